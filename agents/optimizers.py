@@ -1,0 +1,54 @@
+"""The agents' optimiser (DiscoRL, Methods, and the specification's section 5)."""
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+
+
+class AdamState(NamedTuple):
+    """Moving moments of the gradient, and the number of updates."""
+
+    count: chex.Array
+    mu: optax.Updates
+    nu: optax.Updates
+
+
+def scale_by_adam_through_first_moment(
+    b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
+) -> optax.GradientTransformation:
+    """Adam whose second moment counts as a constant when the update is differentiated.
+
+    Equal to `optax.scale_by_adam` in what it computes. A meta-gradient flows through the
+    first moment only: through the second it would be divided by vanishing gradients.
+    """
+
+    def init(params):
+        zeros = optax.tree.zeros_like(params)
+        return AdamState(count=jnp.zeros((), jnp.int32), mu=zeros, nu=jax.tree.map(jnp.copy, zeros))
+
+    def update(updates, state, params=None):
+        del params
+        mu = optax.tree.update_moment(updates, state.mu, b1, 1)
+        nu = optax.tree.update_moment(jax.lax.stop_gradient(updates), state.nu, b2, 2)
+        nu = jax.lax.stop_gradient(nu)
+        count = optax.safe_increment(state.count)
+        mean = optax.tree.bias_correction(mu, b1, count)
+        scale = optax.tree.bias_correction(nu, b2, count)
+        updates = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + eps), mean, scale)
+        return updates, AdamState(count=count, mu=mu, nu=nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def agent_optimizer(
+    learning_rate: optax.ScalarOrSchedule, max_abs_update: float = 1.0
+) -> optax.GradientTransformation:
+    """Adam, an elementwise clip of its update, the learning rate."""
+    return optax.chain(
+        scale_by_adam_through_first_moment(),
+        optax.clip(max_abs_update),
+        optax.scale_by_learning_rate(learning_rate),
+    )

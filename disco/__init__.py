@@ -1,0 +1,37 @@
+"""disco: reinforcement-learning update rules as a library.
+
+    rule = disco.load("disco_103.npz")
+    state = rule.init(params)
+    grads, aux = rule.gradient(params, state, trajectory, unroll)
+
+See `Rule` for the interface, `Trajectory` for what a rule learns from.
+"""
+
+from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
+from disco.hand_designed import ActorCritic, PolicyGradient, hand_designed
+from disco.meta_network import MetaNetworkSizes
+from disco.rule import Rule
+from disco.rule_files import RuleFileError, load, load_header, save, zoo
+from disco.types import Aux, Outputs, Params, RuleState, Trajectory, Unroll
+
+__all__ = [
+    "ActorCritic",
+    "Aux",
+    "DiscoveredMemory",
+    "DiscoveredRule",
+    "DiscoveredTargets",
+    "MetaNetworkSizes",
+    "Outputs",
+    "Params",
+    "PolicyGradient",
+    "Rule",
+    "RuleFileError",
+    "RuleState",
+    "Trajectory",
+    "Unroll",
+    "hand_designed",
+    "load",
+    "load_header",
+    "save",
+    "zoo",
+]

@@ -1,0 +1,259 @@
+"""Discovered rules: targets come from a meta-network (DiscoRL, Oh et al., Nature 2025).
+
+The agent predicts a policy, two vectors y(s) and z(s, a) whose meaning the rule decides, an
+action value q and the policy one step later. The meta-network says what pi, y and z should
+have been; q and the auxiliary policy have targets of known meaning.
+"""
+
+import dataclasses
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from disco import meta_network, moments, values
+from disco.meta_network import LifetimeState, MetaNetworkSizes
+from disco.moments import Moments
+from disco.rule import OutputShapes, Rule, check_outputs, check_trajectory
+from disco.types import Metrics, Outputs, RuleState, Trajectory
+
+
+@chex.dataclass(frozen=True)
+class DiscoveredTargets:
+    """What a discovered rule asks of an agent, for each transition.
+
+    Attributes:
+      pi, y, z: target logits `[T, B, A]`, `[T, B, Y]`, `[T, B, Y]`; z of the action taken.
+      q_target: `[T, B]`, the return.
+      q_td: `[T, B]`, return - q(s_t, a_t).
+      advantage: `[T, B]`, return - V bar(s_t).
+      normalized_advantage: `[T, B]`, by its moving moments.
+      normalized_q_td: `[T, B]`, by the moving second moment of q_td, mean not subtracted.
+      summary: `[T, B, 1]`, what the backward LSTM hands to the lifetime RNN.
+    """
+
+    pi: Float[Array, "T B A"]
+    y: Float[Array, "T B Y"]
+    z: Float[Array, "T B Y"]
+    q_target: Float[Array, "T B"]
+    q_td: Float[Array, "T B"]
+    advantage: Float[Array, "T B"]
+    normalized_advantage: Float[Array, "T B"]
+    normalized_q_td: Float[Array, "T B"]
+    summary: Float[Array, "T B 1"]
+
+
+@chex.dataclass(frozen=True)
+class DiscoveredMemory:
+    """A discovered rule's memory of an agent's lifetime."""
+
+    lifetime: LifetimeState
+    advantage: Moments
+    td: Moments
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DiscoveredRule(Rule):
+    """A rule computed by a meta-network; the defaults are the published rule's.
+
+    Attributes:
+      parameters: the meta-parameters, `{layer: {"w", "b"}}` (see `meta_network.layer_shapes`).
+      sizes: the meta-network's widths; `sizes.prediction` is Y.
+      num_bins: N, the bins of the action value. Odd.
+      max_value: the last bin, on the scale of the signed hyperbolic transform.
+      discount: gamma.
+      lambda_: decay of the return's traces.
+      target_params_coefficient: weight of the old target parameters in their average.
+      pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
+    """
+
+    parameters: dict[str, dict[str, Array]]
+    sizes: MetaNetworkSizes = dataclasses.field(
+        default=MetaNetworkSizes(), metadata={"static": True}
+    )
+    num_bins: int = dataclasses.field(default=601, metadata={"static": True})
+    max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
+    discount: float = dataclasses.field(default=0.997, metadata={"static": True})
+    lambda_: float = dataclasses.field(default=0.95, metadata={"static": True})
+    target_params_coefficient: float = dataclasses.field(default=0.9, metadata={"static": True})
+    pi_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
+    y_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
+    z_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
+    aux_policy_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
+    value_cost: float = dataclasses.field(default=0.2, metadata={"static": True})
+
+    @classmethod
+    def create(
+        cls, key: PRNGKeyArray, sizes: MetaNetworkSizes = MetaNetworkSizes(), **hyper_parameters: Any
+    ) -> "DiscoveredRule":
+        """A rule from scratch, to be improved by discovery.
+
+        Raises:
+          ValueError: if a size or hyper-parameter is out of range.
+        """
+        rule = cls(parameters=meta_network.init(key, sizes), sizes=sizes, **hyper_parameters)
+        rule.check_hyper_parameters()
+        return rule
+
+    def check_hyper_parameters(self) -> None:
+        """Raises ValueError if a size or hyper-parameter is out of range."""
+        for field in dataclasses.fields(self.sizes):
+            size = getattr(self.sizes, field.name)
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"sizes.{field.name} is {size!r}; expected a positive integer.")
+        if self.num_bins % 2 == 0 or self.num_bins < 3:
+            raise ValueError(f"num_bins is {self.num_bins}; expected an odd number of at least 3.")
+        if self.max_value <= 0:
+            raise ValueError(f"max_value is {self.max_value}; expected a positive number.")
+        for name in ("discount", "lambda_", "target_params_coefficient"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1.")
+        for name in ("pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0.")
+
+    @property
+    def prediction_size(self) -> int:
+        """Y, the number of logits of the predictions y and z."""
+        return self.sizes.prediction
+
+    def output_shapes(self, num_actions: int) -> OutputShapes:
+        return {
+            "logits": (num_actions,),
+            "y": (self.prediction_size,),
+            "z": (num_actions, self.prediction_size),
+            "q": (num_actions, self.num_bins),
+            "aux_pi": (num_actions, num_actions),
+        }
+
+    def init_memory(self) -> DiscoveredMemory:
+        lifetime = meta_network.initial_lifetime(self.parameters)
+        return DiscoveredMemory(
+            lifetime=lifetime,
+            advantage=moments.init(lifetime.hidden.dtype),
+            td=moments.init(lifetime.hidden.dtype),
+        )
+
+    def targets(
+        self,
+        outputs: Outputs,
+        target_outputs: Outputs | None,
+        trajectory: Trajectory,
+        state: RuleState,
+    ) -> tuple[DiscoveredTargets, RuleState]:
+        shapes = self.output_shapes(check_trajectory(trajectory))
+        outputs = check_outputs(outputs, shapes, trajectory)
+        if target_outputs is None:
+            raise ValueError("target_outputs is None; a discovered rule reads a target network.")
+        target_outputs = check_outputs(target_outputs, shapes, trajectory)
+
+        estimates = self.estimates(outputs, target_outputs, trajectory)
+        memory: DiscoveredMemory = state.memory
+        advantage_moments = moments.update(memory.advantage, estimates.advantage)
+        td_moments = moments.update(memory.td, estimates.td)
+        normalized_advantage = moments.normalize(advantage_moments, estimates.advantage)
+        raw, lifetime = meta_network.apply(
+            self.parameters,
+            outputs,
+            target_outputs,
+            estimates,
+            normalized_advantage,
+            moments.normalize(advantage_moments, estimates.action_advantage),
+            trajectory,
+            memory.lifetime,
+        )
+        targets = DiscoveredTargets(
+            pi=raw.pi,
+            y=raw.y,
+            z=raw.z,
+            q_target=estimates.q_target,
+            q_td=estimates.td,
+            advantage=estimates.advantage,
+            normalized_advantage=normalized_advantage,
+            normalized_q_td=moments.normalize(td_moments, estimates.td, subtract_mean=False),
+            summary=raw.summary,
+        )
+        memory = DiscoveredMemory(lifetime=lifetime, advantage=advantage_moments, td=td_moments)
+        return targets, RuleState(target_params=state.target_params, memory=memory)
+
+    def estimates(
+        self, outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory
+    ) -> values.ActionValueEstimates:
+        """Returns and advantages of the batch under the online policy."""
+        return values.retrace(
+            outputs["logits"],
+            values.decode_value(jax.lax.stop_gradient(outputs["q"]), self.max_value),
+            values.decode_value(jax.lax.stop_gradient(target_outputs["q"]), self.max_value),
+            trajectory,
+            discount=self.discount,
+            lambda_=self.lambda_,
+        )
+
+    def transition_losses(
+        self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        meta_loss, value_loss, metrics = self.loss_terms(outputs, targets, trajectory)
+        return meta_loss + value_loss, metrics
+
+    def loss_terms(
+        self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
+    ) -> tuple[Float[Array, "T B"], Float[Array, "T B"], Metrics]:
+        """Each transition's distances from the targets of pi, y, z and aux_pi; and from q's.
+
+        Returns:
+          The two weighted losses, and the metrics of both.
+        """
+        action = trajectory.action
+        log_pi = jax.nn.log_softmax(outputs["logits"])
+        log_y = jax.nn.log_softmax(outputs["y"][:-1])
+        log_z = jax.nn.log_softmax(values.select_action(outputs["z"], action))
+        log_aux_pi = jax.nn.log_softmax(values.select_action(outputs["aux_pi"], action))
+        log_pi_target = jax.nn.log_softmax(targets.pi)
+        log_next_pi = jax.lax.stop_gradient(log_pi[1:])
+
+        pi_loss = _kl(log_pi_target, log_pi[:-1])
+        y_loss = _kl(jax.nn.log_softmax(targets.y), log_y)
+        z_loss = _kl(jax.nn.log_softmax(targets.z), log_z)
+        aux_policy_loss = _kl(log_next_pi, log_aux_pi)
+        aux_policy_loss *= (trajectory.discount != 0).astype(aux_policy_loss.dtype)
+
+        q = values.select_action(outputs["q"], action)
+        q_value = values.decode_value(jax.lax.stop_gradient(q), self.max_value)
+        q_goal = values.signed_hyperbolic(q_value + targets.q_td)
+        q_loss = values.value_loss_to(q, q_goal, self.max_value)
+
+        meta_loss = (
+            self.pi_cost * pi_loss
+            + self.y_cost * y_loss
+            + self.z_cost * z_loss
+            + self.aux_policy_cost * aux_policy_loss
+        )
+        means = {
+            "pi_loss": pi_loss,
+            "y_loss": y_loss,
+            "z_loss": z_loss,
+            "aux_policy_loss": aux_policy_loss,
+            "q_loss": q_loss,
+            "entropy": _entropy(log_pi[:-1]),
+            "y_entropy": _entropy(log_y),
+            "z_entropy": _entropy(log_z),
+            "pi_target_entropy": _entropy(log_pi_target),
+            "q_target": targets.q_target,
+            "td": targets.q_td,
+            "normalized_td": targets.normalized_q_td,
+            "advantage": targets.advantage,
+        }
+        metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
+        return meta_loss, self.value_cost * q_loss, metrics
+
+
+def _kl(log_p: Float[Array, "*s X"], log_q: Float[Array, "*s X"]) -> Float[Array, "*s"]:
+    """KL(p || q)."""
+    return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
+
+
+def _entropy(log_p: Float[Array, "*s X"]) -> Float[Array, "*s"]:
+    return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)

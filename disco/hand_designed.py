@@ -1,0 +1,201 @@
+"""Hand-designed rules behind the same interface as the discovered ones.
+
+They have no meta-parameters; their targets are returns and advantages.
+"""
+
+import dataclasses
+from typing import Any
+
+import chex
+import distrax
+import jax
+import jax.numpy as jnp
+import rlax
+from jaxtyping import Array, Float
+
+from disco import moments, values
+from disco.moments import Moments
+from disco.rule import OutputShapes, Rule, check_outputs, check_trajectory
+from disco.types import Metrics, Outputs, RuleState, Trajectory
+
+
+@chex.dataclass(frozen=True)
+class ActorCriticTargets:
+    """What an actor-critic rule asks of an agent.
+
+    Attributes:
+      value: `[T, B]`, the return to predict.
+      td: `[T, B]`, that return minus the prediction.
+      advantage: `[T, B]`, the policy gradient's weight, before normalisation.
+      normalized_advantage: `[T, B]`, the weight itself.
+    """
+
+    value: Float[Array, "T B"]
+    td: Float[Array, "T B"]
+    advantage: Float[Array, "T B"]
+    normalized_advantage: Float[Array, "T B"]
+
+
+@chex.dataclass(frozen=True)
+class ActorCriticMemory:
+    """Moments of the advantages of an agent's lifetime."""
+
+    advantage: Moments
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ActorCritic(Rule):
+    """Actor-critic with V-trace: IMPALA's loss (Espeholt et al. 2018, arXiv 1802.01561).
+
+    Attributes:
+      num_bins: bins of a categorical value, odd; 1 for a scalar one.
+      max_value: the last bin, on the scale of the signed hyperbolic transform.
+      transform_value: predict h(value) instead of the value; always so for a categorical one.
+      discount: gamma.
+      lambda_: decay of V-trace's traces; 1 is IMPALA's.
+      value_cost, entropy_cost: weights beside the policy gradient's 1.
+      normalize_advantage: divide the advantages by their moving standard deviation.
+    """
+
+    num_bins: int = dataclasses.field(default=1, metadata={"static": True})
+    max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
+    transform_value: bool = dataclasses.field(default=False, metadata={"static": True})
+    discount: float = dataclasses.field(default=0.997, metadata={"static": True})
+    lambda_: float = dataclasses.field(default=1.0, metadata={"static": True})
+    value_cost: float = dataclasses.field(default=0.5, metadata={"static": True})
+    entropy_cost: float = dataclasses.field(default=0.01, metadata={"static": True})
+    normalize_advantage: bool = dataclasses.field(default=False, metadata={"static": True})
+
+    def __post_init__(self):
+        if self.num_bins % 2 == 0 or self.num_bins < 1:
+            raise ValueError(f"num_bins is {self.num_bins}; expected an odd number.")
+
+    def output_shapes(self, num_actions: int) -> OutputShapes:
+        return {"logits": (num_actions,), "value": (self.num_bins,)}
+
+    def init_memory(self) -> ActorCriticMemory:
+        return ActorCriticMemory(advantage=moments.init(jnp.zeros(()).dtype))
+
+    def targets(
+        self,
+        outputs: Outputs,
+        target_outputs: Outputs | None,
+        trajectory: Trajectory,
+        state: RuleState,
+    ) -> tuple[ActorCriticTargets, RuleState]:
+        num_actions = check_trajectory(trajectory)
+        outputs = check_outputs(outputs, self.output_shapes(num_actions), trajectory)
+        estimates = self._estimates(outputs["logits"], self._value(outputs["value"]), trajectory)
+        return self._with_normalized_advantage(estimates, state)
+
+    def _estimates(
+        self,
+        logits: Float[Array, "T+1 B A"],
+        value: Float[Array, "T+1 B"],
+        trajectory: Trajectory,
+    ) -> values.ValueEstimates:
+        return values.vtrace(
+            logits, value, value, trajectory, discount=self.discount, lambda_=self.lambda_
+        )
+
+    def _with_normalized_advantage(
+        self, estimates: values.ValueEstimates, state: RuleState
+    ) -> tuple[ActorCriticTargets, RuleState]:
+        memory: ActorCriticMemory = state.memory
+        tracked = moments.update(memory.advantage, estimates.advantage)
+        weight = estimates.advantage
+        if self.normalize_advantage:
+            weight = moments.normalize(tracked, weight, subtract_mean=False)
+        targets = ActorCriticTargets(
+            value=estimates.value_target,
+            td=estimates.td,
+            advantage=estimates.advantage,
+            normalized_advantage=weight,
+        )
+        return targets, RuleState(
+            target_params=state.target_params, memory=ActorCriticMemory(advantage=tracked)
+        )
+
+    def transition_losses(
+        self, outputs: Outputs, targets: ActorCriticTargets, trajectory: Trajectory
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        policy = distrax.Categorical(logits=outputs["logits"][:-1])
+        advantage = jax.lax.stop_gradient(targets.normalized_advantage)
+        policy_loss = -advantage * policy.log_prob(trajectory.action)
+        goal = targets.value
+        if self._is_transformed:
+            goal = values.signed_hyperbolic(goal)
+        value_loss = values.value_loss_to(outputs["value"][:-1], goal, self.max_value)
+        entropy = policy.entropy()
+        means = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            "td": targets.td,
+            "advantage": targets.advantage,
+        }
+        metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
+        losses = policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy
+        return losses, metrics
+
+    @property
+    def _is_transformed(self) -> bool:
+        return self.transform_value or self.num_bins > 1
+
+    def _value(self, output: Float[Array, "*s N"]) -> Float[Array, "*s"]:
+        output = jax.lax.stop_gradient(output)
+        code = output[..., 0] if self.num_bins == 1 else values.decode(output, self.max_value)
+        return values.signed_parabolic(code) if self._is_transformed else code
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PolicyGradient(ActorCritic):
+    """REINFORCE with a learned baseline (Williams 1992), on truncated trajectories.
+
+    The return is the sum of discounted rewards to the end of the episode or of the trajectory,
+    where it bootstraps from the baseline; no importance correction, so it is for fresh
+    trajectories. Fields as in `ActorCritic`; `lambda_` is not read.
+    """
+
+    def _estimates(
+        self,
+        logits: Float[Array, "T+1 B A"],
+        value: Float[Array, "T+1 B"],
+        trajectory: Trajectory,
+    ) -> values.ValueEstimates:
+        dtype = value.dtype
+        continues = 1.0 - trajectory.last.astype(dtype)
+        # lambda 1 within an episode; 0 at its end, to bootstrap from its last observation.
+        value_target = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)(
+            trajectory.reward.astype(dtype),
+            self.discount * trajectory.discount.astype(dtype),
+            value[1:],
+            continues,
+        )
+        advantage = value_target - value[:-1]
+        return jax.lax.stop_gradient(
+            values.ValueEstimates(
+                importance_ratio=values.importance_ratio(logits, trajectory),
+                value_target=value_target,
+                advantage=advantage,
+                td=advantage,
+            )
+        )
+
+
+def hand_designed(name: str, **hyper_parameters: Any) -> Rule:
+    """A hand-designed rule by name: `actor_critic` or `policy_gradient`.
+
+    Raises:
+      ValueError: if the name or a hyper-parameter is unknown.
+    """
+    rules = {"actor_critic": ActorCritic, "policy_gradient": PolicyGradient}
+    if name not in rules:
+        raise ValueError(f"Unknown hand-designed rule {name!r}; known are {sorted(rules)}.")
+    known = {field.name for field in dataclasses.fields(rules[name])}
+    unknown = set(hyper_parameters) - known
+    if unknown:
+        raise ValueError(f"{name} has no hyper-parameters {sorted(unknown)}; it has {sorted(known)}.")
+    return rules[name](**hyper_parameters)

@@ -1,0 +1,329 @@
+"""The meta-network: what a discovered rule computes (DiscoRL, Methods, "Meta-network").
+
+    agent outputs, rewards, ends --features--> backward LSTM over the T transitions
+        --gated by the lifetime RNN--> targets for the policy, y and z
+    the same features, averaged over the batch --> lifetime RNN, stepped once per update
+
+All of it works for any number of actions: what concerns an action goes through weights that
+actions share, and its mean over actions.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import chex
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from disco.types import Outputs, Trajectory
+from disco.values import ActionValueEstimates, select_action
+
+Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
+Parameters = Mapping[str, Linear]
+
+STATE_FEATURES = 23  # What `_state_features` concatenates.
+ACTION_FEATURES = 9  # What `_action_features` stacks.
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaNetworkSizes:
+    """Widths of the meta-network. The defaults are Disco103's.
+
+    Attributes:
+      prediction: Y, the logits of each of the predictions y and z.
+      prediction_embedding: hidden units of the nets that embed a prediction as one number.
+      action_hidden: channels of the first block over actions, and of the policy target's.
+      action_embedding: channels of the second block over actions.
+      trajectory: units of the backward LSTM.
+      lifetime: units of the lifetime RNN.
+      lifetime_input: numbers that it reads per update.
+    """
+
+    prediction: int = 600
+    prediction_embedding: int = 16
+    action_hidden: int = 16
+    action_embedding: int = 2
+    trajectory: int = 256
+    lifetime: int = 128
+    lifetime_input: int = 16
+
+    @property
+    def features(self) -> int:
+        """Numbers that an LSTM's input has per transition."""
+        return STATE_FEATURES + 2 * self.action_embedding
+
+
+@chex.dataclass(frozen=True)
+class LifetimeState:
+    """Hidden state and cell of the lifetime RNN."""
+
+    hidden: Float[Array, "L"]
+    cell: Float[Array, "L"]
+
+
+@chex.dataclass(frozen=True)
+class RawTargets:
+    """Logits of the targets, and the number per transition handed to the lifetime RNN."""
+
+    pi: Float[Array, "T B A"]
+    y: Float[Array, "T B Y"]
+    z: Float[Array, "T B Y"]
+    summary: Float[Array, "T B 1"]
+
+
+def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
+    """[inputs, outputs] of every linear map, by name."""
+    s = sizes
+    embedding = {
+        "y_net_0": (s.prediction, s.prediction_embedding),
+        "y_net_1": (s.prediction_embedding, 1),
+        "z_net_0": (s.prediction, s.prediction_embedding),
+        "z_net_1": (s.prediction_embedding, 1),
+        "policy_net_0": (2 * ACTION_FEATURES, s.action_hidden),
+        "policy_net_1": (2 * s.action_hidden, s.action_embedding),
+    }
+    trajectory = {
+        "lstm": (s.features + s.trajectory, 4 * s.trajectory),
+        "lifetime_gate": (s.lifetime, s.trajectory),
+        "summary": (s.trajectory, 1),
+        "y_target": (s.trajectory, s.prediction),
+        "z_target": (s.trajectory, s.prediction),
+        "policy_target_0": (2 * (s.trajectory + s.action_embedding), s.action_hidden),
+        "policy_target_1": (s.action_hidden, 1),
+    }
+    lifetime = {
+        "input": (s.features + 2, s.lifetime_input),
+        "lstm": (s.lifetime_input + s.lifetime, 4 * s.lifetime),
+    }
+    return {
+        **{f"trajectory/{name}": shape for name, shape in (embedding | trajectory).items()},
+        **{f"lifetime/{name}": shape for name, shape in (embedding | lifetime).items()},
+    }
+
+
+_INIT_STDDEV = {
+    "trajectory/lifetime_gate": 1.0,
+    "trajectory/summary": 0.3,
+    "trajectory/y_target": 0.3,
+    "trajectory/z_target": 0.3,
+    "trajectory/policy_target_1": 0.3,
+}
+
+
+def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Array]]:
+    """Fresh parameters: truncated normal weights, zero biases."""
+    shapes = layer_shapes(sizes)
+    parameters = {}
+    for subkey, (name, shape) in zip(jax.random.split(key, len(shapes)), shapes.items(), strict=True):
+        stddev = _INIT_STDDEV.get(name, 1.0 / math.sqrt(shape[0]))
+        weight = stddev * jax.random.truncated_normal(subkey, -2.0, 2.0, shape)
+        parameters[name] = {"w": weight, "b": jnp.zeros(shape[1], weight.dtype)}
+    return parameters
+
+
+def apply(
+    parameters: Parameters,
+    outputs: Outputs,
+    target_outputs: Outputs,
+    estimates: ActionValueEstimates,
+    normalized_advantage: Float[Array, "T B"],
+    normalized_action_advantage: Float[Array, "T+1 B A"],
+    trajectory: Trajectory,
+    lifetime: LifetimeState,
+) -> tuple[RawTargets, LifetimeState]:
+    """Targets of one batch, and the lifetime RNN's state after it.
+
+    Args:
+      parameters: as from `init`.
+      outputs: of the agent; gradient flows through `y` and `z` only.
+      target_outputs: of the target network.
+      estimates: returns and advantages of the batch.
+      normalized_advantage: of the actions taken.
+      normalized_action_advantage: of all actions, by the target network.
+      trajectory: the batch.
+      lifetime: the lifetime RNN's state before this update.
+    """
+    trajectory_nets = _group(parameters, "trajectory/")
+    lifetime_nets = _group(parameters, "lifetime/")
+    nets = (trajectory_nets, lifetime_nets)
+
+    # Every prediction is read by both networks' embeddings in one pass over its logits.
+    y, y_bar = (_embed(x["y"], nets, "y_net") for x in (outputs, target_outputs))
+    z, z_bar = (_embed(x["z"], nets, "z_net") for x in (outputs, target_outputs))
+    shared = _shared_features(
+        outputs,
+        target_outputs,
+        estimates,
+        normalized_advantage,
+        normalized_action_advantage,
+        trajectory,
+    )
+
+    # Backward over the trajectory, gated by what the lifetime RNN knew before.
+    features, actions = _features(trajectory_nets, shared, y[0], y_bar[0], z[0], z_bar[0])
+    terminal = trajectory.discount == 0
+    x = _backward_lstm(trajectory_nets["lstm"], features, terminal | trajectory.last)
+    x = x * _linear(trajectory_nets["lifetime_gate"], lifetime.hidden)
+
+    per_action = jnp.broadcast_to(x[:, :, None], actions.shape[:3] + x.shape[-1:])
+    policy_target = jnp.concatenate([per_action, actions], axis=-1)
+    policy_target = _action_block(trajectory_nets["policy_target_0"], policy_target)
+    targets = RawTargets(
+        pi=_linear(trajectory_nets["policy_target_1"], policy_target)[..., 0],
+        y=_linear(trajectory_nets["y_target"], x),
+        z=_linear(trajectory_nets["z_target"], x),
+        summary=_linear(trajectory_nets["summary"], x),
+    )
+
+    # Forward over updates: one vector for the whole batch.
+    features, _ = _features(lifetime_nets, shared, y[1], y_bar[1], z[1], z_bar[1])
+    (y_hat,) = _embed(targets.y, (lifetime_nets,), "y_net")
+    features = jnp.concatenate([features, targets.summary, y_hat[..., None]], axis=-1)
+    batch = jnp.mean(_linear(lifetime_nets["input"], features), axis=(0, 1))
+    new_lifetime = _lstm_step(lifetime_nets["lstm"], batch, lifetime)
+    return targets, new_lifetime
+
+
+def initial_lifetime(parameters: Parameters) -> LifetimeState:
+    """A newborn agent's."""
+    bias = parameters["lifetime/lstm"]["b"]
+    zeros = jnp.zeros(bias.shape[-1] // 4, bias.dtype)
+    return LifetimeState(hidden=zeros, cell=jnp.copy(zeros))
+
+
+def _shared_features(
+    outputs, target_outputs, estimates, normalized_advantage, normalized_action_advantage, trajectory
+):
+    """What both networks read as it is; none of it carries a gradient."""
+    policy = jax.nn.softmax(outputs["logits"])
+    per_action = (
+        policy[:-1],
+        jax.nn.softmax(trajectory.behaviour_logits),
+        jax.nn.softmax(target_outputs["logits"])[:-1],
+        _signed_log(estimates.target_value[..., None] + estimates.action_advantage)[:-1],
+        _signed_log(estimates.action_advantage)[:-1],
+        normalized_action_advantage[:-1],
+        jax.nn.one_hot(trajectory.action, policy.shape[-1], dtype=policy.dtype),
+    )
+    taken = [select_action(x, trajectory.action) for x in per_action[:3]]
+    dtype = policy.dtype
+    return jax.lax.stop_gradient(
+        {
+            "policy": policy,
+            "action": trajectory.action,
+            "taken": taken,
+            "reward": _signed_log(trajectory.reward.astype(dtype)),
+            "continues": (trajectory.discount != 0).astype(dtype),
+            "value": _signed_log(estimates.value),
+            "advantage": _signed_log(estimates.advantage),
+            "normalized_advantage": normalized_advantage,
+            "per_action": per_action,
+        }
+    )
+
+
+def _features(nets, shared, y, y_bar, z, z_bar):
+    """An LSTM's input `[T, B, F]`, and the embedding of each action `[T, B, A, 2]`.
+
+    y, y_bar `[T+1, B]` and z, z_bar `[T+1, B, A]` are predictions embedded as one number.
+    """
+    policy, action = shared["policy"], shared["action"]
+    pi, mu, pi_bar, q_bar, advantage, normalized_advantage, taken = shared["per_action"]
+    state = [
+        shared["taken"][0],
+        shared["taken"][1],
+        shared["reward"],
+        shared["continues"],
+        *_pair(shared["value"]),
+        shared["advantage"],
+        shared["normalized_advantage"],
+        shared["taken"][2],
+        *_pair(y),
+        *_pair(y_bar),
+        select_action(z, action),
+        *_pair(jnp.sum(policy * z, axis=-1)),
+        *_pair(jnp.max(z, axis=-1)),
+        select_action(z_bar, action),
+        *_pair(jnp.sum(policy * z_bar, axis=-1)),
+        *_pair(jnp.max(z_bar, axis=-1)),
+    ]
+    actions = jnp.stack(
+        [pi, mu, pi_bar, z[:-1], z_bar[:-1], q_bar, advantage, normalized_advantage, taken], axis=-1
+    )
+    actions = _action_block(nets["policy_net_0"], actions)
+    actions = _action_block(nets["policy_net_1"], actions)
+    features = jnp.concatenate(
+        [jnp.stack(state, axis=-1), jnp.mean(actions, axis=2), select_action(actions, action)],
+        axis=-1,
+    )
+    return features, actions
+
+
+def _embed(logits: Float[Array, "*s Y"], nets: Sequence[Parameters], name: str):
+    """Embeds softmax(logits) as one number by each of the nets, in one pass over the logits."""
+    weight = jnp.concatenate([net[f"{name}_0"]["w"] for net in nets], axis=-1)
+    bias = jnp.concatenate([net[f"{name}_0"]["b"] for net in nets], axis=-1)
+    hidden = jax.nn.relu(jax.nn.softmax(logits) @ weight + bias)
+    parts = jnp.split(hidden, len(nets), axis=-1)
+    return [_linear(net[f"{name}_1"], h)[..., 0] for net, h in zip(nets, parts, strict=True)]
+
+
+def _action_block(layer: Linear, x: Float[Array, "T B A F"]) -> Float[Array, "T B A G"]:
+    """Each action's features and their mean over actions, through a linear map and a ReLU."""
+    size = x.shape[-1]
+    own = x @ layer["w"][:size]
+    mean = jnp.mean(x, axis=2, keepdims=True) @ layer["w"][size:]
+    return jax.nn.relu(own + mean + layer["b"])
+
+
+def _backward_lstm(
+    layer: Linear, inputs: Float[Array, "T B F"], ends: Array
+) -> Float[Array, "T B H"]:
+    """Reads the trajectory from its end; forgets what lies beyond an episode's end."""
+    size = layer["b"].shape[-1] // 4
+    split = inputs.shape[-1]
+    projected = inputs @ layer["w"][:split] + layer["b"]
+    recurrent = layer["w"][split:]
+    keep = 1.0 - ends.astype(inputs.dtype)
+
+    def step(state, row):
+        projection, keep = row
+        hidden, cell = (keep[:, None] * x for x in state)
+        hidden, cell = _lstm_gates(projection + hidden @ recurrent, cell)
+        return (hidden, cell), hidden
+
+    start = jnp.zeros((inputs.shape[1], size), inputs.dtype)
+    _, hidden = jax.lax.scan(step, (start, start), (projected, keep), reverse=True)
+    return hidden
+
+
+def _lstm_step(layer: Linear, x: Float[Array, "F"], state: LifetimeState) -> LifetimeState:
+    gates = _linear(layer, jnp.concatenate([x, state.hidden]))
+    hidden, cell = _lstm_gates(gates, state.cell)
+    return LifetimeState(hidden=hidden, cell=cell)
+
+
+def _lstm_gates(gates: Float[Array, "*s 4H"], cell: Float[Array, "*s H"]):
+    """Haiku's convention: input, candidate, forget (biased by 1) and output gates."""
+    i, g, f, o = jnp.split(gates, 4, axis=-1)
+    cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
+
+
+def _linear(layer: Linear, x: Float[Array, "*s F"]) -> Float[Array, "*s G"]:
+    return x @ layer["w"] + layer["b"]
+
+
+def _signed_log(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+
+
+def _pair(x: Float[Array, "T+1 *s"]) -> tuple[Array, Array]:
+    """x at the transition's first and at its second state."""
+    return x[:-1], x[1:]
+
+
+def _group(parameters: Parameters, prefix: str) -> dict[str, Linear]:
+    return {k.removeprefix(prefix): v for k, v in parameters.items() if k.startswith(prefix)}

@@ -1,0 +1,290 @@
+"""An update rule: what it asks of an agent, its loss, and its learning gradient.
+
+The algorithm, for one agent update:
+
+1. unroll the agent's network, and its target network, over a batch of trajectories;
+2. the rule maps outputs, rewards and terminations to *targets*;
+3. the loss measures the outputs' distance from the targets, which count as constants;
+4. its gradient with respect to the outputs is pulled back to the parameters.
+
+`Rule.loss` offers steps 1-3 to anyone who differentiates himself, `Rule.gradient` all four.
+The second can itself be differentiated, with respect to the rule and to all else that it
+read, and that is what discovery does. See `_gradient_pullback` for how.
+"""
+
+import abc
+import dataclasses
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from disco.types import Aux, Metrics, Outputs, Params, RuleState, Trajectory, Unroll
+
+RuleT = TypeVar("RuleT", bound="Rule")
+OutputShapes = dict[str, tuple[int, ...]]
+
+
+class Rule(abc.ABC):
+    """An update rule: a pytree whose leaves are its meta-parameters.
+
+    Subclasses are frozen dataclasses registered with JAX; sizes and hyper-parameters are
+    static fields.
+    """
+
+    target_params_coefficient: float | None = None
+    """Weight of the old target parameters in their moving average; None for no target network."""
+
+    @abc.abstractmethod
+    def output_shapes(self, num_actions: int) -> OutputShapes:
+        """Shape of each output that the agent must have, per state.
+
+        Outputs of rank 2 have one row per action and are to be computed from the state and
+        that action; the others from the state alone.
+        """
+
+    @abc.abstractmethod
+    def init_memory(self) -> Any:
+        """The rule's own part of a new agent's `RuleState`."""
+
+    @abc.abstractmethod
+    def targets(
+        self,
+        outputs: Outputs,
+        target_outputs: Outputs | None,
+        trajectory: Trajectory,
+        state: RuleState,
+    ) -> tuple[Any, RuleState]:
+        """What the outputs shall become, and the state after this batch.
+
+        Args:
+          outputs: of the agent, each `[T+1, B, ...]`.
+          target_outputs: of the target network on the same states; None for a rule that has
+            no target network.
+          trajectory: the batch.
+          state: of the agent's lifetime. Its target parameters are handed on as they are.
+
+        Raises:
+          ValueError: if an output or a field of the trajectory is missing or misshapen.
+        """
+
+    @abc.abstractmethod
+    def transition_losses(
+        self, outputs: Outputs, targets: Any, trajectory: Trajectory
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        """Each transition's loss, masked or not, with the targets as constants."""
+
+    def init(self, params: Params) -> RuleState:
+        """The state of a newborn agent: its target network equals itself."""
+        has_target = self.target_params_coefficient is not None
+        # A copy, so that a caller may donate parameters and state to one jitted function.
+        target_params = jax.tree.map(jnp.array, params) if has_target else None
+        return RuleState(target_params=target_params, memory=self.init_memory())
+
+    def output_loss(
+        self, outputs: Outputs, targets: Any, trajectory: Trajectory
+    ) -> tuple[Float[Array, ""], Metrics]:
+        """Mean loss of the unmasked transitions; 0 if there are none."""
+        losses, metrics = self.transition_losses(outputs, targets, trajectory)
+        mask = trajectory.mask.astype(losses.dtype)
+        loss = jnp.sum(mask * losses) / (jnp.sum(mask) + 1e-8)
+        return loss, metrics | {"loss": loss}
+
+    def loss(
+        self, params: Params, state: RuleState, trajectory: Trajectory, unroll: Unroll
+    ) -> tuple[Float[Array, ""], Aux]:
+        """The loss to differentiate with respect to `params`.
+
+        Args:
+          params: the agent's.
+          state: from `init`, or the last update's `aux.state`.
+          trajectory: the batch to learn from.
+          unroll: the agent's network.
+
+        Raises:
+          ValueError: if `unroll` lacks an output or a shape does not fit.
+        """
+        outputs = self._unroll(unroll, params, trajectory)
+        target_outputs = self._target_outputs(unroll, state.target_params, trajectory)
+        targets, new_state = jax.lax.stop_gradient(
+            self.targets(jax.lax.stop_gradient(outputs), target_outputs, trajectory, state)
+        )
+        loss, metrics = self.output_loss(outputs, targets, trajectory)
+        new_state = self._track(new_state, jax.lax.stop_gradient(params))
+        return loss, Aux(state=new_state, targets=targets, metrics=metrics)
+
+    def gradient(
+        self, params: Params, state: RuleState, trajectory: Trajectory, unroll: Unroll
+    ) -> tuple[Params, Aux]:
+        """The gradient of `loss`, by one forward pass of each network and one backward pass.
+
+        Unlike `jax.grad(rule.loss)` it can be differentiated with respect to the rule, the
+        parameters and the state: for the outer derivative targets are not constants.
+        Arguments are those of `loss`; `unroll` must support forward-mode derivatives if this
+        is differentiated.
+        """
+        gradients, targets, memory, metrics = _gradient(
+            unroll, self, params, state.target_params, state.memory, trajectory
+        )
+        new_state = RuleState(target_params=state.target_params, memory=memory)
+        new_state = self._track(new_state, params)
+        return gradients, Aux(state=new_state, targets=targets, metrics=metrics)
+
+    def _track(self, state: RuleState, params: Params) -> RuleState:
+        """Moves the target network towards the parameters from before the update."""
+        old = self.target_params_coefficient
+        if old is None:
+            return state
+        average = jax.tree.map(lambda t, p: old * t + (1.0 - old) * p, state.target_params, params)
+        return dataclasses.replace(state, target_params=average)
+
+    def _unroll(self, unroll: Unroll, params: Params, trajectory: Trajectory) -> Outputs:
+        num_actions = check_trajectory(trajectory)
+        return check_outputs(
+            unroll(params, trajectory), self.output_shapes(num_actions), trajectory
+        )
+
+    def _target_outputs(
+        self, unroll: Unroll, target_params: Params | None, trajectory: Trajectory
+    ) -> Outputs | None:
+        if self.target_params_coefficient is None:
+            return None
+        return self._unroll(unroll, target_params, trajectory)
+
+
+def _directions_to_outputs(rule: Rule, outputs: Outputs, targets: Any, trajectory: Trajectory):
+    """The output loss's gradient with respect to (outputs, targets), and its metrics."""
+    return jax.grad(rule.output_loss, argnums=(0, 1), has_aux=True)(outputs, targets, trajectory)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _gradient(unroll, rule: Rule, params, target_params, memory, trajectory: Trajectory):
+    """Steps 1-4 of the module's algorithm: (gradients, targets, new memory, metrics)."""
+    outputs, pull_back = jax.vjp(lambda p: rule._unroll(unroll, p, trajectory), params)
+    target_outputs = rule._target_outputs(unroll, target_params, trajectory)
+    state = RuleState(target_params=None, memory=memory)
+    targets, new_state = rule.targets(outputs, target_outputs, trajectory, state)
+    (output_gradient, _), metrics = _directions_to_outputs(rule, outputs, targets, trajectory)
+    (gradients,) = pull_back(output_gradient)
+    return gradients, targets, new_state.memory, metrics
+
+
+def _gradient_forward(unroll, rule, params, target_params, memory, trajectory):
+    inputs = (rule, params, target_params, memory, trajectory)
+    return _gradient(unroll, *inputs), inputs
+
+
+def _gradient_pullback(unroll, inputs, cotangents):
+    """The second-order product of a meta-gradient, in mixed mode (MixFlow-MG, 2505.00793).
+
+    Let o(p) be the outputs, t the targets, l(o, t) the loss and g = J(p)^T dl/do its gradient,
+    J = do/dp. The cotangent v of g contracts it to one number, the derivative of the loss
+    along v:
+
+        <v, g> = <do, dl/do(o, t)>,  do = J v,
+
+    and what is wanted is that number's gradient. One dual forward pass yields (o, do). Then:
+
+    - with respect to the targets it is the derivative of dl/dt along do; joined with the
+      targets' other cotangents, it is pulled back through the rule, to the meta-parameters
+      and (through what the rule reads) to the outputs, say w;
+    - with respect to the parameters it is J^T (derivative of dl/do along do) + (D_v J)^T dl/do.
+      Because second derivatives commute, that and J^T w are together one backward pass
+      through the dual forward pass, with cotangents (derivative + w) for o and dl/do for do.
+
+    So, whatever the network, the cost is one forward and one backward pass of it in dual
+    numbers, plus the target network's, and nothing of a previous pass is kept in memory.
+    """
+    rule, params, target_params, memory, trajectory = inputs
+    direction, targets_cotangent, memory_cotangent, _ = cotangents
+
+    def dual_unroll(params):
+        return jax.jvp(lambda p: rule._unroll(unroll, p, trajectory), (params,), (direction,))
+
+    def read(rule, outputs, target_params, memory):
+        target_outputs = rule._target_outputs(unroll, target_params, trajectory)
+        state = RuleState(target_params=None, memory=memory)
+        targets, new_state = rule.targets(outputs, target_outputs, trajectory, state)
+        return targets, new_state.memory
+
+    (outputs, outputs_dot), dual_pull_back = jax.vjp(dual_unroll, params)
+    (targets, _), rule_pull_back = jax.vjp(read, rule, outputs, target_params, memory)
+    (output_gradient, _), (output_gradient_dot, targets_gradient_dot) = jax.jvp(
+        lambda o: _directions_to_outputs(rule, o, targets, trajectory)[0],
+        (outputs,),
+        (outputs_dot,),
+    )
+    targets_cotangent = jax.tree.map(jnp.add, targets_cotangent, targets_gradient_dot)
+    rule_bar, through_targets, target_params_bar, memory_bar = rule_pull_back(
+        (targets_cotangent, memory_cotangent)
+    )
+    (params_bar,) = dual_pull_back(
+        (jax.tree.map(jnp.add, output_gradient_dot, through_targets), output_gradient)
+    )
+    return rule_bar, params_bar, target_params_bar, memory_bar, None
+
+
+_gradient.defvjp(_gradient_forward, _gradient_pullback)
+
+
+def check_trajectory(trajectory: Trajectory) -> int:
+    """Checks lengths and ranks; returns the number of actions.
+
+    Raises:
+      ValueError: naming the field, what was found and what was expected.
+    """
+    action_shape = jnp.shape(trajectory.action)
+    if len(action_shape) != 2:
+        raise ValueError(f"trajectory.action has shape {action_shape}; expected [T, B].")
+    num_transitions, batch_size = action_shape
+    if num_transitions == 0 or batch_size == 0:
+        raise ValueError(
+            f"trajectory.action has shape {action_shape}; expected at least one transition (T)"
+            " and one trajectory (B)."
+        )
+    for name in ("reward", "discount", "last", "mask"):
+        shape = jnp.shape(getattr(trajectory, name))
+        if shape != action_shape:
+            raise ValueError(
+                f"trajectory.{name} has shape {shape}; expected {action_shape} as trajectory.action."
+            )
+    shape = jnp.shape(trajectory.behaviour_logits)
+    if len(shape) != 3 or shape[:2] != action_shape:
+        raise ValueError(
+            f"trajectory.behaviour_logits has shape {shape}; expected {action_shape} and then the"
+            " number of actions."
+        )
+    for path, leaf in jax.tree.leaves_with_path(trajectory.observation):
+        if jnp.shape(leaf)[:2] != (num_transitions + 1, batch_size):
+            name = "trajectory.observation" + jax.tree_util.keystr(path)
+            raise ValueError(
+                f"{name} has shape {jnp.shape(leaf)}; expected [T+1, B, ...] ="
+                f" [{num_transitions + 1}, {batch_size}, ...]: one more row than"
+                " trajectory.action, for the state after the last transition."
+            )
+    return shape[-1]
+
+
+def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory) -> Outputs:
+    """Checks the outputs that a rule needs, and drops the others.
+
+    Raises:
+      ValueError: naming the output, what was found and what was expected.
+    """
+    missing = sorted(set(shapes) - set(outputs))
+    if missing:
+        raise ValueError(
+            f"The agent's outputs lack {missing}: found {sorted(outputs)}, expected"
+            f" {sorted(shapes)} (see rule.output_shapes)."
+        )
+    num_transitions, batch_size = jnp.shape(trajectory.action)
+    for name, shape in shapes.items():
+        expected = (num_transitions + 1, batch_size, *shape)
+        if jnp.shape(outputs[name]) != expected:
+            raise ValueError(
+                f"The agent's output {name!r} has shape {jnp.shape(outputs[name])}; expected"
+                f" {expected}: [T+1, B] and rule.output_shapes' {shape}."
+            )
+    return {name: outputs[name] for name in shapes}

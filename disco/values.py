@@ -1,0 +1,242 @@
+"""Values: their scale, their categorical code, and their off-policy estimates.
+
+A value lives on the scale of the signed hyperbolic transform h, and is predicted either as
+one number or as a categorical distribution over equally spaced bins of h(value).
+"""
+
+import chex
+import jax
+import jax.numpy as jnp
+import rlax
+from jaxtyping import Array, Float, Int
+
+from disco.types import Trajectory
+
+signed_hyperbolic = rlax.signed_hyperbolic
+
+# The published code guards its division by the distance of two bins with this number.
+_BIN_DISTANCE_EPSILON = 1e-5
+
+
+def signed_parabolic(x: Float[Array, "*s"], eps: float = 1e-3) -> Float[Array, "*s"]:
+    """The inverse of `signed_hyperbolic`.
+
+    `rlax.signed_parabolic` subtracts two large numbers, which costs float32 two digits; this
+    is the same function with the difference written as a quotient.
+    """
+    shifted = eps + 1.0 + jnp.abs(x)
+    root = 2.0 * shifted / (1.0 + jnp.sqrt(1.0 + 4.0 * eps * shifted))
+    return jnp.sign(x) * (jnp.square(root) - 1.0)
+
+
+def decode(logits: Float[Array, "*s N"], max_value: float) -> Float[Array, "*s"]:
+    """The mean of a categorical distribution over N equally spaced bins of [-max, max]."""
+    bins = jnp.linspace(-max_value, max_value, logits.shape[-1], dtype=logits.dtype)
+    return jax.nn.softmax(logits) @ bins
+
+
+def decode_value(logits: Float[Array, "*s N"], max_value: float) -> Float[Array, "*s"]:
+    """The value that categorical logits over bins of h(value) stand for."""
+    return signed_parabolic(decode(logits, max_value))
+
+
+def two_hot(x: Float[Array, "*s"], num_bins: int, max_value: float) -> Float[Array, "*s N"]:
+    """Spreads x, clipped to [-max, max], over the two bins around it.
+
+    Args:
+      x: what to encode, already transformed.
+      num_bins: N, odd, so that 0 is a bin.
+      max_value: the last bin's value.
+    """
+    distance = 2.0 * max_value / (num_bins - 1)
+    position = jnp.clip(x, -max_value, max_value) / distance
+    lower, upper = jnp.floor(position), jnp.ceil(position)
+    lower_weight = (upper - position) * distance
+    lower_weight /= (upper - lower) * distance + _BIN_DISTANCE_EPSILON
+    bins = jnp.arange(num_bins) - num_bins // 2
+    at_lower = bins == lower[..., None]
+    at_upper = bins == upper[..., None]
+    # On a bin lower == upper: lower_weight is 0 and all the weight is the second term's.
+    return lower_weight[..., None] * at_lower + (1.0 - lower_weight)[..., None] * at_upper
+
+
+def value_loss_to(
+    output: Float[Array, "*s N"], target: Float[Array, "*s"], max_value: float
+) -> Float[Array, "*s"]:
+    """Distance of a value prediction from a target that is already on h's scale.
+
+    Cross-entropy with the target's two-hot code for N > 1 bins, half the squared error for a
+    scalar prediction (N = 1). No gradient flows through the target.
+    """
+    target = jax.lax.stop_gradient(target)
+    if output.shape[-1] == 1:
+        return 0.5 * jnp.square(target - output[..., 0])
+    code = two_hot(target, output.shape[-1], max_value)
+    return -jnp.sum(code * jax.nn.log_softmax(output), axis=-1)
+
+
+def select_action(
+    x: Float[Array, "T1 B A *s"], action: Int[Array, "T B"]
+) -> Float[Array, "T B *s"]:
+    """x at the actions taken, for the first T rows of x.
+
+    By a product with one-hot actions rather than a gather: its derivative is then a product
+    too and not a scatter, which is slow on every backend.
+    """
+    num_actions = x.shape[2]
+    rows = x[: action.shape[0]]
+    if num_actions == 1:
+        return rows[:, :, 0]
+    taken = jax.nn.one_hot(action, num_actions, dtype=x.dtype)
+    taken = taken.reshape(taken.shape + (1,) * (x.ndim - 3))
+    return jnp.sum(rows * taken, axis=2)
+
+
+@chex.dataclass(frozen=True)
+class ActionValueEstimates:
+    """Off-policy estimates from action values. Bars mean the target network's.
+
+    Attributes:
+      value: `[T+1, B]`, V = sum_a pi q.
+      target_value: `[T+1, B]`, V bar = sum_a pi q bar.
+      importance_ratio: `[T, B]`, rho = pi / mu at the action taken, not clipped.
+      q_target: `[T, B]`, the Retrace return G.
+      advantage: `[T, B]`, G - V bar.
+      action_advantage: `[T+1, B, A]`, q bar - V bar.
+      td: `[T, B]`, G - q(s_t, a_t).
+    """
+
+    value: Float[Array, "T+1 B"]
+    target_value: Float[Array, "T+1 B"]
+    importance_ratio: Float[Array, "T B"]
+    q_target: Float[Array, "T B"]
+    advantage: Float[Array, "T B"]
+    action_advantage: Float[Array, "T+1 B A"]
+    td: Float[Array, "T B"]
+
+
+def importance_ratio(
+    logits: Float[Array, "T+1 B A"], trajectory: Trajectory
+) -> Float[Array, "T B"]:
+    """pi(a_t | s_t) / mu(a_t | s_t)."""
+    behaviour = jax.nn.log_softmax(trajectory.behaviour_logits)
+    log_ratio = jax.nn.log_softmax(logits[:-1]) - behaviour
+    return jnp.exp(select_action(log_ratio, trajectory.action))
+
+
+def retrace(
+    logits: Float[Array, "T+1 B A"],
+    action_value: Float[Array, "T+1 B A"],
+    target_action_value: Float[Array, "T+1 B A"],
+    trajectory: Trajectory,
+    *,
+    discount: float,
+    lambda_: float,
+    value: Float[Array, "T+1 B"] | None = None,
+    target_value: Float[Array, "T+1 B"] | None = None,
+) -> ActionValueEstimates:
+    """Retrace (Munos et al. 2016, arXiv 1606.02647), cut where an episode ends.
+
+    Args:
+      logits: of the policy to evaluate.
+      action_value: q of the online network.
+      target_action_value: q of the target network.
+      trajectory: what was experienced.
+      discount: gamma, multiplied by the environment's.
+      lambda_: the trace's decay.
+      value: V of the online network, where it has one of its own.
+      target_value: V bar, likewise.
+    """
+    policy = jax.nn.softmax(logits)
+    if value is None:
+        value = jnp.sum(policy * action_value, axis=-1)
+    if target_value is None:
+        target_value = jnp.sum(policy * target_action_value, axis=-1)
+    rho = importance_ratio(logits, trajectory)
+    trace = lambda_ * jnp.minimum(1.0, rho) * _continues_from_previous(trajectory, rho.dtype)
+    taken_target_q = select_action(target_action_value, trajectory.action)
+    q_target = jax.vmap(
+        rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1
+    )(
+        taken_target_q[1:],
+        target_value[1:],
+        trajectory.reward.astype(value.dtype),
+        discount * trajectory.discount.astype(value.dtype),
+        trace[1:],
+    )
+    return jax.lax.stop_gradient(
+        ActionValueEstimates(
+            value=value,
+            target_value=target_value,
+            importance_ratio=rho,
+            q_target=q_target,
+            advantage=q_target - target_value[:-1],
+            action_advantage=target_action_value - target_value[..., None],
+            td=q_target - select_action(action_value, trajectory.action),
+        )
+    )
+
+
+@chex.dataclass(frozen=True)
+class ValueEstimates:
+    """Off-policy estimates from state values.
+
+    Attributes:
+      importance_ratio: `[T, B]`, rho, not clipped.
+      value_target: `[T, B]`, V-trace's v_s.
+      advantage: `[T, B]`, weighted by min(1, rho), for the policy gradient.
+      td: `[T, B]`, value_target - value.
+    """
+
+    importance_ratio: Float[Array, "T B"]
+    value_target: Float[Array, "T B"]
+    advantage: Float[Array, "T B"]
+    td: Float[Array, "T B"]
+
+
+def vtrace(
+    logits: Float[Array, "T+1 B A"],
+    value: Float[Array, "T+1 B"],
+    target_value: Float[Array, "T+1 B"],
+    trajectory: Trajectory,
+    *,
+    discount: float,
+    lambda_: float,
+) -> ValueEstimates:
+    """V-trace (Espeholt et al. 2018, arXiv 1802.01561), cut where an episode ends.
+
+    Args:
+      logits: of the policy to evaluate.
+      value: of the online network.
+      target_value: of the network to bootstrap from (the online one, if there is no other).
+      trajectory: what was experienced.
+      discount: gamma, multiplied by the environment's.
+      lambda_: the trace's decay.
+    """
+    rho = importance_ratio(logits, trajectory)
+    trace = lambda_ * (1.0 - trajectory.last.astype(rho.dtype))
+    result = jax.vmap(rlax.vtrace_td_error_and_advantage, in_axes=1, out_axes=1)(
+        target_value[:-1],
+        target_value[1:],
+        trajectory.reward.astype(rho.dtype),
+        discount * trajectory.discount.astype(rho.dtype),
+        rho,
+        trace,
+    )
+    value_target = result.errors + target_value[:-1]
+    return jax.lax.stop_gradient(
+        ValueEstimates(
+            importance_ratio=rho,
+            value_target=value_target,
+            advantage=result.pg_advantage,
+            td=value_target - value[:-1],
+        )
+    )
+
+
+def _continues_from_previous(
+    trajectory: Trajectory, dtype: jnp.dtype
+) -> Float[Array, "T B"]:
+    """0 at a row whose previous transition ended an episode, else 1. Row 0 is never read."""
+    ended = trajectory.last.astype(dtype)
+    return 1.0 - jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
