@@ -10,7 +10,7 @@ See `Rule` for the interface, `Trajectory` for what a rule learns from.
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
 from disco.hand_designed import ActorCritic, PolicyGradient, hand_designed
 from disco.meta_network import MetaNetworkSizes
-from disco.rule import Rule
+from disco.rule import Remembered, Rule
 from disco.rule_files import RuleFileError, load, load_header, save, zoo
 from disco.types import Aux, Outputs, Params, RuleState, Trajectory, Unroll
 
@@ -24,6 +24,7 @@ __all__ = [
     "Outputs",
     "Params",
     "PolicyGradient",
+    "Remembered",
     "Rule",
     "RuleFileError",
     "RuleState",

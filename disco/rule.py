@@ -17,14 +17,30 @@ import dataclasses
 from functools import partial
 from typing import Any, TypeVar
 
+import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from disco.types import Aux, Metrics, Outputs, Params, RuleState, Trajectory, Unroll
 
 RuleT = TypeVar("RuleT", bound="Rule")
 OutputShapes = dict[str, tuple[int, ...]]
+
+
+@chex.dataclass(frozen=True)
+class Remembered:
+    """What of an update must be kept to differentiate it later without computing it again.
+
+    Attributes:
+      gradients: as `Rule.gradient` returned them.
+      targets: `aux.targets`.
+      memory: `aux.state.memory`.
+    """
+
+    gradients: Params
+    targets: PyTree[Array]
+    memory: PyTree[Array]
 
 
 class Rule(abc.ABC):
@@ -132,6 +148,33 @@ class Rule(abc.ABC):
         new_state = self._track(new_state, params)
         return gradients, Aux(state=new_state, targets=targets, metrics=metrics)
 
+    def recall(
+        self,
+        params: Params,
+        state: RuleState,
+        trajectory: Trajectory,
+        unroll: Unroll,
+        remembered: "Remembered",
+    ) -> tuple[Params, Aux]:
+        """What `gradient` returned for these arguments, from memory, with its derivatives.
+
+        Nothing is computed again, until it is differentiated. So the K updates that a
+        meta-gradient flows through can be lived once (acting in between, even outside JAX),
+        and pulled back later from what was remembered of each.
+        """
+        gradients, targets, memory = _recalled(
+            unroll,
+            self,
+            params,
+            state.target_params,
+            state.memory,
+            trajectory,
+            (remembered.gradients, remembered.targets, remembered.memory),
+        )
+        new_state = RuleState(target_params=state.target_params, memory=memory)
+        new_state = self._track(new_state, params)
+        return gradients, Aux(state=new_state, targets=targets, metrics={})
+
     def _track(self, state: RuleState, params: Params) -> RuleState:
         """Moves the target network towards the parameters from before the update."""
         old = self.target_params_coefficient
@@ -198,7 +241,7 @@ def _gradient_pullback(unroll, inputs, cotangents):
     numbers, plus the target network's, and nothing of a previous pass is kept in memory.
     """
     rule, params, target_params, memory, trajectory = inputs
-    direction, targets_cotangent, memory_cotangent, _ = cotangents
+    direction, targets_cotangent, memory_cotangent = cotangents
 
     def dual_unroll(params):
         return jax.jvp(lambda p: rule._unroll(unroll, p, trajectory), (params,), (direction,))
@@ -223,10 +266,23 @@ def _gradient_pullback(unroll, inputs, cotangents):
     (params_bar,) = dual_pull_back(
         (jax.tree.map(jnp.add, output_gradient_dot, through_targets), output_gradient)
     )
-    return rule_bar, params_bar, target_params_bar, memory_bar, None
+    return rule_bar, params_bar, target_params_bar, memory_bar
 
 
-_gradient.defvjp(_gradient_forward, _gradient_pullback)
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _recalled(unroll, rule, params, target_params, memory, trajectory, remembered):
+    """`_gradient`, whose results are known."""
+    return remembered
+
+
+_gradient.defvjp(
+    _gradient_forward,
+    lambda unroll, inputs, bars: (*_gradient_pullback(unroll, inputs, bars[:3]), None),
+)
+_recalled.defvjp(
+    lambda unroll, *args: (args[-1], args[:-1]),
+    lambda unroll, inputs, bars: (*_gradient_pullback(unroll, inputs, bars), None, None),
+)
 
 
 def check_trajectory(trajectory: Trajectory) -> int:

@@ -1,0 +1,209 @@
+"""The generic agent: acts, replays, and learns by any rule.
+
+One update (`Agent.update`): act for T steps, store the trajectories, mix fresh and replayed
+ones into a batch, let the rule turn it into a gradient, apply it.
+"""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+import disco
+import environments
+from agents import acting, replay
+from agents.acting import ActorState, EpisodeStatistics
+from agents.networks import Network, NetworkConfig, make_network
+from agents.optimizers import agent_optimizer
+from agents.replay import Replay
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentConfig:
+    """How an agent collects and learns.
+
+    Attributes:
+      network: sizes of its network.
+      learning_rate: of its Adam.
+      max_abs_update: elementwise bound of Adam's update, before the learning rate.
+      num_environments: that it acts in at once.
+      unroll_length: T, steps of a trajectory.
+      batch_size: B, trajectories that an update learns from.
+      replay_ratio: fraction of a batch that is replayed. The rest are the update's fresh
+        trajectories: `batch_size * (1 - replay_ratio)` must be `num_environments`, or 0 for
+        batches that are drawn from the replay only (fresh ones included, by chance).
+      replay_capacity: trajectories that it remembers.
+    """
+
+    network: NetworkConfig = NetworkConfig()
+    learning_rate: float = 3e-4
+    max_abs_update: float = 1.0
+    num_environments: int = 2
+    unroll_length: int = 29
+    batch_size: int = 64
+    replay_ratio: float = 1.0
+    replay_capacity: int = 1024
+
+    def __post_init__(self):
+        for name in ("num_environments", "unroll_length", "batch_size", "replay_capacity"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"agent.{name} is {getattr(self, name)}; expected at least 1.")
+        if not 0.0 <= self.replay_ratio <= 1.0:
+            raise ValueError(f"agent.replay_ratio is {self.replay_ratio}; expected 0 to 1.")
+        fresh = self.batch_size - self.num_replayed
+        if fresh not in (0, self.num_environments):
+            raise ValueError(
+                f"agent.replay_ratio {self.replay_ratio} leaves {fresh} of"
+                f" agent.batch_size {self.batch_size} for fresh trajectories; expected"
+                f" agent.num_environments ({self.num_environments}) or 0."
+            )
+        if self.num_replayed and self.replay_capacity < self.num_environments:
+            raise ValueError(
+                f"agent.replay_capacity is {self.replay_capacity}; expected at least"
+                f" agent.num_environments ({self.num_environments})."
+            )
+
+    @property
+    def num_replayed(self) -> int:
+        """Trajectories of a batch that come from the replay."""
+        return round(self.batch_size * self.replay_ratio)
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps that an update consumes."""
+        return self.num_environments * self.unroll_length
+
+
+@chex.dataclass(frozen=True)
+class LearnerState:
+    """What learning changes: parameters, optimiser, the rule's state."""
+
+    params: disco.Params
+    optimizer: optax.OptState
+    rule: disco.RuleState
+
+
+@chex.dataclass(frozen=True)
+class AgentState:
+    """All of an agent.
+
+    Attributes:
+      learner: what learns.
+      actor: its environments.
+      replay: its past trajectories; None if it replays none.
+      updates: how many it made.
+    """
+
+    learner: LearnerState
+    actor: ActorState
+    replay: Replay | None
+    updates: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class Agent:
+    """The agent's functions, for one family of environments and rules of one form.
+
+    Attributes:
+      config: how it learns.
+      environment: the family's dynamics; which task is data.
+      network: as `make_network` makes it.
+      optimizer: applied to the rule's gradients.
+    """
+
+    config: AgentConfig
+    environment: environments.JaxEnvironment
+    network: Network
+    optimizer: optax.GradientTransformation
+
+    @classmethod
+    def create(
+        cls, config: AgentConfig, environment: environments.JaxEnvironment, rule: disco.Rule
+    ) -> "Agent":
+        """An agent with the outputs that `rule` asks for."""
+        num_actions = int(environment.action_spec().num_values)
+        network = make_network(
+            config.network,
+            environment.observation_spec(),
+            num_actions,
+            rule.output_shapes(num_actions),
+        )
+        optimizer = agent_optimizer(config.learning_rate, config.max_abs_update)
+        return cls(config=config, environment=environment, network=network, optimizer=optimizer)
+
+    def init(self, rule: disco.Rule, task: PyTree, key: PRNGKeyArray) -> AgentState:
+        """A newborn agent."""
+        params_key, actor_key = jax.random.split(key)
+        params = self.network.init(params_key)
+        learner = LearnerState(
+            params=params, optimizer=self.optimizer.init(params), rule=rule.init(params)
+        )
+        actor = acting.start(
+            self.environment, task, actor_key, self.config.num_environments
+        )
+        memory = None
+        if self.config.num_replayed:
+            _, trajectory, _ = jax.eval_shape(self.act, params, task, actor, actor_key)
+            memory = replay.init(trajectory, self.config.replay_capacity)
+        return AgentState(
+            learner=learner, actor=actor, replay=memory, updates=jnp.zeros((), jnp.int32)
+        )
+
+    def act(
+        self,
+        params: disco.Params,
+        task: PyTree,
+        actor: ActorState,
+        key: PRNGKeyArray,
+        num_steps: int | None = None,
+    ) -> tuple[ActorState, disco.Trajectory, EpisodeStatistics]:
+        """Trajectories of `num_steps` (by default T) steps from the actor's environments."""
+        if num_steps is None:
+            num_steps = self.config.unroll_length
+        return acting.rollout(
+            self.environment, self.network, params, task, actor, key, num_steps
+        )
+
+    def experience(
+        self, state: AgentState, task: PyTree, key: PRNGKeyArray
+    ) -> tuple[AgentState, disco.Trajectory, EpisodeStatistics]:
+        """Acts, stores, and draws the batch to learn from."""
+        act_key, replay_key = jax.random.split(key)
+        actor, batch, statistics = self.act(state.learner.params, task, state.actor, act_key)
+        memory = state.replay
+        if memory is not None:
+            memory = replay.insert(memory, batch)
+            replayed = replay.sample(memory, replay_key, self.config.num_replayed)
+            if self.config.num_replayed < self.config.batch_size:
+                batch = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), batch, replayed)
+            else:
+                batch = replayed
+        return dataclasses.replace(state, actor=actor, replay=memory), batch, statistics
+
+    def learn(
+        self, rule: disco.Rule, learner: LearnerState, batch: disco.Trajectory
+    ) -> tuple[LearnerState, disco.Params, disco.Aux]:
+        """One update by the rule: the learner after it, the gradients, and what else came."""
+        gradients, aux = rule.gradient(learner.params, learner.rule, batch, self.network.unroll)
+        return self.apply(learner, gradients, aux), gradients, aux
+
+    def apply(
+        self, learner: LearnerState, gradients: disco.Params, aux: disco.Aux
+    ) -> LearnerState:
+        """Applies a gradient."""
+        updates, optimizer = self.optimizer.update(gradients, learner.optimizer, learner.params)
+        params = optax.apply_updates(learner.params, updates)
+        return LearnerState(params=params, optimizer=optimizer, rule=aux.state)
+
+    def update(
+        self, rule: disco.Rule, state: AgentState, task: PyTree, key: PRNGKeyArray
+    ) -> tuple[AgentState, EpisodeStatistics, disco.types.Metrics]:
+        """Acts and learns once."""
+        state, batch, statistics = self.experience(state, task, key)
+        learner, gradients, aux = self.learn(rule, state.learner, batch)
+        metrics = aux.metrics | {"gradient_norm": optax.global_norm(gradients)}
+        state = dataclasses.replace(state, learner=learner, updates=state.updates + 1)
+        return state, statistics, metrics

@@ -1,0 +1,56 @@
+"""A replay of trajectories on device: a ring buffer inside `jit`."""
+
+import chex
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray
+
+import disco
+
+
+@chex.dataclass(frozen=True)
+class Replay:
+    """The last trajectories of one agent.
+
+    Attributes:
+      trajectories: a `disco.Trajectory` with leaves `[capacity, T, ...]` (observations T+1).
+      position: where the next one goes.
+      size: how many there are.
+    """
+
+    trajectories: disco.Trajectory
+    position: Int[Array, ""]
+    size: Int[Array, ""]
+
+
+def init(example: disco.Trajectory, capacity: int) -> Replay:
+    """An empty replay for trajectories shaped like `example` (arrays or shapes, `[T, B, ...]`)."""
+    return Replay(
+        trajectories=jax.tree.map(
+            lambda x: jnp.zeros((capacity, x.shape[0], *x.shape[2:]), x.dtype), example
+        ),
+        position=jnp.zeros((), jnp.int32),
+        size=jnp.zeros((), jnp.int32),
+    )
+
+
+def insert(replay: Replay, fresh: disco.Trajectory) -> Replay:
+    """Adds B trajectories, replacing the oldest ones of a full replay."""
+    count = fresh.action.shape[1]
+    capacity = replay.trajectories.action.shape[0]
+    slots = (replay.position + jnp.arange(count)) % capacity
+    return Replay(
+        trajectories=jax.tree.map(
+            lambda old, new: old.at[slots].set(jnp.swapaxes(new, 0, 1)),
+            replay.trajectories,
+            fresh,
+        ),
+        position=(replay.position + count) % capacity,
+        size=jnp.minimum(replay.size + count, capacity),
+    )
+
+
+def sample(replay: Replay, key: PRNGKeyArray, count: int) -> disco.Trajectory:
+    """`count` trajectories, drawn uniformly with replacement."""
+    slots = jax.random.randint(key, (count,), 0, replay.size)
+    return jax.tree.map(lambda x: jnp.swapaxes(x[slots], 0, 1), replay.trajectories)

@@ -1,0 +1,95 @@
+"""The meta-objective: how good the updated agent is, and how sane the rule's targets were.
+
+DiscoRL, Methods, "Meta-optimization stabilization"; the specification's section 7.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+import disco
+from disco import values
+from disco.types import Metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig:
+    """Weights of the regularisers beside the policy gradient's 1.
+
+    Attributes:
+      policy_entropy_cost: of the updated agent's policy (the published tutorial's).
+      prediction_entropy_cost: of its predictions y and z (the paper's L_ent).
+      target_kl_cost: of the policy target's distance from the target network (L_KL).
+      target_mean_cost: of the squared mean of each target's logits (the tutorial's).
+    """
+
+    policy_entropy_cost: float = 1e-2
+    prediction_entropy_cost: float = 1e-3
+    target_kl_cost: float = 1e-2
+    target_mean_cost: float = 1e-3
+
+
+def meta_objective(
+    config: ObjectiveConfig,
+    outputs: disco.Outputs,
+    normalized_advantage: Float[Array, "T B"],
+    validation: disco.Trajectory,
+    targets: Any,
+    target_network_logits: Float[Array, "K T+1 B A"],
+) -> tuple[Float[Array, ""], Metrics]:
+    """The loss whose gradient with respect to the rule is the meta-gradient.
+
+    Args:
+      config: weights.
+      outputs: of the agent after K updates, on the validation trajectories.
+      normalized_advantage: of the validation trajectories; a constant.
+      validation: trajectories of the agent after K updates.
+      targets: of the K updates, stacked.
+      target_network_logits: the target network's policy at each of them; a constant.
+    """
+    weight = validation.mask.astype(normalized_advantage.dtype)
+
+    def mean(x):
+        return jnp.sum(weight * x) / jnp.maximum(jnp.sum(weight), 1.0)
+
+    log_pi = jax.nn.log_softmax(outputs["logits"][:-1])
+    log_likelihood = values.select_action(log_pi, validation.action)
+    policy_gradient = -mean(log_likelihood * jax.lax.stop_gradient(normalized_advantage))
+
+    z_taken = values.select_action(outputs["z"], validation.action)
+    policy_entropy = mean(_entropy(outputs["logits"][:-1]))
+    y_entropy = jnp.mean(_entropy(outputs["y"]))
+    z_entropy = mean(_entropy(z_taken))
+
+    log_pi_target = jax.nn.log_softmax(targets.pi)
+    log_pi_bar = jax.lax.stop_gradient(jax.nn.log_softmax(target_network_logits[:, :-1]))
+    target_kl = jnp.mean(jnp.sum(jnp.exp(log_pi_bar) * (log_pi_bar - log_pi_target), axis=-1))
+    means = [jnp.mean(x, axis=tuple(range(1, x.ndim))) for x in (targets.pi, targets.y, targets.z)]
+    target_mean = sum(jnp.mean(jnp.square(x)) for x in means)
+
+    loss = (
+        policy_gradient
+        - config.policy_entropy_cost * policy_entropy
+        - config.prediction_entropy_cost * (y_entropy + z_entropy)
+        + config.target_kl_cost * target_kl
+        + config.target_mean_cost * target_mean
+    )
+    metrics = {
+        "meta_loss": loss,
+        "meta_policy_gradient_loss": policy_gradient,
+        "meta_regularizer": loss - policy_gradient,
+        "policy_entropy": policy_entropy,
+        "y_entropy": y_entropy,
+        "z_entropy": z_entropy,
+        "target_kl": target_kl,
+        "target_mean_square": target_mean,
+    }
+    return loss, jax.lax.stop_gradient(metrics)
+
+
+def _entropy(logits: Float[Array, "*s X"]) -> Float[Array, "*s"]:
+    log_p = jax.nn.log_softmax(logits)
+    return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
