@@ -19,8 +19,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
 
-# Of the last layer of every head. Small, so that a newborn's policy is nearly uniform.
-_OUTPUT_STDDEV = 1e-2
+# Of the heads on the embedding. Small, so that a newborn's policy is nearly uniform.
+_STATE_HEAD_STDDEV = 1e-2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,8 @@ class NetworkConfig:
     Attributes:
       torso: hidden units of the MLP that embeds an observation.
       model: units of the action-conditional LSTM.
-      head: hidden units of each output's MLP.
+      head: hidden units of the MLP of each output of the action-conditional model. Outputs of
+        the state alone are linear in the torso's embedding.
     """
 
     torso: tuple[int, ...] = (512, 512)
@@ -71,7 +72,16 @@ def make_network(
     shape = observation_spec.shape
 
     def policy(observation):
-        return _head("logits", config, output_shapes["logits"])(_embed(observation))
+        return _state_head("logits")(_embed(observation))
+
+    def _state_head(name):
+        (size,) = output_shapes[name]
+        initializer = hk.initializers.TruncatedNormal(_STATE_HEAD_STDDEV)
+        return hk.Linear(size, w_init=initializer, name=f"{name}_head")
+
+    def _action_head(name):
+        _, size = output_shapes[name]
+        return hk.nets.MLP((*config.head, size), name=f"{name}_head")
 
     def _embed(observation):
         lead = observation.shape[: observation.ndim - len(shape)]
@@ -85,9 +95,9 @@ def make_network(
             by_action = ActionConditionalModel(config.model)(embedding, num_actions)
         for name, shape in output_shapes.items():
             if len(shape) == 1:
-                by_name[name] = _head(name, config, shape)(embedding)
+                by_name[name] = _state_head(name)(embedding)
             else:
-                by_name[name] = _head(name, config, shape[1:])(by_action)
+                by_name[name] = _action_head(name)(by_action)
         return by_name
 
     outputs_transformed = hk.without_apply_rng(hk.transform(outputs))
@@ -99,16 +109,6 @@ def make_network(
             params, trajectory.observation
         ),
     )
-
-
-def _head(name: str, config: NetworkConfig, shape: tuple[int, ...]) -> Callable:
-    (size,) = shape
-    layers = []
-    for i, units in enumerate(config.head):
-        layers += [hk.Linear(units, name=f"{name}_head_{i}"), jax.nn.relu]
-    initializer = hk.initializers.TruncatedNormal(_OUTPUT_STDDEV)
-    layers.append(hk.Linear(size, w_init=initializer, name=f"{name}_output"))
-    return hk.Sequential(layers)
 
 
 class ActionConditionalModel(hk.Module):

@@ -1,0 +1,398 @@
+"""Discovery: a population learns by the rule, and the rule learns from the population.
+
+One meta-step, for every agent (DiscoRL, Methods):
+
+1. live: K updates by the rule, acting in between (`lifetime.live`);
+2. judge: the updated agent plays validation trajectories, scored by the meta-objective;
+3. meta-gradient: of that score through the K updates, with respect to the rule;
+4. each agent's own Adam scales its meta-gradient.
+
+Then the mean over the agents updates the rule, and agents whose budget is spent are reborn.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+import disco
+import environments
+from agents.agent import Agent, AgentConfig
+from disco.types import Metrics
+from meta import lifetime
+from meta.objective import ObjectiveConfig, meta_objective
+from meta.population import Individual, Life, PopulationConfig, draw_budget, newborn, task_of
+from meta.value_function import ValueFunction, ValueFunctionConfig
+
+_AXIS = "agents"
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaConfig:
+    """The meta-step.
+
+    Attributes:
+      num_updates: K, the agent updates that a meta-gradient flows through.
+      validation_trajectories: per agent and meta-step.
+      validation_length: steps of each.
+      learning_rate: of the rule.
+      max_gradient_norm: to which each agent's meta-gradient is clipped before its Adam.
+      segment_length: see `lifetime.relive`; None for about the square root of K.
+      agents_at_once: agents per device that one vectorised pass computes; the rest follow in a
+        loop. None for all. Fewer need less memory.
+    """
+
+    num_updates: int = 20
+    validation_trajectories: int = 48
+    validation_length: int = 29
+    learning_rate: float = 1e-3
+    max_gradient_norm: float = 1.0
+    segment_length: int | None = None
+    agents_at_once: int | None = None
+
+    def __post_init__(self):
+        for name in ("num_updates", "validation_trajectories", "validation_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"meta.{name} is {getattr(self, name)}; expected at least 1.")
+        segment = self.segment_length
+        if segment is not None and (segment < 1 or self.num_updates % segment):
+            raise ValueError(
+                f"meta.segment_length is {segment}; expected a divisor of meta.num_updates"
+                f" ({self.num_updates})."
+            )
+
+
+@chex.dataclass(frozen=True)
+class DiscoveryState:
+    """All that a discovery run is; what a checkpoint holds.
+
+    Attributes:
+      rule: the rule so far.
+      groups: the agents of each group of environments with common specs, stacked.
+      meta_step: meta-steps made.
+    """
+
+    rule: disco.DiscoveredRule
+    groups: tuple[Individual, ...]
+    meta_step: Int[Array, ""]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Agents whose environments have the same dynamics.
+
+    Attributes:
+      agent, value_function: their functions.
+      tasks: stacked over the group's tasks.
+      names: of the tasks.
+      places: the agents' numbers in the population.
+    """
+
+    agent: Agent
+    value_function: ValueFunction
+    tasks: PyTree[Array]
+    names: tuple[str, ...]
+    places: np.ndarray
+
+
+class Discovery:
+    """The functions of one discovery run. Construction compiles nothing.
+
+    Attributes:
+      groups: the population by environment.
+      steps_per_meta_step: environment steps of one agent's updates, without validation.
+    """
+
+    def __init__(
+        self,
+        tasks: tuple[environments.Environment, ...],
+        rule: disco.DiscoveredRule,
+        agent: AgentConfig,
+        value_function: ValueFunctionConfig,
+        objective: ObjectiveConfig,
+        population: PopulationConfig,
+        meta: MetaConfig,
+        seed: int,
+        mesh: Mesh | None = None,
+    ):
+        """Prepares a run.
+
+        Args:
+          tasks: to discover on.
+          rule: to start from.
+          agent, value_function, objective, population, meta: configurations.
+          seed: of all randomness.
+          mesh: with an axis `agents` to shard the population over; by default all devices.
+
+        Raises:
+          ValueError: if a group's agents do not divide among the devices.
+        """
+        self._initial_rule = rule
+        self._objective = objective
+        self._population = population
+        self._meta = meta
+        self._seed = seed
+        if mesh is None:
+            mesh = Mesh(np.array(jax.devices()), (_AXIS,))
+        self._mesh = mesh
+        self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
+        self.groups = tuple(self._make_groups(tasks, rule, agent, value_function))
+        self._meta_optimizer = optax.chain(
+            optax.clip_by_global_norm(meta.max_gradient_norm), optax.scale_by_adam()
+        )
+
+    def _make_groups(self, tasks, rule, agent_config, value_config):
+        """Agent i has task i modulo their number; groups gather agents of like dynamics."""
+        size = self._population.size
+        grouped = environments.group(tasks)
+        group_of_task = [
+            index
+            for name in (task.name for task in tasks)
+            for index, group in enumerate(grouped)
+            if name in group.names
+        ]
+        for index, group in enumerate(grouped):
+            places = [i for i in range(size) if group_of_task[i % len(tasks)] == index]
+            if not places:
+                continue
+            if len(places) % self._mesh.size:
+                raise ValueError(
+                    f"{len(places)} agents (population.size {size}) on {group.names[0]!r} and the"
+                    f" like do not divide among {self._mesh.size} devices; expected a multiple."
+                )
+            yield Group(
+                agent=Agent.create(agent_config, group.dynamics, rule),
+                value_function=ValueFunction.create(
+                    value_config, group.dynamics.observation_spec()
+                ),
+                tasks=group.task,
+                names=group.names,
+                places=np.array(places),
+            )
+
+    @property
+    def sharding(self) -> Any:
+        """Shardings of a `DiscoveryState`: agents over the mesh, all else replicated."""
+        agents = NamedSharding(self._mesh, P(_AXIS))
+        replicated = NamedSharding(self._mesh, P())
+        return DiscoveryState(
+            rule=replicated, groups=tuple(agents for _ in self.groups), meta_step=replicated
+        )
+
+    def init(self) -> DiscoveryState:
+        """The first generation of agents and the rule to start from."""
+
+        def init(rule):
+            groups = []
+            for group in self.groups:
+                order = jnp.arange(len(group.places))
+                born = partial(self._first_born, group, rule)
+                groups.append(jax.vmap(born)(order, jnp.asarray(group.places)))
+            return DiscoveryState(
+                rule=rule, groups=tuple(groups), meta_step=jnp.zeros((), jnp.int32)
+            )
+
+        return jax.jit(init, out_shardings=self.sharding)(self._initial_rule)
+
+    def _first_born(self, group: Group, rule, order, place) -> Individual:
+        key = self._key("birth", 0, place)
+        budget_key, born_key = jax.random.split(key)
+        births = jnp.zeros((), jnp.int32)
+        task, _ = task_of(group.tasks, order, births, len(group.places))
+        agent, validation, value = newborn(
+            group.agent,
+            group.value_function,
+            rule,
+            task,
+            born_key,
+            self._meta.validation_trajectories,
+        )
+        life = Life(
+            births=births,
+            steps=jnp.zeros((), jnp.int32),
+            budget=draw_budget(self._population, budget_key, first=True),
+        )
+        return Individual(
+            agent=agent,
+            validation=validation,
+            value=value,
+            life=life,
+            meta_optimizer=self._meta_optimizer.init(rule),
+        )
+
+    def _key(self, purpose: str, meta_step, place) -> PRNGKeyArray:
+        """A key by address, so that it depends on no history and no number of devices."""
+        key = jax.random.fold_in(jax.random.key(self._seed), ("birth", "live").index(purpose))
+        return jax.random.fold_in(jax.random.fold_in(key, meta_step), place)
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[Metrics, ...]]:
+        """One meta-step.
+
+        Returns:
+          The state after it, and each group's metrics per agent, `[agents]`.
+        """
+        orders = tuple(jnp.arange(len(group.places)) for group in self.groups)
+        places = tuple(jnp.asarray(group.places) for group in self.groups)
+        specs = DiscoveryState(rule=P(), groups=P(_AXIS), meta_step=P())
+        return jax.shard_map(
+            self._shard_step,
+            mesh=self._mesh,
+            in_specs=(specs, P(_AXIS), P(_AXIS)),
+            out_specs=(specs, P(_AXIS)),
+            check_vma=False,
+        )(state, orders, places)
+
+    def _shard_step(self, state: DiscoveryState, orders, places):
+        """The meta-step of one device's agents; the rule's update is the mean over all."""
+        groups, metrics = [], []
+        update = jax.tree.map(jnp.zeros_like, state.rule)
+        count = jnp.zeros((), jnp.float32)
+        for group, individuals, order, place in zip(
+            self.groups, state.groups, orders, places, strict=True
+        ):
+            evolve = partial(self._evolve, group, state.rule, state.meta_step)
+            individuals, updates, report = self._map(evolve, (individuals, order, place))
+            update = jax.tree.map(lambda total, x: total + jnp.sum(x, axis=0), update, updates)
+            count += jnp.sum(report["finite"])
+            groups.append(individuals)
+            metrics.append(report)
+        update, count = jax.lax.psum((update, count), _AXIS)
+        scale = -self._meta.learning_rate / jnp.maximum(count, 1.0)
+        rule = jax.tree.map(lambda x, u: x + scale * u, state.rule, update)
+        for i, group in enumerate(self.groups):
+            groups[i] = self._rebirths(
+                group, rule, state.meta_step + 1, groups[i], metrics[i], orders[i], places[i]
+            )
+        state = DiscoveryState(rule=rule, groups=tuple(groups), meta_step=state.meta_step + 1)
+        return state, tuple(metrics)
+
+    def _map(self, function, args):
+        """`vmap`, or a loop over smaller ones."""
+        size = jax.tree.leaves(args)[0].shape[0]
+        at_once = self._meta.agents_at_once
+        if at_once is None or at_once >= size:
+            return jax.vmap(lambda args: function(*args))(args)
+        return jax.lax.map(lambda args: function(*args), args, batch_size=at_once)
+
+    def _evolve(self, group: Group, rule, meta_step, individual: Individual, order, place):
+        """Steps 1-4 for one agent: it afterwards, its share of the update, its metrics."""
+        live_key, validation_key = jax.random.split(self._key("live", meta_step, place))
+        agent, life = group.agent, individual.life
+        task, task_index = task_of(group.tasks, order, life.births, len(group.places))
+
+        before = individual.agent.learner
+        agent_state, value, memoir, statistics, learning = lifetime.live(
+            agent,
+            group.value_function,
+            rule,
+            individual.agent,
+            individual.value,
+            task,
+            live_key,
+            self._meta.num_updates,
+        )
+        validation_actor, validation, validation_statistics = agent.act(
+            agent_state.learner.params,
+            task,
+            individual.validation,
+            validation_key,
+            self._meta.validation_length,
+        )
+
+        def judge(rule):
+            learner, targets = lifetime.relive(
+                agent, rule, before, memoir, self._meta.segment_length
+            )
+            outputs = agent.network.unroll(learner.params, validation)
+            _, advantage, _ = group.value_function.evaluate(value, outputs["logits"], validation)
+            loss, metrics = meta_objective(
+                self._objective,
+                outputs,
+                advantage,
+                validation,
+                targets,
+                memoir.target_network_logits,
+            )
+            return loss, (metrics, outputs["logits"])
+
+        (_, (judgement, logits)), gradient = jax.value_and_grad(judge, has_aux=True)(rule)
+        value = group.value_function.update(value, logits, validation)
+
+        norm = optax.global_norm(gradient)
+        finite = jnp.isfinite(norm)
+        # A sick agent has no say in this step, and leaves no trace in its meta-optimiser.
+        gradient = jax.tree.map(lambda g: jnp.where(finite, g, 0.0), gradient)
+        update, meta_optimizer = self._meta_optimizer.update(gradient, individual.meta_optimizer)
+        meta_optimizer = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old), meta_optimizer, individual.meta_optimizer
+        )
+        update = jax.tree.map(lambda u: jnp.where(finite, u, 0.0), update)
+
+        life = dataclasses.replace(life, steps=life.steps + self.steps_per_meta_step)
+        individual = Individual(
+            agent=agent_state,
+            validation=validation_actor,
+            value=value,
+            life=life,
+            meta_optimizer=meta_optimizer,
+        )
+        metrics = {
+            **judgement,
+            **{f"agent_{name}": x for name, x in learning.items()},
+            "meta_return": validation_statistics.reward_sum / validation_statistics.steps,
+            "episode_return_sum": statistics.return_sum,
+            "episodes": statistics.count,
+            "meta_gradient_norm": norm,
+            "finite": finite.astype(jnp.float32),
+            "task": task_index,
+            "life_steps": life.steps,
+        }
+        return individual, update, metrics
+
+    def _rebirths(self, group: Group, rule, meta_step, individuals, metrics, orders, places):
+        """Replaces the agents whose budget is spent, and those whose meta-gradient failed."""
+        life = individuals.life
+        is_over = (life.steps >= life.budget) | (metrics["finite"] == 0)
+        metrics["reborn"] = is_over.astype(jnp.float32)
+
+        def reborn(individual: Individual, order, place):
+            budget_key, born_key = jax.random.split(self._key("birth", meta_step, place))
+            births = individual.life.births + 1
+            task, _ = task_of(group.tasks, order, births, len(group.places))
+            agent, validation, value = newborn(
+                group.agent,
+                group.value_function,
+                rule,
+                task,
+                born_key,
+                self._meta.validation_trajectories,
+            )
+            life = Life(
+                births=births,
+                steps=jnp.zeros((), jnp.int32),
+                budget=draw_budget(self._population, budget_key),
+            )
+            return dataclasses.replace(
+                individual, agent=agent, validation=validation, value=value, life=life
+            )
+
+        def replace(individuals):
+            fresh = jax.vmap(reborn)(individuals, orders, places)
+            return jax.tree.map(
+                lambda new, old: jnp.where(
+                    is_over.reshape(-1, *(1,) * (old.ndim - 1)), new, old
+                ),
+                fresh,
+                individuals,
+            )
+
+        return jax.lax.cond(jnp.any(is_over), replace, lambda x: x, individuals)
