@@ -1,0 +1,150 @@
+"""The two kinds of environment, and what a named environment is.
+
+Both kinds speak `dm_env`: specs describe observations and actions, and time steps are
+`dm_env.TimeStep`s whose `step_type` is FIRST, MID or LAST.
+
+*JAX environments* are pure functions that run inside `jit`, `vmap` and `scan`. What
+distinguishes one task of a family from another (maze, rewards, horizon, ...) is data: a
+pytree of arrays that is passed to every call. Tasks that share their dynamics therefore
+share one compiled program, and a population of agents, each on its own task, is a `vmap`.
+
+*Host environments* are batched simulators that live outside of JAX and speak NumPy.
+
+A termination and a cut differ as `dm_env` says: a LAST step with discount 0 is a
+termination; a LAST step with a positive discount was cut (a time limit), and its
+observation is one to bootstrap from.
+"""
+
+import dataclasses
+from typing import Any, Protocol, runtime_checkable
+
+import chex
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+from jaxtyping import Array, Int, PRNGKeyArray
+
+Task = Any  # A pytree of arrays: what makes this task differ from others of its family.
+State = Any  # A pytree of arrays: the simulator's state.
+
+
+@runtime_checkable
+class JaxEnvironment(Protocol):
+    """A family of tasks with common specs, stepped inside `jit`.
+
+    Implementations are hashable (frozen dataclasses), hold no arrays, and return the same
+    pytree structures, shapes and strong dtypes from `reset` and `step`.
+    """
+
+    def observation_spec(self) -> specs.Array:
+        """Shape and dtype of one observation."""
+        ...
+
+    def action_spec(self) -> specs.DiscreteArray:
+        """Number of actions."""
+        ...
+
+    def reset(self, task: Task, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
+        """Starts an episode: a FIRST time step with reward 0 and discount 1."""
+        ...
+
+    def step(
+        self, task: Task, state: State, action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[State, dm_env.TimeStep]:
+        """One step. Never resets: stepping after LAST is undefined (see `stream`)."""
+        ...
+
+
+@runtime_checkable
+class HostEnvironment(Protocol):
+    """A batch of simulators outside JAX. All arrays are NumPy with a leading batch axis.
+
+    An instance whose previous step was LAST ignores its action and starts a new episode
+    (`dm_env`'s convention), so every instance's stream keeps each episode's last observation.
+    """
+
+    batch_size: int
+
+    def observation_spec(self) -> specs.Array: ...
+
+    def action_spec(self) -> specs.DiscreteArray: ...
+
+    def reset(self, seed: int) -> dm_env.TimeStep:
+        """Starts a new episode in every instance."""
+        ...
+
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        """Steps every instance with its action `[B]`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Environment:
+    """A named environment: dynamics shared by a family, and the task within it.
+
+    Attributes:
+      name: how the registry knows it, for example `"grid57/12_sparse"`.
+      dynamics: static; environments with equal dynamics run in one compiled program.
+      task: a pytree of arrays, of equal structure and shapes for equal dynamics.
+    """
+
+    name: str
+    dynamics: JaxEnvironment
+    task: Task = ()
+
+
+def restart(observation: chex.Array) -> dm_env.TimeStep:
+    """A FIRST time step inside `jit`. Reward 0 and discount 1, where `dm_env` has None."""
+    return dm_env.TimeStep(
+        step_type=jnp.int32(dm_env.StepType.FIRST),
+        reward=jnp.float32(0.0),
+        discount=jnp.float32(1.0),
+        observation=observation,
+    )
+
+
+def transition(
+    observation: chex.Array,
+    reward: chex.Numeric,
+    *,
+    terminated: chex.Numeric,
+    truncated: chex.Numeric,
+) -> dm_env.TimeStep:
+    """A MID or LAST time step inside `jit`.
+
+    Args:
+      observation: of the state reached.
+      reward: for reaching it.
+      terminated: whether the episode ended there by the task's rules (discount 0).
+      truncated: whether a time limit cut it there (discount stays 1).
+    """
+    ended = jnp.logical_or(terminated, truncated)
+    return dm_env.TimeStep(
+        step_type=jnp.where(ended, jnp.int32(dm_env.StepType.LAST), jnp.int32(dm_env.StepType.MID)),
+        reward=jnp.asarray(reward, jnp.float32),
+        discount=1.0 - jnp.asarray(terminated, jnp.float32),
+        observation=observation,
+    )
+
+
+def stream(
+    environment: JaxEnvironment,
+    task: Task,
+    state: State,
+    previous: dm_env.TimeStep,
+    action: Int[Array, ""],
+    key: PRNGKeyArray,
+) -> tuple[State, dm_env.TimeStep]:
+    """Steps an endless stream of episodes, in `dm_env`'s convention.
+
+    After a LAST time step the action is ignored and a new episode starts, so that every
+    episode's last observation is in the stream.
+    """
+    reset_key, step_key = jax.random.split(key)
+    reset = environment.reset(task, reset_key)
+    step = environment.step(task, state, action, step_key)
+    return jax.tree.map(lambda a, b: jnp.where(previous.last(), a, b), reset, step)

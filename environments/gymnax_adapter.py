@@ -1,0 +1,154 @@
+"""gymnax environments by name, for example `gymnax/CartPole-v1`.
+
+Lange (2022), https://github.com/RobertTLange/gymnax. gymnax's parameters are the task, so
+they can differ between agents of one compiled program. gymnax's automatic resets are not
+used: the last observation of an episode stays, and what gymnax calls truncated is cut.
+"""
+
+import dataclasses
+import difflib
+import functools
+from typing import Any
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from environments.base import Environment, State, Task, restart, transition
+from environments.errors import EnvironmentNameError, MissingPackageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Gymnax:
+    """A gymnax environment with discrete actions; the task is its parameters' pytree.
+
+    Observations keep their shape and become float32 (a discrete one becomes one-hot), rewards
+    too. State and parameters are
+    given strong dtypes that reset and step agree on, as gymnax starts from Python numbers,
+    with which a jitted rollout would be compiled again at its second call.
+
+    Attributes:
+      environment_id: gymnax's name for it.
+    """
+
+    environment_id: str
+
+    def observation_spec(self) -> specs.Array:
+        environment, params, _ = _load(self.environment_id)
+        space = environment.observation_space(params)
+        shape = (int(space.n),) if hasattr(space, "n") else tuple(space.shape)
+        return specs.Array(shape, np.float32, name="observation")
+
+    def action_spec(self) -> specs.DiscreteArray:
+        environment, params, _ = _load(self.environment_id)
+        return specs.DiscreteArray(int(environment.action_space(params).n), name="action")
+
+    def reset(self, task: Task, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
+        environment, _, state_types = _load(self.environment_id)
+        observation, state = environment.reset_env(key, task)
+        return _cast(state, state_types), restart(self._canonical(observation))
+
+    def step(
+        self, task: Task, state: State, action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[State, dm_env.TimeStep]:
+        environment, _, state_types = _load(self.environment_id)
+        observation, state, reward, terminated, _ = environment.step_env(key, state, action, task)
+        truncated = environment.is_truncated(state, task)
+        return _cast(state, state_types), transition(
+            self._canonical(observation),
+            jnp.asarray(reward, jnp.float32).reshape(()),
+            terminated=jnp.asarray(terminated, bool).reshape(()),
+            truncated=jnp.asarray(truncated, bool).reshape(()),
+        )
+
+    def _canonical(self, observation: Any) -> Float[Array, "..."]:
+        environment, params, _ = _load(self.environment_id)
+        shape = self.observation_spec().shape
+        if hasattr(environment.observation_space(params), "n"):
+            return jax.nn.one_hot(observation, shape[0], dtype=jnp.float32)
+        return jnp.asarray(observation, jnp.float32).reshape(shape)
+
+
+def make(environment_id: str) -> Environment:
+    """A gymnax environment by gymnax's own name.
+
+    Raises:
+      EnvironmentNameError: if gymnax has none of this name, or its actions are not one
+        discrete choice, or its observation is not one array.
+      MissingPackageError: if gymnax is not installed.
+    """
+    gymnax = _import_gymnax()
+    if environment_id not in gymnax.registered_envs:
+        near = difflib.get_close_matches(environment_id, gymnax.registered_envs, n=3, cutoff=0.4)
+        raise EnvironmentNameError(
+            f"gymnax has no environment {environment_id!r}."
+            + (f" Near it: {', '.join(f'gymnax/{name}' for name in near)}." if near else "")
+            + " gymnax.registered_envs lists all."
+        )
+    _, params, _ = _load(environment_id)
+    return Environment(
+        name=f"gymnax/{environment_id}", dynamics=Gymnax(environment_id), task=params
+    )
+
+
+def _import_gymnax() -> Any:
+    try:
+        import gymnax
+    except ImportError as error:
+        raise MissingPackageError(
+            "Environments named 'gymnax/…' need gymnax, which is not installed: pip install gymnax"
+        ) from error
+    return gymnax
+
+
+@functools.cache
+def _load(environment_id: str) -> tuple[Any, Any, Any]:
+    """The gymnax environment, its parameters, and its state's shapes and dtypes."""
+    try:
+        # Arrays that gymnax makes here outlive the trace that this call may be part of.
+        with jax.ensure_compile_time_eval():
+            environment, params = _import_gymnax().make(environment_id)
+            params = jax.tree.map(_strong, params)
+    except OSError as error:
+        raise EnvironmentNameError(
+            f"gymnax cannot make {environment_id!r}, as it could not download its data: {error}"
+        ) from error
+    actions, observations = environment.action_space(params), environment.observation_space(params)
+    if not hasattr(actions, "n"):
+        raise EnvironmentNameError(
+            f"'gymnax/{environment_id}' has a {type(actions).__name__} action space of shape"
+            f" {getattr(actions, 'shape', None)}; expected a discrete one, as agents here choose"
+            " one of a number of actions. For example: gymnax/CartPole-v1, gymnax/MountainCar-v0."
+        )
+    if not hasattr(observations, "shape"):
+        raise EnvironmentNameError(
+            f"'gymnax/{environment_id}' has a {type(observations).__name__} observation space;"
+            " expected a single array."
+        )
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    action = jax.ShapeDtypeStruct((), jnp.int32)
+    _, first = jax.eval_shape(environment.reset_env, key, params)
+    _, second, *_ = jax.eval_shape(environment.step_env, key, first, action, params)
+    state_types = jax.tree.map(
+        lambda a, b: jax.ShapeDtypeStruct(b.shape, jnp.promote_types(a.dtype, b.dtype)),
+        first,
+        second,
+    )
+    return environment, params, state_types
+
+
+def _strong(leaf: Any) -> Any:
+    """An array of 32-bit strong type of a Python number, or of an array its strong type."""
+    if isinstance(leaf, bool | int | float):
+        dtype = {bool: jnp.bool_, int: jnp.int32, float: jnp.float32}[type(leaf)]
+        return jnp.asarray(leaf, dtype)
+    return jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype)
+
+
+def _cast(state: Any, types: Any) -> Any:
+    return jax.tree.map(
+        lambda leaf, kind: jnp.asarray(leaf, kind.dtype).reshape(kind.shape), state, types
+    )
