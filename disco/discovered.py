@@ -87,16 +87,19 @@ class DiscoveredRule(Rule):
 
     @classmethod
     def create(
-        cls, key: PRNGKeyArray, sizes: MetaNetworkSizes = MetaNetworkSizes(), **hyper_parameters: Any
+        cls,
+        key: PRNGKeyArray,
+        sizes: MetaNetworkSizes = MetaNetworkSizes(),
+        **hyper_parameters: Any,
     ) -> "DiscoveredRule":
         """A rule from scratch, to be improved by discovery.
 
         Raises:
           ValueError: if a size or hyper-parameter is out of range.
         """
-        rule = cls(parameters=meta_network.init(key, sizes), sizes=sizes, **hyper_parameters)
+        rule = cls(parameters={}, sizes=sizes, **hyper_parameters)
         rule.check_hyper_parameters()
-        return rule
+        return dataclasses.replace(rule, parameters=meta_network.init(key, sizes))
 
     def check_hyper_parameters(self) -> None:
         """Raises ValueError if a size or hyper-parameter is out of range."""
@@ -106,7 +109,7 @@ class DiscoveredRule(Rule):
                 raise ValueError(f"sizes.{field.name} is {size!r}; expected a positive integer.")
         if self.num_bins % 2 == 0 or self.num_bins < 3:
             raise ValueError(f"num_bins is {self.num_bins}; expected an odd number of at least 3.")
-        if self.max_value <= 0:
+        if not self.max_value > 0:
             raise ValueError(f"max_value is {self.max_value}; expected a positive number.")
         for name in ("discount", "lambda_", "target_params_coefficient"):
             if not 0 <= getattr(self, name) <= 1:

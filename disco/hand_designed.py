@@ -197,5 +197,7 @@ def hand_designed(name: str, **hyper_parameters: Any) -> Rule:
     known = {field.name for field in dataclasses.fields(rules[name])}
     unknown = set(hyper_parameters) - known
     if unknown:
-        raise ValueError(f"{name} has no hyper-parameters {sorted(unknown)}; it has {sorted(known)}.")
+        raise ValueError(
+            f"{name} has no hyper-parameters {sorted(unknown)}; it has {sorted(known)}."
+        )
     return rules[name](**hyper_parameters)

@@ -116,7 +116,9 @@ def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Arra
     """Fresh parameters: truncated normal weights, zero biases."""
     shapes = layer_shapes(sizes)
     parameters = {}
-    for subkey, (name, shape) in zip(jax.random.split(key, len(shapes)), shapes.items(), strict=True):
+    for subkey, (name, shape) in zip(
+        jax.random.split(key, len(shapes)), shapes.items(), strict=True
+    ):
         stddev = _INIT_STDDEV.get(name, 1.0 / math.sqrt(shape[0]))
         weight = stddev * jax.random.truncated_normal(subkey, -2.0, 2.0, shape)
         parameters[name] = {"w": weight, "b": jnp.zeros(shape[1], weight.dtype)}
@@ -194,7 +196,12 @@ def initial_lifetime(parameters: Parameters) -> LifetimeState:
 
 
 def _shared_features(
-    outputs, target_outputs, estimates, normalized_advantage, normalized_action_advantage, trajectory
+    outputs,
+    target_outputs,
+    estimates,
+    normalized_advantage,
+    normalized_action_advantage,
+    trajectory,
 ):
     """What both networks read as it is; none of it carries a gradient."""
     policy = jax.nn.softmax(outputs["logits"])

@@ -27,6 +27,7 @@ FORMAT_VERSION = 1
 ZOO = pathlib.Path(__file__).parent / "zoo"
 
 _HEADER = "header"
+_KIND = "discovered"
 _LIFETIME = "lstm/~/meta_lstm/~unroll"
 _PUBLISHED_NAMES = {
     "trajectory/y_net_0": "lstm/mlp/~/linear_0",
@@ -111,7 +112,7 @@ def save(
             )
     header = {
         "format_version": FORMAT_VERSION,
-        "kind": "discovered",
+        "kind": _KIND,
         "sizes": dataclasses.asdict(rule.sizes),
         "hyper_parameters": {name: getattr(rule, name) for name in _hyper_parameter_names()},
         "provenance": dict(provenance or {}),
@@ -184,9 +185,7 @@ def _read(path: pathlib.Path) -> tuple[DiscoveredRule, dict[str, Any]]:
                 bad = int(np.sum(~np.isfinite(value)))
                 raise RuleFileError(f"{path}: array {key!r} has {bad} non-finite numbers.")
             parameters[name][part] = jnp.asarray(value.reshape(shape), jnp.float32)
-    rule = DiscoveredRule(
-        parameters=parameters, sizes=sizes, **header.get("hyper_parameters", {})
-    )
+    rule = DiscoveredRule(parameters=parameters, sizes=sizes, **header.get("hyper_parameters", {}))
     try:
         rule.check_hyper_parameters()
     except (TypeError, ValueError) as error:
@@ -225,21 +224,34 @@ def _read_header(path: pathlib.Path, value: np.ndarray | None) -> dict[str, Any]
     if not isinstance(header, dict) or not {"format_version", "sizes", "hyper_parameters"} <= set(
         header
     ):
-        raise RuleFileError(
-            f"{path}: the header lacks format_version, sizes or hyper_parameters."
-        )
+        raise RuleFileError(f"{path}: the header lacks format_version, sizes or hyper_parameters.")
     if header["format_version"] != FORMAT_VERSION:
         raise RuleFileError(
             f"{path} has format version {header['format_version']!r}; this code reads"
             f" {FORMAT_VERSION}."
         )
-    unknown = set(header["hyper_parameters"]) - set(_hyper_parameter_names())
+    if header.get("kind") != _KIND:
+        raise RuleFileError(f"{path} is of kind {header.get('kind')!r}; expected {_KIND!r}.")
+    _check_hyper_parameters(path, header["hyper_parameters"])
+    return header
+
+
+def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
+    """Names and types; the rule itself knows their ranges."""
+    if not isinstance(found, dict):
+        raise RuleFileError(f"{path}: the header's hyper_parameters are {found!r}; expected names.")
+    unknown = set(found) - set(_hyper_parameter_names())
     if unknown:
         raise RuleFileError(
             f"{path}: unknown hyper-parameters {sorted(unknown)}; known are"
             f" {_hyper_parameter_names()}."
         )
-    return header
+    for name, value in found.items():
+        integral = isinstance(getattr(DiscoveredRule, name), int)
+        expected = int if integral else (int, float)
+        if not isinstance(value, expected) or isinstance(value, bool):
+            kind = "an integer" if integral else "a number"
+            raise RuleFileError(f"{path}: hyper-parameter {name} is {value!r}; expected {kind}.")
 
 
 def _infer_sizes(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> MetaNetworkSizes:

@@ -155,9 +155,7 @@ def retrace(
     rho = importance_ratio(logits, trajectory)
     trace = lambda_ * jnp.minimum(1.0, rho) * _continues_from_previous(trajectory, rho.dtype)
     taken_target_q = select_action(target_action_value, trajectory.action)
-    q_target = jax.vmap(
-        rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1
-    )(
+    q_target = jax.vmap(rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1)(
         taken_target_q[1:],
         target_value[1:],
         trajectory.reward.astype(value.dtype),
@@ -234,9 +232,7 @@ def vtrace(
     )
 
 
-def _continues_from_previous(
-    trajectory: Trajectory, dtype: jnp.dtype
-) -> Float[Array, "T B"]:
+def _continues_from_previous(trajectory: Trajectory, dtype: jnp.dtype) -> Float[Array, "T B"]:
     """0 at a row whose previous transition ended an episode, else 1. Row 0 is never read."""
     ended = trajectory.last.astype(dtype)
     return 1.0 - jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])

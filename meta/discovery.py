@@ -179,6 +179,11 @@ class Discovery:
             )
 
     @property
+    def population_size(self) -> int:
+        """Agents, of all groups."""
+        return self._population.size
+
+    @property
     def sharding(self) -> Any:
         """Shardings of a `DiscoveryState`: agents over the mesh, all else replicated."""
         agents = NamedSharding(self._mesh, P(_AXIS))

@@ -1,0 +1,124 @@
+"""What an evaluation is: agents, budgets, baselines, and how they are scored."""
+
+import dataclasses
+
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+
+BASELINES = ("actor_critic", "policy_gradient")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationConfig:
+    """Settings of an evaluation; the defaults suit a laptop.
+
+    Attributes:
+      agent: of the discovered rules. All others have its network, environments, unroll and
+        bound on updates.
+      seed: the first.
+      seeds: runs of each contender on each task, with consecutive seeds.
+      budget: environment steps of a run. Spent in whole updates, so the last few may remain.
+      rule_learning_rate: of every discovered rule. By default the one that the rule's file says
+        it was discovered with, or else `agent.learning_rate`.
+      baselines: hand-designed rules to compare with.
+      baseline_learning_rates: each baseline is trained with each of them; the best one on
+        average over the tasks counts as tuned.
+      baseline_entropy_cost: weight of their policy's entropy.
+      baseline_normalize_advantage: divide their advantages by the moving standard deviation.
+      actor_critic_replay_ratio: fraction of actor-critic's batches that is replayed, beside as
+        many fresh trajectories as there are environments. Policy gradient never replays.
+      num_points: of a learning curve.
+      score_window: the last fraction of a run's updates, from which its score is taken.
+      confidence: of the intervals.
+      resamples: of the bootstrap.
+      runs_at_once: per device and vectorised pass; by default one on a CPU, whose caches hold
+        one agent, and all on an accelerator. It changes speed only.
+      updates_per_call: at most so many between two looks at the progress.
+    """
+
+    agent: AgentConfig = AgentConfig(
+        network=NetworkConfig(torso=(64,), model=32, head=(64,)),
+        learning_rate=1e-3,
+        num_environments=16,
+        unroll_length=16,
+        batch_size=32,
+        replay_ratio=0.5,
+        replay_capacity=128,
+    )
+    seed: int = 0
+    seeds: int = 5
+    budget: int = 50_000
+    rule_learning_rate: float | None = None
+    baselines: tuple[str, ...] = BASELINES
+    baseline_learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
+    baseline_entropy_cost: float = 0.01
+    baseline_normalize_advantage: bool = False
+    actor_critic_replay_ratio: float = 0.0
+    num_points: int = 20
+    score_window: float = 0.2
+    confidence: float = 0.95
+    resamples: int = 2000
+    runs_at_once: int | None = None
+    updates_per_call: int = 50
+
+    def __post_init__(self):
+        for name in ("seeds", "num_points", "resamples", "updates_per_call"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+        if not 0 <= self.seed <= 2**32 - self.seeds:
+            raise ValueError(f"seed is {self.seed}; expected 0 to 2**32 - seeds.")
+        if self.runs_at_once is not None and self.runs_at_once < 1:
+            raise ValueError(f"runs_at_once is {self.runs_at_once}; expected at least 1.")
+        if self.budget < self.agent.steps_per_update:
+            raise ValueError(
+                f"budget is {self.budget} environment steps; expected at least one update's"
+                f" {self.agent.steps_per_update} (agent.num_environments"
+                f" {self.agent.num_environments} times agent.unroll_length"
+                f" {self.agent.unroll_length})."
+            )
+        unknown = sorted(set(self.baselines) - set(BASELINES))
+        if unknown:
+            raise ValueError(f"baselines has {unknown}; known are {list(BASELINES)}.")
+        if len(set(self.baselines)) < len(self.baselines):
+            raise ValueError(f"baselines is {self.baselines}; expected each once.")
+        rates = self.baseline_learning_rates
+        if self.baselines and not rates:
+            raise ValueError("baseline_learning_rates is empty; expected at least one.")
+        if len({f"{rate:g}" for rate in rates}) < len(rates):
+            raise ValueError(f"baseline_learning_rates is {rates}; expected each once.")
+        rates = {"agent.learning_rate": self.agent.learning_rate} | {
+            f"baseline_learning_rates[{i}]": rate for i, rate in enumerate(rates)
+        }
+        if self.rule_learning_rate is not None:
+            rates["rule_learning_rate"] = self.rule_learning_rate
+        for name, rate in rates.items():
+            if not 0 < rate < float("inf"):
+                raise ValueError(f"{name} is {rate}; expected a positive number.")
+        if not 0 <= self.actor_critic_replay_ratio < 1:
+            raise ValueError(
+                f"actor_critic_replay_ratio is {self.actor_critic_replay_ratio}; expected at"
+                " least 0 and less than 1."
+            )
+        if not 0 < self.score_window <= 1:
+            raise ValueError(f"score_window is {self.score_window}; expected more than 0, up to 1.")
+        if not 0 < self.confidence < 1:
+            raise ValueError(f"confidence is {self.confidence}; expected between 0 and 1.")
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of a run."""
+        return self.budget // self.agent.steps_per_update
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seed of each run on a task."""
+        return tuple(range(self.seed, self.seed + self.seeds))
+
+    @property
+    def score_definition(self) -> str:
+        """What a score is, to stand beside every number."""
+        steps = self.num_updates * self.agent.steps_per_update
+        return (
+            "mean undiscounted return of the episodes that ended in the last"
+            f" {self.score_window:.0%} of {steps:,} environment steps"
+        )

@@ -1,0 +1,148 @@
+"""Who is compared: discovered rules, tuned hand-designed ones, and the random policy."""
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import disco
+from agents.agent import AgentConfig
+from evaluation.config import EvaluationConfig
+
+RANDOM = "random"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Contender:
+    """An update rule and the agent that learns by it.
+
+    Attributes:
+      name: unique in an evaluation; also the name of its file of runs.
+      kind: `"discovered"`, `"random"`, or the hand-designed rule's name. Contenders of one
+        hand-designed kind differ in learning rate only.
+      rule: None for the uniformly random policy, which does not learn.
+      agent: how it acts and learns. Environments, unroll and network are those of all others.
+      source: where the rule came from; JSON values.
+    """
+
+    name: str
+    kind: str
+    rule: disco.Rule | None
+    agent: AgentConfig
+    source: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def contenders(rules: Sequence[str], config: EvaluationConfig) -> tuple[Contender, ...]:
+    """All contenders of an evaluation: the random policy, the baselines, the rules.
+
+    Args:
+      rules: paths of rule files, or names of rules in the zoo.
+      config: of the evaluation.
+
+    Raises:
+      FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
+      ValueError: if an agent's configuration is impossible, or two rules cannot be told apart.
+    """
+    random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=_on_policy(config.agent))
+    return (random, *_baselines(config), *_discovered(rules, config))
+
+
+def _baselines(config: EvaluationConfig) -> list[Contender]:
+    found = []
+    for kind in config.baselines:
+        rule = disco.hand_designed(
+            kind,
+            entropy_cost=config.baseline_entropy_cost,
+            normalize_advantage=config.baseline_normalize_advantage,
+        )
+        agent = _on_policy(config.agent)
+        if kind == "actor_critic":
+            agent = _with_replay(agent, config.actor_critic_replay_ratio)
+        for learning_rate in config.baseline_learning_rates:
+            found.append(
+                Contender(
+                    name=f"{kind}@{learning_rate:g}",
+                    kind=kind,
+                    rule=rule,
+                    agent=dataclasses.replace(agent, learning_rate=learning_rate),
+                    source={"hyper_parameters": dataclasses.asdict(rule)},  # pyright: ignore
+                )
+            )
+    return found
+
+
+def _discovered(rules: Sequence[str], config: EvaluationConfig) -> list[Contender]:
+    found = []
+    for name, rule in zip(_distinct_names(rules), rules, strict=True):
+        loaded, header = disco.load(rule), disco.load_header(rule)
+        learning_rate, origin = _learning_rate(header, config)
+        found.append(
+            Contender(
+                name=name,
+                kind="discovered",
+                rule=loaded,
+                agent=dataclasses.replace(config.agent, learning_rate=learning_rate),
+                source={
+                    "file": rule,
+                    "parameters_sha256": _fingerprint(loaded),
+                    "header": header,
+                    "learning_rate_from": origin,
+                },
+            )
+        )
+    return found
+
+
+def _learning_rate(header: dict[str, Any], config: EvaluationConfig) -> tuple[float, str]:
+    """The learning rate for a rule, and who chose it."""
+    if config.rule_learning_rate is not None:
+        return config.rule_learning_rate, "config.rule_learning_rate"
+    agent = header.get("provenance", {}).get("agent", {})
+    if "learning_rate" in agent:
+        return float(agent["learning_rate"]), "the rule file"
+    return config.agent.learning_rate, "config.agent.learning_rate"
+
+
+def _distinct_names(rules: Sequence[str]) -> list[str]:
+    """File stems, with the folder's name where stems are equal."""
+    paths = [pathlib.Path(rule) for rule in rules]
+    stems = [path.stem for path in paths]
+    names = [
+        f"{path.absolute().parent.name}_{path.stem}" if stems.count(path.stem) > 1 else path.stem
+        for path in paths
+    ]
+    for name, rule in zip(names, rules, strict=True):
+        if names.count(name) > 1:
+            raise ValueError(
+                f"--rule names {rule!r} and another rule that would also be called {name!r};"
+                " expected files of different names or in folders of different names."
+            )
+        if name == RANDOM or "@" in name:
+            raise ValueError(
+                f"--rule {rule!r} would be called {name!r}, which is kept for other contenders;"
+                " expected a file name without '@' and other than 'random'."
+            )
+    return names
+
+
+def _fingerprint(rule: disco.Rule) -> str:
+    """Of a rule's sizes, hyper-parameters and parameters."""
+    import jax
+    import numpy as np
+
+    leaves, structure = jax.tree.flatten(rule)
+    digest = hashlib.sha256(str(structure).encode())
+    for leaf in leaves:
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def _on_policy(agent: AgentConfig) -> AgentConfig:
+    return dataclasses.replace(agent, replay_ratio=0.0, batch_size=agent.num_environments)
+
+
+def _with_replay(agent: AgentConfig, replay_ratio: float) -> AgentConfig:
+    """As many fresh trajectories as before, and replayed ones beside them."""
+    batch_size = round(agent.num_environments / (1.0 - replay_ratio))
+    return dataclasses.replace(agent, replay_ratio=replay_ratio, batch_size=batch_size)

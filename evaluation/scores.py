@@ -1,0 +1,131 @@
+"""From runs to scores, normalised scores, and who is ahead.
+
+The score of a run is the mean return of the episodes that ended in the last part of its
+budget (`EvaluationConfig.score_definition`). On a task it is normalised between the random
+policy (0) and the best hand-designed contender on that task (1), both by their mean score.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from evaluation import statistics
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import RANDOM, Contender
+from evaluation.statistics import Estimate
+from evaluation.training import History
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """The outcome of an evaluation, in the order of its tasks.
+
+    Attributes:
+      tasks: their names.
+      scores: of each contender's runs; NaN where no episode ended in the window.
+      baseline: the best mean score of a hand-designed contender on each task.
+      left_out: tasks that are not in any mean over tasks, and why.
+      tuned: of each hand-designed rule, its contender with the best mean over tasks.
+      aggregate: each contender's mean normalised score over tasks; empty if no task is left.
+      differences: of each rule's mean normalised score and each tuned baseline's.
+      above_random: tasks on which a contender's mean score is above the random policy's.
+    """
+
+    tasks: tuple[str, ...]
+    scores: dict[str, Float[np.ndarray, "tasks seeds"]]
+    baseline: Float[np.ndarray, "tasks"]
+    left_out: dict[str, str]
+    tuned: dict[str, str]
+    aggregate: dict[str, Estimate]
+    differences: dict[tuple[str, str], Estimate]
+    above_random: dict[str, tuple[str, ...]]
+
+    @property
+    def counted(self) -> Bool[np.ndarray, "tasks"]:
+        """Tasks over which means are taken."""
+        return np.array([task not in self.left_out for task in self.tasks], bool)
+
+    def normalize(
+        self, returns: Float[np.ndarray, "tasks seeds *points"]
+    ) -> Float[np.ndarray, "counted seeds *points"]:
+        """Returns on the tasks that count, with the random policy at 0 and the best baseline at 1."""
+        low = statistics.mean(self.scores[RANDOM])[self.counted]
+        high = self.baseline[self.counted]
+        shape = (-1, *(1,) * (returns.ndim - 1))
+        return (returns[self.counted] - low.reshape(shape)) / (high - low).reshape(shape)
+
+
+def summarize(
+    tasks: Sequence[str],
+    contenders: Sequence[Contender],
+    histories: Mapping[str, History],
+    config: EvaluationConfig,
+) -> Summary:
+    """Scores all contenders.
+
+    Args:
+      tasks: names, in the order of the histories' first axis.
+      contenders: among them the random policy.
+      histories: of each, by name.
+      config: of the evaluation.
+    """
+    scores = {c.name: histories[c.name].window.mean_return for c in contenders}
+    means = {name: statistics.mean(x) for name, x in scores.items()}
+    hand_designed = [means[c.name] for c in contenders if c.kind in config.baselines]
+    baseline = np.full(len(tasks), np.nan)
+    if hand_designed:
+        # A contender without a score anywhere on a task leaves the task out, so NaN may spread.
+        baseline = np.max(np.stack(hand_designed), axis=0)
+    summary = Summary(
+        tasks=tuple(tasks),
+        scores=scores,
+        baseline=baseline,
+        left_out=_left_out(tasks, means, baseline),
+        tuned={},
+        aggregate={},
+        differences={},
+        above_random={
+            name: tuple(t for t, x, r in zip(tasks, mean, means[RANDOM], strict=True) if x > r)
+            for name, mean in means.items()
+        },
+    )
+    if not summary.counted.any():
+        return summary
+    bootstrap = {
+        "resamples": config.resamples, "confidence": config.confidence, "seed": config.seed
+    }
+    normalized = {name: summary.normalize(x) for name, x in scores.items()}
+    aggregate = {name: statistics.estimate(x, **bootstrap) for name, x in normalized.items()}
+    tuned = {
+        kind: max(
+            (c.name for c in contenders if c.kind == kind), key=lambda name: aggregate[name].mean
+        )
+        for kind in config.baselines
+    }
+    differences = {
+        (rule.name, kind): statistics.estimate(
+            normalized[rule.name], normalized[tuned[kind]], **bootstrap
+        )
+        for rule in contenders
+        if rule.kind == "discovered"
+        for kind in config.baselines
+    }
+    return dataclasses.replace(summary, aggregate=aggregate, tuned=tuned, differences=differences)
+
+
+def _left_out(tasks, means, baseline) -> dict[str, str]:
+    reasons = {}
+    for i, task in enumerate(tasks):
+        missing = [name for name, mean in means.items() if np.isnan(mean[i])]
+        if missing:
+            reasons[task] = f"no episode of {', '.join(missing)} ended in the score's window"
+        elif np.isnan(baseline[i]):
+            reasons[task] = "there is no hand-designed contender to normalise by"
+        elif baseline[i] <= means[RANDOM][i]:
+            reasons[task] = (
+                f"the best baseline's score {baseline[i]:.4g} is not above the random policy's"
+                f" {means[RANDOM][i]:.4g}"
+            )
+    return reasons

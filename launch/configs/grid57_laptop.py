@@ -1,0 +1,53 @@
+"""Discovery on `grid57` at the size of a laptop: minutes on two cores.
+
+A small rule (about 41,000 meta-parameters), small agents, few updates per meta-gradient.
+Tuned on discovery tasks only.
+"""
+
+from ml_collections import ConfigDict
+
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+from disco import MetaNetworkSizes
+from launch.configuration import to_config
+from launch.settings import DiscoverSettings, RuleSettings
+from meta.discovery import MetaConfig
+from meta.population import PopulationConfig
+from meta.value_function import ValueFunctionConfig
+
+STEPS_PER_META_STEP = 2 * 16 * 8  # K updates, of T steps, in each of 8 environments.
+
+
+def get_settings() -> DiscoverSettings:
+    """The run as a dataclass."""
+    return DiscoverSettings(
+        suite="grid57",
+        meta_steps=600,
+        checkpoint_interval=50,
+        log_interval=10,
+        rule=RuleSettings(
+            sizes=MetaNetworkSizes(prediction=30, trajectory=64, lifetime=32),
+            num_bins=61,
+            max_value=30.0,
+        ),
+        agent=AgentConfig(
+            network=NetworkConfig(torso=(64,), model=64, head=(64,)),
+            learning_rate=2e-3,
+            num_environments=8,
+            unroll_length=16,
+            batch_size=8,
+            replay_ratio=0.0,
+        ),
+        value_function=ValueFunctionConfig(hidden=(64,), learning_rate=1e-3),
+        population=PopulationConfig(
+            size=57,
+            lifetimes=tuple(n * STEPS_PER_META_STEP for n in (800, 400, 200, 100)),
+            first_rebirth=400 * STEPS_PER_META_STEP,
+        ),
+        meta=MetaConfig(num_updates=2, validation_trajectories=8, validation_length=16),
+    )
+
+
+def get_config() -> ConfigDict:
+    """For `--config`."""
+    return to_config(get_settings())

@@ -1,0 +1,69 @@
+"""Config files and flags: `--config=FILE`, and `--config.some.field=value` for any field.
+
+A config file defines `get_config()`, which returns a dataclass turned to an
+`ml_collections.ConfigDict` by `to_config`. Commands turn it back by `from_config`. Unknown
+fields are refused by the flag parser, values out of range by the dataclasses.
+"""
+
+import dataclasses
+import typing
+from typing import Any, TypeVar
+
+import ml_collections
+
+T = TypeVar("T")
+
+
+def to_config(settings: Any) -> ml_collections.ConfigDict:
+    """A dataclass of plain values, tuples and further dataclasses as a locked config."""
+    config = ml_collections.ConfigDict()
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            config[field.name] = to_config(value)
+        elif value is None:
+            config[field.name] = ml_collections.config_dict.placeholder(_optional_type(settings, field))
+        else:
+            config[field.name] = value
+    return config.lock()
+
+
+def from_config(cls: type[T], config: ml_collections.ConfigDict, path: str = "config") -> T:
+    """The dataclass that a config stands for.
+
+    Raises:
+      ValueError: if a field is unknown, missing or out of range, naming it.
+    """
+    types = typing.get_type_hints(cls)
+    known = [field.name for field in dataclasses.fields(cls)]  # pyright: ignore[reportArgumentType]
+    unknown = sorted(set(config) - set(known))
+    if unknown:
+        raise ValueError(f"{path} has no fields {unknown}; it has {known}.")
+    values = {}
+    for name in config:
+        value = config[name]
+        if dataclasses.is_dataclass(types[name]):
+            value = from_config(types[name], value, f"{path}.{name}")
+        elif isinstance(value, list):
+            value = tuple(value)
+        values[name] = value
+    try:
+        return cls(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def from_json(cls: type[T], values: dict[str, Any]) -> T:
+    """The dataclass whose `dataclasses.asdict` was written as JSON.
+
+    Raises:
+      ValueError: as `from_config`.
+    """
+    return from_config(cls, ml_collections.ConfigDict(values))
+
+
+def _optional_type(settings: Any, field: dataclasses.Field) -> type:
+    """The type that an optional field has when it is set."""
+    hint = typing.get_type_hints(type(settings))[field.name]
+    (kind,) = (t for t in typing.get_args(hint) if t is not type(None))
+    return kind

@@ -1,0 +1,99 @@
+"""Discovers an update rule.
+
+    python -m launch.discover --workdir=runs/first --config=launch/configs/grid57_laptop.py
+
+Started again with the same workdir, it continues from the newest good checkpoint. SIGTERM and
+Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130.
+"""
+
+import signal
+import sys
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+from launch import workdirs
+from launch.configuration import from_config
+from launch.progress import Progress
+from launch.settings import CHANGEABLE, DiscoverSettings
+from launch.setup import make_discovery
+from meta.checkpoints import CheckpointError, Checkpoints
+from meta.run import run
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", "launch/configs/grid57_laptop.py", "Config file; --config.FIELD overrides a field."
+)
+
+
+def discover(settings: DiscoverSettings, workdir: str) -> int:
+    """Runs or continues a discovery.
+
+    Returns:
+      The exit status: 0 when all meta-steps are made, 128 + the signal's number when stopped.
+
+    Raises:
+      ValueError: if the settings or the workdir do not fit.
+      CheckpointError: if a checkpoint cannot be written or read.
+    """
+    discovery = make_discovery(settings)
+    folder = workdirs.open_workdir(workdir, settings, changeable=CHANGEABLE)
+    checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
+    caught: list[int] = []
+    previous = {
+        number: signal.signal(number, lambda number, _: caught.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        with workdirs.MetricsLog(folder) as log, Progress("discover", settings.meta_steps) as bar:
+
+            def on_start(step):
+                log.continue_from(step)
+                bar.start(step)
+                logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
+
+            def on_report(report):
+                log.write(report["meta_step"], report)
+                bar.update(
+                    report["meta_step"],
+                    {
+                        "meta-return": report["meta_return"],
+                        "meta-loss": report["meta_loss"],
+                        "env steps/s": report["environment_steps_per_second"],
+                    },
+                )
+
+            run(
+                discovery,
+                meta_steps=settings.meta_steps,
+                checkpoints=checkpoints,
+                checkpoint_interval=settings.checkpoint_interval,
+                log_interval=settings.log_interval,
+                on_start=on_start,
+                on_report=on_report,
+                should_stop=lambda: bool(caught),
+            )
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        checkpoints.close()
+    if caught:
+        logging.warning("Stopped by signal %d; a checkpoint is written.", caught[0])
+        return 128 + caught[0]
+    print(f"Discovered: {settings.meta_steps} meta-steps. The run is in {folder}.")
+    return 0
+
+
+def main(argv: list[str]) -> None:
+    if len(argv) > 1:
+        raise app.UsageError(f"Unknown arguments {argv[1:]}.")
+    try:
+        settings = from_config(DiscoverSettings, _CONFIG.value)
+        status = discover(settings, _WORKDIR.value)
+    except (ValueError, OSError, ImportError, CheckpointError) as error:
+        sys.exit(f"launch.discover: {error}")
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    app.run(main)

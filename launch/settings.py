@@ -1,0 +1,70 @@
+"""What a discovery run is made of, as one dataclass; config files are instances of it."""
+
+import dataclasses
+
+from agents.agent import AgentConfig
+from disco import MetaNetworkSizes
+from meta.discovery import MetaConfig
+from meta.objective import ObjectiveConfig
+from meta.population import PopulationConfig
+from meta.value_function import ValueFunctionConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleSettings:
+    """The rule to discover; fields as in `disco.DiscoveredRule`.
+
+    Attributes:
+      start: a rule file or zoo name to start from; empty to start from scratch. Its sizes and
+        hyper-parameters then replace those given here.
+    """
+
+    start: str = ""
+    sizes: MetaNetworkSizes = MetaNetworkSizes()
+    num_bins: int = 601
+    max_value: float = 300.0
+    discount: float = 0.997
+    lambda_: float = 0.95
+    target_params_coefficient: float = 0.9
+    pi_cost: float = 1.0
+    y_cost: float = 1.0
+    z_cost: float = 1.0
+    aux_policy_cost: float = 1.0
+    value_cost: float = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscoverSettings:
+    """A discovery run.
+
+    Attributes:
+      suite: names of suites or environments, separated by commas.
+      seed: of all randomness.
+      meta_steps: in total.
+      checkpoint_interval: meta-steps between checkpoints.
+      checkpoints_kept: of the newest.
+      log_interval: meta-steps between reports.
+      rule, agent, value_function, objective, population, meta: see their classes.
+    """
+
+    suite: str = "grid57"
+    seed: int = 0
+    meta_steps: int = 1000
+    checkpoint_interval: int = 100
+    checkpoints_kept: int = 3
+    log_interval: int = 10
+    rule: RuleSettings = RuleSettings()
+    agent: AgentConfig = AgentConfig()
+    value_function: ValueFunctionConfig = ValueFunctionConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    population: PopulationConfig = PopulationConfig()
+    meta: MetaConfig = MetaConfig()
+
+    def __post_init__(self):
+        for name in ("meta_steps", "checkpoint_interval", "checkpoints_kept", "log_interval"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+
+
+# Fields that may differ when a run is continued: they do not change what is computed.
+CHANGEABLE = ("meta_steps", "checkpoint_interval", "checkpoints_kept", "log_interval")

@@ -1,0 +1,123 @@
+"""Small rules, agents and trajectories for the tests of the rules."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import disco
+
+SIZES = disco.MetaNetworkSizes(
+    prediction=12,
+    prediction_embedding=4,
+    action_hidden=5,
+    action_embedding=3,
+    trajectory=16,
+    lifetime=8,
+    lifetime_input=6,
+)
+
+
+@contextlib.contextmanager
+def float64() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def small_rule(seed: int = 0, **hyper_parameters: Any) -> disco.DiscoveredRule:
+    settings: dict[str, Any] = {"num_bins": 21, "max_value": 10.0}
+    return disco.DiscoveredRule.create(jax.random.key(seed), SIZES, **(settings | hyper_parameters))
+
+
+def random_trajectory(
+    seed: int = 0, *, num_transitions: int = 7, batch_size: int = 3, num_actions: int = 3
+) -> disco.Trajectory:
+    """Random experience of several episodes: some terminated, some cut, none so at the start."""
+    rng = np.random.default_rng(seed)
+    shape = (num_transitions, batch_size)
+    last = rng.random(shape) < 0.3
+    terminated = last & (rng.random(shape) < 0.5)
+    follows_last = np.concatenate([np.zeros_like(last[:1]), last[:-1]])
+    dtype = jnp.result_type(float)
+    return disco.Trajectory(
+        observation=jnp.asarray(rng.normal(size=(num_transitions + 1, batch_size, 4)), dtype),
+        action=jnp.asarray(rng.integers(num_actions, size=shape)),
+        reward=jnp.asarray(rng.normal(size=shape), dtype),
+        discount=jnp.asarray(1.0 - terminated, dtype),
+        last=jnp.asarray(last),
+        behaviour_logits=jnp.asarray(rng.normal(size=(*shape, num_actions)), dtype),
+        mask=jnp.asarray(~follows_last),
+    )
+
+
+def random_outputs(
+    rule: disco.Rule, trajectory: disco.Trajectory, seed: int = 0
+) -> dict[str, jax.Array]:
+    """Outputs of no network in particular."""
+    rng = np.random.default_rng(seed)
+    num_transitions, batch_size, num_actions = trajectory.behaviour_logits.shape
+    rows = (num_transitions + 1, batch_size)
+    return {
+        name: jnp.asarray(rng.normal(size=(*rows, *shape)), jnp.result_type(float))
+        for name, shape in rule.output_shapes(num_actions).items()
+    }
+
+
+def random_state(rule: disco.DiscoveredRule, seed: int = 0) -> disco.RuleState:
+    """Memory in the midst of a lifetime, and no target parameters."""
+    memory = rule.init_memory()
+    rng = np.random.default_rng(seed)
+    leaves, structure = jax.tree.flatten(memory)
+    # Positive, so that they are moments of something.
+    leaves = [jnp.asarray(rng.uniform(0.3, 0.6, x.shape), x.dtype) for x in leaves]
+    return disco.RuleState(target_params=None, memory=jax.tree.unflatten(structure, leaves))
+
+
+def mlp_params(
+    rule: disco.Rule, trajectory: disco.Trajectory, seed: int = 0, hidden: int = 6
+) -> dict[str, Any]:
+    """Parameters of a network with one hidden layer and a linear head per output."""
+    rng = np.random.default_rng(seed)
+    num_actions = trajectory.behaviour_logits.shape[-1]
+
+    def linear(inputs: int, outputs: int) -> jax.Array:
+        weight = rng.normal(size=(inputs, outputs)) / np.sqrt(inputs)
+        return jnp.asarray(weight, jnp.result_type(float))
+
+    heads = {
+        name: linear(hidden, int(np.prod(shape)))
+        for name, shape in rule.output_shapes(num_actions).items()
+    }
+    return {"torso": linear(trajectory.observation.shape[-1], hidden), "heads": heads}
+
+
+def mlp_unroll(rule: disco.Rule) -> disco.Unroll:
+    def unroll(params: dict[str, Any], trajectory: disco.Trajectory) -> dict[str, jax.Array]:
+        hidden = jnp.tanh(trajectory.observation @ params["torso"])
+        shapes = rule.output_shapes(trajectory.behaviour_logits.shape[-1])
+        return {
+            name: (hidden @ head).reshape(*hidden.shape[:2], *shapes[name])
+            for name, head in params["heads"].items()
+        }
+
+    return unroll
+
+
+def relative_difference(tree: Any, reference: Any) -> float:
+    """Largest difference of any two leaves, relative to the reference leaf's largest entry."""
+    assert jax.tree.structure(tree) == jax.tree.structure(reference)
+
+    def difference(a: Any, b: Any) -> float:
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        return float(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1e-300))
+
+    return max(jax.tree.leaves(jax.tree.map(difference, tree, reference)), default=0.0)
+
+
+@jax.jit
+def targets_of(rule: disco.Rule, outputs, target_outputs, trajectory: disco.Trajectory, state):
+    """`rule.targets`, compiled."""
+    return rule.targets(outputs, target_outputs, trajectory, state)

@@ -1,0 +1,214 @@
+"""A rule as a pytree and as an interface; what it refuses."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+from disco import meta_network
+from tests.disco.common import (
+    SIZES,
+    mlp_params,
+    mlp_unroll,
+    random_outputs,
+    random_state,
+    random_trajectory,
+    relative_difference,
+    small_rule,
+    targets_of,
+)
+
+
+def test_leaves_are_the_meta_parameters():
+    rule = small_rule()
+    shapes = meta_network.layer_shapes(SIZES)
+    count = sum(inputs * outputs + outputs for inputs, outputs in shapes.values())
+    leaves = jax.tree.leaves(rule)
+    assert len(leaves) == 2 * len(shapes)
+    assert sum(leaf.size for leaf in leaves) == count
+    doubled = jax.tree.map(lambda x: 2 * x, rule)
+    assert isinstance(doubled, disco.DiscoveredRule)
+    assert doubled.sizes == rule.sizes
+    assert jax.tree.leaves(disco.ActorCritic()) == []
+
+
+def test_default_sizes_have_the_published_number_of_parameters():
+    shapes = meta_network.layer_shapes(disco.MetaNetworkSizes())
+    assert sum(inputs * outputs + outputs for inputs, outputs in shapes.values()) == 754_778
+
+
+def test_rules_can_be_stacked_and_vmapped():
+    trajectory = random_trajectory()
+    rules = [small_rule(seed) for seed in (0, 1)]
+    outputs, state = random_outputs(rules[0], trajectory), random_state(rules[0])
+
+    def targets(rule):
+        return targets_of(rule, outputs, outputs, trajectory, state)[0]
+
+    stacked = jax.vmap(targets)(jax.tree.map(lambda *x: jnp.stack(x), *rules))
+    for index, rule in enumerate(rules):
+        one = jax.tree.map(lambda x, i=index: x[i], stacked)
+        assert relative_difference(one, targets(rule)) < 1e-4
+
+
+def test_output_shapes():
+    assert disco.DiscoveredRule.create(jax.random.key(0)).output_shapes(4) == {
+        "logits": (4,),
+        "y": (600,),
+        "z": (4, 600),
+        "q": (4, 601),
+        "aux_pi": (4, 4),
+    }
+    assert small_rule().output_shapes(2)["z"] == (2, 12)
+    assert disco.ActorCritic().output_shapes(5) == {"logits": (5,), "value": (1,)}
+    assert disco.PolicyGradient(num_bins=31).output_shapes(5)["value"] == (31,)
+
+
+@pytest.mark.parametrize("num_actions", [1, 2, 5])
+def test_works_with_any_number_of_actions(num_actions):
+    rule = small_rule()
+    trajectory = random_trajectory(num_actions=num_actions, num_transitions=2)
+    outputs = random_outputs(rule, trajectory)
+    targets, _ = targets_of(rule, outputs, outputs, trajectory, random_state(rule))
+    assert targets.pi.shape == (2, 3, num_actions)
+    assert all(bool(jnp.all(jnp.isfinite(x))) for x in jax.tree.leaves(targets))
+
+
+def test_target_network_averages_the_parameters_from_before_the_update():
+    rule = small_rule(target_params_coefficient=0.75)
+    trajectory = random_trajectory()
+    params, other = (mlp_params(rule, trajectory, seed) for seed in (0, 1))
+    state = dataclasses.replace(rule.init(params), target_params=other)
+    _, aux = jax.jit(rule.gradient, static_argnums=3)(params, state, trajectory, mlp_unroll(rule))
+    expected = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * new, other, params)
+    assert relative_difference(aux.state.target_params, expected) < 1e-6
+
+
+def test_a_newborn_agent_is_its_own_target_network():
+    rule = small_rule()
+    params = {"w": np.ones(3, np.float32)}
+    state = rule.init(params)
+    assert relative_difference(state.target_params, params) == 0
+    assert float(state.memory.advantage.decay_product) == 1.0
+    assert not np.any(state.memory.lifetime.hidden)
+    assert disco.ActorCritic().init(params).target_params is None
+
+
+def test_creation_is_reproducible():
+    assert relative_difference(small_rule(3), small_rule(3)) == 0
+    assert relative_difference(small_rule(3), small_rule(4)) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"num_bins": 20}, "num_bins is 20"),
+        ({"max_value": -1.0}, "max_value is -1.0"),
+        ({"discount": 1.5}, "discount is 1.5"),
+        ({"lambda_": float("nan")}, "lambda_ is nan"),
+        ({"y_cost": -2.0}, "y_cost is -2.0"),
+    ],
+)
+def test_refuses_hyper_parameters_out_of_range(change, found):
+    with pytest.raises(ValueError, match=found):
+        small_rule(**change)
+
+
+def test_refuses_empty_sizes():
+    with pytest.raises(ValueError, match=r"sizes\.lifetime is 0"):
+        disco.DiscoveredRule.create(jax.random.key(0), dataclasses.replace(SIZES, lifetime=0))
+
+
+# Bad outputs of a network.
+
+
+def update_with_outputs(change):
+    rule = small_rule()
+    trajectory = random_trajectory()
+    unroll = mlp_unroll(rule)
+    params = mlp_params(rule, trajectory)
+    update = jax.jit(rule.gradient, static_argnums=3)
+    return update(params, rule.init(params), trajectory, lambda p, t: change(unroll(p, t)))
+
+
+def test_refuses_a_missing_output():
+    with pytest.raises(ValueError, match=r"lack \['z'\].*found \['aux_pi', 'logits', 'q', 'y'\]"):
+        update_with_outputs(lambda o: {name: x for name, x in o.items() if name != "z"})
+
+
+def test_refuses_an_output_of_the_wrong_shape():
+    with pytest.raises(
+        ValueError, match=r"'q' has shape \(8, 3, 3, 20\); expected \(8, 3, 3, 21\)"
+    ):
+        update_with_outputs(lambda o: o | {"q": o["q"][..., 1:]})
+
+
+def test_refuses_outputs_without_the_last_state():
+    with pytest.raises(ValueError, match=r"has shape \(7, 3, .*expected \(8, 3, "):
+        update_with_outputs(lambda o: {name: x[:-1] for name, x in o.items()})
+
+
+def test_ignores_outputs_that_it_does_not_need():
+    gradients, _ = update_with_outputs(lambda o: o | {"value": jnp.zeros((1,))})
+    expected, _ = update_with_outputs(lambda o: o)
+    assert relative_difference(gradients, expected) == 0
+
+
+def test_a_discovered_rule_asks_for_a_target_network():
+    rule, trajectory = small_rule(), random_trajectory()
+    with pytest.raises(ValueError, match="target_outputs is None"):
+        targets_of(rule, random_outputs(rule, trajectory), None, trajectory, random_state(rule))
+
+
+# Bad trajectories.
+
+
+TRAJECTORY = random_trajectory()
+BAD_TRAJECTORIES = {
+    "no transition": (
+        dataclasses.replace(
+            jax.tree.map(lambda x: x[:0], TRAJECTORY), observation=TRAJECTORY.observation[:1]
+        ),
+        r"trajectory\.action has shape \(0, 3\); expected at least one transition",
+    ),
+    "no trajectory": (
+        jax.tree.map(lambda x: x[:, :0], TRAJECTORY),
+        r"trajectory\.action has shape \(7, 0\); expected at least",
+    ),
+    "no batch axis": (
+        jax.tree.map(lambda x: x[:, 0], TRAJECTORY),
+        r"trajectory\.action has shape \(7,\); expected \[T, B\]",
+    ),
+    "observation without the last state": (
+        dataclasses.replace(TRAJECTORY, observation={"grid": TRAJECTORY.observation[:-1]}),
+        r"trajectory\.observation\['grid'\] has shape \(7, 3, 4\); expected .*\[8, 3, \.\.\.\]",
+    ),
+    "observation without axes": (
+        dataclasses.replace(TRAJECTORY, observation=jnp.zeros(())),
+        r"trajectory\.observation has shape \(\)",
+    ),
+    "behaviour logits too long": (
+        dataclasses.replace(TRAJECTORY, behaviour_logits=jnp.zeros((8, 3, 3))),
+        r"trajectory\.behaviour_logits has shape \(8, 3, 3\); expected \(7, 3\)",
+    ),
+} | {
+    f"{name} too long": (
+        dataclasses.replace(TRAJECTORY, **{name: jnp.zeros((8, 3))}),
+        rf"trajectory\.{name} has shape \(8, 3\); expected \(7, 3\)",
+    )
+    for name in ("reward", "discount", "last", "mask")
+}
+
+
+@pytest.mark.parametrize(("trajectory", "message"), BAD_TRAJECTORIES.values(), ids=BAD_TRAJECTORIES)
+@pytest.mark.parametrize("rule", [small_rule(), disco.ActorCritic()], ids=["discovered", "ac"])
+def test_refuses_a_malformed_trajectory(rule, trajectory, message):
+    params = mlp_params(rule, TRAJECTORY)
+    state = rule.init(params)
+    with pytest.raises(ValueError, match=message):
+        rule.gradient(params, state, trajectory, mlp_unroll(rule))
+    with pytest.raises(ValueError, match=message):
+        rule.loss(params, state, trajectory, mlp_unroll(rule))

@@ -1,0 +1,257 @@
+"""Rule files: what is written is read again, and what is no rule is refused by name."""
+
+import dataclasses
+import json
+import os
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+from tests.disco.common import SIZES, small_rule
+from tests.golden import WEIGHTS, disco103
+
+BIAS = "lstm/linear_1/b"
+PROVENANCE = {"code": "0.1.0", "environments": "grid57", "budget": 1_000_000, "seed": 7}
+
+
+def assert_same_rule(rule: disco.DiscoveredRule, other: disco.DiscoveredRule) -> None:
+    assert jax.tree.structure(rule) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(rule), jax.tree.leaves(other), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.fixture
+def rule_file(tmp_path):
+    """A good rule file."""
+    path = tmp_path / "rule.npz"
+    disco.save(small_rule(), path, PROVENANCE)
+    return path
+
+
+def read(path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+def rewrite(path, **changed) -> None:
+    """Writes a rule file with some arrays changed, or left out where None."""
+    arrays = read(path) | changed
+    np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
+
+
+def rewrite_header(path, **changed) -> None:
+    header = json.loads(str(read(path)["header"])) | changed
+    rewrite(path, header=np.array(json.dumps(header)))
+
+
+# Good files.
+
+
+def test_a_saved_rule_is_loaded_bit_for_bit(tmp_path):
+    rule = small_rule(discount=0.9, lambda_=0.5, y_cost=0.25, target_params_coefficient=0.8)
+    path = tmp_path / "rule.npz"
+    disco.save(rule, path, PROVENANCE)
+    assert_same_rule(disco.load(path), rule)
+    assert_same_rule(disco.load(str(path)), rule)
+
+
+def test_the_header_says_what_the_rule_is_and_whence_it_came(rule_file):
+    header = disco.load_header(rule_file)
+    assert header["format_version"] == 1
+    assert header["kind"] == "discovered"
+    assert header["sizes"] == dataclasses.asdict(SIZES)
+    assert header["hyper_parameters"]["num_bins"] == 21
+    assert header["hyper_parameters"]["discount"] == 0.997
+    assert header["provenance"] == PROVENANCE
+
+
+def test_the_published_file_survives_saving_and_loading(tmp_path):
+    published = disco103()
+    assert disco.load_header(WEIGHTS) == {}
+    assert published.sizes == disco.MetaNetworkSizes()
+    assert sum(leaf.size for leaf in jax.tree.leaves(published)) == 754_778
+    path = tmp_path / "copy.npz"
+    disco.save(published, path)
+    assert_same_rule(disco.load(path), published)
+    copy, original = read(path), read(WEIGHTS)
+    assert set(copy) == set(original) | {"header"}
+    for name, value in original.items():
+        np.testing.assert_array_equal(copy[name], value)
+
+
+def test_every_rule_of_the_zoo_loads():
+    for name in disco.zoo():
+        rule = disco.load(name)
+        assert rule.output_shapes(3)["logits"] == (3,)
+        assert disco.load_header(name)["provenance"]
+
+
+# Bad files.
+
+
+def refuses(path, message: str) -> None:
+    with pytest.raises(disco.RuleFileError, match=message) as error:
+        disco.load(path)
+    assert str(path) in str(error.value)
+
+
+def test_refuses_a_missing_file(tmp_path):
+    path = tmp_path / "nothing.npz"
+    with pytest.raises(FileNotFoundError, match=r"nothing\.npz' does not exist.*The zoo has \["):
+        disco.load(path)
+    with pytest.raises(FileNotFoundError, match=r"'disco_999' does not exist.*The zoo has"):
+        disco.load("disco_999")
+    with pytest.raises(FileNotFoundError, match="is a directory"):
+        disco.load(tmp_path)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.99])
+def test_refuses_a_truncated_file(rule_file, fraction):
+    content = rule_file.read_bytes()
+    rule_file.write_bytes(content[: int(fraction * len(content))])
+    refuses(rule_file, "truncated")
+
+
+def test_refuses_a_file_with_a_flipped_byte(rule_file):
+    content = bytearray(rule_file.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    rule_file.write_bytes(content)
+    refuses(rule_file, "damaged|not a rule file|plain arrays")
+
+
+def test_refuses_what_is_not_npz(rule_file):
+    rule_file.write_text("a rule")
+    refuses(rule_file, r"not an npz archive \(6 bytes\)")
+    with rule_file.open("wb") as file:
+        np.save(file, np.zeros(3))
+    refuses(rule_file, "not an npz archive")
+
+
+def test_refuses_a_zip_of_something_else(tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "text.txt").write_text("hello")
+    path = shutil.make_archive(str(tmp_path / "archive"), "zip", tmp_path / "files")
+    with pytest.raises(disco.RuleFileError, match=r"archive\.zip"):
+        disco.load(path)
+
+
+def test_refuses_wrong_shapes(rule_file):
+    rewrite(rule_file, **{"lstm/linear_1/w": np.zeros((3, 1), np.float32)})
+    refuses(rule_file, r"'lstm/linear_1/w' has shape \(3, 1\); expected \(16, 1\)")
+
+
+def test_refuses_a_scalar_where_an_axis_is_needed(rule_file):
+    rewrite(rule_file, **{"lstm/linear_2/b": np.float32(0.0)})
+    refuses(rule_file, r"'lstm/linear_2/b' has shape \(\)")
+
+
+def test_refuses_missing_and_unknown_arrays(rule_file):
+    rewrite(rule_file, **{BIAS: None, "extra": np.zeros(1, np.float32)})
+    refuses(rule_file, rf"missing arrays \['{BIAS}'\], unknown arrays \['extra'\]")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_refuses_numbers_that_are_not_finite(rule_file, bad):
+    rewrite(rule_file, **{BIAS: np.array([bad], np.float32)})
+    refuses(rule_file, f"'{BIAS}' has 1 non-finite")
+
+
+def test_refuses_arrays_that_are_not_floats(rule_file):
+    rewrite(rule_file, **{BIAS: np.array([1])})
+    refuses(rule_file, f"'{BIAS}' is int64; expected floats")
+
+
+class Mischief:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("unpickled",)
+
+
+@pytest.mark.parametrize("name", [BIAS, "header"])
+def test_never_unpickles(rule_file, monkeypatch, name):
+    monkeypatch.chdir(rule_file.parent)
+    rewrite(rule_file, **{name: np.array([Mischief()], object)})
+    refuses(rule_file, "pickled objects are never loaded")
+    assert not os.path.exists("unpickled")
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (np.array("{"), "the header is not JSON"),
+        (np.array("[1]"), "the header lacks"),
+        (np.array("{}"), "the header lacks"),
+        (np.array(["a", "b"]), "header"),
+        (np.zeros(3), "header"),
+    ],
+)
+def test_refuses_a_header_that_is_none(rule_file, header, message):
+    rewrite(rule_file, header=header)
+    refuses(rule_file, message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": 99}, "format version 99; this code reads 1"),
+        ({"kind": "other"}, "of kind 'other'; expected 'discovered'"),
+        ({"sizes": {"prediction": 3}}, "the header's sizes"),
+        ({"hyper_parameters": {"gamma": 1.0}}, r"unknown hyper-parameters \['gamma'\]"),
+        ({"hyper_parameters": {"discount": 3.0}}, "discount is 3.0; expected 0 to 1"),
+        ({"hyper_parameters": {"discount": "high"}}, "discount is 'high'; expected a number"),
+        ({"hyper_parameters": {"num_bins": 21.5}}, "num_bins is 21.5; expected an integer"),
+        ({"hyper_parameters": ["discount"]}, "hyper_parameters are .*expected names"),
+        ({"hyper_parameters": None}, "hyper_parameters are None; expected names"),
+    ],
+)
+def test_refuses_a_header_of_another_rule(rule_file, change, message):
+    rewrite_header(rule_file, **change)
+    refuses(rule_file, message)
+
+
+# Saving.
+
+
+def save_damaged(path) -> None:
+    rule = small_rule()
+    bias = rule.parameters["lifetime/lstm"]["b"].at[0].set(jnp.nan)
+    parameters = rule.parameters | {"lifetime/lstm": rule.parameters["lifetime/lstm"] | {"b": bias}}
+    disco.save(dataclasses.replace(rule, parameters=parameters), path)
+
+
+def test_refuses_to_save_a_damaged_rule(rule_file):
+    before = rule_file.read_bytes()
+    with pytest.raises(ValueError, match="lifetime/lstm/b of the rule is not finite"):
+        save_damaged(rule_file)
+    assert rule_file.read_bytes() == before
+
+
+def test_refuses_to_save_under_another_suffix(tmp_path):
+    with pytest.raises(ValueError, match=r"must end in '\.npz'"):
+        disco.save(small_rule(), tmp_path / "rule.pkl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refuses_to_save_into_a_missing_folder(tmp_path):
+    with pytest.raises(OSError, match="nowhere"):
+        disco.save(small_rule(), tmp_path / "nowhere" / "rule.npz")
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_an_interrupted_save_leaves_the_old_file(rule_file, monkeypatch, call):
+    before = rule_file.read_bytes()
+
+    def disk_full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, disk_full)
+    with pytest.raises(OSError, match="No space left"):
+        disco.save(small_rule(seed=1), rule_file)
+    assert rule_file.read_bytes() == before
+    assert list(rule_file.parent.iterdir()) == [rule_file]
