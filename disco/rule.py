@@ -14,7 +14,7 @@ read, and that is what discovery does. See `_gradient_pullback` for how.
 
 import abc
 import dataclasses
-from functools import partial
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import chex
@@ -202,7 +202,12 @@ def _directions_to_outputs(rule: Rule, outputs: Outputs, targets: Any, trajector
     return jax.grad(rule.output_loss, argnums=(0, 1), has_aux=True)(outputs, targets, trajectory)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _custom_vjp(function: Callable[..., Any]) -> Any:
+    """`jax.custom_vjp` for a function whose first argument is the network."""
+    return jax.custom_vjp(function, nondiff_argnums=(0,))
+
+
+@_custom_vjp
 def _gradient(unroll, rule: Rule, params, target_params, memory, trajectory: Trajectory):
     """Steps 1-4 of the module's algorithm: (gradients, targets, new memory, metrics)."""
     outputs, pull_back = jax.vjp(lambda p: rule._unroll(unroll, p, trajectory), params)
@@ -269,7 +274,7 @@ def _gradient_pullback(unroll, inputs, cotangents):
     return rule_bar, params_bar, target_params_bar, memory_bar
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@_custom_vjp
 def _recalled(unroll, rule, params, target_params, memory, trajectory, remembered):
     """`_gradient`, whose results are known."""
     return remembered
@@ -304,7 +309,8 @@ def check_trajectory(trajectory: Trajectory) -> int:
         shape = jnp.shape(getattr(trajectory, name))
         if shape != action_shape:
             raise ValueError(
-                f"trajectory.{name} has shape {shape}; expected {action_shape} as trajectory.action."
+                f"trajectory.{name} has shape {shape}; expected {action_shape} as"
+                " trajectory.action."
             )
     shape = jnp.shape(trajectory.behaviour_logits)
     if len(shape) != 3 or shape[:2] != action_shape:

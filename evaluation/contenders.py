@@ -6,6 +6,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
 import disco
 from agents.agent import AgentConfig
 from evaluation.config import EvaluationConfig
@@ -128,9 +131,6 @@ def _distinct_names(rules: Sequence[str]) -> list[str]:
 
 def _fingerprint(rule: disco.Rule) -> str:
     """Of a rule's sizes, hyper-parameters and parameters."""
-    import jax
-    import numpy as np
-
     leaves, structure = jax.tree.flatten(rule)
     digest = hashlib.sha256(str(structure).encode())
     for leaf in leaves:

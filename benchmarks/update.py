@@ -1,0 +1,66 @@
+"""One agent update by the published rule, against the network work that it cannot avoid.
+
+    python -m benchmarks.update
+
+Catch 8x8, 64 trajectories of 29 steps, MLP 512-512, model LSTM 128, heads 128, Disco103's
+sizes. The baseline is the online network's forward and backward pass (with the rule's own
+loss gradient as cotangent) and the target network's forward pass.
+"""
+
+import jax
+import jax.numpy as jnp
+from absl import app, flags
+
+import disco
+import environments
+from agents.agent import Agent, AgentConfig
+from benchmarks.timing import compiled, ratios, time_in_turn
+
+_REPEATS = flags.DEFINE_integer("repeats", 15, "Counted calls of each.")
+
+
+def main(argv: list[str]) -> None:
+    """Prints times, XLA's figures and the ratio."""
+    del argv
+    rule = disco.DiscoveredRule.create(jax.random.key(0))
+    environment = environments.make("catch/8x8")
+    agent = Agent.create(AgentConfig(num_environments=64, replay_ratio=0.0), environment.dynamics, rule)
+    state = agent.init(rule, environment.task, jax.random.key(1))
+    _, batch, _ = jax.jit(agent.act)(
+        state.learner.params, environment.task, state.actor, jax.random.key(2)
+    )
+    unroll = agent.network.unroll
+    learner = state.learner
+
+    def update(rule, learner, batch):
+        after, _, _ = agent.learn(rule, learner, batch)
+        return after
+
+    def network_only(learner, batch, cotangent):
+        outputs, pull_back = jax.vjp(lambda p: unroll(p, batch), learner.params)
+        return outputs, pull_back(cotangent), unroll(learner.rule.target_params, batch)
+
+    outputs = unroll(learner.params, batch)
+    targets, _ = rule.targets(outputs, outputs, batch, learner.rule)
+    cotangent = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(outputs)
+    cotangent = jax.tree.map(jnp.asarray, cotangent)
+
+    calls, figures = {}, {}
+    for name, function, args in (
+        ("update", update, (rule, learner, batch)),
+        ("network only", network_only, (learner, batch, cotangent)),
+    ):
+        calls[name], *figures[name] = compiled(function, *args)
+    seconds = time_in_turn(calls, _REPEATS.value)
+    for name, times in seconds.items():
+        megabytes, gflop = figures[name]
+        print(
+            f"{name:>13}: {sorted(times)[len(times) // 2]:.3f} s (least {min(times):.3f}),"
+            f" {gflop:.1f} GFLOP, {megabytes:.0f} MB temporary"
+        )
+    low, middle, high = ratios(seconds, "update", "network only")
+    print(f"update / network only: {middle:.2f} ({low:.2f} to {high:.2f}), {_REPEATS.value} turns")
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,169 @@
+"""Learning curves as PNG."""
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from evaluation import statistics
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import Contender
+from evaluation.scores import Summary
+from evaluation.training import History
+
+# Okabe and Ito's colours, which the colour-blind can tell apart. Rules take the warm ones.
+_RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
+_BASELINE_COLOURS = ("#0072B2", "#009E73", "#56B4E9")
+_RANDOM_COLOUR = "#888888"
+_STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+}
+
+
+def learning_curves(
+    summary: Summary,
+    contenders: Sequence[Contender],
+    histories: Mapping[str, History],
+    config: EvaluationConfig,
+) -> bytes:
+    """One panel per task: mean return of each contender, with a band of a standard error."""
+    num_tasks = len(summary.tasks)
+    columns = min(num_tasks, max(2, math.ceil(math.sqrt(num_tasks))))
+    rows = math.ceil(num_tasks / columns)
+    with mpl.rc_context(_STYLE):
+        height = 1.9 * rows + 0.9
+        figure = Figure(figsize=(max(5.0, 2.5 * columns), height), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
+        for panel in panels[num_tasks:]:
+            panel.set_visible(False)
+        prefix = _common_prefix(summary.tasks)
+        for i, (task, panel) in enumerate(zip(summary.tasks, panels, strict=False)):
+            panel.set_title(task.removeprefix(prefix))
+            for contender, colour in zip(contenders, _colours(contenders), strict=True):
+                returns = histories[contender.name].curve.mean_return[i].T
+                middle, error = statistics.mean(returns), statistics.standard_error(returns)
+                steps = _steps(histories[contender.name], config)
+                _line(panel, contender, steps, middle, middle - error, middle + error, colour)
+            _format(panel)
+            if i + columns >= num_tasks:
+                panel.xaxis.set_tick_params(labelbottom=True)
+        figure.supxlabel("environment steps")
+        figure.supylabel("mean episode return")
+        title = f"Learning curves: {prefix.rstrip('/')}" if prefix else "Learning curves"
+        figure.suptitle(f"{title} (mean ± standard error over {config.seeds} seeds)")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=min(len(labels), 2 * columns)
+        )
+        return _png(figure)
+
+
+def aggregate(
+    summary: Summary,
+    contenders: Sequence[Contender],
+    histories: Mapping[str, History],
+    config: EvaluationConfig,
+) -> bytes:
+    """The mean over tasks of the normalised return, with the bootstrap's interval."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        panel = figure.subplots()
+        for contender, colour in zip(contenders, _colours(contenders), strict=True):
+            history = histories[contender.name]
+            middle, low, high = aggregate_curve(summary, history, config)
+            _line(panel, contender, _steps(history, config), middle, low, high, colour)
+        panel.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
+        panel.axhline(0.0, color="black", linewidth=0.8, linestyle=":")
+        _format(panel)
+        panel.set_xlabel("environment steps")
+        panel.set_ylabel("normalised return (0 random, 1 best baseline)")
+        panel.set_title(
+            f"Mean over {summary.counted.sum()} tasks, {config.seeds} seeds,"
+            f" {config.confidence:.0%} bootstrap interval"
+        )
+        handles, labels = panel.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        return _png(figure)
+
+
+def aggregate_curve(
+    summary: Summary, history: History, config: EvaluationConfig
+) -> Float[np.ndarray, "3 points"]:
+    """Mean, low and high at each point; NaN where a task had no episode that ended."""
+    returns = summary.normalize(history.curve.mean_return)
+    curve = np.full((3, returns.shape[-1]), np.nan)
+    for point in range(returns.shape[-1]):
+        scores = returns[..., point]
+        if np.isfinite(scores).any(axis=-1).all():
+            curve[:, point] = statistics.estimate(
+                scores,
+                resamples=config.resamples,
+                confidence=config.confidence,
+                seed=config.seed,
+            )
+    return curve
+
+
+def _line(panel, contender: Contender, steps, middle, low, high, colour) -> None:
+    is_discovered = contender.kind == "discovered"
+    panel.plot(
+        steps,
+        middle,
+        color=colour,
+        linewidth=1.8 if is_discovered else 1.3,
+        linestyle="--" if contender.rule is None else "-",
+        marker="." if len(steps) == 1 else None,
+        label=contender.name,
+        zorder=3 if is_discovered else 2,
+    )
+    panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _format(panel) -> None:
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.xaxis.set_major_locator(MaxNLocator(4))
+    panel.yaxis.set_major_locator(MaxNLocator(4))
+    panel.set_xlim(left=0)
+
+
+def _steps(history: History, config: EvaluationConfig) -> Float[np.ndarray, "points"]:
+    """The end of each interval, in environment steps."""
+    return history.updates * float(config.agent.steps_per_update)
+
+
+def _colours(contenders: Sequence[Contender]) -> list[str]:
+    rules, baselines = iter(_cycle(_RULE_COLOURS)), iter(_cycle(_BASELINE_COLOURS))
+    by_kind = {"discovered": rules, "random": iter(_cycle((_RANDOM_COLOUR,)))}
+    return [next(by_kind.get(contender.kind, baselines)) for contender in contenders]
+
+
+def _cycle(colours: Sequence[str]):
+    while True:
+        yield from colours
+
+
+def _common_prefix(names: Sequence[str]) -> str:
+    """The suite's name and slash, if all tasks are of one."""
+    prefixes = {name.partition("/")[0] + "/" for name in names if "/" in name}
+    is_common = len(prefixes) == 1 and all("/" in name for name in names) and len(names) > 1
+    return prefixes.pop() if is_common else ""
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure)
+    figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()

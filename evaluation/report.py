@@ -1,0 +1,245 @@
+"""What an evaluation writes.
+
+    results.json     every number: curves and scores of each run, settings, provenance
+    table.csv        scores of every contender on every task, and the means over tasks
+    curves.png       learning curves, one panel per task
+    aggregate.png    the mean normalised score along the budget
+
+and, on the terminal, the table of the contenders that matter.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from evaluation import plots, statistics
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import Contender
+from evaluation.scores import Summary
+from evaluation.statistics import Estimate
+from evaluation.training import History
+from evaluation.workdir import Workdir
+
+
+def write(
+    folder: Workdir,
+    summary: Summary,
+    contenders: Sequence[Contender],
+    histories: Mapping[str, History],
+    config: EvaluationConfig,
+    provenance: dict[str, Any],
+    descriptions: Sequence[dict[str, Any]],
+) -> None:
+    """Writes and prints everything."""
+    shown = shown_contenders(summary, contenders)
+    results = to_json(summary, histories, config, provenance, descriptions)
+    folder.write("results.json", json.dumps(results, allow_nan=False, indent=1))
+    folder.write("table.csv", to_csv(summary, config))
+    folder.write("curves.png", plots.learning_curves(summary, shown, histories, config))
+    if summary.aggregate:
+        folder.write("aggregate.png", plots.aggregate(summary, shown, histories, config))
+    print_table(summary, shown, config)
+    for task, reason in summary.left_out.items():
+        print(f"Left out of the means over tasks: {task}, because {reason}.")
+    for name, history in histories.items():
+        if not history.is_finite.all():
+            print(f"{name}: {np.sum(~history.is_finite)} runs ended with non-finite numbers.")
+    print(f"All numbers and plots are in {folder.path}")
+
+
+def shown_contenders(summary: Summary, contenders: Sequence[Contender]) -> list[Contender]:
+    """The rules, each baseline at its tuned learning rate, and the random policy."""
+    order = {"discovered": 0, "random": 2}
+    shown = [
+        c
+        for c in contenders
+        if c.kind in order or summary.tuned.get(c.kind, c.name) == c.name
+    ]
+    return sorted(shown, key=lambda c: order.get(c.kind, 1))
+
+
+def to_json(
+    summary: Summary,
+    histories: Mapping[str, History],
+    config: EvaluationConfig,
+    provenance: dict[str, Any],
+    descriptions: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    """Every number. Missing ones are null; arrays are indexed as their names say."""
+    return _plain(
+        {
+            "score": config.score_definition,
+            "normalized_score": "(score - random policy's) / (best baseline's - random policy's),"
+            " each task's mean scores",
+            "config": dataclasses.asdict(config),
+            "seeds": config.all_seeds,
+            "environment_steps_per_run": config.num_updates * config.agent.steps_per_update,
+            "provenance": provenance,
+            "tasks": summary.tasks,
+            "best_baseline_score": dict(zip(summary.tasks, summary.baseline, strict=True)),
+            "left_out_of_means": summary.left_out,
+            "tuned": summary.tuned,
+            "contenders": {
+                description["name"]: description
+                | {
+                    "mean_normalized_score": _interval(summary, description["name"]),
+                    "tasks_above_random": summary.above_random[description["name"]],
+                    "tasks": _tasks_json(
+                        summary, description["name"], histories[description["name"]]
+                    ),
+                    "curve_environment_steps": histories[description["name"]].updates
+                    * config.agent.steps_per_update,
+                }
+                for description in descriptions
+            },
+            "differences_of_mean_normalized_score": [
+                {"rule": rule, "baseline": summary.tuned[kind], **estimate._asdict()}
+                for (rule, kind), estimate in summary.differences.items()
+            ],
+        }
+    )
+
+
+def _interval(summary: Summary, name: str) -> dict[str, float] | None:
+    return summary.aggregate[name]._asdict() if name in summary.aggregate else None
+
+
+def _tasks_json(summary: Summary, name: str, history: History) -> dict[str, Any]:
+    scores = summary.scores[name]
+    columns = {
+        "score_mean": statistics.mean(scores),
+        "score_standard_error": statistics.standard_error(scores),
+        "scores_by_seed": scores,
+        "is_finite_by_seed": history.is_finite,
+        "curve_by_seed_and_point": history.curve.mean_return,
+        "episodes_by_seed_and_point": history.curve.count,
+    }
+    return {
+        task: {key: values[i] for key, values in columns.items()}
+        for i, task in enumerate(summary.tasks)
+    }
+
+
+def to_csv(summary: Summary, config: EvaluationConfig) -> str:
+    """A row per task and per mean over tasks; two columns per contender."""
+    buffer = io.StringIO()
+    rows = csv.writer(buffer, lineterminator="\n")
+    names = list(summary.scores)
+    rows.writerow(
+        [f"task (score: {config.score_definition}; {config.seeds} seeds)"]
+        + [column for name in names for column in (name, f"{name} standard error")]
+    )
+    means = {name: statistics.mean(x) for name, x in summary.scores.items()}
+    errors = {name: statistics.standard_error(x) for name, x in summary.scores.items()}
+    for i, task in enumerate(summary.tasks):
+        cells = [_number(x) for name in names for x in (means[name][i], errors[name][i])]
+        rows.writerow([task, *cells])
+
+    def add(label, values: Mapping[str, Any]):
+        rows.writerow([label, *(x for name in names for x in (values.get(name, ""), ""))])
+
+    for part, label in _interval_labels(config):
+        estimates = {n: _number(getattr(e, part)) for n, e in summary.aggregate.items()}
+        add(f"normalised score, mean over {summary.counted.sum()} tasks: {label}", estimates)
+    for kind, contender in summary.tuned.items():
+        for part, label in _interval_labels(config):
+            values = {
+                rule: _number(getattr(estimate, part))
+                for (rule, other), estimate in summary.differences.items()
+                if other == kind
+            }
+            add(f"the same minus {contender}'s: {label}", values)
+    add(
+        f"tasks above random, of {len(summary.tasks)}",
+        {name: len(above) for name, above in summary.above_random.items()},
+    )
+    return buffer.getvalue()
+
+
+def _interval_labels(config: EvaluationConfig) -> list[tuple[str, str]]:
+    percent = f"{config.confidence:.0%} interval"
+    return [("mean", "mean"), ("low", f"{percent}, low"), ("high", f"{percent}, high")]
+
+
+def print_table(
+    summary: Summary,
+    shown: Sequence[Contender],
+    config: EvaluationConfig,
+    console: Console | None = None,
+) -> None:
+    """The table for a terminal."""
+    console = console or Console()
+    if not console.is_terminal:
+        console.width = 40 + 20 * len(shown)  # A log has no width to fit.
+    table = Table(
+        title=f"Score: {config.score_definition}.\nMean ± standard error over {config.seeds} seeds.",
+        caption="Normalised: 0 is the random policy, 1 the best baseline on each task; mean over"
+        f" {summary.counted.sum()} of {len(summary.tasks)} tasks,"
+        f" [{config.confidence:.0%} interval].",
+    )
+    table.add_column("task", no_wrap=True)
+    for contender in shown:
+        table.add_column(contender.name, justify="right")
+    means = {c.name: statistics.mean(summary.scores[c.name]) for c in shown}
+    errors = {c.name: statistics.standard_error(summary.scores[c.name]) for c in shown}
+    for i, task in enumerate(summary.tasks):
+        best = max((m[i] for m in means.values() if math.isfinite(m[i])), default=None)
+        cells = []
+        for c in shown:
+            cell = _with_error(means[c.name][i], errors[c.name][i])
+            cells.append(f"[bold]{cell}[/bold]" if means[c.name][i] == best else cell)
+        table.add_row(task, *cells)
+    table.add_section()
+    if summary.aggregate:
+        table.add_row(
+            "normalised", *(_with_interval(summary.aggregate.get(c.name)) for c in shown)
+        )
+    for kind in summary.tuned:
+        if summary.differences:
+            cells = (_with_interval(summary.differences.get((c.name, kind))) for c in shown)
+            table.add_row(f"minus {kind}", *cells)
+    table.add_row(
+        "tasks above random",
+        *(
+            "" if c.rule is None else f"{len(summary.above_random[c.name])}/{len(summary.tasks)}"
+            for c in shown
+        ),
+    )
+    console.print(table)
+
+
+def _with_error(mean: float, error: float) -> str:
+    if math.isnan(mean):
+        return "no episode"
+    return f"{mean:.3f}" if math.isnan(error) else f"{mean:.3f} ± {error:.3f}"
+
+
+def _with_interval(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    return rf"{estimate.mean:.2f} \[{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}" if math.isfinite(value) else ""
+
+
+def _plain(value: Any) -> Any:
+    """JSON values; numbers that are not finite become null."""
+    if isinstance(value, Mapping):
+        return {key: _plain(x) for key, x in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
