@@ -25,6 +25,8 @@ class EvaluationConfig:
         average over the tasks counts as tuned.
       baseline_entropy_cost: weight of their policy's entropy.
       baseline_normalize_advantage: divide their advantages by the moving standard deviation.
+      actor_critic_lambda: decay of actor-critic's traces. With 1 and without replay, V-trace is
+        policy gradient.
       actor_critic_replay_ratio: fraction of actor-critic's batches that is replayed, beside as
         many fresh trajectories as there are environments. Policy gradient never replays.
       num_points: of a learning curve.
@@ -53,6 +55,7 @@ class EvaluationConfig:
     baseline_learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
     baseline_entropy_cost: float = 0.01
     baseline_normalize_advantage: bool = False
+    actor_critic_lambda: float = 0.95
     actor_critic_replay_ratio: float = 0.0
     num_points: int = 20
     score_window: float = 0.2
@@ -99,6 +102,8 @@ class EvaluationConfig:
                 f"actor_critic_replay_ratio is {self.actor_critic_replay_ratio}; expected at"
                 " least 0 and less than 1."
             )
+        if not 0 <= self.actor_critic_lambda <= 1:
+            raise ValueError(f"actor_critic_lambda is {self.actor_critic_lambda}; expected 0 to 1.")
         if not 0 < self.score_window <= 1:
             raise ValueError(f"score_window is {self.score_window}; expected more than 0, up to 1.")
         if not 0 < self.confidence < 1:

@@ -36,7 +36,7 @@ class Contender:
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def contenders(rules: Sequence[str], config: EvaluationConfig) -> tuple[Contender, ...]:
+def make_contenders(rules: Sequence[str], config: EvaluationConfig) -> tuple[Contender, ...]:
     """All contenders of an evaluation: the random policy, the baselines, the rules.
 
     Args:
@@ -54,14 +54,15 @@ def contenders(rules: Sequence[str], config: EvaluationConfig) -> tuple[Contende
 def _baselines(config: EvaluationConfig) -> list[Contender]:
     found = []
     for kind in config.baselines:
-        rule = disco.hand_designed(
-            kind,
-            entropy_cost=config.baseline_entropy_cost,
-            normalize_advantage=config.baseline_normalize_advantage,
-        )
         agent = _on_policy(config.agent)
+        hyper_parameters: dict[str, Any] = {
+            "entropy_cost": config.baseline_entropy_cost,
+            "normalize_advantage": config.baseline_normalize_advantage,
+        }
         if kind == "actor_critic":
             agent = _with_replay(agent, config.actor_critic_replay_ratio)
+            hyper_parameters["lambda_"] = config.actor_critic_lambda
+        rule = disco.hand_designed(kind, **hyper_parameters)
         for learning_rate in config.baseline_learning_rates:
             found.append(
                 Contender(

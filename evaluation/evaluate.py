@@ -1,26 +1,40 @@
 """An evaluation from end to end: train all contenders, score them, write it all down."""
 
+import contextlib
 import dataclasses
 import datetime
-import importlib.metadata
 import os
 import pathlib
 import platform
-import subprocess
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import jax
+import numpy as np
 
 import environments
-from evaluation import report
+from evaluation import report, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
-from evaluation.progress import ProgressReport
 from evaluation.scores import Summary, summarize
 from evaluation.training import History, Trainer
-from evaluation.workdir import Workdir
+
+
+class Progress(Protocol):
+    """Shows how far something is."""
+
+    def start(self, completed: int) -> None:
+        """Begins at so many units done."""
+        ...
+
+    def update(self, completed: int, numbers: Mapping[str, float | None]) -> None:
+        """Shows the units done, and numbers beside them."""
+        ...
+
+
+OpenProgress = Callable[[str, int], contextlib.AbstractContextManager[Progress | None]]
+"""From a title and a number of units to a `Progress`, or to None for silence."""
 
 
 def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
@@ -28,9 +42,10 @@ def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
 
     Raises:
       ValueError: if a name is unknown, or there is none.
+      ImportError: if a package that an environment needs is not installed.
     """
     if not suites:
-        raise ValueError("--suite is empty; expected a suite or environment, or several.")
+        raise ValueError("The suite is empty; expected a suite or environment, or several.")
     by_name = {task.name: task for name in suites for task in environments.suite(name)}
     return tuple(by_name.values())
 
@@ -39,105 +54,103 @@ def evaluate(
     tasks: Sequence[environments.Environment],
     contenders: Sequence[Contender],
     config: EvaluationConfig,
-    workdir: str | os.PathLike,
+    folder: pathlib.Path,
+    provenance: Mapping[str, Any] | None = None,
+    open_progress: OpenProgress = lambda title, total: contextlib.nullcontext(),
 ) -> Summary:
     """Trains each contender on each task, and writes scores, curves and plots.
 
-    Contenders whose runs are in the workdir already are not trained again.
+    Contenders whose runs are in the folder already are not trained again; that they are of the
+    same tasks and config is the caller's to see to.
 
     Args:
       tasks: with different names.
-      contenders: as `evaluation.contenders.contenders` makes them.
+      contenders: as `evaluation.contenders.make_contenders` makes them.
       config: by which they were made.
-      workdir: for all results (see `evaluation.report` for which).
+      folder: for all results (see `evaluation.report` and `evaluation.storage`).
+      provenance: to note beside the results; JSON values.
+      open_progress: to show progress in, a unit for each update.
 
     Raises:
-      WorkdirError: if it cannot be written, or holds another evaluation.
+      OSError: if something cannot be written.
     """
-    folder = Workdir(workdir, _identity(tasks, contenders, config))
     started = time.perf_counter()
-    histories = {}
     trainer = Trainer(tasks, config)
+    histories, descriptions = {}, {}
     for number, contender in enumerate(contenders, 1):
-        title = f"[{number}/{len(contenders)}] {contender.name}"
-        history = folder.load(contender.name)
+        name, title = contender.name, f"[{number}/{len(contenders)}] {contender.name}"
+        history = storage.load(folder, name)
         if history is None:
-            history = _train(trainer, contender, title, len(tasks), config)
-            folder.save(contender.name, history, describe(contender, history, config))
+            history = _train(trainer, contender, title, len(tasks), config, open_progress)
+            storage.save(folder, name, history, _describe(contender, history, config))
         else:
             print(f"{title}: finished before", flush=True)
-        histories[contender.name] = history
-    names = tuple(task.name for task in tasks)
-    summary = summarize(names, contenders, histories, config)
+        histories[name] = history
+        descriptions[name] = _describe(contender, history, config)
+    summary = summarize([task.name for task in tasks], contenders, histories, config)
     report.write(
         folder,
         summary,
         contenders,
         histories,
         config,
-        provenance() | {"seconds_of_this_run": time.perf_counter() - started},
-        [describe(contender, histories[contender.name], config) for contender in contenders],
+        descriptions,
+        {
+            **(provenance or {}),
+            **_circumstances(),
+            "seconds": time.perf_counter() - started,
+        },
     )
     return summary
 
 
 def _train(
-    trainer: Trainer, contender: Contender, title: str, num_tasks: int, config: EvaluationConfig
+    trainer: Trainer,
+    contender: Contender,
+    title: str,
+    num_tasks: int,
+    config: EvaluationConfig,
+    open_progress: OpenProgress,
 ) -> History:
-    steps = num_tasks * config.seeds * config.agent.steps_per_update
-    with ProgressReport(title, config.num_updates, steps) as progress:
-        return trainer.train(contender, progress)
+    steps_per_update = num_tasks * config.seeds * config.agent.steps_per_update
+    with open_progress(title, config.num_updates) as progress:
+        if progress is None:
+            return trainer.train(contender)
+        progress.start(0)
+
+        def show(updates: int, seconds: float, mean_return: float):
+            numbers = {
+                "steps/s": updates * steps_per_update / seconds,
+                "return": None if np.isnan(mean_return) else mean_return,
+            }
+            progress.update(updates, numbers)
+
+        return trainer.train(contender, show)
 
 
-def _identity(tasks, contenders, config: EvaluationConfig) -> dict[str, Any]:
-    """All that decides the numbers, for a workdir to know whether it holds the same."""
-    settings = dataclasses.asdict(config)
-    for name in ("runs_at_once", "updates_per_call", "confidence", "resamples"):
-        del settings[name]  # They leave the runs as they are.
-    return {
-        "config": settings,
-        "tasks": [task.name for task in tasks],
-        "rules": {
-            c.name: c.source["parameters_sha256"] for c in contenders if c.kind == "discovered"
-        },
-    }
-
-
-def describe(contender: Contender, history: History, config: EvaluationConfig) -> dict[str, Any]:
+def _describe(contender: Contender, history: History, config: EvaluationConfig) -> dict[str, Any]:
     """Who a contender is and how long its runs took, as JSON values."""
     num_runs = history.is_finite.size
-    steps = num_runs * config.num_updates * config.agent.steps_per_update
+    steps_per_run = config.num_updates * config.agent.steps_per_update
     return {
         "name": contender.name,
         "kind": contender.kind,
         "agent": dataclasses.asdict(contender.agent),
         "source": contender.source,
         "runs": num_runs,
-        "environment_steps_per_run": config.num_updates * config.agent.steps_per_update,
+        "environment_steps_per_run": steps_per_run,
         "start_seconds": history.start_seconds,
         "train_seconds": history.train_seconds,
-        "steps_per_second": steps / history.train_seconds,
+        "steps_per_second": num_runs * steps_per_run / history.train_seconds,
     }
 
 
-def provenance() -> dict[str, Any]:
-    """Of the numbers: code, packages and machine."""
+def _circumstances() -> dict[str, Any]:
     return {
-        "code": _code_version(),
-        "packages": {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")},
-        "python": platform.python_version(),
+        "jax_version": jax.__version__,
+        "python_version": platform.python_version(),
         "machine": platform.platform(),
         "processors": os.cpu_count(),
         "devices": [str(device) for device in jax.devices()],
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-
-
-def _code_version() -> str:
-    """The commit of a checkout, or else the installed package's version."""
-    folder = pathlib.Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return importlib.metadata.version("disco")

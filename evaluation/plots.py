@@ -3,6 +3,7 @@
 import io
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -21,7 +22,7 @@ from evaluation.training import History
 _RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
 _BASELINE_COLOURS = ("#0072B2", "#009E73", "#56B4E9")
 _RANDOM_COLOUR = "#888888"
-_STYLE = {
+_STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.spines.top": False,
@@ -44,8 +45,8 @@ def learning_curves(
     columns = min(num_tasks, max(2, math.ceil(math.sqrt(num_tasks))))
     rows = math.ceil(num_tasks / columns)
     with mpl.rc_context(_STYLE):
-        height = 1.9 * rows + 0.9
-        figure = Figure(figsize=(max(5.0, 2.5 * columns), height), layout="constrained")
+        size = (max(5.5, 2.5 * columns), 1.8 * rows + 1.1)
+        figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
         for panel in panels[num_tasks:]:
             panel.set_visible(False)
@@ -60,14 +61,11 @@ def learning_curves(
             _format(panel)
             if i + columns >= num_tasks:
                 panel.xaxis.set_tick_params(labelbottom=True)
-        figure.supxlabel("environment steps")
+                panel.set_xlabel("environment steps")
         figure.supylabel("mean episode return")
-        title = f"Learning curves: {prefix.rstrip('/')}" if prefix else "Learning curves"
-        figure.suptitle(f"{title} (mean ± standard error over {config.seeds} seeds)")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=min(len(labels), 2 * columns)
-        )
+        title = prefix.rstrip("/") or "Learning curves"
+        figure.suptitle(f"{title}: mean ± standard error over {config.seeds} seeds")
+        _legend(figure, panels[0])
         return _png(figure)
 
 
@@ -94,8 +92,7 @@ def aggregate(
             f"Mean over {summary.counted.sum()} tasks, {config.seeds} seeds,"
             f" {config.confidence:.0%} bootstrap interval"
         )
-        handles, labels = panel.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        _legend(figure, panel)
         return _png(figure)
 
 
@@ -130,6 +127,15 @@ def _line(panel, contender: Contender, steps, middle, low, high, colour) -> None
         zorder=3 if is_discovered else 2,
     )
     panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _legend(figure: Figure, panel) -> None:
+    """Once, below all panels, in as many columns as the width has room for."""
+    handles, labels = panel.get_legend_handles_labels()
+    room = max(1, int(figure.get_figwidth() / (0.6 + 0.075 * max(map(len, labels)))))
+    # Rows of like length.
+    columns = math.ceil(len(labels) / math.ceil(len(labels) / room))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def _format(panel) -> None:

@@ -13,55 +13,71 @@ import dataclasses
 import io
 import json
 import math
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
-from evaluation import plots, statistics
+from evaluation import plots, statistics, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.scores import Summary
 from evaluation.statistics import Estimate
 from evaluation.training import History
-from evaluation.workdir import Workdir
 
 
 def write(
-    folder: Workdir,
+    folder: pathlib.Path,
     summary: Summary,
     contenders: Sequence[Contender],
     histories: Mapping[str, History],
     config: EvaluationConfig,
+    descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
-    descriptions: Sequence[dict[str, Any]],
 ) -> None:
-    """Writes and prints everything."""
+    """Writes and prints everything.
+
+    Args:
+      folder: to write to.
+      summary: of the histories.
+      contenders: all of them.
+      histories: theirs, by name.
+      config: of the evaluation.
+      descriptions: of each contender, by name; JSON values.
+      provenance: of the results; JSON values.
+
+    Raises:
+      OSError: if a file cannot be written.
+    """
     shown = shown_contenders(summary, contenders)
-    results = to_json(summary, histories, config, provenance, descriptions)
-    folder.write("results.json", json.dumps(results, allow_nan=False, indent=1))
-    folder.write("table.csv", to_csv(summary, config))
-    folder.write("curves.png", plots.learning_curves(summary, shown, histories, config))
+    results = to_json(summary, histories, config, descriptions, provenance)
+    files = {
+        "results.json": json.dumps(results, allow_nan=False, indent=1),
+        "table.csv": to_csv(summary, config),
+        "curves.png": plots.learning_curves(summary, shown, histories, config),
+    }
     if summary.aggregate:
-        folder.write("aggregate.png", plots.aggregate(summary, shown, histories, config))
+        files["aggregate.png"] = plots.aggregate(summary, shown, histories, config)
+    for name, content in files.items():
+        storage.write_atomically(folder / name, content)
     print_table(summary, shown, config)
     for task, reason in summary.left_out.items():
         print(f"Left out of the means over tasks: {task}, because {reason}.")
     for name, history in histories.items():
         if not history.is_finite.all():
             print(f"{name}: {np.sum(~history.is_finite)} runs ended with non-finite numbers.")
-    print(f"All numbers and plots are in {folder.path}")
+    print("Written: " + ", ".join(str(folder / name) for name in files))
 
 
 def shown_contenders(summary: Summary, contenders: Sequence[Contender]) -> list[Contender]:
     """The rules, each baseline at its tuned learning rate, and the random policy."""
     order = {"discovered": 0, "random": 2}
     shown = [
-        c
-        for c in contenders
-        if c.kind in order or summary.tuned.get(c.kind, c.name) == c.name
+        c for c in contenders if c.kind in order or summary.tuned.get(c.kind, c.name) == c.name
     ]
     return sorted(shown, key=lambda c: order.get(c.kind, 1))
 
@@ -70,15 +86,24 @@ def to_json(
     summary: Summary,
     histories: Mapping[str, History],
     config: EvaluationConfig,
+    descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
-    descriptions: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Every number. Missing ones are null; arrays are indexed as their names say."""
+    """Every number. Missing ones are null; nested lists are indexed as their names say."""
+    contenders = {}
+    for name, description in descriptions.items():
+        aggregate = summary.aggregate.get(name)
+        contenders[name] = description | {
+            "mean_normalized_score": aggregate._asdict() if aggregate else None,
+            "tasks_above_random": summary.above_random[name],
+            "curve_environment_steps": histories[name].updates * config.agent.steps_per_update,
+            "tasks": _tasks_to_json(summary, summary.scores[name], histories[name]),
+        }
     return _plain(
         {
             "score": config.score_definition,
             "normalized_score": "(score - random policy's) / (best baseline's - random policy's),"
-            " each task's mean scores",
+            " by mean scores on each task",
             "config": dataclasses.asdict(config),
             "seeds": config.all_seeds,
             "environment_steps_per_run": config.num_updates * config.agent.steps_per_update,
@@ -87,43 +112,28 @@ def to_json(
             "best_baseline_score": dict(zip(summary.tasks, summary.baseline, strict=True)),
             "left_out_of_means": summary.left_out,
             "tuned": summary.tuned,
-            "contenders": {
-                description["name"]: description
-                | {
-                    "mean_normalized_score": _interval(summary, description["name"]),
-                    "tasks_above_random": summary.above_random[description["name"]],
-                    "tasks": _tasks_json(
-                        summary, description["name"], histories[description["name"]]
-                    ),
-                    "curve_environment_steps": histories[description["name"]].updates
-                    * config.agent.steps_per_update,
-                }
-                for description in descriptions
-            },
             "differences_of_mean_normalized_score": [
-                {"rule": rule, "baseline": summary.tuned[kind], **estimate._asdict()}
-                for (rule, kind), estimate in summary.differences.items()
+                {"rule": rule, "baseline": summary.tuned[kind], **difference._asdict()}
+                for (rule, kind), difference in summary.differences.items()
             ],
+            "contenders": contenders,
         }
     )
 
 
-def _interval(summary: Summary, name: str) -> dict[str, float] | None:
-    return summary.aggregate[name]._asdict() if name in summary.aggregate else None
-
-
-def _tasks_json(summary: Summary, name: str, history: History) -> dict[str, Any]:
-    scores = summary.scores[name]
+def _tasks_to_json(
+    summary: Summary, scores: Float[np.ndarray, "tasks seeds"], history: History
+) -> dict[str, Any]:
     columns = {
         "score_mean": statistics.mean(scores),
         "score_standard_error": statistics.standard_error(scores),
-        "scores_by_seed": scores,
+        "score_by_seed": scores,
         "is_finite_by_seed": history.is_finite,
         "curve_by_seed_and_point": history.curve.mean_return,
         "episodes_by_seed_and_point": history.curve.count,
     }
     return {
-        task: {key: values[i] for key, values in columns.items()}
+        task: {name: values[i] for name, values in columns.items()}
         for i, task in enumerate(summary.tasks)
     }
 
@@ -180,7 +190,8 @@ def print_table(
     if not console.is_terminal:
         console.width = 40 + 20 * len(shown)  # A log has no width to fit.
     table = Table(
-        title=f"Score: {config.score_definition}.\nMean ± standard error over {config.seeds} seeds.",
+        title=f"Score: {config.score_definition}.\n"
+        f"Mean ± standard error over {config.seeds} seeds.",
         caption="Normalised: 0 is the random policy, 1 the best baseline on each task; mean over"
         f" {summary.counted.sum()} of {len(summary.tasks)} tasks,"
         f" [{config.confidence:.0%} interval].",
@@ -199,9 +210,7 @@ def print_table(
         table.add_row(task, *cells)
     table.add_section()
     if summary.aggregate:
-        table.add_row(
-            "normalised", *(_with_interval(summary.aggregate.get(c.name)) for c in shown)
-        )
+        table.add_row("normalised", *(_with_interval(summary.aggregate.get(c.name)) for c in shown))
     for kind in summary.tuned:
         if summary.differences:
             cells = (_with_interval(summary.differences.get((c.name, kind))) for c in shown)

@@ -50,7 +50,7 @@ class Summary:
     def normalize(
         self, returns: Float[np.ndarray, "tasks seeds *points"]
     ) -> Float[np.ndarray, "counted seeds *points"]:
-        """Returns on the tasks that count, with the random policy at 0 and the best baseline at 1."""
+        """Returns on the tasks that count: 0 is the random policy, 1 the best baseline."""
         low = statistics.mean(self.scores[RANDOM])[self.counted]
         high = self.baseline[self.counted]
         shape = (-1, *(1,) * (returns.ndim - 1))
@@ -94,7 +94,9 @@ def summarize(
     if not summary.counted.any():
         return summary
     bootstrap = {
-        "resamples": config.resamples, "confidence": config.confidence, "seed": config.seed
+        "resamples": config.resamples,
+        "confidence": config.confidence,
+        "seed": config.seed,
     }
     normalized = {name: summary.normalize(x) for name, x in scores.items()}
     aggregate = {name: statistics.estimate(x, **bootstrap) for name, x in normalized.items()}

@@ -7,6 +7,7 @@ rule, agent, task and seed only: neither on the runs beside it nor on the number
 """
 
 import dataclasses
+import itertools
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -295,14 +296,15 @@ class Trainer:
         self._programs: dict[object, Program] = {}
 
     def train(
-        self, contender: Contender, report: Callable[[int, float], None] = lambda *_: None
+        self, contender: Contender, report: Callable[[int, float, float], None] = lambda *_: None
     ) -> History:
         """All of a contender's runs.
 
         Args:
           contender: to train.
-          report: called now and then with the updates made by every run, and the mean return
-            of the episodes that ended since the last call (NaN if none did).
+          report: called now and then with the updates that every run made, the seconds that took
+            without compilation, and the mean return of the episodes that ended since the last
+            call (NaN if none did).
         """
         config, rule = self._config, contender.rule
         program = self._program(contender)
@@ -324,8 +326,9 @@ class Trainer:
             if first >= window_start:
                 for total, new in zip(window, episodes, strict=True):
                     total += new
-            count = np.sum(episodes.count)
-            report(last, float(np.sum(episodes.return_sum) / count) if count else float("nan"))
+            count = float(np.sum(episodes.count))
+            mean_return = float(np.sum(episodes.return_sum)) / count if count else float("nan")
+            report(last, time.perf_counter() - trained_from, mean_return)
         is_finite = program.is_finite(states)
         return History(
             updates=ends,
@@ -357,7 +360,7 @@ def intervals(config: EvaluationConfig) -> tuple[Int[np.ndarray, "points"], int]
 def _stretches(ends, window_start: int, longest: int):
     """(first, last) updates of each call: none spans a boundary, none is longer than `longest`."""
     boundaries = sorted({0, window_start, *map(int, ends)})
-    for begin, end in zip(boundaries[:-1], boundaries[1:], strict=True):
+    for begin, end in itertools.pairwise(boundaries):
         for first in range(begin, end, longest):
             yield first, min(first + longest, end)
 

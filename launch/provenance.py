@@ -1,0 +1,21 @@
+"""Where results come from."""
+
+import pathlib
+import subprocess
+from importlib import metadata
+
+
+def code_version() -> str:
+    """The package's version, and the commit where the code lies in a git checkout."""
+    version = metadata.version("disco")
+    try:
+        commit = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=pathlib.Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return version
+    return f"{version}+{commit}"

@@ -1,0 +1,180 @@
+"""Whole evaluations, of tiny agents on tiny tasks."""
+
+import csv
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import disco
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+from evaluation import storage
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import make_contenders
+from evaluation.evaluate import evaluate, resolve
+from evaluation.training import Trainer
+
+CONFIG = EvaluationConfig(
+    agent=AgentConfig(
+        network=NetworkConfig(torso=(8,), model=8, head=(8,)),
+        learning_rate=1e-2,
+        num_environments=3,
+        unroll_length=5,
+        batch_size=4,
+        replay_ratio=0.25,
+        replay_capacity=8,
+    ),
+    seeds=2,
+    budget=15 * 30,
+    baselines=("actor_critic",),
+    baseline_learning_rates=(1e-2,),
+    num_points=4,
+    resamples=50,
+    updates_per_call=5,
+)
+NAMES = ["random", "actor_critic@0.01", "tiny"]
+
+
+@pytest.fixture(scope="module")
+def rule_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rules") / "tiny.npz"
+    sizes = disco.MetaNetworkSizes(
+        prediction=4, prediction_embedding=4, action_hidden=4, trajectory=4, lifetime=4
+    )
+    rule = disco.DiscoveredRule.create(jax.random.key(0), sizes, num_bins=11, max_value=5.0)
+    disco.save(rule, path, {"agent": {"learning_rate": 0.025}})
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def tasks():
+    return resolve(["catch/5x5", "deep_sea/5"])
+
+
+@pytest.fixture(scope="module")
+def folder(rule_file, tasks, tmp_path_factory):
+    path = tmp_path_factory.mktemp("evaluation")
+    evaluate(tasks, make_contenders([rule_file], CONFIG), CONFIG, path)
+    return path
+
+
+def _scores(folder, name):
+    results = json.loads((folder / "results.json").read_text())
+    return results["contenders"][name]["tasks"]
+
+
+def test_results_hold_every_number(folder):
+    results = json.loads((folder / "results.json").read_text())
+    assert list(results["contenders"]) == NAMES
+    assert results["environment_steps_per_run"] == 450
+    assert "last 20% of 450 environment steps" in results["score"]
+    tiny = results["contenders"]["tiny"]
+    assert tiny["agent"]["learning_rate"] == 0.025
+    assert tiny["source"]["learning_rate_from"] == "the rule file"
+    assert tiny["source"]["header"]["provenance"] == {"agent": {"learning_rate": 0.025}}
+    assert tiny["curve_environment_steps"] == [120, 225, 330, 450]
+    for contender in results["contenders"].values():
+        assert contender["environment_steps_per_run"] == 450
+        for task in ("catch/5x5", "deep_sea/5"):
+            numbers = contender["tasks"][task]
+            assert np.shape(numbers["curve_by_seed_and_point"]) == (2, 4)
+            # Episodes of 5 steps and one from each end to the next beginning, in 3 environments.
+            # The catch's ball falls 4 rows.
+            length = {"catch/5x5": 5, "deep_sea/5": 6}[task]
+            expected = 3 * (150 // length)
+            assert np.sum(numbers["episodes_by_seed_and_point"], axis=1).tolist() == [expected] * 2
+            assert numbers["score_mean"] == pytest.approx(np.mean(numbers["score_by_seed"]))
+
+
+def test_table_and_plots(folder):
+    rows = list(csv.reader((folder / "table.csv").open()))
+    assert rows[0][1::2] == NAMES
+    assert [row[0] for row in rows[1:3]] == ["catch/5x5", "deep_sea/5"]
+    assert float(rows[1][5]) == pytest.approx(
+        _scores(folder, "tiny")["catch/5x5"]["score_mean"], rel=1e-4
+    )
+    assert rows[-1][0] == "tasks above random, of 2"
+    for name in ("curves.png", "aggregate.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_finished_contenders_are_not_trained_again(folder, rule_file, tasks, monkeypatch):
+    before = _scores(folder, "tiny")
+
+    def train(self, contender, *_):
+        raise AssertionError(f"{contender.name} is trained again")
+
+    monkeypatch.setattr(Trainer, "train", train)
+    evaluate(tasks, make_contenders([rule_file], CONFIG), CONFIG, folder)
+    assert _scores(folder, "tiny") == before
+
+
+def test_a_damaged_file_is_kept_and_its_runs_repeat_bit_for_bit(folder, rule_file, tasks):
+    before = _scores(folder, "tiny")
+    file = folder / "runs" / "tiny.npz"
+    file.write_bytes(file.read_bytes()[:100])
+    evaluate(tasks, make_contenders([rule_file], CONFIG), CONFIG, folder)
+    assert _scores(folder, "tiny") == before
+    assert len((folder / "runs" / "tiny.npz.damaged").read_bytes()) == 100
+    assert storage.load(folder, "tiny") is not None
+
+
+def test_other_tasks_and_batching_change_nothing(folder, rule_file):
+    config = dataclasses.replace(CONFIG, updates_per_call=3)
+    (contender,) = [c for c in make_contenders([rule_file], config) if c.name == "tiny"]
+    alone = Trainer(resolve(["catch/5x5"]), config).train(contender)
+    beside = storage.load(folder, "tiny")
+    assert beside is not None
+    np.testing.assert_array_equal(alone.curve.return_sum[0], beside.curve.return_sum[0])
+    np.testing.assert_array_equal(alone.window.count[0], beside.window.count[0])
+
+
+def test_actor_critic_learns_catch():
+    config = EvaluationConfig(seeds=2, budget=20_000, baseline_learning_rates=(1e-2,))
+    trainer = Trainer(resolve(["catch/5x5"]), config)
+    scores = {
+        c.kind: trainer.train(c).window.mean_return
+        for c in make_contenders([], config)
+        if c.kind in ("random", "actor_critic")
+    }
+    # The best is 1. A random walk ends below the ball in about 1 of 5.
+    assert np.all(scores["random"] < -0.4)
+    assert np.all(scores["actor_critic"] > 0.7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"budget": 14}, "budget is 14 environment steps; expected at least one update's 15"),
+        ({"seeds": 0}, "seeds is 0; expected at least 1"),
+        ({"baselines": ("muesli",)}, "baselines has .'muesli'.; known are"),
+        ({"baseline_learning_rates": (-1.0,)}, "is -1.0; expected a positive number"),
+        ({"score_window": 0.0}, "score_window is 0.0; expected more than 0"),
+        ({"actor_critic_replay_ratio": 1.0}, "actor_critic_replay_ratio is 1.0"),
+    ],
+)
+def test_config_out_of_range(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(CONFIG, **changes)
+
+
+def test_names_that_do_not_fit(rule_file, tmp_path):
+    with pytest.raises(ValueError, match="'no_such_suite'"):
+        resolve(["no_such_suite"])
+    with pytest.raises(FileNotFoundError, match="'nowhere.npz' does not exist"):
+        make_contenders(["nowhere.npz"], CONFIG)
+    with pytest.raises(ValueError, match="also be called"):
+        make_contenders([rule_file, rule_file], CONFIG)
+    copy = tmp_path / "tiny.npz"
+    copy.write_bytes(open(rule_file, "rb").read())
+    names = [c.name for c in make_contenders([rule_file, str(copy)], CONFIG)]
+    assert len(set(names)) == 4
+    assert names[-1] == f"{tmp_path.name}_tiny"
+
+
+def test_learning_rate_of_a_rule(rule_file):
+    config = dataclasses.replace(CONFIG, rule_learning_rate=0.5)
+    assert make_contenders([rule_file], config)[-1].agent.learning_rate == 0.5

@@ -1,0 +1,51 @@
+"""The command's exit statuses and messages."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Refused before anything is compiled. All processes run at once.
+REFUSED = {
+    "suite": (["--suite=no_such_suite"], "no_such_suite"),
+    "environment": (["--suite=catch/5x5,grid57/no_such_task"], "grid57/no_such_task"),
+    "rule": (["--rule=nowhere.npz"], "'nowhere.npz' does not exist"),
+    "field": (["--config.no_such_field=1"], "no_such_field"),
+    "value": (["--config.seeds=many"], "seeds"),
+    "range": (["--config.seeds=0"], "seeds is 0; expected at least 1"),
+    "budget": (["--config.budget=1"], "expected at least one update's 256"),
+    "workdir": (["--workdir={file}/below"], "file"),
+    "other": (["--workdir={other}"], "config.budget"),
+}
+
+
+def _start(arguments):
+    command = [sys.executable, "-m", "launch.evaluate", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("workdirs")
+    (folder / "file").touch()
+    (folder / "other").mkdir()
+    (folder / "other" / "config.json").write_text(json.dumps({"config": {"budget": 3}}))
+    places = {"file": folder / "file", "other": folder / "other"}
+    processes = {
+        name: _start(
+            [f"--workdir={folder / name}"] + [argument.format(**places) for argument in arguments]
+        )
+        for name, (arguments, _) in REFUSED.items()
+    }
+    return {name: (*p.communicate(timeout=300), p.returncode) for name, p in processes.items()}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(outcomes, name):
+    out, error, status = outcomes[name]
+    assert status not in (0, None)
+    assert REFUSED[name][1] in out + error
+    if name not in ("field", "value"):  # These are the flag parser's.
+        assert status == 2
+        assert "Traceback" not in error
