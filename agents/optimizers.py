@@ -43,12 +43,26 @@ def scale_by_adam_through_first_moment(
     return optax.GradientTransformation(init, update)
 
 
+def clip_elementwise(max_abs: float) -> optax.GradientTransformation:
+    """`optax.clip`, whose derivative needs one bit per element to be remembered.
+
+    That of `jnp.clip` keeps two floats, which is a third of what a meta-gradient must remember
+    of an update.
+    """
+    return optax.stateless(
+        lambda updates, params: jax.tree.map(
+            lambda x: jax.lax.clamp(jnp.array(-max_abs, x.dtype), x, jnp.array(max_abs, x.dtype)),
+            updates,
+        )
+    )
+
+
 def agent_optimizer(
     learning_rate: optax.ScalarOrSchedule, max_abs_update: float = 1.0
 ) -> optax.GradientTransformation:
     """Adam, an elementwise clip of its update, the learning rate."""
     return optax.chain(
         scale_by_adam_through_first_moment(),
-        optax.clip(max_abs_update),
+        clip_elementwise(max_abs_update),
         optax.scale_by_learning_rate(learning_rate),
     )

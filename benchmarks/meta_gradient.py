@@ -24,7 +24,7 @@ from agents.agent import Agent, AgentConfig
 from agents.networks import NetworkConfig
 from benchmarks.timing import compiled, ratios, time_in_turn
 from meta import lifetime
-from meta.objective import ObjectiveConfig, meta_objective
+from meta.objective import ObjectiveConfig, meta_objective, target_statistics
 
 _NUM_UPDATES = flags.DEFINE_integer("num_updates", 20, "K.")
 _REPEATS = flags.DEFINE_integer("repeats", 5, "Counted calls of each.")
@@ -71,20 +71,17 @@ def main(argv: list[str]) -> None:
     )
     advantage = jax.random.normal(jax.random.key(4), validation.action.shape)
 
-    def judge(learner, targets, target_logits):
+    def judge(learner, statistics):
         outputs = agent.network.unroll(learner.params, validation)
-        return meta_objective(
-            ObjectiveConfig(), outputs, advantage, validation, targets, target_logits
-        )[0]
+        return meta_objective(ObjectiveConfig(), outputs, advantage, validation, statistics)[0]
 
     def plain(rule, learner, batches):
         def loss(rule):
             def step(learner, batch):
                 learner, targets, logits = plain_learn(agent, rule, learner, batch)
-                return learner, (targets, logits)
+                return learner, target_statistics(targets, logits)
 
-            after, (targets, logits) = jax.lax.scan(step, learner, batches)
-            return judge(after, targets, logits)
+            return judge(*jax.lax.scan(step, learner, batches))
 
         return jax.value_and_grad(loss)(rule)
 
@@ -96,8 +93,7 @@ def main(argv: list[str]) -> None:
         _, memoir = jax.lax.scan(step, learner, batches)
 
         def loss(rule):
-            after, targets = lifetime.relive(agent, rule, learner, memoir, segment_length)
-            return judge(after, targets, memoir.target_network_logits)
+            return judge(*lifetime.relive(agent, rule, learner, memoir, segment_length))
 
         return jax.value_and_grad(loss)(rule)
 

@@ -314,7 +314,7 @@ class Discovery:
         )
 
         def judge(rule):
-            learner, targets = lifetime.relive(
+            learner, target_statistics = lifetime.relive(
                 agent, rule, before, memoir, self._meta.segment_length
             )
             outputs = agent.network.unroll(learner.params, validation)
@@ -324,8 +324,7 @@ class Discovery:
                 outputs,
                 advantage,
                 validation,
-                targets,
-                memoir.target_network_logits,
+                target_statistics,
             )
             return loss, (metrics, outputs["logits"])
 

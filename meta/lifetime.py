@@ -8,7 +8,6 @@ Nothing but the optimiser's elementwise arithmetic is computed twice on the way 
 
 import dataclasses
 import math
-from typing import Any
 
 import chex
 import jax
@@ -19,6 +18,7 @@ import disco
 from agents.acting import EpisodeStatistics
 from agents.agent import Agent, AgentState, LearnerState
 from disco.types import Metrics
+from meta.objective import TargetStatistics, target_statistics
 from meta.value_function import ValueFunction, ValueFunctionState
 
 
@@ -92,7 +92,7 @@ def relive(
     learner: LearnerState,
     memoir: Memoir,
     segment_length: int | None = None,
-) -> tuple[LearnerState, Any]:
+) -> tuple[LearnerState, TargetStatistics]:
     """The remembered updates as a differentiable function of the rule.
 
     Args:
@@ -106,7 +106,7 @@ def relive(
         itself keeps every state; it must divide K.
 
     Returns:
-      The learner after the last update, and the targets of all, stacked.
+      The learner after the last update, and statistics of the targets of each, `[K]`.
     """
     num_updates = memoir.batch.action.shape[0]
     if segment_length is None:
@@ -118,7 +118,8 @@ def relive(
         gradients, aux = rule.recall(
             learner.params, learner.rule, memoir.batch, agent.network.unroll, memoir.update
         )
-        return agent.apply(learner, gradients, aux), aux.targets
+        statistics = target_statistics(aux.targets, memoir.target_network_logits)
+        return agent.apply(learner, gradients, aux), statistics
 
     def segment(learner, memoir):
         return jax.lax.scan(step, learner, memoir)
@@ -129,8 +130,8 @@ def relive(
     segments = jax.tree.map(
         lambda x: x.reshape(num_segments, segment_length, *x.shape[1:]), memoir
     )
-    learner, targets = jax.lax.scan(jax.checkpoint(segment), learner, segments)
-    return learner, jax.tree.map(lambda x: x.reshape(num_updates, *x.shape[2:]), targets)
+    learner, statistics = jax.lax.scan(jax.checkpoint(segment), learner, segments)
+    return learner, jax.tree.map(lambda x: x.reshape(num_updates), statistics)
 
 
 def _middle_divisor(number: int) -> int:

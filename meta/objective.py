@@ -6,6 +6,7 @@ DiscoRL, Methods, "Meta-optimization stabilization"; the specification's section
 import dataclasses
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -32,13 +33,47 @@ class ObjectiveConfig:
     target_mean_cost: float = 1e-3
 
 
+@chex.dataclass(frozen=True)
+class TargetStatistics:
+    """What the regularisers need of one update's targets; all scalars.
+
+    Attributes:
+      pi_mean, y_mean, z_mean: mean of each target's logits.
+      policy_kl: KL(target network's policy || policy target), averaged.
+    """
+
+    pi_mean: Float[Array, "*k"]
+    y_mean: Float[Array, "*k"]
+    z_mean: Float[Array, "*k"]
+    policy_kl: Float[Array, "*k"]
+
+
+def target_statistics(
+    targets: Any, target_network_logits: Float[Array, "T+1 B A"]
+) -> TargetStatistics:
+    """Statistics of one update.
+
+    Args:
+      targets: of the update.
+      target_network_logits: the target network's policy on its batch; a constant.
+    """
+    log_pi_target = jax.nn.log_softmax(targets.pi)
+    log_pi_bar = jax.lax.stop_gradient(jax.nn.log_softmax(target_network_logits[:-1]))
+    kl = jnp.sum(jnp.exp(log_pi_bar) * (log_pi_bar - log_pi_target), axis=-1)
+    return TargetStatistics(
+        pi_mean=jnp.mean(targets.pi),
+        y_mean=jnp.mean(targets.y),
+        z_mean=jnp.mean(targets.z),
+        policy_kl=jnp.mean(kl),
+    )
+
+
 def meta_objective(
     config: ObjectiveConfig,
     outputs: disco.Outputs,
     normalized_advantage: Float[Array, "T B"],
     validation: disco.Trajectory,
-    targets: Any,
-    target_network_logits: Float[Array, "K T+1 B A"],
+    statistics: TargetStatistics,
 ) -> tuple[Float[Array, ""], Metrics]:
     """The loss whose gradient with respect to the rule is the meta-gradient.
 
@@ -47,8 +82,7 @@ def meta_objective(
       outputs: of the agent after K updates, on the validation trajectories.
       normalized_advantage: of the validation trajectories; a constant.
       validation: trajectories of the agent after K updates.
-      targets: of the K updates, stacked.
-      target_network_logits: the target network's policy at each of them; a constant.
+      statistics: of the targets of the K updates, each `[K]`.
     """
     weight = validation.mask.astype(normalized_advantage.dtype)
 
@@ -64,11 +98,9 @@ def meta_objective(
     y_entropy = jnp.mean(_entropy(outputs["y"]))
     z_entropy = mean(_entropy(z_taken))
 
-    log_pi_target = jax.nn.log_softmax(targets.pi)
-    log_pi_bar = jax.lax.stop_gradient(jax.nn.log_softmax(target_network_logits[:, :-1]))
-    target_kl = jnp.mean(jnp.sum(jnp.exp(log_pi_bar) * (log_pi_bar - log_pi_target), axis=-1))
-    means = [jnp.mean(x, axis=tuple(range(1, x.ndim))) for x in (targets.pi, targets.y, targets.z)]
-    target_mean = sum(jnp.mean(jnp.square(x)) for x in means)
+    target_kl = jnp.mean(statistics.policy_kl)
+    means = (statistics.pi_mean, statistics.y_mean, statistics.z_mean)
+    target_mean = sum(jnp.mean(jnp.square(mean)) for mean in means)
 
     loss = (
         policy_gradient
