@@ -19,6 +19,7 @@ from agents.acting import ActorState, EpisodeStatistics
 from agents.networks import Network, NetworkConfig, make_network
 from agents.optimizers import agent_optimizer
 from agents.replay import Replay
+from disco.types import Metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +201,7 @@ class Agent:
 
     def update(
         self, rule: disco.Rule, state: AgentState, task: PyTree, key: PRNGKeyArray
-    ) -> tuple[AgentState, EpisodeStatistics, disco.types.Metrics]:
+    ) -> tuple[AgentState, EpisodeStatistics, Metrics]:
         """Acts and learns once."""
         state, batch, statistics = self.experience(state, task, key)
         learner, gradients, aux = self.learn(rule, state.learner, batch)

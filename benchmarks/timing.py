@@ -42,6 +42,7 @@ def compiled(function: Callable, *args: Any) -> tuple[Callable[[], Any], float, 
     """
     program = jax.jit(function).lower(*args).compile()
     memory = program.memory_analysis()
+    assert memory is not None, "XLA tells the memory of every backend that JAX supports."
     cost = program.cost_analysis() or {}
     return (
         lambda: program(*args),

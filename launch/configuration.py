@@ -9,26 +9,26 @@ import dataclasses
 import typing
 from typing import Any, TypeVar
 
-import ml_collections
+from ml_collections import ConfigDict, config_dict
 
 T = TypeVar("T")
 
 
-def to_config(settings: Any) -> ml_collections.ConfigDict:
+def to_config(settings: Any) -> ConfigDict:
     """A dataclass of plain values, tuples and further dataclasses as a locked config."""
-    config = ml_collections.ConfigDict()
+    config = ConfigDict()
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if dataclasses.is_dataclass(value):
             config[field.name] = to_config(value)
         elif value is None:
-            config[field.name] = ml_collections.config_dict.placeholder(_optional_type(settings, field))
+            config[field.name] = config_dict.placeholder(_optional_type(settings, field))
         else:
             config[field.name] = value
     return config.lock()
 
 
-def from_config(cls: type[T], config: ml_collections.ConfigDict, path: str = "config") -> T:
+def from_config(cls: type[T], config: ConfigDict, path: str = "config") -> T:
     """The dataclass that a config stands for.
 
     Raises:
@@ -41,7 +41,7 @@ def from_config(cls: type[T], config: ml_collections.ConfigDict, path: str = "co
         raise ValueError(f"{path} has no fields {unknown}; it has {known}.")
     values = {}
     for name in config:
-        value = config[name]
+        value: Any = config[name]
         if dataclasses.is_dataclass(types[name]):
             value = from_config(types[name], value, f"{path}.{name}")
         elif isinstance(value, list):
@@ -59,7 +59,7 @@ def from_json(cls: type[T], values: dict[str, Any]) -> T:
     Raises:
       ValueError: as `from_config`.
     """
-    return from_config(cls, ml_collections.ConfigDict(values))
+    return from_config(cls, ConfigDict(values))
 
 
 def _optional_type(settings: Any, field: dataclasses.Field) -> type:

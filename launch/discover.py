@@ -7,17 +7,17 @@ Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130.
 """
 
 import signal
-import sys
 
-from absl import app, flags, logging
+from absl import flags, logging
 from ml_collections import config_flags
 
-from launch import workdirs
+from launch import commands, workdirs
+from launch.commands import use_all_cores
 from launch.configuration import from_config
 from launch.progress import Progress
 from launch.settings import CHANGEABLE, DiscoverSettings
 from launch.setup import make_discovery
-from meta.checkpoints import CheckpointError, Checkpoints
+from meta.checkpoints import Checkpoints
 from meta.run import run
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
@@ -84,16 +84,11 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
     return 0
 
 
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"Unknown arguments {argv[1:]}.")
-    try:
-        settings = from_config(DiscoverSettings, _CONFIG.value)
-        status = discover(settings, _WORKDIR.value)
-    except (ValueError, OSError, ImportError, CheckpointError) as error:
-        sys.exit(f"launch.discover: {error}")
-    sys.exit(status)
+def main() -> int:
+    """The command."""
+    return discover(from_config(DiscoverSettings, _CONFIG.value), _WORKDIR.value)
 
 
 if __name__ == "__main__":
-    app.run(main)
+    use_all_cores()
+    commands.run(main)

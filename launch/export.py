@@ -5,19 +5,18 @@
 
 import json
 import pathlib
-import subprocess
-import sys
-from importlib import metadata
 from typing import Any
 
 import jax
-from absl import app, flags
+from absl import flags
 
 import disco
+from launch import commands
 from launch.configuration import from_json
+from launch.provenance import code_version
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
-from meta.checkpoints import CheckpointError, Checkpoints
+from meta.checkpoints import Checkpoints
 from meta.run import restore
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the discovery run.", required=True)
@@ -59,31 +58,11 @@ def export(workdir: str, output: str) -> dict[str, Any]:
     return provenance
 
 
-def code_version() -> str:
-    """The package's version, and the commit where the code lies in a git checkout."""
-    version = metadata.version("disco")
-    try:
-        commit = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            cwd=pathlib.Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return version
-    return f"{version}+{commit}"
-
-
-def main(argv: list[str]) -> None:
-    if len(argv) > 1:
-        raise app.UsageError(f"Unknown arguments {argv[1:]}.")
-    try:
-        provenance = export(_WORKDIR.value, _OUTPUT.value)
-    except (ValueError, OSError, CheckpointError) as error:
-        sys.exit(f"launch.export: {error}")
+def main() -> None:
+    """The command."""
+    provenance = export(_WORKDIR.value, _OUTPUT.value)
     print(f"Wrote {_OUTPUT.value}: the rule after {provenance['meta_steps']} meta-steps.")
 
 
 if __name__ == "__main__":
-    app.run(main)
+    commands.run(main)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(OSError):
     """A checkpoint cannot be written, or none can be read."""
 
 
@@ -89,11 +89,11 @@ class Checkpoints:
         Damaged ones are reported, moved to `damaged/` beside the others, and passed over.
 
         Args:
-          like: a state of the structure, shapes, dtypes and shardings to restore; arrays or
+          like: a state of the structure, shapes and dtypes to restore; arrays or
             `jax.ShapeDtypeStruct`s.
 
         Returns:
-          Its step and state, or None if there is no checkpoint.
+          Its step and state, in NumPy arrays; None if there is no checkpoint.
 
         Raises:
           CheckpointError: if there are checkpoints and none is good, or if one was written for
@@ -151,10 +151,7 @@ class Checkpoints:
                     f"Checkpoint {self.directory / str(step)} is of a run of other sizes: {name}"
                     f" is {found}; expected {(target.shape, target.dtype)}."
                 )
-        placed = [
-            jax.device_put(arrays[name], target.sharding) for name, target in expected.items()
-        ]
-        return jax.tree.unflatten(jax.tree.structure(like), placed)
+        return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
 
     def _set_aside(self, step: int) -> None:
         target = self.directory.parent / "damaged" / str(step)

@@ -94,6 +94,8 @@ class Group:
       tasks: stacked over the group's tasks.
       names: of the tasks.
       places: the agents' numbers in the population.
+      padded: places, and the first of them again until they divide among the devices. The
+        copies live as their original does and have no say in the rule's update.
     """
 
     agent: Agent
@@ -101,6 +103,7 @@ class Group:
     tasks: PyTree[Array]
     names: tuple[str, ...]
     places: np.ndarray
+    padded: np.ndarray
 
 
 class Discovery:
@@ -131,9 +134,6 @@ class Discovery:
           agent, value_function, objective, population, meta: configurations.
           seed: of all randomness.
           mesh: with an axis `agents` to shard the population over; by default all devices.
-
-        Raises:
-          ValueError: if a group's agents do not divide among the devices.
         """
         self._initial_rule = rule
         self._objective = objective
@@ -163,11 +163,7 @@ class Discovery:
             places = [i for i in range(size) if group_of_task[i % len(tasks)] == index]
             if not places:
                 continue
-            if len(places) % self._mesh.size:
-                raise ValueError(
-                    f"{len(places)} agents (population.size {size}) on {group.names[0]!r} and the"
-                    f" like do not divide among {self._mesh.size} devices; expected a multiple."
-                )
+            padding = -len(places) % self._mesh.size
             yield Group(
                 agent=Agent.create(agent_config, group.dynamics, rule),
                 value_function=ValueFunction.create(
@@ -176,6 +172,7 @@ class Discovery:
                 tasks=group.task,
                 names=group.names,
                 places=np.array(places),
+                padded=np.array(places + places[:1] * padding),
             )
 
     @property
@@ -186,11 +183,7 @@ class Discovery:
     @property
     def sharding(self) -> Any:
         """Shardings of a `DiscoveryState`: agents over the mesh, all else replicated."""
-        agents = NamedSharding(self._mesh, P(_AXIS))
-        replicated = NamedSharding(self._mesh, P())
-        return DiscoveryState(
-            rule=replicated, groups=tuple(agents for _ in self.groups), meta_step=replicated
-        )
+        return _placement(NamedSharding(self._mesh, P(_AXIS)), NamedSharding(self._mesh, P()))
 
     def init(self) -> DiscoveryState:
         """The first generation of agents and the rule to start from."""
@@ -198,9 +191,8 @@ class Discovery:
         def init(rule):
             groups = []
             for group in self.groups:
-                order = jnp.arange(len(group.places))
                 born = partial(self._first_born, group, rule)
-                groups.append(jax.vmap(born)(order, jnp.asarray(group.places)))
+                groups.append(jax.vmap(born)(*_addresses(group)))
             return DiscoveryState(
                 rule=rule, groups=tuple(groups), meta_step=jnp.zeros((), jnp.int32)
             )
@@ -245,29 +237,72 @@ class Discovery:
         Returns:
           The state after it, and each group's metrics per agent, `[agents]`.
         """
-        orders = tuple(jnp.arange(len(group.places)) for group in self.groups)
-        places = tuple(jnp.asarray(group.places) for group in self.groups)
-        specs = DiscoveryState(rule=P(), groups=P(_AXIS), meta_step=P())
-        return jax.shard_map(
+        orders, places = zip(*(_addresses(group) for group in self.groups), strict=True)
+        counted = tuple(
+            jnp.arange(len(group.padded)) < len(group.places) for group in self.groups
+        )
+        specs = _placement(P(_AXIS), P())
+        state, metrics = jax.shard_map(
             self._shard_step,
             mesh=self._mesh,
-            in_specs=(specs, P(_AXIS), P(_AXIS)),
+            in_specs=(specs, P(_AXIS), P(_AXIS), P(_AXIS)),
             out_specs=(specs, P(_AXIS)),
             check_vma=False,
-        )(state, orders, places)
+        )(state, orders, places, counted)
+        return state, tuple(
+            jax.tree.map(lambda x, n=len(group.places): x[:n], report)
+            for group, report in zip(self.groups, metrics, strict=True)
+        )
 
-    def _shard_step(self, state: DiscoveryState, orders, places):
+    def abstract_state(self) -> DiscoveryState:
+        """Shapes and dtypes of a state without padding."""
+        state = jax.eval_shape(self.init)
+        groups = tuple(
+            jax.tree.map(
+                lambda x, n=len(group.places): jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype),
+                individuals,
+            )
+            for group, individuals in zip(self.groups, state.groups, strict=True)
+        )
+        return dataclasses.replace(state, groups=groups)
+
+    def without_padding(self, state: DiscoveryState) -> DiscoveryState:
+        """The state in NumPy arrays that do not depend on the number of devices."""
+        groups = tuple(
+            jax.tree.map(lambda x, n=len(group.places): np.asarray(x)[:n], individuals)
+            for group, individuals in zip(self.groups, state.groups, strict=True)
+        )
+        return dataclasses.replace(jax.tree.map(np.asarray, state), groups=groups)
+
+    def with_padding(self, state: DiscoveryState) -> DiscoveryState:
+        """The inverse of `without_padding`: the state on this run's devices."""
+
+        def pad(group, x):
+            copies = len(group.padded) - len(group.places)
+            return np.concatenate([x, np.repeat(x[:1], copies, axis=0)])
+
+        groups = tuple(
+            jax.tree.map(partial(pad, group), individuals)
+            for group, individuals in zip(self.groups, state.groups, strict=True)
+        )
+        return jax.device_put(dataclasses.replace(state, groups=groups), self.sharding)
+
+    def _shard_step(self, state: DiscoveryState, orders, places, counted):
         """The meta-step of one device's agents; the rule's update is the mean over all."""
         groups, metrics = [], []
         update = jax.tree.map(jnp.zeros_like, state.rule)
         count = jnp.zeros((), jnp.float32)
-        for group, individuals, order, place in zip(
-            self.groups, state.groups, orders, places, strict=True
+        for group, individuals, order, place, counts in zip(
+            self.groups, state.groups, orders, places, counted, strict=True
         ):
             evolve = partial(self._evolve, group, state.rule, state.meta_step)
             individuals, updates, report = self._map(evolve, (individuals, order, place))
-            update = jax.tree.map(lambda total, x: total + jnp.sum(x, axis=0), update, updates)
-            count += jnp.sum(report["finite"])
+            update = jax.tree.map(
+                lambda total, x, weight=counts: total + jnp.tensordot(weight.astype(x.dtype), x, 1),
+                update,
+                updates,
+            )
+            count += jnp.sum(counts * report["finite"])
             groups.append(individuals)
             metrics.append(report)
         update, count = jax.lax.psum((update, count), _AXIS)
@@ -400,3 +435,16 @@ class Discovery:
             )
 
         return jax.lax.cond(jnp.any(is_over), replace, lambda x: x, individuals)
+
+
+def _placement(agents: Any, replicated: Any) -> Any:
+    """A prefix of a `DiscoveryState`: what holds for the agents, and for all else."""
+    return DiscoveryState(rule=replicated, groups=agents, meta_step=replicated)
+
+
+def _addresses(group: Group) -> tuple[Int[Array, "N"], Int[Array, "N"]]:
+    """Each agent's number within its group and within the population, copies included."""
+    order = np.concatenate(
+        [np.arange(len(group.places)), np.zeros(len(group.padded) - len(group.places), int)]
+    )
+    return jnp.asarray(order, jnp.int32), jnp.asarray(group.padded, jnp.int32)

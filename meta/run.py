@@ -66,7 +66,7 @@ def run(
             checkpoints.check()
             window, started = [], time.monotonic()
         if step % checkpoint_interval == 0 or step == meta_steps or stopping:
-            checkpoints.save(step, state)
+            checkpoints.save(step, discovery.without_padding(state))
         if stopping:
             break
     checkpoints.wait()
@@ -81,13 +81,12 @@ def restore(
     Raises:
       CheckpointError: if there are checkpoints and none can be used.
     """
-    like = jax.eval_shape(discovery.init)
-    like = jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-        like,
-        _broadcast(discovery.sharding, like),
-    )
-    return checkpoints.restore(like)
+    like = discovery.abstract_state()
+    restored = checkpoints.restore(like)
+    if restored is None:
+        return None
+    step, state = restored
+    return step, discovery.with_padding(state)
 
 
 def summarize(discovery: Discovery, window: list) -> Report:
@@ -101,8 +100,9 @@ def summarize(discovery: Discovery, window: list) -> Report:
     places = np.concatenate([group.places for group in discovery.groups])
     order = np.argsort(places)
     names = [
-        [group.names[i] for i in metrics["task"]]
+        group.names[i]
         for group, metrics in zip(discovery.groups, window[-1], strict=True)
+        for i in metrics["task"]
     ]
     columns = {
         name: np.stack(
@@ -122,15 +122,10 @@ def summarize(discovery: Discovery, window: list) -> Report:
     report["non_finite_agents"] = int((columns["finite"] == 0).sum())
     report["reborn_agents"] = int(columns["reborn"].sum())
     report["agents"] = {
-        "task": [sum(names, [])[i] for i in order],
+        "task": [names[i] for i in order],
         "meta_return": [
             float(x) if np.isfinite(x) else None for x in columns["meta_return"].mean(axis=0)[order]
         ],
         "life_steps": [int(x) for x in columns["life_steps"][-1][order]],
     }
     return report
-
-
-def _broadcast(prefix: Any, tree: Any) -> Any:
-    """Repeats each leaf of a prefix tree for all leaves below it."""
-    return jax.tree.map(lambda p, sub: jax.tree.map(lambda _: p, sub), prefix, tree)

@@ -1,0 +1,48 @@
+"""What all commands share: quiet libraries, and user errors in a sentence."""
+
+import os
+import sys
+from collections.abc import Callable
+
+import jax
+from absl import app, flags, logging
+
+# What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
+_USER_ERRORS = (ValueError, OSError, ImportError)
+
+
+def run(command: Callable[[], int | None]) -> None:
+    """Parses flags and runs a command; its result, if any, is the exit status.
+
+    A user's error ends it with status 1 and the error's message; `--verbosity=1` shows the
+    traceback too, and what the libraries have to say.
+    """
+
+    def main(argv: list[str]) -> None:
+        if len(argv) > 1:
+            raise app.UsageError(f"Unknown arguments {argv[1:]}.")
+        if flags.FLAGS["verbosity"].using_default_value:
+            logging.set_verbosity(logging.WARNING)
+        try:
+            status = command()
+        except _USER_ERRORS as error:
+            if logging.vlog_is_on(1):
+                raise
+            sys.exit(f"{command.__module__}: {error}")
+        sys.exit(status or 0)
+
+    app.run(main)
+
+
+def use_all_cores(most: int = 16) -> None:
+    """On a CPU, one device per core, each with one thread.
+
+    Many small agents keep cores busier side by side than one after the other with every core
+    on each. To be called before JAX computes anything; leaves alone what the environment
+    variable XLA_FLAGS says of it.
+    """
+    found = os.environ.get("XLA_FLAGS", "")
+    if "device_count" in found:
+        return
+    os.environ["XLA_FLAGS"] = f"{found} --xla_cpu_multi_thread_eigen=false".strip()
+    jax.config.update("jax_num_cpu_devices", min(len(os.sched_getaffinity(0)), most))
