@@ -7,7 +7,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -15,7 +14,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from evaluation import statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
-from evaluation.scores import Summary
+from evaluation.scores import Summary, coarsen, normalized_curves
 from evaluation.training import History
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. Rules take the warm ones.
@@ -40,7 +39,10 @@ def learning_curves(
     histories: Mapping[str, History],
     config: EvaluationConfig,
 ) -> bytes:
-    """One panel per task: mean return of each contender, with a band of a standard error."""
+    """One panel per task: mean return of each contender, with a band of a standard error.
+
+    Intervals of a curve are joined until episodes ended in each.
+    """
     num_tasks = len(summary.tasks)
     columns = min(num_tasks, max(2, math.ceil(math.sqrt(num_tasks))))
     rows = math.ceil(num_tasks / columns)
@@ -50,13 +52,17 @@ def learning_curves(
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
         for panel in panels[num_tasks:]:
             panel.set_visible(False)
-        prefix = _common_prefix(summary.tasks)
+        prefix, colours = _common_prefix(summary.tasks), _colours(contenders)
         for i, (task, panel) in enumerate(zip(summary.tasks, panels, strict=False)):
             panel.set_title(task.removeprefix(prefix))
-            for contender, colour in zip(contenders, _colours(contenders), strict=True):
-                returns = histories[contender.name].curve.mean_return[i].T
+            updates, joined = coarsen(
+                [histories[contender.name] for contender in contenders],
+                np.arange(num_tasks) == i,
+            )
+            steps = updates * config.agent.steps_per_update
+            for contender, colour, episodes in zip(contenders, colours, joined, strict=True):
+                returns = episodes.mean_return[0].T
                 middle, error = statistics.mean(returns), statistics.standard_error(returns)
-                steps = _steps(histories[contender.name], config)
                 _line(panel, contender, steps, middle, middle - error, middle + error, colour)
             _format(panel)
             if i + columns >= num_tasks:
@@ -79,10 +85,12 @@ def aggregate(
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = figure.subplots()
+        shown = {contender.name: histories[contender.name] for contender in contenders}
+        updates, curves = normalized_curves(summary, shown, config)
+        steps = updates * config.agent.steps_per_update
         for contender, colour in zip(contenders, _colours(contenders), strict=True):
-            history = histories[contender.name]
-            middle, low, high = aggregate_curve(summary, history, config)
-            _line(panel, contender, _steps(history, config), middle, low, high, colour)
+            middle, low, high = curves[contender.name]
+            _line(panel, contender, steps, middle, low, high, colour)
         panel.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
         panel.axhline(0.0, color="black", linewidth=0.8, linestyle=":")
         _format(panel)
@@ -94,24 +102,6 @@ def aggregate(
         )
         _legend(figure, panel)
         return _png(figure)
-
-
-def aggregate_curve(
-    summary: Summary, history: History, config: EvaluationConfig
-) -> Float[np.ndarray, "3 points"]:
-    """Mean, low and high at each point; NaN where a task had no episode that ended."""
-    returns = summary.normalize(history.curve.mean_return)
-    curve = np.full((3, returns.shape[-1]), np.nan)
-    for point in range(returns.shape[-1]):
-        scores = returns[..., point]
-        if np.isfinite(scores).any(axis=-1).all():
-            curve[:, point] = statistics.estimate(
-                scores,
-                resamples=config.resamples,
-                confidence=config.confidence,
-                seed=config.seed,
-            )
-    return curve
 
 
 def _line(panel, contender: Contender, steps, middle, low, high, colour) -> None:
@@ -143,11 +133,6 @@ def _format(panel) -> None:
     panel.xaxis.set_major_locator(MaxNLocator(4))
     panel.yaxis.set_major_locator(MaxNLocator(4))
     panel.set_xlim(left=0)
-
-
-def _steps(history: History, config: EvaluationConfig) -> Float[np.ndarray, "points"]:
-    """The end of each interval, in environment steps."""
-    return history.updates * float(config.agent.steps_per_update)
 
 
 def _colours(contenders: Sequence[Contender]) -> list[str]:

@@ -25,7 +25,7 @@ from rich.table import Table
 from evaluation import plots, statistics, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
-from evaluation.scores import Summary
+from evaluation.scores import Summary, normalized_curves
 from evaluation.statistics import Estimate
 from evaluation.training import History
 
@@ -90,12 +90,18 @@ def to_json(
     provenance: dict[str, Any],
 ) -> dict[str, Any]:
     """Every number. Missing ones are null; nested lists are indexed as their names say."""
+    curve_updates, curves = [], {}
+    if summary.aggregate:
+        curve_updates, curves = normalized_curves(summary, histories, config)
     contenders = {}
     for name, description in descriptions.items():
         aggregate = summary.aggregate.get(name)
         contenders[name] = description | {
             "mean_normalized_score": aggregate._asdict() if aggregate else None,
             "tasks_above_random": summary.above_random[name],
+            "normalized_curve": dict(zip(("mean", "low", "high"), curves[name], strict=True))
+            if curves
+            else None,
             "curve_environment_steps": histories[name].updates * config.agent.steps_per_update,
             "tasks": _tasks_to_json(summary, summary.scores[name], histories[name]),
         }
@@ -115,6 +121,9 @@ def to_json(
             "differences_of_mean_normalized_score": [
                 {"rule": rule, "baseline": summary.tuned[kind], **difference._asdict()}
                 for (rule, kind), difference in summary.differences.items()
+            ],
+            "normalized_curve_environment_steps": [
+                int(n) * config.agent.steps_per_update for n in curve_updates
             ],
             "contenders": contenders,
         }
@@ -188,7 +197,7 @@ def print_table(
     """The table for a terminal."""
     console = console or Console()
     if not console.is_terminal:
-        console.width = 40 + 20 * len(shown)  # A log has no width to fit.
+        console.width = 44 + 26 * len(shown)  # A log has no width to fit.
     table = Table(
         title=f"Score: {config.score_definition}.\n"
         f"Mean ± standard error over {config.seeds} seeds.",

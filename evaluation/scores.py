@@ -9,13 +9,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from evaluation import statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
 from evaluation.statistics import Estimate
-from evaluation.training import History
+from evaluation.training import Episodes, History
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Summary:
         return np.array([task not in self.left_out for task in self.tasks], bool)
 
     def normalize(
-        self, returns: Float[np.ndarray, "tasks seeds *points"]
+        self, returns: Float[np.ndarray, "counted seeds *points"]
     ) -> Float[np.ndarray, "counted seeds *points"]:
         """Returns on the tasks that count: 0 is the random policy, 1 the best baseline."""
         low = statistics.mean(self.scores[RANDOM])[self.counted]
         high = self.baseline[self.counted]
         shape = (-1, *(1,) * (returns.ndim - 1))
-        return (returns[self.counted] - low.reshape(shape)) / (high - low).reshape(shape)
+        return (returns - low.reshape(shape)) / (high - low).reshape(shape)
 
 
 def summarize(
@@ -98,7 +98,7 @@ def summarize(
         "confidence": config.confidence,
         "seed": config.seed,
     }
-    normalized = {name: summary.normalize(x) for name, x in scores.items()}
+    normalized = {name: summary.normalize(x[summary.counted]) for name, x in scores.items()}
     aggregate = {name: statistics.estimate(x, **bootstrap) for name, x in normalized.items()}
     tuned = {
         kind: max(
@@ -115,6 +115,63 @@ def summarize(
         for kind in config.baselines
     }
     return dataclasses.replace(summary, aggregate=aggregate, tuned=tuned, differences=differences)
+
+
+def coarsen(
+    histories: Sequence[History], tasks: Bool[np.ndarray, "all_tasks"]
+) -> tuple[Int[np.ndarray, "points"], list[Episodes]]:
+    """Joins neighbouring intervals until an episode ended in each, on each of some tasks.
+
+    Where episodes are long, some of a curve's intervals have none; fewer and longer ones do.
+
+    Args:
+      histories: of contenders to compare; all get the same intervals.
+      tasks: which to look at. An interval must have an episode of at least one run on each.
+
+    Returns:
+      The updates at which the intervals end, and each contender's episodes on these tasks.
+      Intervals without an episode are left if nothing helps.
+    """
+    updates = histories[0].updates
+    curves = [Episodes(*(x[tasks] for x in history.curve)) for history in histories]
+    for number in range(len(updates), 0, -1):
+        starts = np.array([part[0] for part in np.array_split(np.arange(len(updates)), number)])
+        joined = [
+            Episodes(*(np.add.reduceat(x, starts, axis=-1) for x in curve)) for curve in curves
+        ]
+        if all(np.all(np.sum(curve.count, axis=1) > 0) for curve in joined):
+            return updates[np.append(starts[1:], len(updates)) - 1], joined
+    return updates, curves
+
+
+def normalized_curves(
+    summary: Summary, histories: Mapping[str, History], config: EvaluationConfig
+) -> tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]:
+    """The mean normalised return over tasks along the budget: (mean, low, high) at each point.
+
+    Args:
+      summary: with at least one task that counts.
+      histories: of the contenders to compare, by name.
+      config: of the evaluation.
+
+    Returns:
+      The updates at which the points' intervals end (see `coarsen`), and the curves by name.
+    """
+    updates, joined = coarsen(list(histories.values()), summary.counted)
+    curves = {}
+    for name, episodes in zip(histories, joined, strict=True):
+        returns = summary.normalize(episodes.mean_return)
+        curve = np.full((3, len(updates)), np.nan)
+        for point in range(len(updates)):
+            if np.isfinite(returns[..., point]).any(axis=-1).all():
+                curve[:, point] = statistics.estimate(
+                    returns[..., point],
+                    resamples=config.resamples,
+                    confidence=config.confidence,
+                    seed=config.seed,
+                )
+        curves[name] = curve
+    return updates, curves
 
 
 def _left_out(tasks, means, baseline) -> dict[str, str]:

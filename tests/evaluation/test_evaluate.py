@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import pathlib
 
 import jax
 import numpy as np
@@ -164,12 +165,12 @@ def test_config_out_of_range(changes, message):
 def test_names_that_do_not_fit(rule_file, tmp_path):
     with pytest.raises(ValueError, match="'no_such_suite'"):
         resolve(["no_such_suite"])
-    with pytest.raises(FileNotFoundError, match="'nowhere.npz' does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"'nowhere\.npz' does not exist"):
         make_contenders(["nowhere.npz"], CONFIG)
     with pytest.raises(ValueError, match="also be called"):
         make_contenders([rule_file, rule_file], CONFIG)
     copy = tmp_path / "tiny.npz"
-    copy.write_bytes(open(rule_file, "rb").read())
+    copy.write_bytes(pathlib.Path(rule_file).read_bytes())
     names = [c.name for c in make_contenders([rule_file, str(copy)], CONFIG)]
     assert len(set(names)) == 4
     assert names[-1] == f"{tmp_path.name}_tiny"

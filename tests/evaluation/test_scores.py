@@ -5,7 +5,7 @@ import pytest
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
-from evaluation.scores import summarize
+from evaluation.scores import coarsen, summarize
 from evaluation.training import Episodes, History, intervals
 
 NAN = float("nan")
@@ -97,3 +97,18 @@ def test_intervals_and_window(config):
     )
     np.testing.assert_array_equal(ends, [1])
     assert window_start == 0
+
+
+def test_intervals_are_joined_until_each_has_an_episode():
+    """Task 0 has episodes in every other interval; task 1, which is not asked for, in none."""
+    count = np.zeros((2, 1, 6))
+    count[0, 0, 1::2] = 2.0
+    return_sum = 3.0 * count * np.arange(6)
+    history = dataclasses.replace(
+        _history([[0.0], [0.0]]),
+        updates=np.array([10, 20, 30, 40, 50, 60]),
+        curve=Episodes(count=count, return_sum=return_sum),
+    )
+    updates, (joined,) = coarsen([history], np.array([True, False]))
+    np.testing.assert_array_equal(updates, [20, 40, 60])
+    np.testing.assert_array_equal(joined.mean_return, [[[3.0, 9.0, 15.0]]])

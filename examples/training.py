@@ -1,0 +1,74 @@
+"""The training loop that the examples share: any network, a rule, a gymnax task."""
+
+import argparse
+from collections.abc import Callable
+
+import jax
+import optax
+
+import disco
+import environments
+from agents import acting
+from agents.networks import Network
+
+BATCH_SIZE, UNROLL_LENGTH = 16, 16
+
+
+def arguments() -> argparse.Namespace:
+    """What each example can be told."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rule", default="grid57_small", help="rule file, or a name in the zoo")
+    parser.add_argument("--environment", default="gymnax/CartPole-v1")
+    parser.add_argument("--updates", type=int, default=600)
+    parser.add_argument("--learning_rate", type=float, default=2e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    return parser.parse_args()
+
+
+def learn(
+    make_network: Callable[[jax.Array, int, dict], tuple[disco.Params, Callable]],
+) -> list[float]:
+    """Learns, printing the mean return of the episodes that ended since the last print.
+
+    Args:
+      make_network: from a key, the observation's size and the rule's output shapes to
+        `(params, apply)`; `apply(params, observation)` has all outputs, for any
+        leading axes.
+    """
+    args = arguments()
+    rule = disco.load(args.rule)
+    environment = environments.make(args.environment)
+    num_actions = int(environment.dynamics.action_spec().num_values)
+    key = jax.random.key(args.seed)
+    actor = acting.start(environment.dynamics, environment.task, key, BATCH_SIZE)
+    observation_size = environment.dynamics.observation_spec().shape[0]
+    params, apply = make_network(key, observation_size, rule.output_shapes(num_actions))
+    optimizer = optax.adam(args.learning_rate)
+    network = Network(
+        init=lambda key: params,
+        policy=lambda params, observation: apply(params, observation)["logits"],
+        unroll=lambda params, trajectory: apply(params, trajectory.observation),
+    )
+
+    @jax.jit
+    def update(params, opt_state, rule_state, actor, key):
+        actor, trajectory, episodes = acting.rollout(
+            environment.dynamics, network, params, environment.task, actor, key, UNROLL_LENGTH
+        )
+        # The two lines that matter: a rule instead of a loss.
+        grads, aux = rule.gradient(params, rule_state, trajectory, network.unroll)
+        updates, opt_state = optimizer.update(grads, opt_state)
+        return optax.apply_updates(params, updates), opt_state, aux.state, actor, episodes
+
+    opt_state, rule_state = optimizer.init(params), rule.init(params)
+    returns, total, count = [], 0.0, 0.0
+    for step in range(1, args.updates + 1):
+        params, opt_state, rule_state, actor, episodes = update(
+            params, opt_state, rule_state, actor, jax.random.fold_in(key, step)
+        )
+        total, count = total + float(episodes.return_sum), count + float(episodes.count)
+        if step % max(args.updates // 10, 1) == 0 and count:
+            returns.append(total / count)
+            print(f"update {step}: mean return {returns[-1]:.1f} of {count:.0f} episodes")
+            total, count = 0.0, 0.0
+    return returns

@@ -1,0 +1,67 @@
+"""Small discovery runs for the tests of the meta-gradient and of discovery."""
+
+import dataclasses
+from typing import Any
+
+import jax
+
+import disco
+import environments
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+from disco import MetaNetworkSizes
+from meta.discovery import Discovery, MetaConfig
+from meta.objective import ObjectiveConfig
+from meta.population import PopulationConfig
+from meta.value_function import ValueFunctionConfig
+
+SIZES = MetaNetworkSizes(
+    prediction=6,
+    prediction_embedding=4,
+    action_hidden=4,
+    action_embedding=2,
+    trajectory=8,
+    lifetime=8,
+    lifetime_input=4,
+)
+NUM_UPDATES = 2
+AGENT = AgentConfig(
+    network=NetworkConfig(torso=(8,), model=8, head=()),
+    learning_rate=1e-2,
+    num_environments=2,
+    unroll_length=5,
+    batch_size=4,
+    replay_ratio=0.5,
+    replay_capacity=8,
+)
+STEPS = NUM_UPDATES * AGENT.steps_per_update  # Of an agent's life per meta-step.
+
+
+def small_rule(seed: int = 0) -> disco.DiscoveredRule:
+    return disco.DiscoveredRule.create(jax.random.key(seed), SIZES, num_bins=11, max_value=5.0)
+
+
+def small_discovery(
+    suite: str = "catch/5x5,catch/4x3",
+    *,
+    population: PopulationConfig,
+    seed: int = 0,
+    mesh: Any = None,
+    **meta: Any,
+) -> Discovery:
+    """A discovery run whose meta-step takes milliseconds, once it is compiled."""
+    tasks = tuple(environments.make(name) for name in suite.split(","))
+    return Discovery(
+        tasks,
+        small_rule(),
+        AGENT,
+        ValueFunctionConfig(hidden=(8,)),
+        ObjectiveConfig(),
+        population,
+        dataclasses.replace(
+            MetaConfig(num_updates=NUM_UPDATES, validation_trajectories=2, validation_length=6),
+            **meta,
+        ),
+        seed=seed,
+        mesh=mesh,
+    )

@@ -1,0 +1,242 @@
+"""Discovery: a population learns by the rule, and the rule from the population."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from meta.checkpoints import Checkpoints
+from meta.discovery import Discovery, DiscoveryState, MetaConfig
+from meta.population import PopulationConfig
+from meta.run import run
+from tests.disco.common import relative_difference
+from tests.meta.common import STEPS, small_discovery
+
+# Agents 0 and 2 play the one environment, 1 and 3 the other: two groups of two.
+POPULATION = PopulationConfig(size=4, lifetimes=(4 * STEPS, 2 * STEPS), first_rebirth=2 * STEPS)
+
+
+@pytest.fixture(scope="module")
+def discovery() -> Discovery:
+    """Of one seed; its meta-step is compiled once for all tests."""
+    return small_discovery(population=POPULATION)
+
+
+def copy(state: DiscoveryState) -> DiscoveryState:
+    """On the host, before a meta-step takes the state's memory."""
+    return jax.tree.map(np.array, state)
+
+
+def states_after(discovery: Discovery, num_steps: int):
+    """The first state and that after each meta-step, and each step's metrics, on the host."""
+    state = discovery.init()
+    states, metrics = [copy(state)], []
+    for _ in range(num_steps):
+        state, report = discovery.step(state)
+        states.append(copy(state))
+        metrics.append(jax.device_get(report))
+    return states, metrics
+
+
+@pytest.fixture(scope="module")
+def history(discovery):
+    return states_after(discovery, 8)
+
+
+def test_does_not_recompile_and_reports_finite_numbers(discovery, tmp_path):
+    compiled, reports = [], []
+
+    def count(event: str, seconds: float, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(seconds)
+
+    def go_on(meta_steps: int):
+        checkpoints = Checkpoints(tmp_path / "checkpoints")
+        run(
+            discovery,
+            meta_steps=meta_steps,
+            checkpoints=checkpoints,
+            checkpoint_interval=4,
+            log_interval=1,
+            on_report=reports.append,
+        )
+        checkpoints.close()
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        go_on(2)
+        compiled.clear()
+        go_on(10)  # Agents are reborn, checkpoints written; the run is a continued one.
+        assert not compiled
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
+
+    assert [report["meta_step"] for report in reports] == list(range(1, 11))
+    assert sum(report["reborn_agents"] for report in reports) > 0
+    for report in reports:
+        assert report["agents"]["task"] == ["catch/5x5", "catch/4x3"] * 2
+        numbers = [report[name] for name in ("meta_loss", "meta_return", "meta_gradient_norm")]
+        assert np.all(np.isfinite(numbers))
+        assert report["non_finite_agents"] == 0
+        json.dumps(report, allow_nan=False)
+
+
+def test_rule_moves_by_the_mean_of_each_agents_own_adam(history):
+    states, _ = history
+    before, after = states[0], states[1]
+    expected = mean_of_own_adams(after, [(0, 0), (0, 1), (1, 0), (1, 1)])
+    moved = jax.tree.map(np.subtract, after.rule, before.rule)
+    assert relative_difference(moved, expected) < 1e-3  # As far as float32 resolves the move.
+    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(moved))
+
+
+def mean_of_own_adams(after: DiscoveryState, agents: list[tuple[int, int]]):
+    """The rule's first update, from the Adam states of the agents (group, number) after it."""
+    updates = []
+    for group, number in agents:
+        adam = after.groups[group].meta_optimizer[1]
+        mu, nu = jax.tree.map(lambda x, i=number: x[i], (adam.mu, adam.nu))
+        assert adam.count[number] == 1
+        norm = np.sqrt(sum(np.sum(np.square(m / 0.1)) for m in jax.tree.leaves(mu)))
+        assert norm < 1 + 1e-5  # Clipped before Adam.
+        updates.append(jax.tree.map(lambda m, v: (m / 0.1) / (np.sqrt(v / 0.001) + 1e-8), mu, nu))
+    rate = MetaConfig().learning_rate
+    return jax.tree.map(lambda *u: -rate * np.mean(u, axis=0), *updates)
+
+
+def test_agents_are_reborn_when_their_budget_is_spent(history):
+    states, metrics = history
+    num_reborn = 0
+    for before, after, report in zip(states, states[1:], metrics, strict=False):
+        for old, new, seen in zip(before.groups, after.groups, report, strict=True):
+            for i in range(2):
+                was, now = (jax.tree.map(lambda x, i=i: x[i], g) for g in (old, new))
+                over = was.life.steps + STEPS >= was.life.budget
+                assert bool(seen["reborn"][i]) == over
+                assert now.meta_optimizer[1].count == was.meta_optimizer[1].count + 1
+                if over:
+                    num_reborn += 1
+                    assert_newborn(now)
+                    assert now.life.births == was.life.births + 1
+                    assert now.life.budget in POPULATION.lifetimes
+                else:
+                    assert now.life.steps == was.life.steps + STEPS
+                    assert now.life.budget == was.life.budget
+                    assert now.agent.updates == was.agent.updates + 2
+                    assert now.agent.replay.size == min(was.agent.replay.size + 4, 8)
+    assert num_reborn >= 4
+    first = states[0].groups
+    budgets = np.concatenate([group.life.budget for group in first])
+    assert budgets.min() >= POPULATION.first_rebirth
+    assert len(set(budgets)) == 4  # Staggered.
+
+
+def assert_newborn(individual):
+    agent = individual.agent
+    assert agent.updates == 0
+    assert agent.replay.size == 0
+    assert individual.life.steps == 0
+    assert np.all(agent.actor.episode_return == 0)
+    nothing = [agent.learner.optimizer, individual.value.optimizer]
+    nothing += [agent.learner.rule.memory.lifetime]
+    assert all(np.all(x == 0) for x in jax.tree.leaves(nothing))
+    assert individual.value.advantage.decay_product == 1
+    jax.tree.map(
+        np.testing.assert_array_equal, agent.learner.params, agent.learner.rule.target_params
+    )
+
+
+def test_reborn_agent_has_new_parameters(history):
+    states, metrics = history
+    births = [
+        (step + 1, number)
+        for step, report in enumerate(metrics)
+        for number in range(2)
+        if report[0]["reborn"][number]
+    ]
+    newborns = [(0, 0), (0, 1), *births]
+    weights = [
+        np.concatenate([x[number].ravel() for x in parameters(states[step])])
+        for step, number in newborns
+    ]
+    for i, one in enumerate(weights):
+        for other in weights[:i]:
+            assert not np.any((one == other) & (one != 0))
+
+
+def parameters(state: DiscoveryState) -> list[np.ndarray]:
+    """Of the first group."""
+    return jax.tree.leaves(state.groups[0].agent.learner.params)
+
+
+def test_same_seed_same_result_and_other_seed_other_result(discovery, history):
+    again, _ = states_after(discovery, 8)
+    jax.tree.map(np.testing.assert_array_equal, again, history[0])
+
+    other = copy(small_discovery(population=POPULATION, seed=1).init())
+    assert not np.array_equal(parameters(other)[-1], parameters(history[0][0])[-1])
+    budgets = [group.life.budget for group in other.groups]
+    assert not np.array_equal(budgets, [group.life.budget for group in history[0][0].groups])
+
+
+def test_sick_agent_is_left_out_and_reborn(discovery, history):
+    healthy = history[0]
+    params = jax.tree.map(np.copy, healthy[0].groups[0].agent.learner.params)
+    for leaf in jax.tree.leaves(params):
+        leaf[1] = np.nan
+    agents = healthy[0].groups[0]
+    learner = dataclasses.replace(agents.agent.learner, params=params)
+    agents = dataclasses.replace(agents, agent=dataclasses.replace(agents.agent, learner=learner))
+    before = dataclasses.replace(healthy[0], groups=(agents, healthy[0].groups[1]))
+
+    state, metrics = discovery.step(jax.device_put(before, discovery.sharding))
+    after = copy(state)
+
+    assert [list(report["finite"]) for report in metrics] == [[1, 0], [1, 1]]
+    assert [list(report["reborn"]) for report in metrics] == [[0, 1], [0, 0]]
+    assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(after))
+    # Its meta-optimiser is as it was; the others, and their updates, as without it.
+    sick, well = after.groups[0].meta_optimizer[1], healthy[1].groups[0].meta_optimizer[1]
+    assert list(sick.count) == [1, 0]
+    assert all(np.all(x[1] == 0) for x in jax.tree.leaves(sick.mu))
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b[0]), sick, well)
+    jax.tree.map(np.testing.assert_array_equal, after.groups[1], healthy[1].groups[1])
+    moved = jax.tree.map(np.subtract, after.rule, before.rule)
+    expected = mean_of_own_adams(healthy[1], [(0, 0), (1, 0), (1, 1)])
+    assert relative_difference(moved, expected) < 1e-3
+    newborn = jax.tree.map(lambda x: x[1], after.groups[0])
+    assert_newborn(newborn)
+    assert newborn.life.births == 1
+
+
+def test_meta_config_refused():
+    with pytest.raises(ValueError, match=r"meta.segment_length is 3; expected a divisor .* \(20\)"):
+        MetaConfig(segment_length=3)
+    with pytest.raises(ValueError, match="meta.num_updates is 0; expected at least 1"):
+        MetaConfig(num_updates=0)
+
+
+def test_devices_and_agents_at_once_do_not_change_the_result(tmp_path):
+    output = tmp_path / "rules.npz"
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_DEFAULT_MATMUL_PRECISION": "highest",
+    }
+    subprocess.run(
+        [sys.executable, "-m", "tests.meta.devices", str(output)],
+        cwd=pathlib.Path(__file__).parents[2],
+        env=environment,
+        check=True,
+    )
+    with np.load(output) as rules:
+        difference = np.linalg.norm(rules["eight"] - rules["one"]) / np.linalg.norm(rules["one"])
+        assert difference < 1e-5
+        assert np.max(np.abs(rules["eight"] - rules["one"])) < 1e-5 * np.max(np.abs(rules["one"]))

@@ -1,0 +1,215 @@
+"""The meta-gradient through K updates, and the updates that it flows through."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+import environments
+from agents.agent import Agent, LearnerState
+from agents.networks import Network
+from agents.optimizers import agent_optimizer
+from meta import lifetime
+from meta.objective import ObjectiveConfig, meta_objective, target_statistics
+from meta.value_function import ValueFunction, ValueFunctionConfig
+from tests.disco.common import (
+    float64,
+    mlp_params,
+    mlp_unroll,
+    random_state,
+    random_trajectory,
+    relative_difference,
+)
+from tests.meta.common import AGENT, small_rule
+
+K = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """An agent and its experience, so that only learning remains to be done."""
+
+    agent: Agent
+    learner: LearnerState
+    batches: disco.Trajectory
+    validation: disco.Trajectory
+    advantage: jax.Array
+
+
+def recorded(rule: disco.DiscoveredRule) -> Recorded:
+    trajectories = [
+        random_trajectory(seed, num_transitions=5, batch_size=2) for seed in range(K + 1)
+    ]
+    agent = Agent(
+        config=AGENT,
+        environment=None,  # pyright: ignore[reportArgumentType]
+        network=Network(
+            init=None,  # pyright: ignore[reportArgumentType]
+            policy=None,  # pyright: ignore[reportArgumentType]
+            unroll=mlp_unroll(rule),
+        ),
+        optimizer=agent_optimizer(1e-2),
+    )
+    params = mlp_params(rule, trajectories[0], seed=1)
+    # In the midst of a life: moments that are not zero, a target network of its own.
+    learner = LearnerState(
+        params=params,
+        optimizer=agent.optimizer.init(params),
+        rule=disco.RuleState(
+            target_params=mlp_params(rule, trajectories[0], seed=2),
+            memory=random_state(rule).memory,
+        ),
+    )
+    validation = trajectories.pop()
+    return Recorded(
+        agent=agent,
+        learner=learner,
+        batches=jax.tree.map(lambda *x: jnp.stack(x), *trajectories),
+        validation=validation,
+        advantage=jnp.asarray(np.random.default_rng(0).normal(size=validation.reward.shape)),
+    )
+
+
+def score(experience: Recorded, params, statistics) -> jax.Array:
+    outputs = experience.agent.network.unroll(params, experience.validation)
+    loss, _ = meta_objective(
+        ObjectiveConfig(), outputs, experience.advantage, experience.validation, statistics
+    )
+    return loss
+
+
+def live_updates(experience: Recorded, rule: disco.DiscoveredRule):
+    def update(learner, batch):
+        learner, memoir, _ = lifetime.remember(experience.agent, rule, learner, batch)
+        return learner, memoir
+
+    return jax.lax.scan(update, experience.learner, experience.batches)
+
+
+def mixed_mode(experience: Recorded, rule, segment_length: int):
+    """(objective, meta-gradient, learner as lived, learner as relived)."""
+    lived, memoir = live_updates(experience, rule)
+
+    def judge(rule):
+        learner, statistics = lifetime.relive(
+            experience.agent, rule, experience.learner, memoir, segment_length
+        )
+        return score(experience, learner.params, statistics), learner
+
+    (loss, relived), gradient = jax.value_and_grad(judge, has_aux=True)(rule)
+    return loss, gradient, lived, relived
+
+
+def plain(experience: Recorded, rule):
+    """(objective, meta-gradient) in reverse over reverse, from the rule's definition alone."""
+    unroll = experience.agent.network.unroll
+
+    def judge(rule):
+        learner, statistics = experience.learner, []
+        params, target_params = learner.params, learner.rule.target_params
+        memory, optimizer = learner.rule.memory, _Adam(params)
+        for k in range(K):
+            batch = jax.tree.map(lambda x, k=k: x[k], experience.batches)
+            target_outputs = unroll(target_params, batch)
+            targets, state = rule.targets(
+                unroll(params, batch),
+                target_outputs,
+                batch,
+                disco.RuleState(target_params=target_params, memory=memory),
+            )
+            memory = state.memory
+            gradients = jax.grad(
+                lambda p, batch=batch, targets=targets: rule.output_loss(
+                    unroll(p, batch), targets, batch
+                )[0]
+            )(params)
+            keep = rule.target_params_coefficient
+            target_params = jax.tree.map(
+                lambda old, p, keep=keep: keep * old + (1 - keep) * p, target_params, params
+            )
+            params = jax.tree.map(lambda p, u: p - 1e-2 * u, params, optimizer.update(gradients))
+            statistics.append(target_statistics(targets, target_outputs["logits"]))
+        return score(experience, params, jax.tree.map(lambda *x: jnp.stack(x), *statistics))
+
+    return jax.value_and_grad(judge)(rule)
+
+
+class _Adam:
+    """The agent's optimiser, from its definition."""
+
+    def __init__(self, params):
+        self._step = 0
+        self._mean = self._square = jax.tree.map(jnp.zeros_like, params)
+
+    def update(self, gradients):
+        self._step += 1
+        constant = jax.lax.stop_gradient(gradients)
+        self._mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, self._mean, gradients)
+        self._square = jax.tree.map(
+            lambda v, g: 0.999 * v + 0.001 * jnp.square(g), self._square, constant
+        )
+        corrections = (1 - 0.9**self._step, 1 - 0.999**self._step)
+        return jax.tree.map(
+            lambda m, v: jnp.clip(
+                m / corrections[0] / (jnp.sqrt(v / corrections[1]) + 1e-8), -1.0, 1.0
+            ),
+            self._mean,
+            self._square,
+        )
+
+
+@pytest.fixture(scope="module")
+def plain_meta_gradient():
+    with float64():
+        rule = small_rule()
+        return jax.device_get(jax.jit(lambda rule: plain(recorded(rule), rule))(rule))
+
+
+@pytest.mark.parametrize("segment_length", [1, 2, 4])
+def test_mixed_mode_equals_reverse_over_reverse(segment_length, plain_meta_gradient):
+    with float64():
+        rule = small_rule()
+        loss, gradient, lived, relived = jax.jit(
+            lambda rule: mixed_mode(recorded(rule), rule, segment_length)
+        )(rule)
+
+    assert relative_difference((loss, gradient), plain_meta_gradient) < 1e-9
+    # Every meta-parameter is learned, those of the RNN across updates included.
+    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(plain_meta_gradient[1]))
+    assert relative_difference(relived.params, lived.params) < 1e-13
+
+
+def test_relive_reproduces_live_exactly():
+    """On a real environment, with replay, in float32."""
+    rule = small_rule()
+    environment = environments.make("catch/4x3")
+    agent = Agent.create(AGENT, environment.dynamics, rule)
+    value_function = ValueFunction.create(
+        ValueFunctionConfig(hidden=(4,)), environment.dynamics.observation_spec()
+    )
+
+    @jax.jit
+    def live_and_relive(rule, key):
+        state = agent.init(rule, environment.task, key)
+        value_state = value_function.init(key)
+        lived, _, memoir, _, _ = lifetime.live(
+            agent, value_function, rule, state, value_state, environment.task, key, 2
+        )
+        relived, _ = lifetime.relive(agent, rule, state.learner, memoir, 1)
+        return lived, relived, state.learner
+
+    lived, relived, before = live_and_relive(rule, jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, relived, lived.learner)
+    assert int(lived.updates) == 2
+    assert not np.array_equal(
+        jax.tree.leaves(lived.learner.params)[0], jax.tree.leaves(before.params)[0]
+    )
+
+
+def test_segment_length_must_divide_the_number_of_updates():
+    experience = recorded(rule := small_rule())
+    with pytest.raises(ValueError, match="segment_length 3 does not divide K = 4"):
+        jax.eval_shape(lambda rule: mixed_mode(experience, rule, 3), rule)
