@@ -35,8 +35,19 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The main job on a laptop's CPU: discover a rule, export it, and judge it on tasks that it never
+# saw, ours and a third party's. Started again, it goes on where it was.
+RUN := runs/grid57
 discover: install
-	$(BIN)/python -m launch.main_job
+	$(BIN)/python -m launch.discover --workdir=$(RUN)/discovery --config=launch/configs/grid57_laptop.py
+	$(BIN)/python -m launch.export --workdir=$(RUN)/discovery --output=$(RUN)/rule.npz
+	$(BIN)/python -m launch.evaluate --rule=$(RUN)/rule.npz --suite=grid_heldout --workdir=$(RUN)/grid_heldout
+	$(BIN)/python -m launch.evaluate --rule=$(RUN)/rule.npz --suite=gymnax/CartPole-v1 --workdir=$(RUN)/cartpole
+	@echo
+	@echo "The rule:               $(RUN)/rule.npz"
+	@echo "Held-out tasks:         $(RUN)/grid_heldout/table.csv, curves.png, aggregate.png, results.json"
+	@echo "CartPole (gymnax):      $(RUN)/cartpole/table.csv, curves.png, aggregate.png, results.json"
+	@echo "The discovery's curves: $(RUN)/discovery/metrics.jsonl and tensorboard/"
 
 clean:
 	rm -rf $(VENV) *.egg-info build dist .pytest_cache .ruff_cache
