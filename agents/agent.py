@@ -142,9 +142,7 @@ class Agent:
         learner = LearnerState(
             params=params, optimizer=self.optimizer.init(params), rule=rule.init(params)
         )
-        actor = acting.start(
-            self.environment, task, actor_key, self.config.num_environments
-        )
+        actor = acting.start(self.environment, task, actor_key, self.config.num_environments)
         memory = None
         if self.config.num_replayed:
             _, trajectory, _ = jax.eval_shape(self.act, params, task, actor, actor_key)
@@ -164,9 +162,7 @@ class Agent:
         """Trajectories of `num_steps` (by default T) steps from the actor's environments."""
         if num_steps is None:
             num_steps = self.config.unroll_length
-        return acting.rollout(
-            self.environment, self.network, params, task, actor, key, num_steps
-        )
+        return acting.rollout(self.environment, self.network, params, task, actor, key, num_steps)
 
     def experience(
         self, state: AgentState, task: PyTree, key: PRNGKeyArray
@@ -191,9 +187,7 @@ class Agent:
         gradients, aux = rule.gradient(learner.params, learner.rule, batch, self.network.unroll)
         return self.apply(learner, gradients, aux), gradients, aux
 
-    def apply(
-        self, learner: LearnerState, gradients: disco.Params, aux: disco.Aux
-    ) -> LearnerState:
+    def apply(self, learner: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
         """Applies a gradient."""
         updates, optimizer = self.optimizer.update(gradients, learner.optimizer, learner.params)
         params = optax.apply_updates(learner.params, updates)

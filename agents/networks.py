@@ -105,9 +105,7 @@ def make_network(
     return Network(
         init=lambda key: outputs_transformed.init(key, jnp.zeros((1, *shape), jnp.float32)),
         policy=policy_transformed.apply,
-        unroll=lambda params, trajectory: outputs_transformed.apply(
-            params, trajectory.observation
-        ),
+        unroll=lambda params, trajectory: outputs_transformed.apply(params, trajectory.observation),
     )
 
 
@@ -118,9 +116,7 @@ class ActionConditionalModel(hk.Module):
         super().__init__(name=name)
         self._size = size
 
-    def __call__(
-        self, embedding: Float[Array, "*s E"], num_actions: int
-    ) -> Float[Array, "*s A H"]:
+    def __call__(self, embedding: Float[Array, "*s E"], num_actions: int) -> Float[Array, "*s A H"]:
         cell = hk.Linear(self._size, name="cell")(embedding)
         fan_in = num_actions + self._size
         initializer = hk.initializers.TruncatedNormal(fan_in**-0.5)

@@ -24,7 +24,9 @@ def main(argv: list[str]) -> None:
     del argv
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make("catch/8x8")
-    agent = Agent.create(AgentConfig(num_environments=64, replay_ratio=0.0), environment.dynamics, rule)
+    agent = Agent.create(
+        AgentConfig(num_environments=64, replay_ratio=0.0), environment.dynamics, rule
+    )
     state = agent.init(rule, environment.task, jax.random.key(1))
     _, batch, _ = jax.jit(agent.act)(
         state.learner.params, environment.task, state.actor, jax.random.key(2)

@@ -31,6 +31,8 @@ class EvaluationConfig:
         many fresh trajectories as there are environments. Policy gradient never replays.
       num_points: of a learning curve.
       score_window: the last fraction of a run's updates, from which its score is taken.
+      min_separation: standard errors by which the best baseline must be above the random policy
+        on a task for scores to be normalised there. With less, noise would be divided by noise.
       confidence: of the intervals.
       resamples: of the bootstrap.
       runs_at_once: per device and vectorised pass; by default one on a CPU, whose caches hold
@@ -59,6 +61,7 @@ class EvaluationConfig:
     actor_critic_replay_ratio: float = 0.0
     num_points: int = 20
     score_window: float = 0.2
+    min_separation: float = 3.0
     confidence: float = 0.95
     resamples: int = 2000
     runs_at_once: int | None = None
@@ -106,6 +109,8 @@ class EvaluationConfig:
             raise ValueError(f"actor_critic_lambda is {self.actor_critic_lambda}; expected 0 to 1.")
         if not 0 < self.score_window <= 1:
             raise ValueError(f"score_window is {self.score_window}; expected more than 0, up to 1.")
+        if not self.min_separation >= 0:
+            raise ValueError(f"min_separation is {self.min_separation}; expected at least 0.")
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence is {self.confidence}; expected between 0 and 1.")
 

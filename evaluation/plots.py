@@ -122,7 +122,7 @@ def _line(panel, contender: Contender, steps, middle, low, high, colour) -> None
 def _legend(figure: Figure, panel) -> None:
     """Once, below all panels, in as many columns as the width has room for."""
     handles, labels = panel.get_legend_handles_labels()
-    room = max(1, int(figure.get_figwidth() / (0.6 + 0.075 * max(map(len, labels)))))
+    room = max(1, int(figure.get_figwidth() / (0.4 + 0.055 * max(map(len, labels)))))
     # Rows of like length.
     columns = math.ceil(len(labels) / math.ceil(len(labels) / room))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)

@@ -2,7 +2,8 @@
 
 The score of a run is the mean return of the episodes that ended in the last part of its
 budget (`EvaluationConfig.score_definition`). On a task it is normalised between the random
-policy (0) and the best hand-designed contender on that task (1), both by their mean score.
+policy (0) and the best hand-designed contender on that task (1), both by their mean score. A
+task on which these two cannot be told apart measures nothing, and is left out of all means.
 """
 
 import dataclasses
@@ -73,16 +74,18 @@ def summarize(
     """
     scores = {c.name: histories[c.name].window.mean_return for c in contenders}
     means = {name: statistics.mean(x) for name, x in scores.items()}
-    hand_designed = [means[c.name] for c in contenders if c.kind in config.baselines]
-    baseline = np.full(len(tasks), np.nan)
-    if hand_designed:
-        # A contender without a score anywhere on a task leaves the task out, so NaN may spread.
-        baseline = np.max(np.stack(hand_designed), axis=0)
+    baseline, baseline_error = _best_baseline(scores, contenders, config)
     summary = Summary(
         tasks=tuple(tasks),
         scores=scores,
         baseline=baseline,
-        left_out=_left_out(tasks, means, baseline),
+        left_out=_left_out(
+            tasks,
+            means,
+            baseline,
+            np.hypot(baseline_error, statistics.standard_error(scores[RANDOM])),
+            config.min_separation,
+        ),
         tuned={},
         aggregate={},
         differences={},
@@ -174,17 +177,50 @@ def normalized_curves(
     return updates, curves
 
 
-def _left_out(tasks, means, baseline) -> dict[str, str]:
+def _best_baseline(
+    scores, contenders: Sequence[Contender], config: EvaluationConfig
+) -> tuple[Float[np.ndarray, "tasks"], Float[np.ndarray, "tasks"]]:
+    """Mean score and standard error of each task's best hand-designed contender; NaN if none."""
+    hand_designed = [scores[c.name] for c in contenders if c.kind in config.baselines]
+    if not hand_designed:
+        missing = np.full(len(scores[RANDOM]), np.nan)
+        return missing, missing
+    runs = np.stack(hand_designed)
+    means = statistics.mean(runs)
+    best = np.argmax(means, axis=0)[None]
+    errors = statistics.standard_error(runs)
+    return np.take_along_axis(means, best, 0)[0], np.take_along_axis(errors, best, 0)[0]
+
+
+def _left_out(
+    tasks: Sequence[str],
+    means: Mapping[str, Float[np.ndarray, "tasks"]],
+    baseline: Float[np.ndarray, "tasks"],
+    error: Float[np.ndarray, "tasks"],
+    min_separation: float,
+) -> dict[str, str]:
+    """Tasks that say nothing of the contenders, and why.
+
+    Args:
+      tasks: names.
+      means: each contender's mean scores.
+      baseline: the best baseline's mean scores.
+      error: standard error of the best baseline's minus the random policy's mean; NaN where it
+        is unknown, for want of seeds.
+      min_separation: see `EvaluationConfig`.
+    """
     reasons = {}
     for i, task in enumerate(tasks):
         missing = [name for name, mean in means.items() if np.isnan(mean[i])]
+        gap = baseline[i] - means[RANDOM][i]
         if missing:
             reasons[task] = f"no episode of {', '.join(missing)} ended in the score's window"
         elif np.isnan(baseline[i]):
             reasons[task] = "there is no hand-designed contender to normalise by"
-        elif baseline[i] <= means[RANDOM][i]:
+        elif gap <= 0 or gap < min_separation * error[i]:
             reasons[task] = (
-                f"the best baseline's score {baseline[i]:.4g} is not above the random policy's"
-                f" {means[RANDOM][i]:.4g}"
+                f"the best baseline's score {baseline[i]:.4g} is not clearly above the random"
+                f" policy's {means[RANDOM][i]:.4g} (difference {gap:.3g}, standard error"
+                f" {error[i]:.2g}; expected at least {min_separation:g} of them)"
             )
     return reasons

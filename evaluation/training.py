@@ -216,7 +216,8 @@ class Program:
         """Whether all of an agent's numbers are finite."""
         return self._by_task([jax.vmap(_all_finite)(state) for state in states]).astype(bool)
 
-    @partial(jax.jit, static_argnums=0)
+    # Runs once, so that it pays to compile it fast rather than well.
+    @partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
     def _init(self, rule, runs):
         def born(group, rule, run: Run):
             agent = self._make_agent(group, rule, learning_rate=0.0)

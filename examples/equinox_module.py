@@ -1,6 +1,6 @@
 """An Equinox network learns CartPole by a discovered rule.
 
-    python -m examples.equinox_module
+python -m examples.equinox_module
 """
 
 import equinox as eqx

@@ -1,6 +1,6 @@
 """Exports the rule of a discovery run as a rule file.
 
-    python -m launch.export --workdir=runs/first --output=first.npz
+python -m launch.export --workdir=runs/first --output=first.npz
 """
 
 import json

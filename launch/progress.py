@@ -66,6 +66,4 @@ class Progress:
             first, started = self._first
             rate = (completed - first) / max(now - started, 1e-9)
             left = (self._total - completed) / rate if rate > 0 else float("inf")
-            print(
-                f"{self._name}: {completed}/{self._total}, {text}, {left:.0f} s left", flush=True
-            )
+            print(f"{self._name}: {completed}/{self._total}, {text}, {left:.0f} s left", flush=True)

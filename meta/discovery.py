@@ -131,7 +131,11 @@ class Discovery:
         Args:
           tasks: to discover on.
           rule: to start from.
-          agent, value_function, objective, population, meta: configurations.
+          agent: how agents learn.
+          value_function: how the meta-value functions learn.
+          objective: weights of the meta-objective.
+          population: its size and lifetimes.
+          meta: the meta-step.
           seed: of all randomness.
           mesh: with an axis `agents` to shard the population over; by default all devices.
         """
@@ -238,9 +242,7 @@ class Discovery:
           The state after it, and each group's metrics per agent, `[agents]`.
         """
         orders, places = zip(*(_addresses(group) for group in self.groups), strict=True)
-        counted = tuple(
-            jnp.arange(len(group.padded)) < len(group.places) for group in self.groups
-        )
+        counted = tuple(jnp.arange(len(group.padded)) < len(group.places) for group in self.groups)
         specs = _placement(P(_AXIS), P())
         state, metrics = jax.shard_map(
             self._shard_step,
@@ -427,9 +429,7 @@ class Discovery:
         def replace(individuals):
             fresh = jax.vmap(reborn)(individuals, orders, places)
             return jax.tree.map(
-                lambda new, old: jnp.where(
-                    is_over.reshape(-1, *(1,) * (old.ndim - 1)), new, old
-                ),
+                lambda new, old: jnp.where(is_over.reshape(-1, *(1,) * (old.ndim - 1)), new, old),
                 fresh,
                 individuals,
             )

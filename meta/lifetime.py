@@ -12,7 +12,7 @@ import math
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
 from agents.acting import EpisodeStatistics
@@ -49,9 +49,7 @@ def remember(
     target_outputs = agent.network.unroll(learner.rule.target_params, batch)
     memoir = Memoir(
         batch=batch,
-        update=disco.Remembered(
-            gradients=gradients, targets=aux.targets, memory=aux.state.memory
-        ),
+        update=disco.Remembered(gradients=gradients, targets=aux.targets, memory=aux.state.memory),
         target_network_logits=target_outputs["logits"],
     )
     return after, memoir, aux.metrics
@@ -127,9 +125,7 @@ def relive(
     if segment_length == num_updates:
         return segment(learner, memoir)
     num_segments = num_updates // segment_length
-    segments = jax.tree.map(
-        lambda x: x.reshape(num_segments, segment_length, *x.shape[1:]), memoir
-    )
+    segments = jax.tree.map(lambda x: x.reshape(num_segments, segment_length, *x.shape[1:]), memoir)
     learner, statistics = jax.lax.scan(jax.checkpoint(segment), learner, segments)
     return learner, jax.tree.map(lambda x: x.reshape(num_updates), statistics)
 

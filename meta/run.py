@@ -73,9 +73,7 @@ def run(
     return state
 
 
-def restore(
-    discovery: Discovery, checkpoints: Checkpoints
-) -> tuple[int, DiscoveryState] | None:
+def restore(discovery: Discovery, checkpoints: Checkpoints) -> tuple[int, DiscoveryState] | None:
     """Meta-step and state of the newest good checkpoint; None if there is none.
 
     Raises:
@@ -105,9 +103,7 @@ def summarize(discovery: Discovery, window: list) -> Report:
         for i in metrics["task"]
     ]
     columns = {
-        name: np.stack(
-            [np.concatenate([group[name] for group in metrics]) for metrics in window]
-        )
+        name: np.stack([np.concatenate([group[name] for group in metrics]) for metrics in window])
         for name in window[0][0]
     }
     report: Report = {}

@@ -63,9 +63,7 @@ class ValueFunction:
     apply: Callable[[disco.Params, Array], Float[Array, "T+1 B"]]
 
     @classmethod
-    def create(
-        cls, config: ValueFunctionConfig, observation_spec: specs.Array
-    ) -> "ValueFunction":
+    def create(cls, config: ValueFunctionConfig, observation_spec: specs.Array) -> "ValueFunction":
         """An MLP over flat observations."""
         shape = observation_spec.shape
 

@@ -114,13 +114,13 @@ def test_finished_contenders_are_not_trained_again(folder, rule_file, tasks, mon
 
 
 def test_a_damaged_file_is_kept_and_its_runs_repeat_bit_for_bit(folder, rule_file, tasks):
-    before = _scores(folder, "tiny")
-    file = folder / "runs" / "tiny.npz"
+    before = _scores(folder, "actor_critic@0.01")
+    file = folder / "runs" / "actor_critic@0.01.npz"
     file.write_bytes(file.read_bytes()[:100])
     evaluate(tasks, make_contenders([rule_file], CONFIG), CONFIG, folder)
-    assert _scores(folder, "tiny") == before
-    assert len((folder / "runs" / "tiny.npz.damaged").read_bytes()) == 100
-    assert storage.load(folder, "tiny") is not None
+    assert _scores(folder, "actor_critic@0.01") == before
+    assert len(file.with_suffix(".npz.damaged").read_bytes()) == 100
+    assert storage.load(folder, "actor_critic@0.01") is not None
 
 
 def test_other_tasks_and_batching_change_nothing(folder, rule_file):

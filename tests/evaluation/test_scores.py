@@ -39,21 +39,23 @@ def _contenders(config) -> tuple[Contender, ...]:
 def test_scores_by_hand(config):
     contenders = _contenders(config)
     returns = {
-        "random": [[0.0, 2.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]],
-        "actor_critic@0.001": [[2.0, 2.0], [4.0, 4.0], [0.0, 0.0], [1.0, 1.0]],
-        "actor_critic@0.01": [[3.0, 3.0], [1.0, 1.0], [0.5, 0.5], [1.0, 1.0]],
-        "policy_gradient@0.001": [[1.0, 1.0], [1.0, 1.0], [0.5, 0.5], [1.0, 1.0]],
-        "policy_gradient@0.01": [[1.0, 1.0], [2.0, 2.0], [0.5, 0.5], [1.0, 1.0]],
-        "ours": [[2.0, NAN], [6.0, 6.0], [2.0, 2.0], [NAN, NAN]],
+        "random": [[0.9, 1.1], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.8]],
+        "actor_critic@0.001": [[2.0, 2.0], [4.0, 4.0], [0.0, 0.0], [1.0, 1.0], [0.5, 0.5]],
+        "actor_critic@0.01": [[3.0, 3.0], [1.0, 1.0], [0.5, 0.5], [1.0, 1.0], [1.0, 1.4]],
+        "policy_gradient@0.001": [[1.0, 1.0], [1.0, 1.0], [0.5, 0.5], [1.0, 1.0], [0.5, 0.5]],
+        "policy_gradient@0.01": [[1.0, 1.0], [2.0, 2.0], [0.5, 0.5], [1.0, 1.0], [0.5, 0.5]],
+        "ours": [[2.0, NAN], [6.0, 6.0], [2.0, 2.0], [NAN, NAN], [3.0, 3.0]],
     }
     histories = {name: _history(rows) for name, rows in returns.items()}
-    summary = summarize("abcd", contenders, histories, config)
+    summary = summarize("abcde", contenders, histories, config)
 
     # c: no baseline is above random's 1. d: ours has no score.
-    assert set(summary.left_out) == {"c", "d"}
-    assert "not above" in summary.left_out["c"]
+    # e: best 1.2, random 0.4, standard errors 0.2 and 0.4, so 0.8 is less than 3 times 0.447.
+    assert set(summary.left_out) == {"c", "d", "e"}
+    assert "difference 0.8, standard error 0.45" in summary.left_out["e"]
+    assert "not clearly above" in summary.left_out["c"]
     assert "ours" in summary.left_out["d"]
-    np.testing.assert_array_equal(summary.counted, [True, True, False, False])
+    np.testing.assert_array_equal(summary.counted, [True, True, False, False, False])
     # a: random 1, best 3. b: random 0, best 4.
     np.testing.assert_array_equal(summary.baseline[:2], [3.0, 4.0])
     means = {name: estimate.mean for name, estimate in summary.aggregate.items()}
@@ -73,7 +75,7 @@ def test_scores_by_hand(config):
     }
     assert summary.differences["ours", "actor_critic"].mean == pytest.approx(0.25)
     assert summary.differences["ours", "policy_gradient"].mean == pytest.approx(0.75)
-    assert summary.above_random["ours"] == ("a", "b", "c")
+    assert summary.above_random["ours"] == ("a", "b", "c", "e")
 
 
 def test_nothing_to_normalise_by_without_baselines(config):
