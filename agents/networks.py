@@ -38,6 +38,13 @@ class NetworkConfig:
     model: int = 128
     head: tuple[int, ...] = (128,)
 
+    def __post_init__(self):
+        for name, sizes in (("torso", self.torso), ("model", (self.model,)), ("head", self.head)):
+            if any(size < 1 for size in sizes):
+                raise ValueError(
+                    f"network.{name} is {getattr(self, name)}; expected positive numbers of units."
+                )
+
 
 class Network(NamedTuple):
     """A network as pure functions.

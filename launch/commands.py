@@ -7,6 +7,8 @@ from collections.abc import Callable
 import jax
 from absl import app, flags, logging
 
+from launch.flag_parsing import parse_flags
+
 # What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError)
 
@@ -23,15 +25,18 @@ def run(command: Callable[[], int | None]) -> None:
             raise app.UsageError(f"Unknown arguments {argv[1:]}.")
         if flags.FLAGS["verbosity"].using_default_value:
             logging.set_verbosity(logging.WARNING)
+            # What goes wrong in Orbax's threads is raised again, with a message of ours.
+            logging.get_absl_logger().addFilter(lambda record: "orbax" not in record.pathname)
         try:
             status = command()
         except _USER_ERRORS as error:
             if logging.vlog_is_on(1):
                 raise
-            sys.exit(f"{command.__module__}: {error}")
+            spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
+            sys.exit(f"{spec.name if spec else command.__module__}: {error}")
         sys.exit(status or 0)
 
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)
 
 
 def use_all_cores(most: int = 16) -> None:

@@ -46,6 +46,10 @@ def from_config(cls: type[T], config: ConfigDict, path: str = "config") -> T:
             value = from_config(types[name], value, f"{path}.{name}")
         elif isinstance(value, list):
             value = tuple(value)
+        if not _is_of_type(value, types[name]):
+            expected = getattr(types[name], "__name__", None)
+            expected = str(types[name]) if typing.get_args(types[name]) else expected
+            raise ValueError(f"{path}.{name} is {value!r}; expected {expected}.")
         values[name] = value
     try:
         return cls(**values)
@@ -60,6 +64,18 @@ def from_json(cls: type[T], values: dict[str, Any]) -> T:
       ValueError: as `from_config`.
     """
     return from_config(cls, ConfigDict(values))
+
+
+def _is_of_type(value: Any, hint: Any) -> bool:
+    """Whether a value is of a field's type: a plain one, `tuple[T, ...]`, or `T | None`."""
+    arguments = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_is_of_type(x, arguments[0]) for x in value)
+    if arguments:
+        return any(_is_of_type(value, argument) for argument in arguments)
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, (int, float) if hint is float else hint)
 
 
 def _optional_type(settings: Any, field: dataclasses.Field) -> type:

@@ -9,21 +9,17 @@ Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130.
 import signal
 
 from absl import flags, logging
-from ml_collections import config_flags
 
 from launch import commands, workdirs
 from launch.commands import use_all_cores
+from launch.configs import grid57_laptop
 from launch.configuration import from_config
+from launch.flag_parsing import define_config
 from launch.progress import Progress
 from launch.settings import CHANGEABLE, DiscoverSettings
 from launch.setup import make_discovery
 from meta.checkpoints import Checkpoints
 from meta.run import run
-
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", "launch/configs/grid57_laptop.py", "Config file; --config.FIELD overrides a field."
-)
 
 
 def discover(settings: DiscoverSettings, workdir: str) -> int:
@@ -86,9 +82,11 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
 
 def main() -> int:
     """The command."""
-    return discover(from_config(DiscoverSettings, _CONFIG.value), _WORKDIR.value)
+    return discover(from_config(DiscoverSettings, flags.FLAGS.config), flags.FLAGS.workdir)
 
 
 if __name__ == "__main__":
+    flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+    define_config(grid57_laptop)
     use_all_cores()
     commands.run(main)

@@ -14,14 +14,15 @@ from typing import Any
 
 import jax
 from absl import app, flags
-from ml_collections import config_flags
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate, resolve
 from evaluation.scores import Summary
 from launch import workdirs
+from launch.configs import evaluate as default_config
 from launch.configuration import from_config
+from launch.flag_parsing import define_config, parse_flags
 from launch.progress import Progress
 from launch.provenance import code_version
 
@@ -35,9 +36,7 @@ _SUITE = flags.DEFINE_string(
     "suite", "grid_heldout", "Suites or environments, separated by commas."
 )
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", "launch/configs/evaluate.py", "Config file; --config.FIELD overrides a field."
-)
+_CONFIG = define_config(default_config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +82,10 @@ def use_all_cores(most: int = 16) -> None:
     found = os.environ.get("XLA_FLAGS", "")
     if "device_count" in found:
         return
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     os.environ["XLA_FLAGS"] = f"{found} --xla_cpu_multi_thread_eigen=false".strip()
-    jax.config.update("jax_num_cpu_devices", min(len(os.sched_getaffinity(0)), most))
+    jax.config.update("jax_num_cpu_devices", min(cores, most))
 
 
 def main(argv: list[str]) -> None:
@@ -103,4 +104,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

@@ -19,9 +19,6 @@ from launch.setup import make_discovery
 from meta.checkpoints import Checkpoints
 from meta.run import restore
 
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the discovery run.", required=True)
-_OUTPUT = flags.DEFINE_string("output", None, "Rule file to write (.npz).", required=True)
-
 
 def export(workdir: str, output: str) -> dict[str, Any]:
     """Writes the rule of the newest good checkpoint; returns its provenance.
@@ -60,9 +57,12 @@ def export(workdir: str, output: str) -> dict[str, Any]:
 
 def main() -> None:
     """The command."""
-    provenance = export(_WORKDIR.value, _OUTPUT.value)
-    print(f"Wrote {_OUTPUT.value}: the rule after {provenance['meta_steps']} meta-steps.")
+    output = flags.FLAGS.output
+    provenance = export(flags.FLAGS.workdir, output)
+    print(f"Wrote {output}: the rule after {provenance['meta_steps']} meta-steps.")
 
 
 if __name__ == "__main__":
+    flags.DEFINE_string("workdir", None, "Folder of the discovery run.", required=True)
+    flags.DEFINE_string("output", None, "Rule file to write (.npz).", required=True)
     commands.run(main)

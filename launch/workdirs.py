@@ -85,22 +85,32 @@ class MetricsLog:
         if self._path.exists():
             lines = self._path.read_text().splitlines(keepends=True)
             kept = [line for line in lines if _step_of(line) <= step]
-            write_atomically(self._path, "".join(kept))
+            if kept != lines:
+                write_atomically(self._path, "".join(kept))
         self._writer = SummaryWriter(str(self._events), purge_step=step + 1 if step else None)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Logs the metrics of a step; numbers go to TensorBoard too."""
-        with self._path.open("a") as file:
-            file.write(json.dumps(dict(metrics)) + "\n")
+        """Logs the metrics of a step; numbers go to TensorBoard too.
+
+        Raises:
+          OSError: naming the folder, if they cannot be written.
+        """
         assert self._writer is not None, "continue_from comes first"
-        for name, value in metrics.items():
-            if isinstance(value, int | float):
-                self._writer.add_scalar(name, value, step)
-        self._writer.flush()
+        try:
+            with self._path.open("a") as file:
+                file.write(json.dumps(dict(metrics)) + "\n")
+            for name, value in metrics.items():
+                if isinstance(value, int | float):
+                    self._writer.add_scalar(name, value, step)
+            self._writer.flush()
+        except OSError as error:
+            raise OSError(f"Cannot write metrics in {self._path.parent}: {error}.") from error
 
 
 def _step_of(line: str) -> float:
     """A line's step; infinite for a line that was cut off while it was written."""
+    if not line.endswith("\n"):
+        return float("inf")
     try:
         return json.loads(line)["meta_step"]
     except (json.JSONDecodeError, KeyError):

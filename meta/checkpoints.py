@@ -164,10 +164,14 @@ class Checkpoints:
         try:
             action()
         except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0][:300]
+            reason = str(error).splitlines()[0]
+            if len(reason) > 300:  # The file is named first, the cause last.
+                reason = f"{reason[:150]} ... {reason[-150:]}"
+            # The manager forgets those that it meant to replace, though they are still there.
+            complete = sorted(int(p.name) for p in self.directory.iterdir() if p.name.isdigit())
             raise CheckpointError(
                 f"Cannot write a checkpoint in {self.directory}: {reason}. Those that are"
-                f" complete are untouched: {sorted(self._manager.all_steps())}."
+                f" complete are untouched: {complete}."
             ) from error
 
 

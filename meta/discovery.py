@@ -62,6 +62,10 @@ class MetaConfig:
         for name in ("num_updates", "validation_trajectories", "validation_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"meta.{name} is {getattr(self, name)}; expected at least 1.")
+        if self.agents_at_once is not None and self.agents_at_once < 1:
+            raise ValueError(
+                f"meta.agents_at_once is {self.agents_at_once}; expected at least 1, or None."
+            )
         segment = self.segment_length
         if segment is not None and (segment < 1 or self.num_updates % segment):
             raise ValueError(

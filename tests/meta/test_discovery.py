@@ -93,7 +93,9 @@ def test_rule_moves_by_the_mean_of_each_agents_own_adam(history):
     expected = mean_of_own_adams(after, [(0, 0), (0, 1), (1, 0), (1, 1)])
     moved = jax.tree.map(np.subtract, after.rule, before.rule)
     assert relative_difference(moved, expected) < 1e-3  # As far as float32 resolves the move.
-    assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(moved))
+    # All of it moves, if not at once: what a newborn's RNN hands on has no say in its targets.
+    for first, last in zip(*(jax.tree.leaves(states[i].rule) for i in (0, -1)), strict=True):
+        assert np.any(first != last)
 
 
 def mean_of_own_adams(after: DiscoveryState, agents: list[tuple[int, int]]):
@@ -218,17 +220,21 @@ def test_sick_agent_is_left_out_and_reborn(discovery, history):
 def test_meta_config_refused():
     with pytest.raises(ValueError, match=r"meta.segment_length is 3; expected a divisor .* \(20\)"):
         MetaConfig(segment_length=3)
-    with pytest.raises(ValueError, match="meta.num_updates is 0; expected at least 1"):
+    with pytest.raises(ValueError, match=r"meta\.num_updates is 0; expected at least 1"):
         MetaConfig(num_updates=0)
 
 
 def test_devices_and_agents_at_once_do_not_change_the_result(tmp_path):
+    """In float64: in float32 they change the order of sums, and Adam, which divides a gradient
+    by its size, makes the rounding of a vanishing one as large as any other's update (4e-6 of
+    the rule's norm after three meta-steps, 2e-5 in single entries).
+    """
     output = tmp_path / "rules.npz"
     environment = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
         "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_X64": "1",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "JAX_DEFAULT_MATMUL_PRECISION": "highest",
     }
     subprocess.run(
         [sys.executable, "-m", "tests.meta.devices", str(output)],
@@ -237,6 +243,6 @@ def test_devices_and_agents_at_once_do_not_change_the_result(tmp_path):
         check=True,
     )
     with np.load(output) as rules:
-        difference = np.linalg.norm(rules["eight"] - rules["one"]) / np.linalg.norm(rules["one"])
-        assert difference < 1e-5
-        assert np.max(np.abs(rules["eight"] - rules["one"])) < 1e-5 * np.max(np.abs(rules["one"]))
+        one, eight = rules["one"], rules["eight"]
+        assert one.dtype == np.float64
+        assert np.max(np.abs(eight - one)) < 1e-10 * np.max(np.abs(one))

@@ -1,0 +1,61 @@
+"""The `--config` flag, whose unknown fields are refused by a sentence rather than a traceback.
+
+_CONFIG = define_config(launch.configs.evaluate)
+app.run(main, flags_parser=parse_flags)
+"""
+
+import sys
+from types import ModuleType
+from typing import Any, NoReturn
+
+from absl import app, flags
+from ml_collections import ConfigDict, config_flags
+
+_NAME = "config"
+_known_fields: list[str] = []
+
+
+def define_config(default: ModuleType) -> flags.FlagHolder[Any]:
+    """Defines `--config=FILE` and `--config.FIELD=value`.
+
+    ml_collections reads overrides from the command line as soon as the flag is defined, so that
+    an unknown field ends the program here, with status 2.
+
+    Args:
+      default: the config file to use by default, as a module.
+    """
+    _known_fields[:] = _leaves(default.get_config())
+    try:
+        return config_flags.DEFINE_config_file(
+            _NAME, default.__file__, "Config file; --config.FIELD overrides a field."
+        )
+    except AttributeError as error:
+        _refuse(error)
+
+
+def parse_flags(argv: list[str]) -> list[str]:
+    """Parses as absl does; returns the arguments that are not flags."""
+    try:
+        return app.parse_flags_with_usage(argv)
+    except AttributeError as error:
+        _refuse(error)
+
+
+def _refuse(error: AttributeError) -> NoReturn:
+    field = str(error).strip("\"'")
+    given = [argument for argument in sys.argv if argument.lstrip("-").startswith(f"{_NAME}.")]
+    print(
+        f"{' '.join(given)}: the config has no field {field!r}; it has {', '.join(_known_fields)}.",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+
+def _leaves(config: ConfigDict, prefix: str = "") -> list[str]:
+    """Dotted names of a config's fields."""
+    names = []
+    for name in config:
+        value = config[name]
+        is_config = isinstance(value, ConfigDict)
+        names += _leaves(value, f"{prefix}{name}.") if is_config else [f"{prefix}{name}"]
+    return names

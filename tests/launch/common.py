@@ -1,0 +1,32 @@
+"""Commands as a user runs them: in a process of their own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+TINY = "--config=tests/launch/discover_tiny.py"
+
+
+def start(module: str, *arguments: object, **environment: str) -> subprocess.Popen[str]:
+    """`python -m module arguments`, from the repository's root."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        cwd=REPOSITORY,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def outcome(process: subprocess.Popen[str], timeout: float = 300.0) -> tuple[int, str]:
+    """Its exit status, and all that it printed. Stops it if it takes too long."""
+    try:
+        out, error = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, error = process.communicate()
+        raise AssertionError(f"{process.args} hangs; it said:\n{out}\n{error}") from None
+    return process.returncode, out + error

@@ -1,0 +1,32 @@
+"""A discovery run of seconds, as a config file: `--config=tests/launch/discover_tiny.py`."""
+
+from ml_collections import ConfigDict
+
+from launch.configuration import to_config
+from launch.settings import DiscoverSettings, RuleSettings
+from meta.discovery import MetaConfig
+from meta.population import PopulationConfig
+from meta.value_function import ValueFunctionConfig
+from tests.meta.common import AGENT, NUM_UPDATES, SIZES, STEPS
+
+META_STEPS = 40
+
+
+def get_settings() -> DiscoverSettings:
+    """Agents are reborn and replay on the way; checkpoints are frequent."""
+    return DiscoverSettings(
+        suite="catch/4x3",
+        meta_steps=META_STEPS,
+        checkpoint_interval=2,
+        log_interval=1,
+        rule=RuleSettings(sizes=SIZES, num_bins=11, max_value=5.0),
+        agent=AGENT,
+        value_function=ValueFunctionConfig(hidden=(8,)),
+        population=PopulationConfig(size=3, lifetimes=(9 * STEPS, 5 * STEPS)),
+        meta=MetaConfig(num_updates=NUM_UPDATES, validation_trajectories=2, validation_length=6),
+    )
+
+
+def get_config() -> ConfigDict:
+    """For `--config`."""
+    return to_config(get_settings())

@@ -1,0 +1,223 @@
+"""The command that discovers: what it refuses, and how it goes on after it was stopped."""
+
+import dataclasses
+import json
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import disco
+from launch.discover import discover
+from launch.export import export
+from launch.setup import make_discovery
+from meta.checkpoints import Checkpoints
+from meta.run import restore
+from tests.launch.common import TINY, outcome, start
+from tests.launch.discover_tiny import META_STEPS, get_settings
+from tests.meta.common import STEPS
+
+TIMINGS = {"seconds", "meta_steps_per_second", "environment_steps_per_second"}
+
+# Refused before anything is compiled. All processes run at once.
+REFUSED = {
+    "field": (["--config.no_such_field=1"], "no field 'no_such_field'; it has agent.batch_size"),
+    "value": (["--config.meta_steps=many"], "--config.meta_steps=many: invalid literal"),
+    "type": (["--config.agent.network.torso=(8, 'x')"], "torso is (8, 'x'); expected tuple[int"),
+    "range": (["--config.agent.replay_ratio=2.0"], "replay_ratio is 2.0; expected 0 to 1"),
+    "suite": (["--config.suite=grid75"], "There is no suite or environment 'grid75'. Near it"),
+    "rule": (["--config.rule.start=nowhere.npz"], "'nowhere.npz' does not exist"),
+}
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("refused")
+    processes = {
+        name: start("launch.discover", f"--workdir={folder / name}", TINY, *arguments)
+        for name, (arguments, _) in REFUSED.items()
+    }
+    return folder, {name: outcome(process) for name, process in processes.items()}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_in_a_sentence(refusals, name):
+    folder, outcomes = refusals
+    status, output = outcomes[name]
+    assert status in (1, 2)
+    assert REFUSED[name][1] in output
+    assert "Traceback" not in output
+    assert not (folder / name).exists()
+
+
+def test_workdir_of_another_config_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"seed": 7, "suite": "grid57"}))
+    with pytest.raises(ValueError, match="seed is 7 there and 0 here; suite is 'grid57' there"):
+        discover(get_settings(), str(tmp_path))
+    assert json.loads((tmp_path / "config.json").read_text())["seed"] == 7
+
+
+def test_workdir_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"Workdir '.*/file/run' cannot be used: .*Not a direct"):
+        discover(get_settings(), str(tmp_path / "file" / "run"))
+    (tmp_path / "checkpoints").touch()
+    with pytest.raises(OSError, match=r"Cannot write checkpoints in .*checkpoints"):
+        discover(get_settings(), str(tmp_path))
+
+
+# Resuming.
+
+
+@pytest.fixture(scope="module")
+def launch_tiny(tmp_path_factory):
+    """Starts a tiny discovery. Only the first of them has to compile it."""
+    cache = tmp_path_factory.mktemp("compiled")
+    environment = {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    return lambda workdir, *arguments: start(
+        "launch.discover", f"--workdir={workdir}", TINY, *arguments, **environment
+    )
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(launch_tiny, tmp_path_factory) -> pathlib.Path:
+    workdir = tmp_path_factory.mktemp("uninterrupted")
+    status, output = outcome(launch_tiny(workdir))
+    assert status == 0, output
+    assert f"Discovered: {META_STEPS} meta-steps" in output
+    return workdir
+
+
+def final_state(workdir: pathlib.Path):
+    checkpoints = Checkpoints(workdir / "checkpoints")
+    restored = restore(make_discovery(get_settings()), checkpoints)
+    checkpoints.close()
+    assert restored is not None
+    return restored
+
+
+def metrics(workdir: pathlib.Path) -> list[dict]:
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+def steps_logged(workdir: pathlib.Path) -> int:
+    file = workdir / "metrics.jsonl"
+    return file.read_text().count("\n") if file.exists() else 0
+
+
+def unfinished_checkpoints(workdir: pathlib.Path) -> set[int]:
+    """Folders that Orbax has not renamed yet, by inode: a killed run leaves its own behind."""
+    return {
+        path.stat().st_ino for path in (workdir / "checkpoints").glob("*.orbax-checkpoint-tmp*")
+    }
+
+
+def wait_until(process, condition) -> None:
+    """Polls as fast as it can: what it waits for may last for milliseconds."""
+    end = time.monotonic() + 300
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+
+
+def test_stopped_run_goes_on_to_the_same_rule(launch_tiny, uninterrupted, tmp_path):
+    """SIGKILL at a random moment, SIGKILL during a checkpoint's write, SIGTERM."""
+    process = launch_tiny(tmp_path)
+    wait_until(process, lambda: steps_logged(tmp_path) >= 1)
+    time.sleep(random.uniform(0.0, 0.5))
+    process.kill()
+    status, output = outcome(process)
+    assert status == -signal.SIGKILL, output
+
+    left_behind = unfinished_checkpoints(tmp_path)
+    process = launch_tiny(tmp_path)
+    wait_until(process, lambda: unfinished_checkpoints(tmp_path) - left_behind)
+    process.kill()
+    status, output = outcome(process)
+    assert status == -signal.SIGKILL, output
+    assert unfinished_checkpoints(tmp_path)
+
+    logged = steps_logged(tmp_path)
+    process = launch_tiny(tmp_path)
+    wait_until(process, lambda: steps_logged(tmp_path) > logged)
+    process.terminate()
+    status, output = outcome(process)
+    assert status == 128 + signal.SIGTERM, output
+    assert "Traceback" not in output
+    stopped_at, _ = final_state(tmp_path)
+    assert logged < stopped_at < META_STEPS
+    assert metrics(tmp_path)[-1]["meta_step"] == stopped_at
+
+    status, output = outcome(launch_tiny(tmp_path))
+    assert status == 0, output
+    (step, state), (expected_step, expected) = final_state(tmp_path), final_state(uninterrupted)
+    assert step == expected_step == META_STEPS
+    jax.tree.map(np.testing.assert_array_equal, state, expected)
+    assert without_timings(tmp_path) == without_timings(uninterrupted)
+
+
+def without_timings(workdir: pathlib.Path) -> list[dict]:
+    lines = metrics(workdir)
+    assert [line["meta_step"] for line in lines] == list(range(1, META_STEPS + 1))
+    assert all(set(line) > TIMINGS for line in lines)
+    return [{k: v for k, v in line.items() if k not in TIMINGS} for line in lines]
+
+
+def test_full_disk_while_checkpointing(launch_tiny, uninterrupted, tmp_path):
+    """No file may grow beyond 16 kB, which is what a full disk feels like."""
+    workdir = shutil.copytree(uninterrupted, tmp_path / "run")
+    process = launch_tiny(
+        workdir,
+        "--config.meta_steps=60",
+        "--config.checkpoint_interval=1",
+        "--config.log_interval=60",
+    )
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1 << 14, 1 << 14))
+    status, output = outcome(process)
+    assert status == 1, output
+    assert f"launch.discover: Cannot write a checkpoint in {workdir / 'checkpoints'}" in output
+    assert "Traceback" not in output
+    step, state = final_state(workdir)
+    assert step == META_STEPS
+    jax.tree.map(np.testing.assert_array_equal, state, final_state(uninterrupted)[1])
+    assert steps_logged(workdir) == META_STEPS
+
+
+def test_finished_run_has_nothing_to_do(uninterrupted, tmp_path):
+    """Nothing is compiled: this takes no time."""
+    workdir = shutil.copytree(uninterrupted, tmp_path / "run")
+    assert discover(get_settings(), str(workdir)) == 0
+    assert without_timings(workdir) == without_timings(uninterrupted)
+    assert final_state(workdir)[0] == META_STEPS
+
+
+# Export.
+
+
+def test_export(uninterrupted, tmp_path):
+    file = tmp_path / "rule.npz"
+    export(str(uninterrupted), str(file))
+
+    rule = disco.load(file)
+    _, state = final_state(uninterrupted)
+    jax.tree.map(np.testing.assert_array_equal, rule, state.rule)
+    assert rule == dataclasses.replace(state.rule, parameters=rule.parameters)
+    provenance = disco.load_header(file)["provenance"]
+    settings = get_settings()
+    assert provenance["environments"] == "catch/4x3"
+    assert provenance["seed"] == settings.seed
+    assert provenance["meta_steps"] == META_STEPS
+    assert provenance["environment_steps"] == META_STEPS * STEPS * settings.population.size
+    assert provenance["code_version"]
+    assert provenance["population"]["lifetimes"] == list(settings.population.lifetimes)
