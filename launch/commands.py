@@ -16,7 +16,7 @@ _USER_ERRORS = (ValueError, OSError, ImportError)
 def run(command: Callable[[], int | None]) -> None:
     """Parses flags and runs a command; its result, if any, is the exit status.
 
-    A user's error ends it with status 1 and the error's message; `--verbosity=1` shows the
+    A user's error ends it with status 2 and the error's message; `--verbosity=1` shows the
     traceback too, and what the libraries have to say.
     """
 
@@ -33,7 +33,8 @@ def run(command: Callable[[], int | None]) -> None:
             if logging.vlog_is_on(1):
                 raise
             spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
-            sys.exit(f"{spec.name if spec else command.__module__}: {error}")
+            print(f"{spec.name if spec else command.__module__}: {error}", file=sys.stderr)
+            sys.exit(2)
         sys.exit(status or 0)
 
     app.run(main, flags_parser=parse_flags)
@@ -50,4 +51,6 @@ def use_all_cores(most: int = 16) -> None:
     if "device_count" in found:
         return
     os.environ["XLA_FLAGS"] = f"{found} --xla_cpu_multi_thread_eigen=false".strip()
-    jax.config.update("jax_num_cpu_devices", min(len(os.sched_getaffinity(0)), most))
+    has_affinity = hasattr(os, "sched_getaffinity")  # Not on every system.
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    jax.config.update("jax_num_cpu_devices", min(cores, most))

@@ -11,7 +11,6 @@ import signal
 from absl import flags, logging
 
 from launch import commands, workdirs
-from launch.commands import use_all_cores
 from launch.configs import grid57_laptop
 from launch.configuration import from_config
 from launch.flag_parsing import define_config
@@ -88,5 +87,5 @@ def main() -> int:
 if __name__ == "__main__":
     flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
     define_config(grid57_laptop)
-    use_all_cores()
+    commands.use_all_cores()
     commands.run(main)

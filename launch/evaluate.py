@@ -6,37 +6,23 @@ Started again with the same workdir, it repeats no contender that was finished.
 """
 
 import dataclasses
-import os
 import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-from absl import app, flags
+from absl import flags
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate, resolve
 from evaluation.scores import Summary
-from launch import workdirs
+from launch import commands, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config
-from launch.flag_parsing import define_config, parse_flags
+from launch.flag_parsing import define_config
 from launch.progress import Progress
 from launch.provenance import code_version
-
-_RULE = flags.DEFINE_multi_string(
-    "rule",
-    [],
-    "Rule file, or name of a rule in the zoo; several by commas or repetition. Without it, only"
-    " the baselines are run.",
-)
-_SUITE = flags.DEFINE_string(
-    "suite", "grid_heldout", "Suites or environments, separated by commas."
-)
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
-_CONFIG = define_config(default_config)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,34 +60,23 @@ def run(
     return evaluate(tasks, contenders, config, pathlib.Path(folder), provenance, Progress)
 
 
-def use_all_cores(most: int = 16) -> None:
-    """One XLA device per core, each with one thread: an evaluation is many small programs.
-
-    To be called before JAX computes anything; leaves alone what XLA_FLAGS says of it.
-    """
-    found = os.environ.get("XLA_FLAGS", "")
-    if "device_count" in found:
-        return
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    os.environ["XLA_FLAGS"] = f"{found} --xla_cpu_multi_thread_eigen=false".strip()
-    jax.config.update("jax_num_cpu_devices", min(cores, most))
-
-
-def main(argv: list[str]) -> None:
+def main() -> None:
     """The command."""
-    if len(argv) > 1:
-        raise app.UsageError(f"Unknown arguments {argv[1:]}.")
-    use_all_cores()
-    rules = [name.strip() for value in _RULE.value for name in value.split(",") if name.strip()]
-    suites = [name.strip() for name in _SUITE.value.split(",") if name.strip()]
-    try:
-        config = from_config(EvaluationConfig, _CONFIG.value)
-        run(rules, suites, config, _WORKDIR.value)
-    except (ValueError, OSError, ImportError) as error:
-        print(f"launch.evaluate: {error}", file=sys.stderr)
-        sys.exit(2)
+    values = flags.FLAGS
+    rules = [name.strip() for value in values.rule for name in value.split(",") if name.strip()]
+    suites = [name.strip() for name in values.suite.split(",") if name.strip()]
+    run(rules, suites, from_config(EvaluationConfig, values.config), values.workdir)
 
 
 if __name__ == "__main__":
-    app.run(main, flags_parser=parse_flags)
+    flags.DEFINE_multi_string(
+        "rule",
+        [],
+        "Rule file, or name of a rule in the zoo; several by commas or repetition. Without it,"
+        " only the baselines are run.",
+    )
+    flags.DEFINE_string("suite", "grid_heldout", "Suites or environments, separated by commas.")
+    flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
+    define_config(default_config)
+    commands.use_all_cores()
+    commands.run(main)
