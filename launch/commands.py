@@ -23,10 +23,8 @@ def run(command: Callable[[], int | None]) -> None:
     def main(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"Unknown arguments {argv[1:]}.")
-        if flags.FLAGS["verbosity"].using_default_value:
-            logging.set_verbosity(logging.WARNING)
-            # What goes wrong in Orbax's threads is raised again, with a message of ours.
-            logging.get_absl_logger().addFilter(lambda record: "orbax" not in record.pathname)
+        if not flags.FLAGS["verbosity"].present:
+            _silence_libraries()
         try:
             status = command()
         except _USER_ERRORS as error:
@@ -38,6 +36,20 @@ def run(command: Callable[[], int | None]) -> None:
         sys.exit(status or 0)
 
     app.run(main, flags_parser=parse_flags)
+
+
+def _silence_libraries() -> None:
+    """Hides what they log, and Orbax's tracebacks: its errors reach us as exceptions as well."""
+    logging.set_verbosity(logging.WARNING)
+    logging.get_absl_logger().addFilter(lambda record: "orbax" not in record.pathname)
+    report = sys.unraisablehook
+
+    def ignore_late_writes(unraisable) -> None:
+        # When one array of a checkpoint cannot be written, the others' writes end unheard.
+        if str(unraisable.exc_value) != "Event loop is closed":
+            report(unraisable)
+
+    sys.unraisablehook = ignore_late_writes
 
 
 def use_all_cores(most: int = 16) -> None:

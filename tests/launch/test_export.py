@@ -22,7 +22,7 @@ def test_run_without_checkpoint(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(get_settings())))
     output = tmp_path / "rule.npz"
     status, said = outcome(start("launch.export", f"--workdir={tmp_path}", f"--output={output}"))
-    assert status == 1
+    assert status == 2
     assert f"launch.export: '{tmp_path}' has no checkpoint yet." in said
     assert "Traceback" not in said
     assert not output.exists()

@@ -1,0 +1,73 @@
+"""Collecting trajectories: what lies between two episodes, and what is counted."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from agents import acting
+from agents.networks import NetworkConfig, make_network
+from tests.agents.common import Corridor
+
+BATCH = 2
+
+
+@pytest.fixture(scope="module")
+def act():
+    environment = Corridor(length=3)
+    network = make_network(
+        NetworkConfig(torso=(4,)), environment.observation_spec(), 2, {"logits": (2,)}
+    )
+    params = network.init(jax.random.key(0))
+
+    @jax.jit
+    def start(task):
+        return acting.start(environment, task, jax.random.key(1), BATCH)
+
+    @jax.jit
+    def rollout(task, actor, key):
+        return acting.rollout(environment, network, params, task, actor, key, 7)
+
+    return start, rollout, lambda observation: network.policy(params, observation)
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_rollout(act, terminates):
+    start, rollout, policy = act
+    task = jnp.asarray(terminates)
+    actor, trajectory, statistics = rollout(task, start(task), jax.random.key(2))
+
+    def is_same(array, expected):
+        np.testing.assert_array_equal(array, np.tile(np.array(expected)[:, None], (1, BATCH)))
+
+    # State 3 is an episode's last; the transition from it to state 0 is not to be learned from.
+    is_same(trajectory.observation[..., 0], [0, 1, 2, 3, 0, 1, 2, 3])
+    is_same(trajectory.reward, [1, 2, 3, 0, 1, 2, 3])
+    is_same(trajectory.last, [False, False, True, False, False, False, True])
+    is_same(trajectory.mask, [True, True, True, False, True, True, True])
+    end = 0.0 if terminates else 1.0
+    is_same(trajectory.discount, [1, 1, end, 1, 1, 1, end])
+    np.testing.assert_allclose(
+        trajectory.behaviour_logits, policy(trajectory.observation[:-1]), rtol=1e-5, atol=1e-6
+    )
+    assert set(np.unique(trajectory.action)) == {0, 1}
+    assert float(statistics.count) == 2 * BATCH
+    assert float(statistics.return_sum) == 2 * 6 * BATCH
+    assert float(statistics.reward_sum) == 2 * 6 * BATCH
+    assert float(statistics.steps) == 6 * BATCH
+
+    # The next trajectory begins where this one ended: with the transition to a new episode.
+    last_observation = trajectory.observation[-1]
+    actor, trajectory, statistics = rollout(task, actor, jax.random.key(3))
+    np.testing.assert_array_equal(trajectory.observation[0], last_observation)
+    is_same(trajectory.observation[..., 0], [3, 0, 1, 2, 3, 0, 1, 2])
+    is_same(trajectory.mask, [False, True, True, True, False, True, True])
+    assert float(statistics.count) == BATCH
+    assert float(statistics.return_sum) == 6 * BATCH
+    assert float(statistics.reward_sum) == (6 + 1 + 2) * BATCH
+    np.testing.assert_array_equal(actor.episode_return, [3.0] * BATCH)
+
+    # A return counts what the episode paid before this trajectory.
+    _, trajectory, statistics = rollout(task, actor, jax.random.key(4))
+    is_same(trajectory.last, [True, False, False, False, True, False, False])
+    assert float(statistics.return_sum) == 2 * 6 * BATCH

@@ -1,0 +1,121 @@
+"""The generic agent: its batches, its config, and that it learns."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+import environments
+from agents.agent import Agent, AgentConfig
+from agents.networks import NetworkConfig
+from tests.agents.common import Corridor
+
+SMALL = AgentConfig(
+    network=NetworkConfig(torso=(4,)),
+    num_environments=2,
+    unroll_length=5,
+    batch_size=6,
+    replay_ratio=2 / 3,
+    replay_capacity=4,
+)
+
+
+def batches(config: AgentConfig, count: int):
+    """What the environments paid out to each update, and what it learned from."""
+    rule = disco.ActorCritic()
+    agent = Agent.create(config, Corridor(), rule)
+    task = jnp.asarray(True)
+
+    @jax.jit
+    def collect(key):
+        state = agent.init(rule, task, key)
+        params = state.learner.params
+
+        def step(state, key):
+            _, fresh, _ = agent.act(params, task, state.actor, jax.random.split(key)[0])
+            state, batch, _ = agent.experience(state, task, key)
+            return state, (fresh, batch)
+
+        return jax.lax.scan(step, state, jax.random.split(key, count))
+
+    return jax.device_get(collect(jax.random.key(0)))
+
+
+def columns(trajectory: disco.Trajectory, update: int) -> list[bytes]:
+    """Each trajectory of a batch, by its random observations."""
+    observation = trajectory.observation[update]
+    return [observation[:, i].tobytes() for i in range(observation.shape[1])]
+
+
+def test_batches_mix_fresh_and_replayed_trajectories():
+    state, (fresh, batch) = batches(SMALL, 4)
+    assert batch.action.shape == (4, 5, 6)
+    remembered: list[bytes] = []
+    for update in range(4):
+        new, learned = columns(fresh, update), columns(batch, update)
+        remembered = (remembered + new)[-4:]
+        assert learned[:2] == new
+        assert set(learned[2:]) <= set(remembered)
+    assert len(set(columns(batch, 3)[2:]) - set(new)) > 0
+    assert int(state.replay.size) == 4
+
+
+def test_batches_drawn_from_the_replay_only():
+    config = dataclasses.replace(SMALL, replay_ratio=1.0, batch_size=40)
+    _, (fresh, batch) = batches(config, 3)
+    drawn = set(columns(batch, 2))
+    assert drawn == {*columns(fresh, 1), *columns(fresh, 2)}
+
+
+def test_batches_without_replay():
+    config = dataclasses.replace(SMALL, replay_ratio=0.0, batch_size=2)
+    state, (fresh, batch) = batches(config, 2)
+    assert state.replay is None
+    jax.tree.map(np.testing.assert_array_equal, batch, fresh)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"unroll_length": 0}, "agent.unroll_length is 0; expected at least 1"),
+        ({"num_environments": 0}, "agent.num_environments is 0; expected at least 1"),
+        ({"replay_ratio": -0.1}, r"agent.replay_ratio is -0.1; expected 0 to 1"),
+        ({"replay_ratio": 0.5}, "leaves 3 of agent.batch_size 6 for fresh trajectories; expected"),
+        ({"replay_capacity": 1}, "agent.replay_capacity is 1; expected at least"),
+    ],
+)
+def test_config_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SMALL, **wrong)
+
+
+def test_learns_catch():
+    """From returns around -0.6 to the best possible, 1."""
+    config = AgentConfig(
+        network=NetworkConfig(torso=(32,)),
+        learning_rate=5e-3,
+        num_environments=16,
+        unroll_length=10,
+        batch_size=16,
+        replay_ratio=0.0,
+    )
+    environment = environments.make("catch/5x5")
+    rule = disco.ActorCritic(num_bins=1)
+    agent = Agent.create(config, environment.dynamics, rule)
+
+    @jax.jit
+    def learn(key):
+        def update(state, key):
+            state, statistics, _ = agent.update(rule, state, environment.task, key)
+            return state, (statistics.return_sum, statistics.count)
+
+        state = agent.init(rule, environment.task, key)
+        return jax.lax.scan(update, state, jax.random.split(key, 400))
+
+    state, (returns, counts) = learn(jax.random.key(0))
+    assert int(state.updates) == 400
+    assert returns[:20].sum() / counts[:20].sum() < 0.0
+    assert returns[-50:].sum() / counts[-50:].sum() > 0.9
