@@ -199,6 +199,6 @@ class Agent:
         """Acts and learns once."""
         state, batch, statistics = self.experience(state, task, key)
         learner, gradients, aux = self.learn(rule, state.learner, batch)
-        metrics = aux.metrics | {"gradient_norm": optax.global_norm(gradients)}
+        metrics = aux.metrics | {"gradient_norm": optax.tree.norm(gradients)}
         state = dataclasses.replace(state, learner=learner, updates=state.updates + 1)
         return state, statistics, metrics

@@ -372,7 +372,7 @@ class Discovery:
         (_, (judgement, logits)), gradient = jax.value_and_grad(judge, has_aux=True)(rule)
         value = group.value_function.update(value, logits, validation)
 
-        norm = optax.global_norm(gradient)
+        norm = optax.tree.norm(gradient)
         finite = jnp.isfinite(norm)
         # A sick agent has no say in this step, and leaves no trace in its meta-optimiser.
         gradient = jax.tree.map(lambda g: jnp.where(finite, g, 0.0), gradient)

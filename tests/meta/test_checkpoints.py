@@ -161,7 +161,7 @@ def test_run_of_other_sizes(directory):
 def test_folder_below_a_file(tmp_path):
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(CheckpointError, match="Cannot write checkpoints in .*file/checkpoints"):
+    with pytest.raises(CheckpointError, match=r"Cannot write checkpoints in .*file/checkpoints"):
         Checkpoints(file / "checkpoints")
 
 
