@@ -1,8 +1,9 @@
 """Discovery on `grid57` at the size of a laptop: minutes on two cores.
 
 A small rule (about 15,000 meta-parameters), small agents, few updates per meta-gradient.
-Tuned on discovery tasks only. The rule takes off after about 500 meta-steps; until then no
-agent is reborn.
+Tuned on discovery tasks only. 20 agents at a time take the 57 tasks in turn: fewer agents with
+larger batches gave clearer meta-gradients than 57 agents with small ones. No agent is reborn
+before the rule has taken off.
 """
 
 from ml_collections import ConfigDict
@@ -16,7 +17,7 @@ from meta.discovery import MetaConfig
 from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
 
-STEPS_PER_META_STEP = 2 * 16 * 8  # K updates, of T steps, in each of 8 environments.
+STEPS_PER_META_STEP = 2 * 16 * 16  # K updates, of T steps, in each of 16 environments.
 
 
 def get_settings() -> DiscoverSettings:
@@ -33,23 +34,23 @@ def get_settings() -> DiscoverSettings:
         ),
         agent=AgentConfig(
             network=NetworkConfig(torso=(32,), model=32, head=(32,)),
-            learning_rate=2e-3,
-            num_environments=8,
+            learning_rate=5e-3,
+            num_environments=16,
             unroll_length=16,
-            batch_size=8,
+            batch_size=16,
             replay_ratio=0.0,
         ),
         value_function=ValueFunctionConfig(hidden=(64,), learning_rate=1e-3),
         population=PopulationConfig(
-            size=57,
-            lifetimes=tuple(n * STEPS_PER_META_STEP for n in (800, 400, 200, 100)),
+            size=20,
+            lifetimes=tuple(n * STEPS_PER_META_STEP for n in (1600, 800, 400, 200)),
             first_rebirth=500 * STEPS_PER_META_STEP,
         ),
         meta=MetaConfig(
             num_updates=2,
-            validation_trajectories=8,
+            validation_trajectories=16,
             validation_length=16,
-            learning_rate=2e-3,
+            learning_rate=3e-3,
         ),
     )
 
