@@ -115,13 +115,15 @@ _INIT_STDDEV = {
 def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Array]]:
     """Fresh parameters: truncated normal weights, zero biases."""
     shapes = layer_shapes(sizes)
-    parameters = {}
-    for subkey, (name, shape) in zip(
-        jax.random.split(key, len(shapes)), shapes.items(), strict=True
-    ):
+    counts = [inputs * outputs for inputs, outputs in shapes.values()]
+    # One draw for all layers compiles once, not once per shape.
+    draws = jax.random.truncated_normal(key, -2.0, 2.0, (sum(counts),))
+    parameters, start = {}, 0
+    for (name, shape), count in zip(shapes.items(), counts, strict=True):
         stddev = _INIT_STDDEV.get(name, 1.0 / math.sqrt(shape[0]))
-        weight = stddev * jax.random.truncated_normal(subkey, -2.0, 2.0, shape)
+        weight = stddev * draws[start : start + count].reshape(shape)
         parameters[name] = {"w": weight, "b": jnp.zeros(shape[1], weight.dtype)}
+        start += count
     return parameters
 
 

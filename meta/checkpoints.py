@@ -51,7 +51,8 @@ class Checkpoints:
         except OSError as error:
             raise CheckpointError(f"Cannot write checkpoints in {directory}: {error}.") from error
         self._manager = ocp.CheckpointManager(
-            self.directory, options=ocp.CheckpointManagerOptions(max_to_keep=keep)
+            self.directory,
+            options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True),
         )
 
     def save(self, step: int, state: Any) -> None:

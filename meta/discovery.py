@@ -199,7 +199,14 @@ class Discovery:
         def init(rule):
             groups = []
             for group in self.groups:
-                born = partial(self._first_born, group, rule)
+
+                def born(order, place, group=group):
+                    births = jnp.zeros((), jnp.int32)
+                    meta_optimizer = self._meta_optimizer.init(rule)
+                    return self._born(
+                        group, rule, 0, order, place, births, meta_optimizer, first=True
+                    )
+
                 groups.append(jax.vmap(born)(*_addresses(group)))
             return DiscoveryState(
                 rule=rule, groups=tuple(groups), meta_step=jnp.zeros((), jnp.int32)
@@ -207,10 +214,11 @@ class Discovery:
 
         return jax.jit(init, out_shardings=self.sharding)(self._initial_rule)
 
-    def _first_born(self, group: Group, rule, order, place) -> Individual:
-        key = self._key("birth", 0, place)
-        budget_key, born_key = jax.random.split(key)
-        births = jnp.zeros((), jnp.int32)
+    def _born(
+        self, group: Group, rule, meta_step, order, place, births, meta_optimizer, *, first=False
+    ) -> Individual:
+        """A fresh agent in its place of the population."""
+        budget_key, born_key = jax.random.split(self._key("birth", meta_step, place))
         task, _ = task_of(group.tasks, order, births, len(group.places))
         agent, validation, value = newborn(
             group.agent,
@@ -223,14 +231,14 @@ class Discovery:
         life = Life(
             births=births,
             steps=jnp.zeros((), jnp.int32),
-            budget=draw_budget(self._population, budget_key, first=True),
+            budget=draw_budget(self._population, budget_key, first=first),
         )
         return Individual(
             agent=agent,
             validation=validation,
             value=value,
             life=life,
-            meta_optimizer=self._meta_optimizer.init(rule),
+            meta_optimizer=meta_optimizer,
         )
 
     def _key(self, purpose: str, meta_step, place) -> PRNGKeyArray:
@@ -410,24 +418,9 @@ class Discovery:
         metrics["reborn"] = is_over.astype(jnp.float32)
 
         def reborn(individual: Individual, order, place):
-            budget_key, born_key = jax.random.split(self._key("birth", meta_step, place))
             births = individual.life.births + 1
-            task, _ = task_of(group.tasks, order, births, len(group.places))
-            agent, validation, value = newborn(
-                group.agent,
-                group.value_function,
-                rule,
-                task,
-                born_key,
-                self._meta.validation_trajectories,
-            )
-            life = Life(
-                births=births,
-                steps=jnp.zeros((), jnp.int32),
-                budget=draw_budget(self._population, budget_key),
-            )
-            return dataclasses.replace(
-                individual, agent=agent, validation=validation, value=value, life=life
+            return self._born(
+                group, rule, meta_step, order, place, births, individual.meta_optimizer
             )
 
         def replace(individuals):
