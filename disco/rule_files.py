@@ -11,7 +11,6 @@ import io
 import json
 import os
 import pathlib
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from disco import meta_network
+from disco.atomic import write_atomically
 from disco.discovered import DiscoveredRule
 from disco.meta_network import MetaNetworkSizes
 
@@ -120,21 +120,7 @@ def save(
     arrays[_HEADER] = np.array(json.dumps(header))
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
-    _write_atomically(path, buffer.getvalue())
-
-
-def _write_atomically(path: pathlib.Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomically(path, buffer.getvalue())
 
 
 def _find(name: str | os.PathLike) -> pathlib.Path:

@@ -22,7 +22,8 @@ from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
-from evaluation import plots, statistics, storage
+from disco.atomic import write_atomically
+from evaluation import plots, statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.scores import Summary, normalized_curves
@@ -63,7 +64,7 @@ def write(
     if summary.aggregate:
         files["aggregate.png"] = plots.aggregate(summary, shown, histories, config)
     for name, content in files.items():
-        storage.write_atomically(folder / name, content)
+        write_atomically(folder / name, content)
     print_table(summary, shown, config)
     for task, reason in summary.left_out.items():
         print(f"Left out of the means over tasks: {task}, because {reason}.")

@@ -8,13 +8,13 @@ import io
 import json
 import os
 import pathlib
-import tempfile
 import zipfile
 from typing import Any
 
 import numpy as np
 from absl import logging
 
+from disco.atomic import write_atomically
 from evaluation.training import Episodes, History
 
 _ARRAYS = (
@@ -27,26 +27,6 @@ _ARRAYS = (
     "start_seconds",
     "train_seconds",
 )
-
-
-def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
-    """Writes a file, whole or not at all; makes its folder.
-
-    Raises:
-      OSError: if it cannot be written.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def save(folder: pathlib.Path, name: str, history: History, description: dict[str, Any]) -> None:
@@ -66,6 +46,7 @@ def save(folder: pathlib.Path, name: str, history: History, description: dict[st
     buffer = io.BytesIO()
     arrays = {key: np.asarray(value) for key, value in zip(_ARRAYS, values, strict=True)}
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "runs" / f"{name}.json", json.dumps(description, indent=2))
     write_atomically(_runs(folder, name), buffer.getvalue())
 

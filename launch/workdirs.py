@@ -4,11 +4,12 @@ import dataclasses
 import json
 import os
 import pathlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tensorboardX import SummaryWriter
+
+from disco.atomic import write_atomically
 
 
 def open_workdir(
@@ -49,19 +50,6 @@ def open_workdir(
     except OSError as error:
         raise ValueError(f"Workdir {str(folder)!r} cannot be written: {error}.") from error
     return folder
-
-
-def write_atomically(path: pathlib.Path, content: str) -> None:
-    """Writes a text file such that it is complete whenever it is there."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        pathlib.Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 class MetricsLog:
