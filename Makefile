@@ -47,7 +47,7 @@ discover: install
 	@echo "The rule:               $(RUN)/rule.npz"
 	@echo "Held-out tasks:         $(RUN)/grid_heldout/table.csv, curves.png, aggregate.png, results.json"
 	@echo "CartPole (gymnax):      $(RUN)/cartpole/table.csv, curves.png, aggregate.png, results.json"
-	@echo "The discovery's curves: $(RUN)/discovery/metrics.jsonl and tensorboard/"
+	@echo "The discovery's curves: $(RUN)/discovery/curves.png, metrics.jsonl, tensorboard/"
 
 clean:
 	rm -rf $(VENV) *.egg-info build dist .pytest_cache .ruff_cache

@@ -108,12 +108,18 @@ _INIT_STDDEV = {
     "trajectory/summary": 0.3,
     "trajectory/y_target": 0.3,
     "trajectory/z_target": 0.3,
-    "trajectory/policy_target_1": 0.3,
+    "trajectory/policy_target_1": 3.0,
 }
 
 
 def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Array]]:
-    """Fresh parameters: truncated normal weights, zero biases."""
+    """Fresh parameters: truncated normal weights, and biases of zero but for the gate's.
+
+    As DiscoRL's (Methods, "Meta-network"), except where its policy targets would at first be
+    the same for all actions to within a hundredth of a logit: the policy target's last layer
+    has a deviation of 3 instead of 0.3, and the gate a bias of 1, so that what the backward
+    LSTM says reaches the targets before the lifetime RNN has said anything.
+    """
     shapes = layer_shapes(sizes)
     counts = [inputs * outputs for inputs, outputs in shapes.values()]
     # One draw for all layers compiles once, not once per shape.
@@ -124,6 +130,7 @@ def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Arra
         weight = stddev * draws[start : start + count].reshape(shape)
         parameters[name] = {"w": weight, "b": jnp.zeros(shape[1], weight.dtype)}
         start += count
+    parameters["trajectory/lifetime_gate"]["b"] += 1.0
     return parameters
 
 

@@ -41,20 +41,19 @@ class EvaluationConfig:
     """
 
     agent: AgentConfig = AgentConfig(
-        network=NetworkConfig(torso=(64,), model=32, head=(64,)),
+        network=NetworkConfig(torso=(32,), model=32, head=(32,)),
         learning_rate=1e-3,
-        num_environments=16,
+        num_environments=8,
         unroll_length=16,
-        batch_size=32,
-        replay_ratio=0.5,
-        replay_capacity=128,
+        batch_size=8,
+        replay_ratio=0.0,
     )
     seed: int = 0
     seeds: int = 5
-    budget: int = 50_000
+    budget: int = 100_000
     rule_learning_rate: float | None = None
     baselines: tuple[str, ...] = BASELINES
-    baseline_learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
+    baseline_learning_rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
     baseline_entropy_cost: float = 0.01
     baseline_normalize_advantage: bool = False
     actor_critic_lambda: float = 0.95

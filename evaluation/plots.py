@@ -1,4 +1,4 @@
-"""Learning curves as PNG."""
+"""Learning curves, of agents and of rules, as PNG."""
 
 import io
 import math
@@ -101,6 +101,42 @@ def aggregate(
             f" {config.confidence:.0%} bootstrap interval"
         )
         _legend(figure, panel)
+        return _png(figure)
+
+
+# Of a discovery's reports, with the panel's title; see `meta.run.summarize`.
+_DISCOVERY_PANELS = {
+    "meta_return": "reward per validation step",
+    "policy_entropy": "entropy of the agents' policies (nats)",
+    "target_kl": "KL(target network || policy target)",
+    "meta_gradient_norm": "norm of the agents' meta-gradients",
+}
+
+
+def discovery_curves(reports: Sequence[Mapping[str, Any]]) -> bytes:
+    """How a discovery went: means over the population by meta-step.
+
+    Args:
+      reports: as a run's `metrics.jsonl` has them. The first panel has a band besides, from the
+        lower to the upper quartile of the agents.
+    """
+    steps = [report["meta_step"] for report in reports]
+    by_agent = [report["agents"]["meta_return"] for report in reports]
+    finite = [[x for x in returns if x is not None] or [np.nan] for returns in by_agent]
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(8.0, 5.0), layout="constrained")
+        panels = figure.subplots(2, 2, sharex=True).ravel()
+        for panel, (name, title) in zip(panels, _DISCOVERY_PANELS.items(), strict=True):
+            values = [np.nan if report[name] is None else report[name] for report in reports]
+            marker = "." if len(steps) == 1 else None
+            panel.plot(steps, values, color=_RULE_COLOURS[0], linewidth=1.3, marker=marker)
+            panel.set_title(title)
+            _format(panel)
+        low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
+        panels[0].fill_between(steps, low, high, color=_RULE_COLOURS[0], alpha=0.18, linewidth=0)
+        for panel in panels[2:]:
+            panel.set_xlabel("meta-steps")
+        figure.suptitle("Discovery: mean over the agents; band: their middle half")
         return _png(figure)
 
 

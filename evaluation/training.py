@@ -27,6 +27,7 @@ from agents import acting
 from agents.agent import Agent, AgentConfig
 from agents.networks import Network
 from agents.optimizers import agent_optimizer
+from agents.passes import agents_per_pass, map_agents
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 
@@ -124,6 +125,7 @@ class _Group(NamedTuple):
     dynamics: environments.JaxEnvironment
     runs: Run
     num_runs: int
+    per_pass: int
 
 
 class Program:
@@ -151,9 +153,6 @@ class Program:
         self._agent = agent
         self._seeds = seeds
         self._mesh = Mesh(np.array(jax.devices()), (_AXIS,))
-        if runs_at_once is None and jax.default_backend() == "cpu":
-            # Matrix products of one agent at a time are the fastest there, and compile fastest.
-            runs_at_once = 1
         self._runs_at_once = runs_at_once
         groups = environments.group(tasks)
         self._groups = [self._make_group(group) for group in groups]
@@ -162,7 +161,7 @@ class Program:
 
     def _make_group(self, group: environments.Group) -> _Group:
         num_runs = len(group.names) * len(self._seeds)
-        at_once = self._runs_at_once or -(-num_runs // self._mesh.size)
+        at_once = agents_per_pass(self._runs_at_once, -(-num_runs // self._mesh.size))
         block = self._mesh.size * at_once
         # Whole passes only, so that a run is computed alike whatever runs are beside it. Those
         # that pad repeat the first ones, and are not read.
@@ -175,7 +174,7 @@ class Program:
             seed=jnp.asarray(np.array(self._seeds, np.uint32)[seed_index]),
         )
         runs = jax.device_put(runs, NamedSharding(self._mesh, P(_AXIS)))
-        return _Group(group.dynamics, runs, num_runs)
+        return _Group(group.dynamics, runs, num_runs, at_once)
 
     def init(self, rule: disco.Rule | None) -> tuple[PyTree[Array], ...]:
         """Newborn agents, each group's stacked."""
@@ -261,13 +260,7 @@ class Program:
 
         def shard(replicated, per_run):
             return tuple(
-                jax.lax.map(partial(function, group, *replicated), rows)
-                if self._runs_at_once == 1
-                else jax.lax.map(
-                    partial(function, group, *replicated),
-                    rows,
-                    batch_size=self._runs_at_once or jax.tree.leaves(rows)[0].shape[0],
-                )
+                map_agents(partial(function, group, *replicated), rows, group.per_pass)
                 for group, rows in zip(self._groups, per_run, strict=True)
             )
 

@@ -3,13 +3,16 @@
     python -m launch.discover --workdir=runs/first --config=launch/configs/grid57_laptop.py
 
 Started again with the same workdir, it continues from the newest good checkpoint. SIGTERM and
-Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130.
+Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. The workdir has
+metrics (`metrics.jsonl`, `tensorboard/`) and, when the run ends or is stopped, `curves.png`.
 """
 
 import signal
 
 from absl import flags, logging
 
+from disco.atomic import write_atomically
+from evaluation.plots import discovery_curves
 from launch import commands, workdirs
 from launch.configs import grid57_laptop
 from launch.configuration import from_config
@@ -68,6 +71,8 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
                 on_report=on_report,
                 should_stop=lambda: bool(caught),
             )
+            if reports := log.read():
+                write_atomically(folder / "curves.png", discovery_curves(reports))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

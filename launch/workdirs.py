@@ -95,6 +95,13 @@ class MetricsLog:
             raise OSError(f"Cannot write metrics in {self._path.parent}: {error}.") from error
 
 
+    def read(self) -> list[dict[str, Any]]:
+        """All that was logged, a step each."""
+        if not self._path.exists():
+            return []
+        return [json.loads(line) for line in self._path.read_text().splitlines()]
+
+
 def _step_of(line: str) -> float:
     """A line's step; infinite for a line that was cut off while it was written."""
     if not line.endswith("\n"):

@@ -26,6 +26,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents.agent import Agent, AgentConfig
+from agents.passes import agents_per_pass, map_agents
 from disco.types import Metrics
 from meta import lifetime
 from meta.objective import ObjectiveConfig, meta_objective
@@ -45,9 +46,12 @@ class MetaConfig:
       validation_length: steps of each.
       learning_rate: of the rule.
       max_gradient_norm: to which each agent's meta-gradient is clipped before its Adam.
+      adam_b2: decay of the second moment of each agent's Adam. A newborn agent's meta-gradients
+        are tens of times larger than they are soon after, and with 0.999 its place of the
+        population is hardly heard for the next hundreds of meta-steps.
       segment_length: see `lifetime.relive`; None for about the square root of K.
       agents_at_once: agents per device that one vectorised pass computes; the rest follow in a
-        loop. None for all. Fewer need less memory.
+        loop. Fewer need less memory. By default one on a CPU and all on an accelerator.
     """
 
     num_updates: int = 20
@@ -55,6 +59,7 @@ class MetaConfig:
     validation_length: int = 29
     learning_rate: float = 1e-3
     max_gradient_norm: float = 1.0
+    adam_b2: float = 0.999
     segment_length: int | None = None
     agents_at_once: int | None = None
 
@@ -62,6 +67,8 @@ class MetaConfig:
         for name in ("num_updates", "validation_trajectories", "validation_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"meta.{name} is {getattr(self, name)}; expected at least 1.")
+        if not 0 <= self.adam_b2 < 1:
+            raise ValueError(f"meta.adam_b2 is {self.adam_b2}; expected at least 0, below 1.")
         if self.agents_at_once is not None and self.agents_at_once < 1:
             raise ValueError(
                 f"meta.agents_at_once is {self.agents_at_once}; expected at least 1, or None."
@@ -154,7 +161,7 @@ class Discovery:
         self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
         self.groups = tuple(self._make_groups(tasks, rule, agent, value_function))
         self._meta_optimizer = optax.chain(
-            optax.clip_by_global_norm(meta.max_gradient_norm), optax.scale_by_adam()
+            optax.clip_by_global_norm(meta.max_gradient_norm), optax.scale_by_adam(b2=meta.adam_b2)
         )
 
     def _make_groups(self, tasks, rule, agent_config, value_config):
@@ -310,7 +317,11 @@ class Discovery:
             self.groups, state.groups, orders, places, counted, strict=True
         ):
             evolve = partial(self._evolve, group, state.rule, state.meta_step)
-            individuals, updates, report = self._map(evolve, (individuals, order, place))
+            individuals, updates, report = map_agents(
+                lambda agent, evolve=evolve: evolve(*agent),
+                (individuals, order, place),
+                agents_per_pass(self._meta.agents_at_once, len(counts)),
+            )
             update = jax.tree.map(
                 lambda total, x, weight=counts: total + jnp.tensordot(weight.astype(x.dtype), x, 1),
                 update,
@@ -328,14 +339,6 @@ class Discovery:
             )
         state = DiscoveryState(rule=rule, groups=tuple(groups), meta_step=state.meta_step + 1)
         return state, tuple(metrics)
-
-    def _map(self, function, args):
-        """`vmap`, or a loop over smaller ones."""
-        size = jax.tree.leaves(args)[0].shape[0]
-        at_once = self._meta.agents_at_once
-        if at_once is None or at_once >= size:
-            return jax.vmap(lambda args: function(*args))(args)
-        return jax.lax.map(lambda args: function(*args), args, batch_size=at_once)
 
     def _evolve(self, group: Group, rule, meta_step, individual: Individual, order, place):
         """Steps 1-4 for one agent: it afterwards, its share of the update, its metrics."""

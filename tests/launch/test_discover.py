@@ -101,6 +101,12 @@ def uninterrupted(launch_tiny, tmp_path_factory) -> pathlib.Path:
     return workdir
 
 
+def test_curves_are_drawn(uninterrupted):
+    curves = (uninterrupted / "curves.png").read_bytes()
+    assert curves.startswith(b"\x89PNG")
+    assert len(curves) > 10_000
+
+
 @functools.cache
 def tiny_discovery() -> Discovery:
     return make_discovery(get_settings())

@@ -222,6 +222,8 @@ def test_meta_config_refused():
         MetaConfig(segment_length=3)
     with pytest.raises(ValueError, match=r"meta\.num_updates is 0; expected at least 1"):
         MetaConfig(num_updates=0)
+    with pytest.raises(ValueError, match=r"meta\.adam_b2 is 1\.0; expected at least 0, below 1"):
+        MetaConfig(adam_b2=1.0)
 
 
 def test_devices_and_agents_at_once_do_not_change_the_result(tmp_path):

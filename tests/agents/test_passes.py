@@ -1,0 +1,31 @@
+"""Many agents on one device."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from agents.passes import agents_per_pass, map_agents
+
+
+def test_one_on_a_cpu_all_elsewhere(monkeypatch):
+    assert agents_per_pass(None, 5) == 1
+    assert agents_per_pass(3, 5) == 3
+    assert agents_per_pass(8, 5) == 5
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert agents_per_pass(None, 5) == 5
+
+
+@pytest.mark.parametrize("total", [1, 5])
+@pytest.mark.parametrize("per_pass", [1, 2, 5])
+def test_every_agent_is_computed_once_and_alone(total, per_pass):
+    rows = {"x": jnp.arange(12.0 * total).reshape(total, 3, 4), "n": jnp.arange(total)}
+
+    def function(row):
+        assert row["x"].shape == (3, 4)
+        return row["x"].sum(axis=0) * row["n"], row["n"]
+
+    sums, numbers = map_agents(function, rows, per_pass)
+    expected = np.asarray(rows["x"]).sum(axis=1) * np.arange(total)[:, None]
+    np.testing.assert_array_equal(sums, expected)
+    np.testing.assert_array_equal(numbers, np.arange(total))
