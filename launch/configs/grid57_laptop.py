@@ -24,7 +24,7 @@ def get_settings() -> DiscoverSettings:
     """The run as a dataclass."""
     return DiscoverSettings(
         suite="grid57",
-        meta_steps=250,
+        meta_steps=240,
         checkpoint_interval=50,
         log_interval=10,
         rule=RuleSettings(
