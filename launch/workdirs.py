@@ -94,7 +94,6 @@ class MetricsLog:
         except OSError as error:
             raise OSError(f"Cannot write metrics in {self._path.parent}: {error}.") from error
 
-
     def read(self) -> list[dict[str, Any]]:
         """All that was logged, a step each."""
         if not self._path.exists():
