@@ -15,7 +15,7 @@ REFUSED = {
     "nested field": (["--config.agent.speed=1"], "no field 'speed'"),
     "value": (["--config.seeds=many"], "seeds"),
     "range": (["--config.seeds=0"], "seeds is 0; expected at least 1"),
-    "budget": (["--config.budget=1"], "expected at least one update's 256"),
+    "budget": (["--config.budget=1"], "expected at least one update's 128"),
     "workdir": (["--workdir={file}/below"], "file"),
     "other": (["--workdir={other}"], "config.budget"),
 }

@@ -15,11 +15,11 @@ from meta.checkpoints import Checkpoints
 from meta.discovery import Discovery, DiscoveryState, MetaConfig
 from meta.population import PopulationConfig
 from meta.run import run
-from tests.disco.common import relative_difference
 from tests.meta.common import STEPS, small_discovery
 
 # Agents 0 and 2 play the one environment, 1 and 3 the other: two groups of two.
 POPULATION = PopulationConfig(size=4, lifetimes=(4 * STEPS, 2 * STEPS), first_rebirth=2 * STEPS)
+RATE = MetaConfig().learning_rate
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +91,17 @@ def test_rule_moves_by_the_mean_of_each_agents_own_adam(history):
     states, _ = history
     before, after = states[0], states[1]
     expected = mean_of_own_adams(after, [(0, 0), (0, 1), (1, 0), (1, 1)])
-    moved = jax.tree.map(np.subtract, after.rule, before.rule)
-    assert relative_difference(moved, expected) < 1e-3  # As far as float32 resolves the move.
+    assert_moved(before.rule, after.rule, expected)
     # All of it moves, if not at once: what a newborn's RNN hands on has no say in its targets.
     for first, last in zip(*(jax.tree.leaves(states[i].rule) for i in (0, -1)), strict=True):
         assert np.any(first != last)
+
+
+def assert_moved(before, after, expected):
+    """As far as float32 resolves the move."""
+    for x, y, move in zip(*map(jax.tree.leaves, (before, after, expected)), strict=True):
+        resolution = np.spacing(np.max(np.abs([x, y])))
+        np.testing.assert_allclose(y - x, move, rtol=1e-3, atol=max(resolution, 1e-6 * RATE))
 
 
 def mean_of_own_adams(after: DiscoveryState, agents: list[tuple[int, int]]):
@@ -108,8 +114,7 @@ def mean_of_own_adams(after: DiscoveryState, agents: list[tuple[int, int]]):
         norm = np.sqrt(sum(np.sum(np.square(m / 0.1)) for m in jax.tree.leaves(mu)))
         assert norm < 1 + 1e-5  # Clipped before Adam.
         updates.append(jax.tree.map(lambda m, v: (m / 0.1) / (np.sqrt(v / 0.001) + 1e-8), mu, nu))
-    rate = MetaConfig().learning_rate
-    return jax.tree.map(lambda *u: -rate * np.mean(u, axis=0), *updates)
+    return jax.tree.map(lambda *u: -RATE * np.mean(u, axis=0), *updates)
 
 
 def test_agents_are_reborn_when_their_budget_is_spent(history):
@@ -209,9 +214,8 @@ def test_sick_agent_is_left_out_and_reborn(discovery, history):
     assert all(np.all(x[1] == 0) for x in jax.tree.leaves(sick.mu))
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b[0]), sick, well)
     jax.tree.map(np.testing.assert_array_equal, after.groups[1], healthy[1].groups[1])
-    moved = jax.tree.map(np.subtract, after.rule, before.rule)
     expected = mean_of_own_adams(healthy[1], [(0, 0), (1, 0), (1, 1)])
-    assert relative_difference(moved, expected) < 1e-3
+    assert_moved(before.rule, after.rule, expected)
     newborn = jax.tree.map(lambda x: x[1], after.groups[0])
     assert_newborn(newborn)
     assert newborn.life.births == 1
