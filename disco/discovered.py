@@ -67,6 +67,9 @@ class DiscoveredRule(Rule):
       discount: gamma.
       lambda_: decay of the return's traces.
       target_params_coefficient: weight of the old target parameters in their average.
+      policy_prior: weight of the agent's own logits in the policy target's. The published rule
+        has 0: its meta-network says what the policy shall be. With 1 it says how the policy
+        shall change, and saying nothing leaves the policy as it is.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
     """
 
@@ -79,6 +82,7 @@ class DiscoveredRule(Rule):
     discount: float = dataclasses.field(default=0.997, metadata={"static": True})
     lambda_: float = dataclasses.field(default=0.95, metadata={"static": True})
     target_params_coefficient: float = dataclasses.field(default=0.9, metadata={"static": True})
+    policy_prior: float = dataclasses.field(default=0.0, metadata={"static": True})
     pi_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     y_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     z_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
@@ -111,7 +115,7 @@ class DiscoveredRule(Rule):
             raise ValueError(f"num_bins is {self.num_bins}; expected an odd number of at least 3.")
         if not self.max_value > 0:
             raise ValueError(f"max_value is {self.max_value}; expected a positive number.")
-        for name in ("discount", "lambda_", "target_params_coefficient"):
+        for name in ("discount", "lambda_", "target_params_coefficient", "policy_prior"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1.")
         for name in ("pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost"):
@@ -168,8 +172,9 @@ class DiscoveredRule(Rule):
             trajectory,
             memory.lifetime,
         )
+        prior = outputs["logits"][:-1] - jnp.mean(outputs["logits"][:-1], axis=-1, keepdims=True)
         targets = DiscoveredTargets(
-            pi=raw.pi,
+            pi=self.policy_prior * prior + raw.pi,
             y=raw.y,
             z=raw.z,
             q_target=estimates.q_target,

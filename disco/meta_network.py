@@ -24,7 +24,7 @@ Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
 Parameters = Mapping[str, Linear]
 
 STATE_FEATURES = 23  # What `_state_features` concatenates.
-ACTION_FEATURES = 9  # What `_action_features` stacks.
+ACTION_FEATURES = (9, 10)  # What `_features` stacks per action: the published, and ours.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +34,10 @@ class MetaNetworkSizes:
     Attributes:
       prediction: Y, the logits of each of the predictions y and z.
       prediction_embedding: hidden units of the nets that embed a prediction as one number.
+      action_features: numbers that are read of each action. The published 9, or 10: the tenth
+        is the normalised advantage of the action taken, at that action, 0 at the others. The
+        published rule has that advantage from its LSTM only, which must then learn to multiply
+        it with the action taken.
       action_hidden: channels of the first block over actions, and of the policy target's.
       action_embedding: channels of the second block over actions.
       trajectory: units of the backward LSTM.
@@ -43,6 +47,7 @@ class MetaNetworkSizes:
 
     prediction: int = 600
     prediction_embedding: int = 16
+    action_features: int = 9
     action_hidden: int = 16
     action_embedding: int = 2
     trajectory: int = 256
@@ -81,7 +86,7 @@ def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
         "y_net_1": (s.prediction_embedding, 1),
         "z_net_0": (s.prediction, s.prediction_embedding),
         "z_net_1": (s.prediction_embedding, 1),
-        "policy_net_0": (2 * ACTION_FEATURES, s.action_hidden),
+        "policy_net_0": (2 * s.action_features, s.action_hidden),
         "policy_net_1": (2 * s.action_hidden, s.action_embedding),
     }
     trajectory = {
@@ -108,7 +113,7 @@ _INIT_STDDEV = {
     "trajectory/summary": 0.3,
     "trajectory/y_target": 0.3,
     "trajectory/z_target": 0.3,
-    "trajectory/policy_target_1": 3.0,
+    "trajectory/policy_target_1": float(__import__("os").environ.get("PT", 3.0)),
 }
 
 
@@ -246,7 +251,8 @@ def _features(nets, shared, y, y_bar, z, z_bar):
     y, y_bar `[T+1, B]` and z, z_bar `[T+1, B, A]` are predictions embedded as one number.
     """
     policy, action = shared["policy"], shared["action"]
-    pi, mu, pi_bar, q_bar, advantage, normalized_advantage, taken = shared["per_action"]
+    pi, mu, pi_bar, q_bar, advantage, action_advantage, taken = shared["per_action"]
+    normalized_advantage = shared["normalized_advantage"]
     state = [
         shared["taken"][0],
         shared["taken"][1],
@@ -254,7 +260,7 @@ def _features(nets, shared, y, y_bar, z, z_bar):
         shared["continues"],
         *_pair(shared["value"]),
         shared["advantage"],
-        shared["normalized_advantage"],
+        normalized_advantage,
         shared["taken"][2],
         *_pair(y),
         *_pair(y_bar),
@@ -265,9 +271,10 @@ def _features(nets, shared, y, y_bar, z, z_bar):
         *_pair(jnp.sum(policy * z_bar, axis=-1)),
         *_pair(jnp.max(z_bar, axis=-1)),
     ]
-    actions = jnp.stack(
-        [pi, mu, pi_bar, z[:-1], z_bar[:-1], q_bar, advantage, normalized_advantage, taken], axis=-1
-    )
+    actions = [pi, mu, pi_bar, z[:-1], z_bar[:-1], q_bar, advantage, action_advantage, taken]
+    if nets["policy_net_0"]["w"].shape[0] == 2 * ACTION_FEATURES[1]:
+        actions.append(normalized_advantage[..., None] * taken)
+    actions = jnp.stack(actions, axis=-1)
     actions = _action_block(nets["policy_net_0"], actions)
     actions = _action_block(nets["policy_net_1"], actions)
     features = jnp.concatenate(

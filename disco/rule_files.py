@@ -250,9 +250,13 @@ def _infer_sizes(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> MetaNe
             )
         return bias.size
 
+    def inputs(name: str) -> int:
+        return arrays[f"{_PUBLISHED_NAMES[name]}/w"].shape[-2]
+
     return MetaNetworkSizes(
         prediction=outputs("trajectory/y_target"),
         prediction_embedding=outputs("trajectory/y_net_0"),
+        action_features=inputs("trajectory/policy_net_0") // 2,
         action_hidden=outputs("trajectory/policy_net_0"),
         action_embedding=outputs("trajectory/policy_net_1"),
         trajectory=outputs("trajectory/lifetime_gate"),
