@@ -111,6 +111,11 @@ class DiscoveredRule(Rule):
             size = getattr(self.sizes, field.name)
             if not isinstance(size, int) or size < 1:
                 raise ValueError(f"sizes.{field.name} is {size!r}; expected a positive integer.")
+        if self.sizes.action_features not in meta_network.ACTION_FEATURES:
+            expected = " or ".join(str(number) for number in meta_network.ACTION_FEATURES)
+            raise ValueError(
+                f"sizes.action_features is {self.sizes.action_features}; expected {expected}."
+            )
         if self.num_bins % 2 == 0 or self.num_bins < 3:
             raise ValueError(f"num_bins is {self.num_bins}; expected an odd number of at least 3.")
         if not self.max_value > 0:

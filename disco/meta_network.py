@@ -113,7 +113,7 @@ _INIT_STDDEV = {
     "trajectory/summary": 0.3,
     "trajectory/y_target": 0.3,
     "trajectory/z_target": 0.3,
-    "trajectory/policy_target_1": float(__import__("os").environ.get("PT", 3.0)),
+    "trajectory/policy_target_1": 3.0,
 }
 
 

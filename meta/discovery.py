@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
@@ -44,7 +44,10 @@ class MetaConfig:
       num_updates: K, the agent updates that a meta-gradient flows through.
       validation_trajectories: per agent and meta-step.
       validation_length: steps of each.
-      learning_rate: of the rule.
+      learning_rate: of the rule, at first.
+      learning_rate_decay: meta-steps after which the learning rate is half of what it was at
+        first; after twice, three times, ... as many it is a third, a fourth, ... None for a
+        constant one.
       max_gradient_norm: to which each agent's meta-gradient is clipped before its Adam.
       adam_b2: decay of the second moment of each agent's Adam. A newborn agent's meta-gradients
         are tens of times larger than they are soon after, and with 0.999 its place of the
@@ -58,6 +61,7 @@ class MetaConfig:
     validation_trajectories: int = 48
     validation_length: int = 29
     learning_rate: float = 1e-3
+    learning_rate_decay: int | None = None
     max_gradient_norm: float = 1.0
     adam_b2: float = 0.999
     segment_length: int | None = None
@@ -69,6 +73,11 @@ class MetaConfig:
                 raise ValueError(f"meta.{name} is {getattr(self, name)}; expected at least 1.")
         if not 0 <= self.adam_b2 < 1:
             raise ValueError(f"meta.adam_b2 is {self.adam_b2}; expected at least 0, below 1.")
+        if self.learning_rate_decay is not None and self.learning_rate_decay < 1:
+            raise ValueError(
+                f"meta.learning_rate_decay is {self.learning_rate_decay}; expected at least 1,"
+                " or None."
+            )
         if self.agents_at_once is not None and self.agents_at_once < 1:
             raise ValueError(
                 f"meta.agents_at_once is {self.agents_at_once}; expected at least 1, or None."
@@ -331,7 +340,7 @@ class Discovery:
             groups.append(individuals)
             metrics.append(report)
         update, count = jax.lax.psum((update, count), _AXIS)
-        scale = -self._meta.learning_rate / jnp.maximum(count, 1.0)
+        scale = -self._learning_rate(state.meta_step) / jnp.maximum(count, 1.0)
         rule = jax.tree.map(lambda x, u: x + scale * u, state.rule, update)
         for i, group in enumerate(self.groups):
             groups[i] = self._rebirths(
@@ -339,6 +348,11 @@ class Discovery:
             )
         state = DiscoveryState(rule=rule, groups=tuple(groups), meta_step=state.meta_step + 1)
         return state, tuple(metrics)
+
+    def _learning_rate(self, meta_step: Int[Array, ""]) -> float | Float[Array, ""]:
+        """Of the rule, at a meta-step."""
+        rate, decay = self._meta.learning_rate, self._meta.learning_rate_decay
+        return rate if decay is None else rate / (1.0 + meta_step / decay)
 
     def _evolve(self, group: Group, rule, meta_step, individual: Individual, order, place):
         """Steps 1-4 for one agent: it afterwards, its share of the update, its metrics."""

@@ -1,9 +1,13 @@
 """Discovery on `grid57` at the size of a laptop: minutes on two cores.
 
-A small rule (about 15,000 meta-parameters) and small agents. Tuned on discovery tasks only.
-20 agents at a time take the 57 tasks in turn. No agent is reborn before the rule has taken off:
-agents need some hundreds of updates until their values tell actions apart, and until then a
-rule that reads values is of no use to them.
+A small rule (17,270 meta-parameters) and small agents. Tuned on discovery tasks only. 20
+agents at a time take the 57 tasks in turn.
+
+The rule has two things that the published one has not, and which make it learnable in minutes:
+its policy target starts from the agent's policy (`policy_prior`), and it sees the advantage of
+the action taken among that action's features (`action_features`). With a prior below 1 a rule
+that says nothing draws policies towards uniform, which also keeps them from collapsing before
+the rule is any good; the other regularisers of its targets are not needed then.
 """
 
 from ml_collections import ConfigDict
@@ -14,6 +18,7 @@ from disco import MetaNetworkSizes
 from launch.configuration import to_config
 from launch.settings import DiscoverSettings, RuleSettings
 from meta.discovery import MetaConfig
+from meta.objective import ObjectiveConfig
 from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
 
@@ -24,13 +29,16 @@ def get_settings() -> DiscoverSettings:
     """The run as a dataclass."""
     return DiscoverSettings(
         suite="grid57",
-        meta_steps=240,
+        meta_steps=300,
         checkpoint_interval=50,
         log_interval=10,
         rule=RuleSettings(
-            sizes=MetaNetworkSizes(prediction=16, action_embedding=8, trajectory=32, lifetime=16),
+            sizes=MetaNetworkSizes(
+                prediction=16, action_features=10, action_embedding=8, trajectory=32, lifetime=16
+            ),
             num_bins=41,
             max_value=10.0,
+            policy_prior=0.95,
         ),
         agent=AgentConfig(
             network=NetworkConfig(torso=(32,), model=32, head=(32,)),
@@ -41,16 +49,23 @@ def get_settings() -> DiscoverSettings:
             replay_ratio=0.0,
         ),
         value_function=ValueFunctionConfig(hidden=(64,), learning_rate=1e-3),
+        objective=ObjectiveConfig(
+            policy_entropy_cost=3e-3,
+            prediction_entropy_cost=1e-4,
+            target_kl_cost=0.0,
+            target_mean_cost=0.0,
+        ),
         population=PopulationConfig(
             size=20,
-            lifetimes=tuple(n * STEPS_PER_META_STEP for n in (400, 200, 100, 50)),
-            first_rebirth=150 * STEPS_PER_META_STEP,
+            lifetimes=tuple(n * STEPS_PER_META_STEP for n in (200, 100, 50, 25)),
+            first_rebirth=20 * STEPS_PER_META_STEP,
         ),
         meta=MetaConfig(
             num_updates=6,
-            validation_trajectories=32,
+            validation_trajectories=64,
             validation_length=16,
-            learning_rate=1e-3,
+            learning_rate=3e-3,
+            learning_rate_decay=150,
             max_gradient_norm=0.2,
             adam_b2=0.98,
         ),

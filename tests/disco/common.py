@@ -1,6 +1,7 @@
 """Small rules, agents and trajectories for the tests of the rules."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,9 @@ SIZES = disco.MetaNetworkSizes(
     lifetime_input=6,
 )
 
+# What our rules have and the published one has not.
+EXTENDED_SIZES = dataclasses.replace(SIZES, action_features=10)
+
 
 @contextlib.contextmanager
 def float64() -> Iterator[None]:
@@ -27,9 +31,15 @@ def float64() -> Iterator[None]:
         yield
 
 
-def small_rule(seed: int = 0, **hyper_parameters: Any) -> disco.DiscoveredRule:
+def small_rule(
+    seed: int = 0, sizes: disco.MetaNetworkSizes = SIZES, **hyper_parameters: Any
+) -> disco.DiscoveredRule:
     settings: dict[str, Any] = {"num_bins": 21, "max_value": 10.0}
-    return disco.DiscoveredRule.create(jax.random.key(seed), SIZES, **(settings | hyper_parameters))
+    return disco.DiscoveredRule.create(jax.random.key(seed), sizes, **(settings | hyper_parameters))
+
+
+def extended_rule(seed: int = 0) -> disco.DiscoveredRule:
+    return small_rule(seed, EXTENDED_SIZES, policy_prior=0.9)
 
 
 def random_trajectory(

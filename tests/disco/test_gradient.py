@@ -10,6 +10,7 @@ import pytest
 
 import disco
 from tests.disco.common import (
+    extended_rule,
     float64,
     mlp_params,
     mlp_unroll,
@@ -21,6 +22,7 @@ from tests.disco.common import (
 
 RULES: dict[str, Callable[[], disco.Rule]] = {
     "discovered": small_rule,
+    "discovered, extended": extended_rule,
     "published sizes": lambda: disco.DiscoveredRule.create(jax.random.key(0)),
     "actor-critic": disco.ActorCritic,
     "categorical actor-critic": lambda: disco.ActorCritic(num_bins=21, normalize_advantage=True),
@@ -94,7 +96,9 @@ def scalar_of(tree: Any) -> jax.Array:
     )
 
 
-@pytest.mark.parametrize("name", ["discovered", "categorical actor-critic", "policy gradient"])
+@pytest.mark.parametrize(
+    "name", ["discovered", "discovered, extended", "categorical actor-critic", "policy gradient"]
+)
 def test_derivative_of_the_gradient_equals_reverse_over_reverse(name):
     """With respect to rule, parameters and state, through two updates by gradient descent."""
 

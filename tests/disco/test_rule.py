@@ -10,6 +10,7 @@ import pytest
 import disco
 from disco import meta_network
 from tests.disco.common import (
+    EXTENDED_SIZES,
     SIZES,
     mlp_params,
     mlp_unroll,
@@ -110,6 +111,7 @@ def test_creation_is_reproducible():
         ({"discount": 1.5}, "discount is 1.5"),
         ({"lambda_": float("nan")}, "lambda_ is nan"),
         ({"y_cost": -2.0}, "y_cost is -2.0"),
+        ({"policy_prior": 1.1}, "policy_prior is 1.1"),
     ],
 )
 def test_refuses_hyper_parameters_out_of_range(change, found):
@@ -120,6 +122,51 @@ def test_refuses_hyper_parameters_out_of_range(change, found):
 def test_refuses_empty_sizes():
     with pytest.raises(ValueError, match=r"sizes\.lifetime is 0"):
         disco.DiscoveredRule.create(jax.random.key(0), dataclasses.replace(SIZES, lifetime=0))
+
+
+def test_refuses_a_number_of_action_features_that_means_nothing():
+    sizes = dataclasses.replace(SIZES, action_features=11)
+    with pytest.raises(ValueError, match=r"sizes\.action_features is 11; expected 9 or 10"):
+        disco.DiscoveredRule.create(jax.random.key(0), sizes)
+
+
+def test_a_silent_rule_with_a_policy_prior_keeps_that_much_of_the_policy():
+    def policy_target(prior):
+        rule = small_rule(policy_prior=prior)
+        silent = jax.tree.map(jnp.zeros_like, rule.parameters["trajectory/policy_target_1"])
+        parameters = rule.parameters | {"trajectory/policy_target_1": silent}
+        rule = dataclasses.replace(rule, parameters=parameters)
+        targets, _ = targets_of(rule, outputs, outputs, trajectory, random_state(rule))
+        return jax.nn.softmax(targets.pi)
+
+    trajectory = random_trajectory()
+    outputs = random_outputs(small_rule(), trajectory)
+    logits = outputs["logits"][:-1]
+    for prior in (0.0, 0.5, 1.0):
+        np.testing.assert_allclose(policy_target(prior), jax.nn.softmax(prior * logits), rtol=1e-5)
+
+
+def test_the_tenth_feature_is_the_advantage_of_the_action_taken():
+    """Without weights it leaves the rule that has nine; with them the targets change."""
+    rule = small_rule(sizes=EXTENDED_SIZES)
+    trajectory = random_trajectory()
+    outputs, state = random_outputs(rule, trajectory), random_state(rule)
+
+    def logits(rule):
+        return targets_of(rule, outputs, outputs, trajectory, state)[0].pi
+
+    def weights(rule, change):
+        layers = {
+            name: rule.parameters[name] | {"w": change(rule.parameters[name]["w"])}
+            for name in ("trajectory/policy_net_0", "lifetime/policy_net_0")
+        }
+        return dataclasses.replace(rule, parameters=rule.parameters | layers)
+
+    without = np.array([i for i in range(20) if i not in (9, 19)])
+    nine = dataclasses.replace(weights(rule, lambda w: w[without]), sizes=SIZES)
+    ten = weights(rule, lambda w: w.at[jnp.array([9, 19])].set(0.0))
+    np.testing.assert_allclose(logits(ten), logits(nine), rtol=1e-5, atol=1e-6)
+    assert not np.allclose(logits(rule), logits(ten), atol=1e-3)
 
 
 # Bad outputs of a network.

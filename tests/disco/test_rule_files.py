@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import disco
-from tests.disco.common import SIZES, small_rule
+from tests.disco.common import SIZES, extended_rule, small_rule
 from tests.golden import WEIGHTS, disco103
 
 BIAS = "lstm/linear_1/b"
@@ -58,6 +58,20 @@ def test_a_saved_rule_is_loaded_bit_for_bit(tmp_path):
     disco.save(rule, path, PROVENANCE)
     assert_same_rule(disco.load(path), rule)
     assert_same_rule(disco.load(str(path)), rule)
+
+
+def test_an_extended_rule_is_loaded_bit_for_bit(tmp_path):
+    path = tmp_path / "rule.npz"
+    disco.save(extended_rule(), path)
+    assert disco.load(path).sizes.action_features == 10
+    assert_same_rule(disco.load(path), extended_rule())
+
+
+def test_refuses_a_number_of_action_features_that_means_nothing(rule_file):
+    weight = np.zeros((1, 22, 5), np.float32)
+    names = ("lstm/sequential", "lstm/~/meta_lstm/~unroll/sequential")
+    rewrite(rule_file, **{f"{name}/conv1_d/w": weight for name in names}, header=None)
+    refuses(rule_file, r"sizes\.action_features is 11; expected 9 or 10")
 
 
 def test_the_header_says_what_the_rule_is_and_whence_it_came(rule_file):

@@ -18,6 +18,7 @@ from meta.value_function import ValueFunctionConfig
 SIZES = MetaNetworkSizes(
     prediction=6,
     prediction_embedding=4,
+    action_features=10,
     action_hidden=4,
     action_embedding=2,
     trajectory=8,
@@ -38,7 +39,10 @@ STEPS = NUM_UPDATES * AGENT.steps_per_update  # Of an agent's life per meta-step
 
 
 def small_rule(seed: int = 0) -> disco.DiscoveredRule:
-    return disco.DiscoveredRule.create(jax.random.key(seed), SIZES, num_bins=11, max_value=5.0)
+    """With all that a rule can have; the golden vectors are of the published form."""
+    return disco.DiscoveredRule.create(
+        jax.random.key(seed), SIZES, num_bins=11, max_value=5.0, policy_prior=0.9
+    )
 
 
 def small_discovery(
