@@ -1,4 +1,4 @@
-"""Exports the rule of a discovery run as a rule file.
+"""Exports the rule of a discovery run, averaged over its last meta-steps, as a rule file.
 
 python -m launch.export --workdir=runs/first --output=first.npz
 """
@@ -21,7 +21,7 @@ from meta.run import restore
 
 
 def export(workdir: str, output: str) -> dict[str, Any]:
-    """Writes the rule of the newest good checkpoint; returns its provenance.
+    """Writes the average rule of the newest good checkpoint; returns its provenance.
 
     Raises:
       ValueError: if the workdir is not of a discovery run, or has no checkpoint.
@@ -51,7 +51,7 @@ def export(workdir: str, output: str) -> dict[str, Any]:
         "seed": settings.seed,
         **{name: config[name] for name in ("agent", "population", "meta", "objective")},
     }
-    disco.save(state.rule, output, provenance)
+    disco.save(state.average, output, provenance)
     return provenance
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     """The command."""
     output = flags.FLAGS.output
     provenance = export(flags.FLAGS.workdir, output)
-    print(f"Wrote {output}: the rule after {provenance['meta_steps']} meta-steps.")
+    print(f"Wrote {output}: the average rule after {provenance['meta_steps']} meta-steps.")
 
 
 if __name__ == "__main__":

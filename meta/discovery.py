@@ -8,6 +8,7 @@ One meta-step, for every agent (DiscoRL, Methods):
 4. each agent's own Adam scales its meta-gradient.
 
 Then the mean over the agents updates the rule, and agents whose budget is spent are reborn.
+What a run yields is the moving average of its rules.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
@@ -44,10 +45,10 @@ class MetaConfig:
       num_updates: K, the agent updates that a meta-gradient flows through.
       validation_trajectories: per agent and meta-step.
       validation_length: steps of each.
-      learning_rate: of the rule, at first.
-      learning_rate_decay: meta-steps after which the learning rate is half of what it was at
-        first; after twice, three times, ... as many it is a third, a fourth, ... None for a
-        constant one.
+      learning_rate: of the rule.
+      average_decay: weight of the old average in the rule's moving average, which is what a
+        run is for: single rules on the way lean to one side or the other. In the first
+        meta-steps it is the plain mean. With 0 it is the newest rule.
       max_gradient_norm: to which each agent's meta-gradient is clipped before its Adam.
       adam_b2: decay of the second moment of each agent's Adam. A newborn agent's meta-gradients
         are tens of times larger than they are soon after, and with 0.999 its place of the
@@ -61,7 +62,7 @@ class MetaConfig:
     validation_trajectories: int = 48
     validation_length: int = 29
     learning_rate: float = 1e-3
-    learning_rate_decay: int | None = None
+    average_decay: float = 0.98
     max_gradient_norm: float = 1.0
     adam_b2: float = 0.999
     segment_length: int | None = None
@@ -73,10 +74,9 @@ class MetaConfig:
                 raise ValueError(f"meta.{name} is {getattr(self, name)}; expected at least 1.")
         if not 0 <= self.adam_b2 < 1:
             raise ValueError(f"meta.adam_b2 is {self.adam_b2}; expected at least 0, below 1.")
-        if self.learning_rate_decay is not None and self.learning_rate_decay < 1:
+        if not 0 <= self.average_decay < 1:
             raise ValueError(
-                f"meta.learning_rate_decay is {self.learning_rate_decay}; expected at least 1,"
-                " or None."
+                f"meta.average_decay is {self.average_decay}; expected at least 0, below 1."
             )
         if self.agents_at_once is not None and self.agents_at_once < 1:
             raise ValueError(
@@ -95,12 +95,14 @@ class DiscoveryState:
     """All that a discovery run is; what a checkpoint holds.
 
     Attributes:
-      rule: the rule so far.
+      rule: the newest rule, by which the agents learn.
+      average: the moving average of the rules so far, to be exported.
       groups: the agents of each group of environments with common specs, stacked.
       meta_step: meta-steps made.
     """
 
     rule: disco.DiscoveredRule
+    average: disco.DiscoveredRule
     groups: tuple[Individual, ...]
     meta_step: Int[Array, ""]
 
@@ -225,7 +227,10 @@ class Discovery:
 
                 groups.append(jax.vmap(born)(*_addresses(group)))
             return DiscoveryState(
-                rule=rule, groups=tuple(groups), meta_step=jnp.zeros((), jnp.int32)
+                rule=rule,
+                average=rule,
+                groups=tuple(groups),
+                meta_step=jnp.zeros((), jnp.int32),
             )
 
         return jax.jit(init, out_shardings=self.sharding)(self._initial_rule)
@@ -340,19 +345,18 @@ class Discovery:
             groups.append(individuals)
             metrics.append(report)
         update, count = jax.lax.psum((update, count), _AXIS)
-        scale = -self._learning_rate(state.meta_step) / jnp.maximum(count, 1.0)
+        scale = -self._meta.learning_rate / jnp.maximum(count, 1.0)
         rule = jax.tree.map(lambda x, u: x + scale * u, state.rule, update)
+        old = jnp.minimum(self._meta.average_decay, state.meta_step / (state.meta_step + 1.0))
+        average = jax.tree.map(lambda a, x: old * a + (1.0 - old) * x, state.average, rule)
         for i, group in enumerate(self.groups):
             groups[i] = self._rebirths(
                 group, rule, state.meta_step + 1, groups[i], metrics[i], orders[i], places[i]
             )
-        state = DiscoveryState(rule=rule, groups=tuple(groups), meta_step=state.meta_step + 1)
+        state = DiscoveryState(
+            rule=rule, average=average, groups=tuple(groups), meta_step=state.meta_step + 1
+        )
         return state, tuple(metrics)
-
-    def _learning_rate(self, meta_step: Int[Array, ""]) -> float | Float[Array, ""]:
-        """Of the rule, at a meta-step."""
-        rate, decay = self._meta.learning_rate, self._meta.learning_rate_decay
-        return rate if decay is None else rate / (1.0 + meta_step / decay)
 
     def _evolve(self, group: Group, rule, meta_step, individual: Individual, order, place):
         """Steps 1-4 for one agent: it afterwards, its share of the update, its metrics."""
@@ -453,7 +457,7 @@ class Discovery:
 
 def _placement(agents: Any, replicated: Any) -> Any:
     """A prefix of a `DiscoveryState`: what holds for the agents, and for all else."""
-    return DiscoveryState(rule=replicated, groups=agents, meta_step=replicated)
+    return DiscoveryState(rule=replicated, average=replicated, groups=agents, meta_step=replicated)
 
 
 def _addresses(group: Group) -> tuple[Int[Array, "N"], Int[Array, "N"]]:

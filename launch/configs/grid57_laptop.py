@@ -65,7 +65,6 @@ def get_settings() -> DiscoverSettings:
             validation_trajectories=64,
             validation_length=16,
             learning_rate=3e-3,
-            learning_rate_decay=150,
             max_gradient_norm=0.2,
             adam_b2=0.98,
         ),

@@ -20,7 +20,6 @@ def get_settings() -> DiscoverSettings:
         laptop,
         meta_steps=1200,
         population=dataclasses.replace(laptop.population, size=57),
-        meta=dataclasses.replace(laptop.meta, learning_rate_decay=300),
     )
 
 

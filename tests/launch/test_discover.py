@@ -230,8 +230,8 @@ def test_export(uninterrupted, tmp_path):
 
     rule = disco.load(file)
     _, state = final_state(uninterrupted)
-    jax.tree.map(np.testing.assert_array_equal, rule, state.rule)
-    assert rule == dataclasses.replace(state.rule, parameters=rule.parameters)
+    jax.tree.map(np.testing.assert_array_equal, rule, state.average)
+    assert rule == dataclasses.replace(state.average, parameters=rule.parameters)
     provenance = disco.load_header(file)["provenance"]
     settings = get_settings()
     assert provenance["environments"] == "catch/4x3"

@@ -97,6 +97,15 @@ def test_rule_moves_by_the_mean_of_each_agents_own_adam(history):
         assert np.any(first != last)
 
 
+def test_average_follows_the_rule(history):
+    """A plain mean at first; here the decay of 0.98 is beyond the run."""
+    states, _ = history
+    rules = [jax.tree.leaves(state.rule) for state in states]
+    for index, state in enumerate(states[1:], 1):
+        for leaf, *seen in zip(jax.tree.leaves(state.average), *rules[1 : index + 1], strict=True):
+            np.testing.assert_allclose(leaf, np.mean(seen, axis=0), rtol=1e-5, atol=1e-6)
+
+
 def assert_moved(before, after, expected):
     """As far as float32 resolves the move."""
     for x, y, move in zip(*map(jax.tree.leaves, (before, after, expected)), strict=True):
@@ -228,6 +237,8 @@ def test_meta_config_refused():
         MetaConfig(num_updates=0)
     with pytest.raises(ValueError, match=r"meta\.adam_b2 is 1\.0; expected at least 0, below 1"):
         MetaConfig(adam_b2=1.0)
+    with pytest.raises(ValueError, match=r"meta\.average_decay is 1; expected at least 0, below 1"):
+        MetaConfig(average_decay=1)
 
 
 def test_devices_and_agents_at_once_do_not_change_the_result(tmp_path):
