@@ -50,7 +50,7 @@ def get_settings() -> DiscoverSettings:
         ),
         value_function=ValueFunctionConfig(hidden=(64,), learning_rate=1e-3),
         objective=ObjectiveConfig(
-            policy_entropy_cost=3e-3,
+            policy_entropy_cost=1e-2,
             prediction_entropy_cost=1e-4,
             target_kl_cost=0.0,
             target_mean_cost=0.0,
