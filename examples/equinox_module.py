@@ -1,6 +1,6 @@
 """An Equinox network learns CartPole by a discovered rule.
 
-python -m examples.equinox_module --rule=path/to/rule.npz
+python -m examples.equinox_module
 """
 
 import equinox as eqx

@@ -1,6 +1,6 @@
 """A Flax network learns CartPole by a discovered rule.
 
-python -m examples.flax_nnx --rule=path/to/rule.npz
+python -m examples.flax_nnx
 """
 
 import jax.numpy as jnp

@@ -1,6 +1,6 @@
 """A network in plain JAX learns CartPole by a discovered rule.
 
-python -m examples.plain_jax --rule=path/to/rule.npz
+python -m examples.plain_jax
 """
 
 import jax

@@ -17,7 +17,7 @@ BATCH_SIZE, UNROLL_LENGTH = 16, 16
 def arguments() -> argparse.Namespace:
     """What each example can be told."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rule", required=True, help="rule file, or a name in the zoo")
+    parser.add_argument("--rule", default="grid57", help="rule file, or a name in the zoo")
     parser.add_argument("--environment", default="gymnax/CartPole-v1")
     parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--learning_rate", type=float, default=2e-3)

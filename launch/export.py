@@ -20,12 +20,17 @@ from meta.checkpoints import Checkpoints
 from meta.run import restore
 
 
-def export(workdir: str, output: str) -> dict[str, Any]:
-    """Writes the average rule of the newest good checkpoint; returns its provenance.
+def export(workdir: str, output: str, meta_step: int | None = None) -> dict[str, Any]:
+    """Writes the average rule of a checkpoint; returns its provenance.
+
+    Args:
+      workdir: of the run.
+      output: rule file to write.
+      meta_step: of the checkpoint; by default the newest good one.
 
     Raises:
       ValueError: if the workdir is not of a discovery run, or has no checkpoint.
-      CheckpointError: if no checkpoint can be read.
+      CheckpointError: if no checkpoint can be read, or there is none of that meta-step.
     """
     folder = pathlib.Path(workdir)
     try:
@@ -36,7 +41,10 @@ def export(workdir: str, output: str) -> dict[str, Any]:
     discovery = make_discovery(settings)
     checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
     try:
-        restored = restore(discovery, checkpoints)
+        if meta_step is None:
+            restored = restore(discovery, checkpoints)
+        else:
+            restored = meta_step, checkpoints.load(meta_step, discovery.abstract_state())
     finally:
         checkpoints.close()
     if restored is None:
@@ -58,11 +66,14 @@ def export(workdir: str, output: str) -> dict[str, Any]:
 def main() -> None:
     """The command."""
     output = flags.FLAGS.output
-    provenance = export(flags.FLAGS.workdir, output)
+    provenance = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step)
     print(f"Wrote {output}: the average rule after {provenance['meta_steps']} meta-steps.")
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("workdir", None, "Folder of the discovery run.", required=True)
     flags.DEFINE_string("output", None, "Rule file to write (.npz).", required=True)
+    flags.DEFINE_integer(
+        "meta_step", None, "Of the checkpoint; by default the newest good one.", lower_bound=0
+    )
     commands.run(main)

@@ -105,11 +105,10 @@ class Checkpoints:
             try:
                 arrays = self._read(step)
             except Exception as error:  # Whatever a damaged file makes Orbax raise.
-                reason = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
                 _log.warning(
                     "Checkpoint %s is damaged (%s); using the one before it.",
                     self.directory / str(step),
-                    reason,
+                    _reason(error),
                 )
                 continue
             state = self._fit(step, arrays, like)
@@ -121,6 +120,30 @@ class Checkpoints:
                 f"None of the checkpoints {sorted(steps)} in {self.directory} can be read."
             )
         return None
+
+    def load(self, step: int, like: T) -> T:
+        """The checkpoint of one step, in NumPy arrays; nothing on disk is touched.
+
+        Args:
+          step: of the checkpoint.
+          like: as for `restore`.
+
+        Raises:
+          CheckpointError: if there is none of that step, or it is damaged, or was written for a
+            run of other sizes.
+        """
+        steps = sorted(self._manager.all_steps())
+        if step not in steps:
+            raise CheckpointError(
+                f"{self.directory} has no checkpoint of meta-step {step}; it has {steps}."
+            )
+        try:
+            arrays = self._read(step)
+        except Exception as error:  # Whatever a damaged file makes Orbax raise.
+            raise CheckpointError(
+                f"Checkpoint {self.directory / str(step)} is damaged: {_reason(error)}."
+            ) from error
+        return self._fit(step, arrays, like)
 
     def _read(self, step: int) -> Mapping[str, np.ndarray]:
         args = ocp.args.Composite(
@@ -174,6 +197,10 @@ class Checkpoints:
                 f"Cannot write a checkpoint in {self.directory}: {reason}. Those that are"
                 f" complete are untouched: {complete}."
             ) from error
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
 
 
 def _by_path(tree: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import disco
 from launch.discover import discover
 from launch.export import export
 from launch.setup import make_discovery
-from meta.checkpoints import Checkpoints
+from meta.checkpoints import CheckpointError, Checkpoints
 from meta.discovery import Discovery, DiscoveryState
 from meta.run import restore
 from tests.launch.common import TINY, outcome, start
@@ -240,3 +240,14 @@ def test_export(uninterrupted, tmp_path):
     assert provenance["environment_steps"] == META_STEPS * STEPS * settings.population.size
     assert provenance["code_version"]
     assert provenance["population"]["lifetimes"] == list(settings.population.lifetimes)
+
+
+def test_export_of_an_older_checkpoint(uninterrupted, tmp_path):
+    newest, older = tmp_path / "newest.npz", tmp_path / "older.npz"
+    export(str(uninterrupted), str(newest))
+    provenance = export(str(uninterrupted), str(older), meta_step=META_STEPS - 2)
+    assert provenance["meta_steps"] == META_STEPS - 2
+    leaves = [jax.tree.leaves(disco.load(file)) for file in (newest, older)]
+    assert any(np.any(a != b) for a, b in zip(*leaves, strict=True))
+    with pytest.raises(CheckpointError, match=r"no checkpoint of meta-step 999; it has \["):
+        export(str(uninterrupted), str(older), meta_step=999)
