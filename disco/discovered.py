@@ -67,9 +67,9 @@ class DiscoveredRule(Rule):
       discount: gamma.
       lambda_: decay of the return's traces.
       target_params_coefficient: weight of the old target parameters in their average.
-      policy_prior: weight of the agent's own logits in the policy target's. The published rule
-        has 0: its meta-network says what the policy shall be. With 1 it says how the policy
-        shall change, and saying nothing leaves the policy as it is.
+      policy_prior: weight of the agent's own logits, less their mean, in the policy target's.
+        The published rule has 0: its meta-network says what the policy shall be. With 1 it
+        says how the policy shall change, and saying nothing leaves the policy as it is.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
     """
 

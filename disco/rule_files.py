@@ -251,7 +251,13 @@ def _infer_sizes(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> MetaNe
         return bias.size
 
     def inputs(name: str) -> int:
-        return arrays[f"{_PUBLISHED_NAMES[name]}/w"].shape[-2]
+        weight = arrays[f"{_PUBLISHED_NAMES[name]}/w"]
+        if weight.ndim != 3:
+            raise RuleFileError(
+                f"{path}: array '{_PUBLISHED_NAMES[name]}/w' has shape {weight.shape}; expected"
+                " three axes."
+            )
+        return weight.shape[1]
 
     return MetaNetworkSizes(
         prediction=outputs("trajectory/y_target"),

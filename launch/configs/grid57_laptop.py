@@ -1,6 +1,6 @@
 """Discovery on `grid57` at the size of a laptop: minutes on two cores.
 
-A small rule (17,270 meta-parameters) and small agents. Tuned on discovery tasks only. 20
+A small rule (17,302 meta-parameters) and small agents. Tuned on discovery tasks only. 20
 agents at a time take the 57 tasks in turn.
 
 The rule has two things that the published one has not, and which make it learnable in minutes:

@@ -164,6 +164,11 @@ def test_refuses_a_scalar_where_an_axis_is_needed(rule_file):
     refuses(rule_file, r"'lstm/linear_2/b' has shape \(\)")
 
 
+def test_refuses_a_vector_where_a_convolution_is_needed(rule_file):
+    rewrite(rule_file, **{"lstm/sequential/conv1_d/w": np.zeros(18, np.float32)})
+    refuses(rule_file, r"'lstm/sequential/conv1_d/w' has shape \(18,\); expected three axes")
+
+
 def test_refuses_missing_and_unknown_arrays(rule_file):
     rewrite(rule_file, **{BIAS: None, "extra": np.zeros(1, np.float32)})
     refuses(rule_file, rf"missing arrays \['{BIAS}'\], unknown arrays \['extra'\]")
