@@ -23,7 +23,7 @@ from disco.values import ActionValueEstimates, select_action
 Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
 Parameters = Mapping[str, Linear]
 
-STATE_FEATURES = 23  # What `_state_features` concatenates.
+STATE_FEATURES = 23  # What `_features` concatenates per transition, besides actions.
 ACTION_FEATURES = (9, 10)  # What `_features` stacks per action: the published, and ours.
 
 

@@ -241,28 +241,22 @@ def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
 
 
 def _infer_sizes(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> MetaNetworkSizes:
-    def outputs(name: str) -> int:
-        bias = arrays[f"{_PUBLISHED_NAMES[name]}/b"]
-        if bias.ndim != 1 or bias.size == 0:
+    def shape(name: str, part: str, axes: int, expected: str) -> tuple[int, ...]:
+        array = arrays[f"{_PUBLISHED_NAMES[name]}/{part}"]
+        if array.ndim != axes or array.size == 0:
             raise RuleFileError(
-                f"{path}: array '{_PUBLISHED_NAMES[name]}/b' has shape {bias.shape}; expected one"
-                " axis, not empty."
+                f"{path}: array '{_PUBLISHED_NAMES[name]}/{part}' has shape {array.shape};"
+                f" expected {expected}, not empty."
             )
-        return bias.size
+        return array.shape
 
-    def inputs(name: str) -> int:
-        weight = arrays[f"{_PUBLISHED_NAMES[name]}/w"]
-        if weight.ndim != 3:
-            raise RuleFileError(
-                f"{path}: array '{_PUBLISHED_NAMES[name]}/w' has shape {weight.shape}; expected"
-                " three axes."
-            )
-        return weight.shape[1]
+    def outputs(name: str) -> int:
+        return shape(name, "b", 1, "one axis")[0]
 
     return MetaNetworkSizes(
         prediction=outputs("trajectory/y_target"),
         prediction_embedding=outputs("trajectory/y_net_0"),
-        action_features=inputs("trajectory/policy_net_0") // 2,
+        action_features=shape("trajectory/policy_net_0", "w", 3, "three axes")[1] // 2,
         action_hidden=outputs("trajectory/policy_net_0"),
         action_embedding=outputs("trajectory/policy_net_1"),
         trajectory=outputs("trajectory/lifetime_gate"),
