@@ -4,11 +4,14 @@ from environments.base import (
     Environment,
     HostEnvironment,
     JaxEnvironment,
+    ObservationSpec,
+    Simulators,
+    episode_results,
     restart,
     stream,
     transition,
 )
-from environments.errors import EnvironmentNameError, MissingPackageError
+from environments.errors import EnvironmentNameError, MissingPackageError, SimulatorError
 from environments.registry import Group, group, make, suite
 
 __all__ = [
@@ -18,6 +21,10 @@ __all__ = [
     "HostEnvironment",
     "JaxEnvironment",
     "MissingPackageError",
+    "ObservationSpec",
+    "SimulatorError",
+    "Simulators",
+    "episode_results",
     "group",
     "make",
     "restart",

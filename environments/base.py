@@ -8,7 +8,11 @@ distinguishes one task of a family from another (maze, rewards, horizon, ...) is
 pytree of arrays that is passed to every call. Tasks that share their dynamics therefore
 share one compiled program, and a population of agents, each on its own task, is a `vmap`.
 
-*Host environments* are batched simulators that live outside of JAX and speak NumPy.
+*Host environments* are batched simulators that live outside of JAX and speak NumPy. They too
+are told apart into dynamics (specs, and how to start simulators) and tasks (which game).
+
+An observation is an array, or a dictionary of arrays by name. Images are uint8 `[height, width,
+channels]`, and single ones: stacking frames is the agent's affair (`agents.frames`).
 
 A termination and a cut differ as `dm_env` says: a LAST step with discount 0 is a
 termination; a LAST step with a positive discount was cut (a time limit), and its
@@ -16,6 +20,7 @@ observation is one to bootstrap from.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import chex
@@ -24,10 +29,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-Task = Any  # A pytree of arrays: what makes this task differ from others of its family.
+Task = Any  # What makes this task differ from others of its family.
 State = Any  # A pytree of arrays: the simulator's state.
+ObservationSpec = specs.Array | dict[str, specs.Array]
 
 
 @runtime_checkable
@@ -35,11 +41,12 @@ class JaxEnvironment(Protocol):
     """A family of tasks with common specs, stepped inside `jit`.
 
     Implementations are hashable (frozen dataclasses), hold no arrays, and return the same
-    pytree structures, shapes and strong dtypes from `reset` and `step`.
+    pytree structures, shapes and strong dtypes from `reset` and `step`. One may have a method
+    `results(task, state)`, see `episode_results`.
     """
 
-    def observation_spec(self) -> specs.Array:
-        """Shape and dtype of one observation."""
+    def observation_spec(self) -> ObservationSpec:
+        """Shapes and dtypes of one observation."""
         ...
 
     def action_spec(self) -> specs.DiscreteArray:
@@ -59,27 +66,65 @@ class JaxEnvironment(Protocol):
 
 @runtime_checkable
 class HostEnvironment(Protocol):
-    """A batch of simulators outside JAX. All arrays are NumPy with a leading batch axis.
+    """A family of tasks with common specs, simulated outside JAX.
 
-    An instance whose previous step was LAST ignores its action and starts a new episode
-    (`dm_env`'s convention), so every instance's stream keeps each episode's last observation.
+    Implementations are hashable (frozen dataclasses) and hold no simulator: `start` makes those.
+    """
+
+    def observation_spec(self) -> ObservationSpec:
+        """Shapes and dtypes of one observation."""
+        ...
+
+    def action_spec(self) -> specs.DiscreteArray | specs.BoundedArray:
+        """Number of actions, or the bounds of a continuous one."""
+        ...
+
+    def start(self, task: Task, batch_size: int, seed: int) -> "Simulators":
+        """Starts `batch_size` simulators of a task.
+
+        Args:
+          task: which; data, as for JAX environments, here a name or other hashable value.
+          batch_size: simulators.
+          seed: of all their randomness, as far as the engine allows.
+        """
+        ...
+
+
+class Simulators(Protocol):
+    """A batch of running simulators. All arrays are NumPy with a leading batch axis.
+
+    A simulator whose previous step was LAST ignores its action and starts a new episode
+    (`dm_env`'s convention), so every stream keeps each episode's last observation. The first
+    reward of an episode is 0 and its first discount 1, where `dm_env` has None.
+
+    Attributes:
+      batch_size: simulators.
+      results: what the suite tells of an episode besides its return, by name, `[B]`. Valid
+        where the time step is LAST.
+      restarts: how often a simulator died and was replaced.
     """
 
     batch_size: int
+    results: Mapping[str, np.ndarray]
+    restarts: int
 
-    def observation_spec(self) -> specs.Array: ...
-
-    def action_spec(self) -> specs.DiscreteArray: ...
-
-    def reset(self, seed: int) -> dm_env.TimeStep:
-        """Starts a new episode in every instance."""
+    def reset(self) -> dm_env.TimeStep:
+        """Starts a new episode in every simulator."""
         ...
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        """Steps every instance with its action `[B]`."""
+        """Steps every simulator with its action `[B, ...]`. Other threads run meanwhile.
+
+        The arrays that it returns may change at the next call.
+
+        Raises:
+          SimulatorError: if a simulator died and cannot be replaced.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Ends all simulators."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,12 +134,29 @@ class Environment:
     Attributes:
       name: how the registry knows it, for example `"grid57/12_sparse"`.
       dynamics: static; environments with equal dynamics run in one compiled program.
-      task: a pytree of arrays, of equal structure and shapes for equal dynamics.
+      task: of a JAX environment a pytree of arrays, of equal structure and shapes for equal
+        dynamics; of a host environment a hashable value.
     """
 
     name: str
-    dynamics: JaxEnvironment
+    dynamics: JaxEnvironment | HostEnvironment
     task: Task = ()
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it is simulated outside JAX."""
+        return isinstance(self.dynamics, HostEnvironment)
+
+
+def episode_results(
+    environment: JaxEnvironment, task: Task, state: State
+) -> dict[str, Float[Array, ""]]:
+    """What a JAX environment tells of the episode so far, besides its return.
+
+    Those without a method `results(task, state)` tell nothing.
+    """
+    results = getattr(environment, "results", None)
+    return {} if results is None else results(task, state)
 
 
 def restart(observation: chex.Array) -> dm_env.TimeStep:

@@ -5,7 +5,6 @@ A name is `"<family>/<parameters>"`, for example `"catch/8x8"` or
 `"grid57/00_dense_fixed"`. A suite is named without a slash: `"grid57"`.
 """
 
-import difflib
 import importlib
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,37 +12,59 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from environments.base import Environment, JaxEnvironment, Task
-from environments.errors import EnvironmentNameError
+from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
+from environments.errors import EnvironmentNameError, unknown_name
 
-# Modules are imported when one of their names is asked for: some need heavy packages.
-# A suite's module has `suite()`; a family's has `make(parameters)`.
+# Modules are imported when one of their names is asked for: some need heavy packages. A suite's
+# module has `suite()`, or a table `SUITES` of names; a family's has a function of parameters.
 _SUITES = {
     "grid57": "environments.grid57",
     "grid_heldout": "environments.grid_heldout",
     "lpg": "environments.lpg",
     "delayed_chain": "environments.delayed_chain",
+    "atari57": "environments.atari",
+    "atari100k": "environments.atari",
+    "procgen16": "environments.procgen",
+    "procgen16_unseen": "environments.procgen",
+    "nethack": "environments.nethack",
+    "crafter": "environments.crafter",
 }
+
+
+class _Family(NamedTuple):
+    """Environments `<family>/<parameters>`, and names to show where there is no table of them."""
+
+    module: str
+    function: str = "make"
+    examples: tuple[str, ...] = ()
+
+
 _FAMILIES = {
-    "catch": ("environments.catch", ("catch", "catch/5x5", "catch/8x8")),
-    "deep_sea": ("environments.deep_sea", ("deep_sea/5", "deep_sea/10")),
-    "gymnax": (
+    "catch": _Family("environments.catch", examples=("catch", "catch/5x5", "catch/8x8")),
+    "deep_sea": _Family("environments.deep_sea", examples=("deep_sea/5", "deep_sea/10")),
+    "gymnax": _Family(
         "environments.gymnax_adapter",
-        ("gymnax/CartPole-v1", "gymnax/Breakout-MinAtar", "gymnax/Catch-bsuite"),
+        examples=("gymnax/CartPole-v1", "gymnax/Breakout-MinAtar", "gymnax/Catch-bsuite"),
     ),
+    "atari": _Family("environments.atari"),
+    "atari100k": _Family("environments.atari", "make_100k"),
+    "procgen": _Family("environments.procgen"),
+    "procgen_unseen": _Family("environments.procgen", "make_unseen"),
+    "nethack": _Family("environments.nethack"),
+    "crafter": _Family("environments.crafter"),
 }
 
 
 class Group(NamedTuple):
-    """Environments of equal dynamics: one compiled program, vmapped over `task`.
+    """Environments of equal dynamics: one compiled program, vmapped over agents.
 
     Attributes:
       dynamics: which they share.
-      task: their tasks, stacked along a new leading axis.
+      task: their tasks, stacked along a new leading axis; of host environments a tuple.
       names: theirs, in the order of that axis.
     """
 
-    dynamics: JaxEnvironment
+    dynamics: JaxEnvironment | HostEnvironment
     task: Task
     names: tuple[str, ...]
 
@@ -56,18 +77,19 @@ def make(name: str) -> Environment:
       MissingPackageError: (an `ImportError`) if a package it needs is not installed.
     """
     family, _, parameters = name.partition("/")
+    if family in _SUITES and not parameters:
+        members = members_of(family)
+        raise EnvironmentNameError(
+            f"{name!r} is a suite of {len(members)} environments, expected the name of one,"
+            f" for example {members[0]!r}; environments.suite({name!r}) gives them all."
+        )
     if family in _FAMILIES:
-        module, _ = _FAMILIES[family]
-        return importlib.import_module(module).make(parameters)
-    if family in _SUITES and parameters:
+        module, function, _ = _FAMILIES[family]
+        return getattr(importlib.import_module(module), function)(parameters)
+    if family in _SUITES:
         for environment in suite(family):
             if environment.name == name:
                 return environment
-    if family in _SUITES and not parameters:
-        raise EnvironmentNameError(
-            f"{name!r} is a suite of {len(suite(name))} environments, expected the name of one,"
-            f" for example {suite(name)[0].name!r}; environments.suite({name!r}) gives them all."
-        )
     raise _unknown("environment", name, names())
 
 
@@ -79,7 +101,10 @@ def suite(name: str) -> tuple[Environment, ...]:
       MissingPackageError: (an `ImportError`) if a package it needs is not installed.
     """
     if name in _SUITES:
-        return importlib.import_module(_SUITES[name]).suite()
+        module = importlib.import_module(_SUITES[name])
+        if hasattr(module, "SUITES"):
+            return tuple(make(member) for member in module.SUITES[name])
+        return module.suite()
     if "/" in name or name in _FAMILIES:
         return (make(name),)
     raise _unknown("suite or environment", name, (*suites(), *names()))
@@ -90,33 +115,43 @@ def suites() -> tuple[str, ...]:
     return tuple(_SUITES)
 
 
+def members_of(name: str) -> tuple[str, ...]:
+    """The names of a suite's environments. Needs none of their packages."""
+    module = importlib.import_module(_SUITES[name])
+    if hasattr(module, "SUITES"):
+        return module.SUITES[name]
+    return tuple(environment.name for environment in module.suite())
+
+
 def names() -> tuple[str, ...]:
     """The names of all environments; of families with parameters, some examples."""
-    members = [environment.name for name in _SUITES for environment in suite(name)]
-    examples = [name for _, examples in _FAMILIES.values() for name in examples]
-    return (*members, *examples)
+    members = (member for name in _SUITES for member in members_of(name))
+    examples = (example for family in _FAMILIES.values() for example in family.examples)
+    return tuple(dict.fromkeys((*members, *examples)))
 
 
 def group(environments: Iterable[Environment]) -> list[Group]:
     """Groups environments by their dynamics, in order of first appearance."""
-    by_dynamics: dict[JaxEnvironment, list[Environment]] = {}
+    by_dynamics: dict[JaxEnvironment | HostEnvironment, list[Environment]] = {}
     for environment in environments:
         by_dynamics.setdefault(environment.dynamics, []).append(environment)
     return [
         Group(
             dynamics=dynamics,
-            task=jax.tree.map(lambda *leaves: jnp.stack(leaves), *(m.task for m in members)),
+            task=_together(members),
             names=tuple(member.name for member in members),
         )
         for dynamics, members in by_dynamics.items()
     ]
 
 
+def _together(members: list[Environment]) -> Task:
+    tasks = [member.task for member in members]
+    if members[0].is_host:
+        return tuple(tasks)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
+
+
 def _unknown(what: str, name: str, known: Iterable[str]) -> EnvironmentNameError:
-    known = tuple(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    return EnvironmentNameError(
-        f"There is no {what} {name!r}."
-        + (f" Near it: {', '.join(map(repr, near))}." if near else "")
-        + " environments.registry.suites() and environments.registry.names() list all."
-    )
+    hint = "environments.registry.suites() and environments.registry.names() list all."
+    return unknown_name(what, name, known, hint)

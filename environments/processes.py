@@ -1,0 +1,361 @@
+"""Simulators that live in Python, batched: in this thread, or in worker processes.
+
+Each simulator is a `dm_env.Environment` of one instance. It may have a method
+`episode_results()`, which tells numbers by name of the episode so far, valid at its end.
+"""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any
+
+import dm_env
+import numpy as np
+from absl import logging
+from dm_env import specs
+
+from environments.base import ObservationSpec
+from environments.errors import SimulatorError
+
+Make = Callable[[int], dm_env.Environment]
+"""From a seed to a simulator. Pickled for worker processes: a function of a module, or a
+`functools.partial` of one."""
+
+_START_SECONDS = 300.0
+_STEP_SECONDS = 300.0
+
+
+class _Batch:
+    """The last time step of each simulator, in arrays of one layout.
+
+    Attributes:
+      observation: leaves `[B, ...]`, by name; one of the name "" if it is a single array.
+      step_type, reward, discount, action, results: `[B, ...]`.
+    """
+
+    def __init__(
+        self,
+        observation_spec: ObservationSpec,
+        action_spec: specs.Array,
+        result_names: tuple[str, ...],
+        batch_size: int,
+        buffer: memoryview | None = None,
+    ):
+        """Lays the arrays out in a buffer of `size` bytes, or in memory of their own."""
+        leaves = observation_spec if isinstance(observation_spec, dict) else {"": observation_spec}
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+            f"observation/{name}": (spec.shape, spec.dtype) for name, spec in leaves.items()
+        }
+        shapes |= {
+            "step_type": ((), np.int32),
+            "reward": ((), np.float32),
+            "discount": ((), np.float32),
+            "action": (action_spec.shape, action_spec.dtype),
+        }
+        shapes |= {f"results/{name}": ((), np.float32) for name in result_names}
+        sizes = {
+            key: batch_size * int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
+            for key, (shape, dtype) in shapes.items()
+        }
+        self.size = sum(_aligned(size) for size in sizes.values())
+        buffer = memoryview(bytearray(self.size)) if buffer is None else buffer
+        arrays, offset = {}, 0
+        for key, (shape, dtype) in shapes.items():
+            arrays[key] = np.ndarray((batch_size, *shape), dtype, buffer, offset)
+            offset += _aligned(sizes[key])
+        self.observation = {name: arrays[f"observation/{name}"] for name in leaves}
+        self.results = {name: arrays[f"results/{name}"] for name in result_names}
+        self.step_type, self.reward = arrays["step_type"], arrays["reward"]
+        self.discount, self.action = arrays["discount"], arrays["action"]
+
+    def write(self, index: int, timestep: dm_env.TimeStep, simulator: dm_env.Environment) -> None:
+        """Keeps a simulator's time step."""
+        self.step_type[index] = timestep.step_type
+        self.reward[index] = 0.0 if timestep.reward is None else timestep.reward
+        self.discount[index] = 1.0 if timestep.discount is None else timestep.discount
+        if "" in self.observation:
+            self.observation[""][index] = timestep.observation
+        else:
+            for name, array in self.observation.items():
+                array[index] = timestep.observation[name]
+        if self.results and timestep.last():
+            told = simulator.episode_results()  # pyright: ignore[reportAttributeAccessIssue]
+            for name, array in self.results.items():
+                array[index] = told[name]
+
+    def cut(self, index: int) -> None:
+        """Ends an episode whose simulator died, where it stood."""
+        self.step_type[index] = dm_env.StepType.LAST
+        self.reward[index] = 0.0
+        self.discount[index] = 1.0
+
+    def timestep(self) -> dm_env.TimeStep:
+        """All of them as one."""
+        is_single = "" in self.observation
+        return dm_env.TimeStep(
+            step_type=self.step_type,
+            reward=self.reward,
+            discount=self.discount,
+            observation=self.observation[""] if is_single else self.observation,
+        )
+
+    def release(self) -> None:
+        """Lets go of the buffer."""
+        self.observation, self.results = {}, {}
+        del self.step_type, self.reward, self.discount, self.action
+
+
+def _advance(simulators: list[dm_env.Environment], batch: _Batch, first: int, command: str) -> None:
+    """Resets, steps, or continues after a death some simulators, numbered from `first`."""
+    for index, simulator in enumerate(simulators, first):
+        if command == "reset" or batch.step_type[index] == dm_env.StepType.LAST:
+            batch.write(index, simulator.reset(), simulator)
+        elif command == "step":
+            batch.write(index, simulator.step(batch.action[index]), simulator)
+        else:
+            batch.cut(index)
+
+
+class SerialSimulators:
+    """Simulators stepped one after the other in the calling thread: for those that take
+    microseconds."""
+
+    def __init__(
+        self,
+        make: Make,
+        observation_spec: ObservationSpec,
+        action_spec: specs.Array,
+        batch_size: int,
+        seed: int,
+        result_names: tuple[str, ...] = (),
+    ):
+        """Makes the simulators, with consecutive seeds."""
+        self.batch_size, self.restarts = batch_size, 0
+        self._batch = _Batch(observation_spec, action_spec, result_names, batch_size)
+        self._simulators = [make(seed + i) for i in range(batch_size)]
+        self.results: Mapping[str, np.ndarray] = self._batch.results
+
+    def reset(self) -> dm_env.TimeStep:
+        """See `Simulators`."""
+        _advance(self._simulators, self._batch, 0, "reset")
+        return self._batch.timestep()
+
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        """See `Simulators`."""
+        self._batch.action[...] = action
+        _advance(self._simulators, self._batch, 0, "step")
+        return self._batch.timestep()
+
+    def close(self) -> None:
+        """See `Simulators`."""
+        for simulator in self._simulators:
+            simulator.close()
+        self._simulators = []
+
+
+class ProcessSimulators:
+    """Simulators in worker processes, several in each; arrays pass through shared memory.
+
+    A worker that dies is replaced once: episodes of its simulators are cut where they stood, and
+    new ones start. When it dies again, `SimulatorError` is raised. A simulator that raises an
+    exception is not replaced; its traceback is in the error.
+    """
+
+    def __init__(
+        self,
+        make: Make,
+        observation_spec: ObservationSpec,
+        action_spec: specs.Array,
+        batch_size: int,
+        seed: int,
+        result_names: tuple[str, ...] = (),
+        num_processes: int | None = None,
+    ):
+        """Starts the workers and their simulators, which have consecutive seeds.
+
+        Args:
+          make: a simulator of a seed; see `Make`.
+          observation_spec: of its observations.
+          action_spec: of its actions.
+          batch_size: simulators.
+          seed: of the first.
+          result_names: of what its `episode_results` tells.
+          num_processes: workers; by default one per processor, and no more than simulators.
+
+        Raises:
+          SimulatorError: if a simulator cannot be made.
+        """
+        self.batch_size, self.restarts = batch_size, 0
+        num_processes = min(batch_size, num_processes or available_processors())
+        layout = (observation_spec, action_spec, result_names, batch_size)
+        self._memory = SharedMemory(create=True, size=_Batch(*layout).size)
+        self._batch = _Batch(*layout, buffer=self._memory.buf)
+        self.results: Mapping[str, np.ndarray] = self._batch.results
+        bounds = np.linspace(0, batch_size, num_processes + 1).round().astype(int).tolist()
+        self._workers = [
+            _Worker(make, self._memory.name, layout, seed, first, last)
+            for first, last in zip(bounds, bounds[1:], strict=False)
+        ]
+        try:
+            self._exchange("start", _START_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    def reset(self) -> dm_env.TimeStep:
+        """See `Simulators`."""
+        self._exchange("reset", _START_SECONDS)
+        return self._batch.timestep()
+
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        """See `Simulators`."""
+        self._batch.action[...] = action
+        self._exchange("step", _STEP_SECONDS)
+        return self._batch.timestep()
+
+    def close(self) -> None:
+        """See `Simulators`."""
+        for worker in self._workers:
+            worker.stop()
+        self._workers = []
+        self.results = {}
+        self._batch.release()
+        self._memory.close()
+        self._memory.unlink()
+
+    def _exchange(self, command: str, seconds: float) -> None:
+        """Sends all workers a command, and waits until each has done it."""
+        had_ended = self._batch.step_type == dm_env.StepType.LAST
+        for worker in self._workers:
+            worker.send(command)
+        for worker in self._workers:
+            died = worker.wait(seconds)
+            if died:
+                self._replace(worker, command, died, had_ended)
+
+    def _replace(self, worker: "_Worker", command: str, died: str, had_ended: np.ndarray) -> None:
+        whose = (
+            f"A worker process with simulators {worker.first} to {worker.last - 1} of"
+            f" {self.batch_size}"
+        )
+        if worker.replaced or command == "start":
+            again = " again, after it had been replaced once" if worker.replaced else ""
+            raise SimulatorError(f"{whose} {died}{again}.")
+        logging.warning("%s %s: it is started again, and their episodes are cut.", whose, died)
+        self.restarts += 1
+        mine = slice(worker.first, worker.last)
+        last, mid = dm_env.StepType.LAST, dm_env.StepType.MID
+        # It may have died when it had taken the step with some of its simulators.
+        self._batch.step_type[mine] = np.where(had_ended[mine], last, mid)
+        worker.restart()
+        for order in ("start", "reset" if command == "reset" else "continue"):
+            worker.send(order)
+            died_again = worker.wait(_START_SECONDS)
+            if died_again:
+                raise SimulatorError(f"{whose} {died_again} after it had been replaced.")
+
+
+class _Worker:
+    """A worker process, seen from the one that uses it."""
+
+    def __init__(self, make: Make, memory: str, layout: tuple, seed: int, first: int, last: int):
+        self.first, self.last = first, last
+        self.replaced = False
+        self._arguments = (make, memory, layout, first, last)
+        self._seed = seed
+        self._start()
+
+    def _start(self) -> None:
+        # Not forked: this process has threads.
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        # New seeds after a restart, or the same steps might lead to the same death.
+        seed = (self._seed + 0x5EED * self.replaced) % 2**31
+        self._process = context.Process(
+            target=_work, args=(theirs, seed, *self._arguments), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def restart(self) -> None:
+        self.stop()
+        self.replaced = True
+        self._start()
+
+    def send(self, command: str) -> None:
+        try:
+            self._pipe.send_bytes(command.encode())
+        except OSError:
+            pass  # It is dead, as `wait` will tell.
+
+    def wait(self, seconds: float) -> str | None:
+        """Waits for an answer; how the process died, if it did.
+
+        Raises:
+          SimulatorError: if a simulator raised an exception.
+        """
+        try:
+            if not self._pipe.poll(seconds):
+                self._process.kill()
+                self._process.join()
+                return f"did not answer within {seconds:g} seconds"
+            answer = self._pipe.recv_bytes().decode()
+        except (EOFError, OSError):
+            self._process.join()
+            return f"died ({_exit_reason(self._process.exitcode)})"
+        if answer != "done":
+            raise SimulatorError(f"A simulator failed in its worker process:\n{answer}")
+        return None
+
+    def stop(self) -> None:
+        self._pipe.close()  # Upon which it ends by itself.
+        self._process.join(5.0)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _work(pipe, seed, make, memory_name, layout, first, last):
+    """What a worker process does: obeys until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
+    memory = SharedMemory(memory_name)
+    batch = _Batch(*layout, buffer=memory.buf)
+    simulators: list[dm_env.Environment] = []
+    try:
+        while True:
+            command = pipe.recv_bytes().decode()
+            try:
+                if command == "start":
+                    simulators = [make(seed + i) for i in range(first, last)]
+                else:
+                    _advance(simulators, batch, first, command)
+            except Exception:
+                pipe.send_bytes(traceback.format_exc().encode())
+            else:
+                pipe.send_bytes(b"done")
+    except (EOFError, OSError):
+        pass  # Nobody is there any more.
+    finally:
+        batch.release()
+        memory.close()
+
+
+def available_processors() -> int:
+    """Processors that this process may use."""
+    has_affinity = hasattr(os, "sched_getaffinity")  # Not on every system.
+    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+
+
+def _aligned(size: int) -> int:
+    """Up to the next multiple of 64 bytes, so that no two arrays share a cache line."""
+    return -(-size // 64) * 64
+
+
+def _exit_reason(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        return f"signal {signal.Signals(-exitcode).name}"
+    return f"exit status {exitcode}"
