@@ -19,6 +19,7 @@ from agents.acting import ActorState, EpisodeStatistics
 from agents.networks import Network, NetworkConfig, make_network
 from agents.optimizers import agent_optimizer
 from agents.replay import Replay
+from agents.trajectories import side_by_side
 from disco.types import Metrics
 
 
@@ -37,6 +38,8 @@ class AgentConfig:
         trajectories: `batch_size * (1 - replay_ratio)` must be `num_environments`, or 0 for
         batches that are drawn from the replay only (fresh ones included, by chance).
       replay_capacity: trajectories that it remembers.
+      frame_stack: frames that the network sees at once.
+      burn_in: steps before each trajectory that bring a network's memory up to date.
     """
 
     network: NetworkConfig = NetworkConfig()
@@ -47,11 +50,29 @@ class AgentConfig:
     batch_size: int = 64
     replay_ratio: float = 1.0
     replay_capacity: int = 1024
+    frame_stack: int = 1
+    burn_in: int = 0
 
     def __post_init__(self):
-        for name in ("num_environments", "unroll_length", "batch_size", "replay_capacity"):
+        for name in (
+            "num_environments",
+            "unroll_length",
+            "batch_size",
+            "replay_capacity",
+            "frame_stack",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"agent.{name} is {getattr(self, name)}; expected at least 1.")
+        if not 0 <= self.burn_in <= self.unroll_length:
+            raise ValueError(
+                f"agent.burn_in is {self.burn_in}; expected 0 to agent.unroll_length"
+                f" ({self.unroll_length})."
+            )
+        if self.burn_in and not self.network.memory:
+            raise ValueError(
+                f"agent.burn_in is {self.burn_in} and agent.network.memory 0; expected no burn-in"
+                " without a memory."
+            )
         if not 0.0 <= self.replay_ratio <= 1.0:
             raise ValueError(f"agent.replay_ratio is {self.replay_ratio}; expected 0 to 1.")
         fresh = self.batch_size - self.num_replayed
@@ -108,6 +129,9 @@ class AgentState:
 class Agent:
     """The agent's functions, for one family of environments and rules of one form.
 
+    Those that act (`init`, `start`, `act`, `experience`, `update`) are for JAX environments; with
+    a host environment an agent acts by `agents.host_experience`, and learns as any other.
+
     Attributes:
       config: how it learns.
       environment: the family's dynamics; which task is data.
@@ -116,36 +140,49 @@ class Agent:
     """
 
     config: AgentConfig
-    environment: environments.JaxEnvironment
+    environment: environments.JaxEnvironment | environments.HostEnvironment
     network: Network
     optimizer: optax.GradientTransformation
 
     @classmethod
     def create(
-        cls, config: AgentConfig, environment: environments.JaxEnvironment, rule: disco.Rule
+        cls,
+        config: AgentConfig,
+        environment: environments.JaxEnvironment | environments.HostEnvironment,
+        rule: disco.Rule,
     ) -> "Agent":
-        """An agent with the outputs that `rule` asks for."""
-        num_actions = int(environment.action_spec().num_values)
+        """An agent with the outputs that `rule` asks for.
+
+        Raises:
+          ValueError: if the environment's actions are not one choice among a number of them.
+        """
+        num_actions = environments.num_actions(environment)
         network = make_network(
             config.network,
             environment.observation_spec(),
             num_actions,
             rule.output_shapes(num_actions),
+            config.frame_stack,
+            config.burn_in,
         )
         optimizer = agent_optimizer(config.learning_rate, config.max_abs_update)
         return cls(config=config, environment=environment, network=network, optimizer=optimizer)
 
+    def init_learner(self, rule: disco.Rule, key: PRNGKeyArray) -> LearnerState:
+        """The part of a newborn agent that learns."""
+        params = self.network.init(key)
+        return LearnerState(
+            params=params, optimizer=self.optimizer.init(params), rule=rule.init(params)
+        )
+
     def init(self, rule: disco.Rule, task: PyTree, key: PRNGKeyArray) -> AgentState:
         """A newborn agent."""
         params_key, actor_key = jax.random.split(key)
-        params = self.network.init(params_key)
-        learner = LearnerState(
-            params=params, optimizer=self.optimizer.init(params), rule=rule.init(params)
-        )
-        actor = acting.start(self.environment, task, actor_key, self.config.num_environments)
+        learner = self.init_learner(rule, params_key)
+        actor = self.start(task, actor_key, self.config.num_environments)
         memory = None
         if self.config.num_replayed:
-            _, trajectory, _ = jax.eval_shape(self.act, params, task, actor, actor_key)
+            _, trajectory, _ = jax.eval_shape(self.act, learner.params, task, actor, actor_key)
             memory = replay.init(trajectory, self.config.replay_capacity)
         return AgentState(
             learner=learner, actor=actor, replay=memory, updates=jnp.zeros((), jnp.int32)
@@ -162,7 +199,18 @@ class Agent:
         """Trajectories of `num_steps` (by default T) steps from the actor's environments."""
         if num_steps is None:
             num_steps = self.config.unroll_length
-        return acting.rollout(self.environment, self.network, params, task, actor, key, num_steps)
+        return acting.rollout(
+            self._jax_environment, self.network, params, task, actor, key, num_steps
+        )
+
+    def start(self, task: PyTree, key: PRNGKeyArray, num_environments: int) -> ActorState:
+        """Environments at the start of an episode each."""
+        return acting.start(self._jax_environment, self.network, task, key, num_environments)
+
+    @property
+    def _jax_environment(self) -> environments.JaxEnvironment:
+        assert isinstance(self.environment, environments.JaxEnvironment)
+        return self.environment
 
     def experience(
         self, state: AgentState, task: PyTree, key: PRNGKeyArray
@@ -175,7 +223,7 @@ class Agent:
             memory = replay.insert(memory, batch)
             replayed = replay.sample(memory, replay_key, self.config.num_replayed)
             if self.config.num_replayed < self.config.batch_size:
-                batch = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), batch, replayed)
+                batch = side_by_side([batch, replayed])
             else:
                 batch = replayed
         return dataclasses.replace(state, actor=actor, replay=memory), batch, statistics

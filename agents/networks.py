@@ -1,26 +1,30 @@
 """Networks with the outputs that a rule asks for (DiscoRL, Methods; specification section 1).
 
-    observation --torso--> embedding --heads--> logits, y, value, ...       (one per state)
-                 embedding --action-conditional model--> z, q, aux_pi, ...  (one per action)
+    observation --encoder--> (--memory-->) embedding --heads--> logits, y, value, ...  (per state)
+                 embedding --action-conditional model--> z, q, aux_pi, ...             (per action)
 
-The action-conditional model is one step of an LSTM whose cell is a linear map of the
-embedding and whose input is the action.
+The action-conditional model is one step of an LSTM whose cell is a linear map of the embedding
+and whose input is the action. The memory, if there is one, is an LSTM over time.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
-from dm_env import specs
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
+from agents import frames
+from agents.encoders import Encoder, EncoderConfig, computing_in
+from agents.frames import Seen
+from environments import ObservationSpec
 
 # Of the heads on the embedding. Small, so that a newborn's policy is nearly uniform.
 _STATE_HEAD_STDDEV = 1e-2
+_DTYPES = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,58 +32,125 @@ class NetworkConfig:
     """Sizes of an agent's network.
 
     Attributes:
-      torso: hidden units of the MLP that embeds an observation.
+      torso: hidden units of the MLP that embeds an observation, after the convolutions if there
+        are any.
+      channels: of each section of a residual net over images; none to flatten them instead.
+      blocks: residual blocks of each section.
+      memory: units of an LSTM over time; 0 for none.
       model: units of the action-conditional LSTM.
       head: hidden units of the MLP of each output of the action-conditional model. Outputs of
-        the state alone are linear in the torso's embedding.
+        the state alone are linear in the embedding.
+      dtype: `"float32"` or `"bfloat16"`, of what is computed before the heads. Parameters, heads
+        and all that the rule sees stay in float32.
     """
 
     torso: tuple[int, ...] = (512, 512)
+    channels: tuple[int, ...] = ()
+    blocks: int = 2
+    memory: int = 0
     model: int = 128
     head: tuple[int, ...] = (128,)
+    dtype: str = "float32"
 
     def __post_init__(self):
-        for name, sizes in (("torso", self.torso), ("model", (self.model,)), ("head", self.head)):
+        for name, sizes in (
+            ("torso", self.torso),
+            ("channels", self.channels),
+            ("model", (self.model,)),
+            ("head", self.head),
+        ):
             if any(size < 1 for size in sizes):
                 raise ValueError(
                     f"network.{name} is {getattr(self, name)}; expected positive numbers of units."
                 )
+        for name in ("blocks", "memory"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"network.{name} is {getattr(self, name)}; expected at least 0.")
+        if self.dtype not in _DTYPES:
+            raise ValueError(f"network.dtype is {self.dtype!r}; expected one of {_DTYPES}.")
+
+    def encoder(self, hidden: tuple[int, ...] | None = None) -> EncoderConfig:
+        """Of the encoder, or of another one that sees the same with an MLP of its own."""
+        return EncoderConfig(
+            hidden=self.torso if hidden is None else hidden,
+            channels=self.channels,
+            blocks=self.blocks,
+            dtype=self.dtype,
+        )
+
+
+# Networks of the papers, by name.
+NETWORKS: Mapping[str, NetworkConfig] = {
+    # Vectors; the sizes of the published tutorial's agent.
+    "mlp": NetworkConfig(),
+    # The deep residual net (Espeholt et al. 2018, figure 3).
+    "impala": NetworkConfig(torso=(256,), channels=(16, 32, 32)),
+    # DiscoRL, Methods: the Atari evaluation's, with about as many parameters as MuZero's.
+    "impala_large": NetworkConfig(
+        torso=(768,), channels=(256, 384, 384, 256), model=1024, head=(1024,)
+    ),
+    # IMPALA's for DMLab-30: its residual net, the language channel, a memory.
+    "dmlab": NetworkConfig(torso=(256,), channels=(16, 32, 32), memory=256),
+    # After NLE's baseline: embedded glyphs, a crop around the hero, the message.
+    "nethack": NetworkConfig(torso=(512, 512), channels=(16, 32, 32)),
+    # Crafter's images with a history of 32 frames (DiscoRL, Extended Data Table 6).
+    "crafter": NetworkConfig(torso=(512,), channels=(32, 64, 64)),
+}
 
 
 class Network(NamedTuple):
     """A network as pure functions.
 
+    Observations are as in a `disco.Trajectory`: leaves `[*s, ...]`, or a `History` if the agent
+    stacks frames or has a memory.
+
     Attributes:
       init: from a key to parameters.
-      policy: from parameters and observations `[*s, ...]` to logits `[*s, A]`. Cheaper than all
-        outputs, for acting.
+      initial_memory: from B to the memory's state before an episode, leaves `[B, ...]`; None if
+        there is none.
+      policy: from parameters, observations of B states and the memory's state to logits `[B, A]`
+        and the memory's next state. Cheaper than all outputs, for acting.
       unroll: from parameters and a trajectory to all outputs, each `[T+1, B, ...]`.
+      seen: how much of the past it sees.
     """
 
     init: Callable[[PRNGKeyArray], disco.Params]
-    policy: Callable[[disco.Params, Array], Float[Array, "*s A"]]
+    initial_memory: Callable[[int], PyTree[Array]]
+    policy: Callable[[disco.Params, Any, PyTree[Array]], tuple[Float[Array, "B A"], PyTree[Array]]]
     unroll: disco.Unroll
+    seen: Seen = Seen()
 
 
 def make_network(
     config: NetworkConfig,
-    observation_spec: specs.Array,
+    observation_spec: ObservationSpec,
     num_actions: int,
-    output_shapes: dict[str, tuple[int, ...]],
+    output_shapes: Mapping[str, tuple[int, ...]],
+    frame_stack: int = 1,
+    burn_in: int = 0,
 ) -> Network:
-    """A feed-forward network for a rule.
+    """A network for a rule.
 
     Args:
       config: sizes.
-      observation_spec: of one observation, which the torso flattens.
+      observation_spec: of one observation.
       num_actions: A.
       output_shapes: the rule's. An output of rank 2 has a row per action and comes from the
         action-conditional model; the others come from the embedding.
+      frame_stack: S, frames that it sees at once.
+      burn_in: rows at the start of each unroll that only bring the memory up to date; through
+        them no gradient flows, and they have no outputs.
     """
-    shape = observation_spec.shape
+    seen = Seen(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
+    lstm_size = config.memory
+    narrow = jnp.dtype(config.dtype) if config.dtype != "float32" else None
 
-    def policy(observation):
-        return _state_head("logits")(_embed(observation))
+    def _embed(observation):
+        stacked = frames.stack(seen, observation_spec, observation)
+        return Encoder(config.encoder(), observation_spec)(stacked)
+
+    def _lstm():
+        return hk.LSTM(lstm_size, name="memory")
 
     def _state_head(name):
         (size,) = output_shapes[name]
@@ -90,16 +161,36 @@ def make_network(
         _, size = output_shapes[name]
         return hk.nets.MLP((*config.head, size), name=f"{name}_head")
 
-    def _embed(observation):
-        lead = observation.shape[: observation.ndim - len(shape)]
-        flat = jnp.reshape(observation, (*lead, -1)).astype(jnp.result_type(float))
-        return hk.nets.MLP(config.torso, activate_final=True, name="torso")(flat)
-
-    def outputs(observation):
+    def policy(observation, memory):
         embedding = _embed(observation)
+        if seen.is_history:
+            embedding = embedding[0]
+        if lstm_size:
+            memory = _forget(memory, observation.age[0] == 0)
+            embedding, memory = _lstm()(embedding, memory)
+        return _state_head("logits")(embedding), memory
+
+    def outputs(observation, memory):
+        embedding = _embed(observation)
+        if lstm_size:
+            lstm, is_first = _lstm(), observation.age == 0
+
+            def remember(memory, row):
+                x, starts = row
+                return lstm(x, _forget(memory, starts))[::-1]
+
+            if burn_in:
+                rows = (embedding[:burn_in], is_first[:burn_in])
+                memory, _ = hk.scan(remember, memory, rows)
+                memory = jax.lax.stop_gradient(memory)
+            embedding, is_first = embedding[burn_in:], is_first[burn_in:]
+            _, embedding = hk.scan(remember, memory, (embedding, is_first))
         by_name = {}
         if any(len(shape) == 2 for shape in output_shapes.values()):
-            by_action = ActionConditionalModel(config.model)(embedding, num_actions)
+            with computing_in(narrow or embedding.dtype):
+                model = ActionConditionalModel(config.model)
+                by_action = model(embedding.astype(narrow or embedding.dtype), num_actions)
+            by_action = by_action.astype(embedding.dtype)
         for name, shape in output_shapes.items():
             if len(shape) == 1:
                 by_name[name] = _state_head(name)(embedding)
@@ -107,13 +198,46 @@ def make_network(
                 by_name[name] = _action_head(name)(by_action)
         return by_name
 
+    def initial_memory(batch_size: int):
+        if not lstm_size:
+            return None
+        zeros = jnp.zeros((batch_size, lstm_size), jnp.result_type(float))
+        return hk.LSTMState(hidden=zeros, cell=zeros)
+
     outputs_transformed = hk.without_apply_rng(hk.transform(outputs))
     policy_transformed = hk.without_apply_rng(hk.transform(policy))
     return Network(
-        init=lambda key: outputs_transformed.init(key, jnp.zeros((1, *shape), jnp.float32)),
+        init=lambda key: outputs_transformed.init(
+            key, frames.example(seen, observation_spec), initial_memory(1)
+        ),
+        initial_memory=initial_memory,
         policy=policy_transformed.apply,
-        unroll=lambda params, trajectory: outputs_transformed.apply(params, trajectory.observation),
+        unroll=lambda params, trajectory: outputs_transformed.apply(
+            params, trajectory.observation, trajectory.core_state
+        ),
+        seen=seen,
     )
+
+
+def uniform_network(num_actions: int) -> Network:
+    """The uniformly random policy, as far as acting needs a network: no parameters, no outputs."""
+
+    def policy(params, observation, memory):
+        del params
+        batch_size = jax.tree.leaves(observation)[0].shape[0]
+        return jnp.zeros((batch_size, num_actions), jnp.float32), memory
+
+    return Network(
+        init=lambda key: {},
+        initial_memory=lambda batch_size: None,
+        policy=policy,
+        unroll=lambda params, trajectory: {},
+    )
+
+
+def _forget(memory: hk.LSTMState, is_first: Array) -> hk.LSTMState:
+    """The memory's state, blank where an episode begins."""
+    return jax.tree.map(lambda x: jnp.where(is_first[:, None], 0.0, x).astype(x.dtype), memory)
 
 
 class ActionConditionalModel(hk.Module):

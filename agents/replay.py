@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
 import disco
+from agents.trajectories import map_batch
 
 
 @chex.dataclass(frozen=True)
@@ -25,10 +26,12 @@ class Replay:
 
 def init(example: disco.Trajectory, capacity: int) -> Replay:
     """An empty replay for trajectories shaped like `example` (arrays or shapes, `[T, B, ...]`)."""
+
+    def empty(axis, x):
+        return jnp.zeros((capacity, *x.shape[:axis], *x.shape[axis + 1 :]), x.dtype)
+
     return Replay(
-        trajectories=jax.tree.map(
-            lambda x: jnp.zeros((capacity, x.shape[0], *x.shape[2:]), x.dtype), example
-        ),
+        trajectories=map_batch(empty, example),
         position=jnp.zeros((), jnp.int32),
         size=jnp.zeros((), jnp.int32),
     )
@@ -39,12 +42,12 @@ def insert(replay: Replay, fresh: disco.Trajectory) -> Replay:
     count = fresh.action.shape[1]
     capacity = replay.trajectories.action.shape[0]
     slots = (replay.position + jnp.arange(count)) % capacity
+
+    def put(axis, old, new):
+        return old.at[slots].set(jnp.moveaxis(new, axis, 0))
+
     return Replay(
-        trajectories=jax.tree.map(
-            lambda old, new: old.at[slots].set(jnp.swapaxes(new, 0, 1)),
-            replay.trajectories,
-            fresh,
-        ),
+        trajectories=map_batch(put, replay.trajectories, fresh),
         position=(replay.position + count) % capacity,
         size=jnp.minimum(replay.size + count, capacity),
     )
@@ -53,4 +56,4 @@ def insert(replay: Replay, fresh: disco.Trajectory) -> Replay:
 def sample(replay: Replay, key: PRNGKeyArray, count: int) -> disco.Trajectory:
     """`count` trajectories, drawn uniformly with replacement."""
     slots = jax.random.randint(key, (count,), 0, replay.size)
-    return jax.tree.map(lambda x: jnp.swapaxes(x[slots], 0, 1), replay.trajectories)
+    return map_batch(lambda axis, x: jnp.moveaxis(x[slots], 0, axis), replay.trajectories)

@@ -25,7 +25,7 @@ import disco
 import environments
 from agents import acting
 from agents.agent import Agent, AgentConfig
-from agents.networks import Network
+from agents.networks import uniform_network
 from agents.optimizers import agent_optimizer
 from agents.passes import agents_per_pass, map_agents
 from evaluation.config import EvaluationConfig
@@ -92,21 +92,16 @@ class RandomAgent:
     """The uniformly random policy, with the part of `Agent` that training calls."""
 
     def __init__(self, config: AgentConfig, environment: environments.JaxEnvironment):
-        num_actions = int(environment.action_spec().num_values)
-        rank = len(environment.observation_spec().shape)
-
-        def policy(params, observation):
-            del params
-            return jnp.zeros((*observation.shape[: observation.ndim - rank], num_actions))
-
         self._config = config
         self._environment = environment
-        self._network = Network(init=lambda key: {}, policy=policy, unroll=lambda *_: {})
+        self._network = uniform_network(environments.num_actions(environment))
 
     def init(self, rule: None, task: PyTree, key: PRNGKeyArray) -> acting.ActorState:
         """Its environments."""
         del rule
-        return acting.start(self._environment, task, key, self._config.num_environments)
+        return acting.start(
+            self._environment, self._network, task, key, self._config.num_environments
+        )
 
     def update(
         self, rule: None, state: acting.ActorState, task: PyTree, key: PRNGKeyArray

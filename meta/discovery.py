@@ -190,10 +190,14 @@ class Discovery:
             if not places:
                 continue
             padding = -len(places) % self._mesh.size
+            agent = Agent.create(agent_config, group.dynamics, rule)
             yield Group(
-                agent=Agent.create(agent_config, group.dynamics, rule),
+                agent=agent,
                 value_function=ValueFunction.create(
-                    value_config, group.dynamics.observation_spec()
+                    value_config,
+                    group.dynamics.observation_spec(),
+                    agent_config.network,
+                    agent.network.seen,
                 ),
                 tasks=group.task,
                 names=group.names,

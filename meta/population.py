@@ -14,7 +14,6 @@ import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 import disco
-from agents import acting
 from agents.acting import ActorState
 from agents.agent import Agent, AgentState
 from meta.value_function import ValueFunction, ValueFunctionState
@@ -124,6 +123,6 @@ def newborn(
     agent_key, validation_key, value_key = jax.random.split(key, 3)
     return (
         agent.init(rule, task, agent_key),
-        acting.start(agent.environment, task, validation_key, validation_trajectories),
+        agent.start(task, validation_key, validation_trajectories),
         value_function.init(value_key),
     )

@@ -12,13 +12,17 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 import optax
-from dm_env import specs
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
+from agents import frames
+from agents.encoders import Encoder
+from agents.frames import Seen
+from agents.networks import NetworkConfig
 from agents.optimizers import agent_optimizer
 from disco import moments, values
 from disco.moments import Moments
+from environments import ObservationSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +30,7 @@ class ValueFunctionConfig:
     """How the meta-value function learns; the defaults are the paper's where it gives them.
 
     Attributes:
-      hidden: units of its MLP's layers.
+      hidden: units of its MLP's layers, after convolutions like those of the agent's network.
       learning_rate: of its Adam.
       discount: gamma.
       lambda_: decay of V-trace's traces.
@@ -55,7 +59,7 @@ class ValueFunction:
     Attributes:
       config: how it learns.
       init_params: from a key to parameters.
-      apply: from parameters and observations `[T+1, B, ...]` to `[T+1, B]`, on h's scale.
+      apply: from parameters and a trajectory's observation to `[T+1, B]`, on h's scale.
     """
 
     config: ValueFunctionConfig
@@ -63,20 +67,32 @@ class ValueFunction:
     apply: Callable[[disco.Params, Array], Float[Array, "T+1 B"]]
 
     @classmethod
-    def create(cls, config: ValueFunctionConfig, observation_spec: specs.Array) -> "ValueFunction":
-        """An MLP over flat observations."""
-        shape = observation_spec.shape
+    def create(
+        cls,
+        config: ValueFunctionConfig,
+        observation_spec: ObservationSpec,
+        network: NetworkConfig = NetworkConfig(),
+        seen: Seen = Seen(),
+    ) -> "ValueFunction":
+        """Sees what the agent's network sees, by convolutions like its own. It has no memory.
+
+        Args:
+          config: its own sizes.
+          observation_spec: of one observation.
+          network: of the agent.
+          seen: by the agent.
+        """
 
         def forward(observation):
-            lead = observation.shape[: observation.ndim - len(shape)]
-            flat = jnp.reshape(observation, (*lead, -1)).astype(jnp.result_type(float))
-            hidden = hk.nets.MLP(config.hidden, activate_final=True)(flat)
+            stacked = frames.stack(seen, observation_spec, observation)
+            stacked = jax.tree.map(lambda x: x[seen.burn_in :], stacked)
+            hidden = Encoder(network.encoder(config.hidden), observation_spec)(stacked)
             return hk.Linear(1, w_init=hk.initializers.TruncatedNormal(1e-2))(hidden)[..., 0]
 
         transformed = hk.without_apply_rng(hk.transform(forward))
         return cls(
             config=config,
-            init_params=lambda key: transformed.init(key, jnp.zeros((1, *shape), jnp.float32)),
+            init_params=lambda key: transformed.init(key, frames.example(seen, observation_spec)),
             apply=transformed.apply,
         )
 

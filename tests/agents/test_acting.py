@@ -22,13 +22,13 @@ def act():
 
     @jax.jit
     def start(task):
-        return acting.start(environment, task, jax.random.key(1), BATCH)
+        return acting.start(environment, network, task, jax.random.key(1), BATCH)
 
     @jax.jit
     def rollout(task, actor, key):
         return acting.rollout(environment, network, params, task, actor, key, 7)
 
-    return start, rollout, lambda observation: network.policy(params, observation)
+    return start, rollout, lambda observation: network.policy(params, observation, None)[0]
 
 
 @pytest.mark.parametrize("terminates", [True, False])
@@ -53,6 +53,7 @@ def test_rollout(act, terminates):
     assert set(np.unique(trajectory.action)) == {0, 1}
     assert float(statistics.count) == 2 * BATCH
     assert float(statistics.return_sum) == 2 * 6 * BATCH
+    assert float(statistics.length_sum) == 2 * 3 * BATCH
     assert float(statistics.reward_sum) == 2 * 6 * BATCH
     assert float(statistics.steps) == 6 * BATCH
 

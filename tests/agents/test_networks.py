@@ -31,9 +31,9 @@ def test_outputs_have_the_rules_shapes(rule):
         name: (*rows, *shape) for name, shape in shapes.items()
     }
     # The policy to act by is the policy that learns, and a newborn's is nearly uniform.
-    logits = jax.jit(network.policy)(params, observation)
+    logits, _ = jax.jit(network.policy)(params, observation, None)
     np.testing.assert_allclose(logits, outputs["logits"], rtol=1e-5, atol=1e-6)
-    policy = jax.nn.softmax(network.policy(params, jnp.ones((1, 2, 2))))
+    policy = jax.nn.softmax(network.policy(params, jnp.ones((1, 2, 2)), None)[0])
     np.testing.assert_allclose(policy, 1 / NUM_ACTIONS, atol=0.05)
 
 

@@ -48,6 +48,7 @@ def recorded(rule: disco.DiscoveredRule) -> Recorded:
         environment=None,  # pyright: ignore[reportArgumentType]
         network=Network(
             init=None,  # pyright: ignore[reportArgumentType]
+            initial_memory=None,  # pyright: ignore[reportArgumentType]
             policy=None,  # pyright: ignore[reportArgumentType]
             unroll=mlp_unroll(rule),
         ),

@@ -1,0 +1,254 @@
+"""From an observation to a vector: convolutions for images, embeddings for symbols, an MLP.
+
+Which parts an observation needs is told by its spec:
+
+- a number of a few, `DiscreteArray`: one-hot;
+- an image, of rank 3, if the encoder has convolutions: the deep residual net of IMPALA
+  (Espeholt et al. 2018, figure 3), with any number and width of its sections;
+- `instruction`, tokens of a text with 0 for padding: IMPALA's language channel, an LSTM;
+- `glyphs`, NetHack's map, with `blstats` and `message` beside it: an embedding of each symbol,
+  convolutions over the map and over a crop around the hero (Küttler et al. 2020, section 4.1);
+- anything else is flattened; whole numbers, whose range is wide, after a signed logarithm.
+
+All parts side by side go through the MLP.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+from jaxtyping import Array, Float, Int
+
+from environments import ObservationSpec
+
+Observation = Any  # An array, or a dictionary of them: leaves [*s, S, ...], S stacked frames.
+
+_VOCABULARY = 1_001  # Tokens 1 to 1,000, and padding (IMPALA's number of buckets).
+_TOKEN_SIZE, _TEXT_SIZE = 20, 64
+_GLYPH_SIZE, _LETTER_SIZE = 32, 16
+_CROP = 9  # Cells, with the hero in the middle.
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig:
+    """Sizes of an encoder.
+
+    Attributes:
+      hidden: units of the MLP's layers.
+      channels: of each section of the residual net; none to flatten images instead.
+      blocks: residual blocks in each section.
+      dtype: to compute in; parameters and the result are float32 in any case.
+    """
+
+    hidden: tuple[int, ...]
+    channels: tuple[int, ...] = ()
+    blocks: int = 2
+    dtype: str = "float32"
+
+
+class Encoder(hk.Module):
+    """See the module's text."""
+
+    def __init__(self, config: EncoderConfig, spec: ObservationSpec, name: str = "torso"):
+        """For observations of this spec."""
+        super().__init__(name=name)
+        self._config = config
+        self._spec = spec
+
+    def __call__(self, observation: Observation) -> Float[Array, "*s E"]:
+        """Leaves `[*s, S, ...]` to vectors."""
+        wide = jnp.result_type(float)
+        narrow = jnp.dtype(self._config.dtype) if self._config.dtype != "float32" else wide
+        with computing_in(narrow):
+            parts = self._parts(observation, narrow)
+            flat = jnp.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+            return hk.nets.MLP(self._config.hidden, activate_final=True, name="mlp")(flat).astype(
+                wide
+            )
+
+    def _parts(self, observation: Observation, dtype) -> list[Float[Array, "*s _"]]:
+        if not isinstance(self._spec, Mapping):
+            return [self._leaf("", self._spec, observation, dtype)]
+        spec = dict(self._spec)
+        parts = []
+        if "glyphs" in spec:
+            parts.append(NetHackEncoder(self._config)(observation, dtype))
+            for name in ("glyphs", "message", "inventory_glyphs", "inventory_letters"):
+                spec.pop(name, None)
+        parts += [self._leaf(name, leaf, observation[name], dtype) for name, leaf in spec.items()]
+        return parts
+
+    def _leaf(self, name: str, spec: specs.Array, x: Array, dtype) -> Float[Array, "*s _"]:
+        if isinstance(spec, specs.DiscreteArray):
+            return _flatten(jax.nn.one_hot(x, spec.num_values, dtype=dtype), 2)
+        if name == "instruction":
+            return LanguageEncoder()(x[..., -1, :], dtype)
+        if len(spec.shape) == 3 and self._config.channels:
+            image = _channels_last(x).astype(dtype)
+            image = image / 255 if spec.dtype == np.uint8 else image
+            return ResidualNet(self._config.channels, self._config.blocks)(image)
+        x = _flatten(x, len(spec.shape) + 1)
+        if spec.dtype == np.uint8:
+            return x.astype(dtype) / 255
+        if np.issubdtype(spec.dtype, np.integer):
+            return _signed_log(x).astype(dtype)
+        return x.astype(dtype)
+
+
+class ResidualNet(hk.Module):
+    """Sections of convolution, max-pooling by 2, and residual blocks; flattened at the end."""
+
+    def __init__(self, channels: tuple[int, ...], blocks: int, name: str = "residual_net"):
+        """Of a section per entry of `channels`."""
+        super().__init__(name=name)
+        self._channels = channels
+        self._blocks = blocks
+
+    def __call__(self, image: Float[Array, "*s H W C"]) -> Float[Array, "*s _"]:
+        """Features of an image."""
+        lead = image.shape[:-3]
+        x = image.reshape(-1, *image.shape[-3:])
+        for section, channels in enumerate(self._channels):
+
+            def convolve(x, layer, section=section, channels=channels):
+                return hk.Conv2D(channels, 3, name=f"section_{section}_{layer}")(x)
+
+            x = convolve(x, "in")
+            x = hk.max_pool(x, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+            for block in range(self._blocks):
+                y = convolve(jax.nn.relu(x), f"block_{block}_a")
+                x += convolve(jax.nn.relu(y), f"block_{block}_b")
+        return jax.nn.relu(x).reshape(*lead, -1)
+
+
+class LanguageEncoder(hk.Module):
+    """Embeds tokens and reads them by an LSTM; its last output."""
+
+    def __init__(self, name: str = "language"):
+        super().__init__(name=name)
+
+    def __call__(self, tokens: Int[Array, "*s N"], dtype) -> Float[Array, "*s _"]:
+        """Padding, 0, is passed over."""
+        lead, length = tokens.shape[:-1], tokens.shape[-1]
+        tokens = tokens.reshape(-1, length)
+        words = hk.Embed(_VOCABULARY, _TOKEN_SIZE)(tokens).astype(dtype)
+        cell = hk.LSTM(_TEXT_SIZE)
+        state = jax.tree.map(lambda x: x.astype(dtype), cell.initial_state(tokens.shape[0]))
+
+        def read(state, word_and_token):
+            word, token = word_and_token
+            _, after = cell(word, state)
+            is_word = (token > 0)[:, None]
+            return jax.tree.map(lambda a, b: jnp.where(is_word, a, b), after, state), None
+
+        state, _ = hk.scan(read, state, (jnp.swapaxes(words, 0, 1), tokens.T))
+        return state.hidden.reshape(*lead, -1)
+
+
+class NetHackEncoder(hk.Module):
+    """The map, a crop of it around the hero, the message and the inventory."""
+
+    def __init__(self, config: EncoderConfig, name: str = "nethack"):
+        """With the encoder's convolutions; without any, the crop alone is flattened."""
+        super().__init__(name=name)
+        self._config = config
+
+    def __call__(self, observation: Mapping[str, Array], dtype) -> Float[Array, "*s _"]:
+        """Of S frames each; `blstats` is read for the hero's place only."""
+        glyphs, blstats = observation["glyphs"], observation["blstats"]
+        embed_glyph = hk.Embed(_NUM_GLYPHS, _GLYPH_SIZE, name="glyph")
+        embed_letter = hk.Embed(256, _LETTER_SIZE, name="letter")
+
+        def embedded(embed, symbols):
+            return embed(symbols.astype(jnp.int32)).astype(dtype)
+
+        crop = _channels_last(embedded(embed_glyph, _crop(glyphs, blstats)))
+        if self._config.channels:
+            whole = _channels_last(embedded(embed_glyph, glyphs))
+            net = ResidualNet(self._config.channels, self._config.blocks, name="map")
+            near = hk.Conv2D(self._config.channels[-1], 3, name="crop_a")(_as_batch(crop))
+            near = hk.Conv2D(self._config.channels[-1], 3, name="crop_b")(jax.nn.relu(near))
+            near = jax.nn.relu(near).reshape(*crop.shape[:-3], -1)
+            maps = [net(whole), near]
+        else:
+            maps = [_flatten(crop, 3)]
+        # The newest frame is enough of what stays on the screen or in the bag.
+        message = embedded(embed_letter, observation["message"][..., -1, :])
+        items = embedded(embed_glyph, observation["inventory_glyphs"][..., -1, :])
+        letters = embedded(embed_letter, observation["inventory_letters"][..., -1, :])
+        inventory = hk.Linear(_GLYPH_SIZE, name="item")(jnp.concatenate([items, letters], -1))
+        return jnp.concatenate(
+            [
+                *maps,
+                hk.Linear(128, name="message")(_flatten(message, 2)),
+                jnp.sum(jax.nn.relu(inventory), axis=-2),
+            ],
+            axis=-1,
+        )
+
+
+_NUM_GLYPHS = 5_977
+
+
+def _crop(
+    glyphs: Int[Array, "*s 21 79"], blstats: Int[Array, "*s 27"]
+) -> Int[Array, "*s crop crop"]:
+    """The cells around the hero, whose column and row are the first two of `blstats`."""
+    height, width = glyphs.shape[-2:]
+    reach = jnp.arange(_CROP) - _CROP // 2
+    rows = blstats[..., 1, None] + reach
+    columns = blstats[..., 0, None] + reach
+    is_inside = ((rows >= 0) & (rows < height))[..., None] & ((columns >= 0) & (columns < width))[
+        ..., None, :
+    ]
+    cells = (
+        jnp.clip(rows, 0, height - 1)[..., None] * width
+        + (jnp.clip(columns, 0, width - 1)[..., None, :])
+    )
+    lead = glyphs.shape[:-2]
+    flat = glyphs.reshape(*lead, -1).astype(jnp.int32)
+    taken = jnp.take_along_axis(flat, cells.reshape(*lead, -1).astype(jnp.int32), axis=-1)
+    return jnp.where(is_inside, taken.reshape(*lead, _CROP, _CROP), _NUM_GLYPHS - 1)
+
+
+@contextlib.contextmanager
+def computing_in(dtype):
+    """Within it, Haiku's parameters are float32 (or wider) and are used in `dtype`."""
+    wide = jnp.result_type(float)
+
+    def create(creator, shape, _, init, context):
+        del context
+        return creator(shape, wide, init)
+
+    def get(getter, value, context):
+        del context
+        return getter(value).astype(dtype)
+
+    with hk.custom_creator(create), hk.custom_getter(get):
+        yield
+
+
+def _channels_last(x: Array) -> Array:
+    """`[*s, S, H, W, C]` to `[*s, H, W, S*C]`."""
+    x = jnp.moveaxis(x, -4, -2)
+    return x.reshape(*x.shape[:-2], -1)
+
+
+def _as_batch(image: Array) -> Array:
+    return image.reshape(-1, *image.shape[-3:])
+
+
+def _flatten(x: Array, axes: int) -> Array:
+    """Joins the last axes to one."""
+    return x.reshape(*x.shape[: x.ndim - axes], -1)
+
+
+def _signed_log(x: Array) -> Float[Array, "..."]:
+    x = x.astype(jnp.result_type(float))
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))

@@ -1,0 +1,91 @@
+"""What an agent sees of the past: stacked frames, and where episodes begin.
+
+Environments give single observations, which are stored and moved once. Agents that stack
+frames, or that have a memory, see a `History`: the observations of a stretch and of some steps
+before it, and how old the episode was at each. Stacks are made of it inside the network.
+"""
+
+import dataclasses
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from environments import ObservationSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """How much of the past an agent's trajectories hold besides their own T + 1 rows.
+
+    Attributes:
+      frame_stack: S, frames that the network sees at once.
+      memory: whether the network has one.
+      burn_in: rows before the first that bring the memory up to date.
+    """
+
+    frame_stack: int = 1
+    memory: bool = False
+    burn_in: int = 0
+
+    @property
+    def is_history(self) -> bool:
+        """Whether observations are a `History` rather than what the environment gives."""
+        return self.frame_stack > 1 or self.memory
+
+    @property
+    def rows_before(self) -> int:
+        """Observations before a trajectory's first row."""
+        return self.frame_stack - 1 + self.burn_in
+
+
+@chex.dataclass(frozen=True)
+class History:
+    """Observations of R consecutive steps in B environments, and of the S - 1 steps before them.
+
+    With burn-in, the first rows are those of the burn-in, and R = burn-in + T + 1.
+
+    Attributes:
+      frames: leaves `[S-1+R, B, ...]`. Those before an episode's first are not read.
+      age: `[R, B]`, steps since the first of the episode.
+    """
+
+    frames: PyTree[Array]
+    age: Int[Array, "R B"]
+
+
+def stack(seen: Seen, spec: ObservationSpec, observation: Any) -> PyTree[Array]:
+    """The last S observations at each step, the newest last: leaves `[*s, S, ...]`.
+
+    Those before the episode's first are zeros.
+
+    Args:
+      seen: by the agent.
+      spec: of one observation.
+      observation: a `History`, or leaves `[*s, ...]` if the agent sees none (S is 1 then).
+    """
+    if not seen.is_history:
+        return jax.tree.map(
+            lambda leaf, x: jnp.expand_dims(x, x.ndim - len(leaf.shape)), spec, observation
+        )
+    rows, size = observation.age.shape[0], seen.frame_stack
+
+    def stack_leaf(frames):
+        stacked = jnp.stack([frames[i : i + rows] for i in range(size)], axis=2)
+        is_seen = observation.age[..., None] >= jnp.arange(size)[::-1]
+        is_seen = is_seen.reshape(*is_seen.shape, *(1,) * (stacked.ndim - is_seen.ndim))
+        return jnp.where(is_seen, stacked, jnp.zeros((), stacked.dtype))
+
+    return jax.tree.map(stack_leaf, observation.frames)
+
+
+def example(seen: Seen, spec: ObservationSpec) -> Any:
+    """What the observation of a trajectory of no step looks like, with B = 1; zeros."""
+    zeros = jax.tree.map(
+        lambda leaf: jnp.zeros((seen.rows_before + 1, 1, *leaf.shape), leaf.dtype), spec
+    )
+    if not seen.is_history:
+        return zeros
+    return History(frames=zeros, age=jnp.zeros((seen.burn_in + 1, 1), jnp.int32))

@@ -1,0 +1,240 @@
+"""Collecting trajectories from host environments, while the device computes.
+
+An actor's environments are split in halves, each stepped by a thread of its own: while one
+half's engine steps, the policy computes the other half's actions (Hessel et al. 2021,
+"Podracer architectures for scalable reinforcement learning", Sebulba). What is collected
+depends on the seeds and parameters only, not on which thread was faster.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import dm_env
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+import disco
+import environments
+from agents.frames import History, Seen
+from agents.networks import Network
+from agents.trajectories import side_by_side
+
+Act = Callable[..., tuple[Int[Array, "B"], Float[Array, "B A"], PyTree[Array]]]
+
+NUM_HALVES = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """An episode that ended.
+
+    Attributes:
+      episode_return: its undiscounted return.
+      length: its steps.
+      results: what the suite tells of it besides.
+    """
+
+    episode_return: float
+    length: int
+    results: Mapping[str, float]
+
+
+class Timing(NamedTuple):
+    """Seconds that the halves' threads spent, summed over them.
+
+    Attributes:
+      engine: in environments' steps.
+      policy: in waiting for actions.
+    """
+
+    engine: float
+    policy: float
+
+
+class Collected(NamedTuple):
+    """What an actor brings: NumPy arrays as in `acting.rollout`, and what happened meanwhile."""
+
+    trajectory: disco.Trajectory
+    episodes: list[Episode]
+    timing: Timing
+
+
+def make_act(network: Network) -> Act:
+    """The compiled policy: `(params, observation, memory, key, step)` to actions and logits.
+
+    To be shared by all actors of a network, so that it is compiled once for all.
+    """
+
+    @jax.jit
+    def act(params, observation, memory, key, step):
+        logits, memory = network.policy(params, observation, memory)
+        action = jax.random.categorical(jax.random.fold_in(key, step), logits)
+        return action, logits, memory
+
+    return act
+
+
+class HostActor:
+    """B environments of one task, and where their episodes stand."""
+
+    def __init__(
+        self,
+        environment: environments.HostEnvironment,
+        network: Network,
+        act: Act,
+        task: Any,
+        batch_size: int,
+        seed: int,
+    ):
+        """Starts the environments.
+
+        Args:
+          environment: the family.
+          network: of the agent.
+          act: made of it.
+          task: the environments'.
+          batch_size: B.
+          seed: of the environments' randomness.
+
+        Raises:
+          SimulatorError: if a simulator cannot be started.
+        """
+        sizes = [len(x) for x in np.array_split(np.arange(batch_size), min(NUM_HALVES, batch_size))]
+        self._threads = ThreadPoolExecutor(len(sizes), "actor")
+        starting = [
+            self._threads.submit(
+                _Half, environment, network, act, task, size, (seed + 7919 * number) % 2**31, number
+            )
+            for number, size in enumerate(sizes)
+        ]
+        self._halves = [half.result() for half in starting]
+
+    @property
+    def restarts(self) -> int:
+        """Simulator processes that died and were replaced."""
+        return sum(half.simulators.restarts for half in self._halves)
+
+    def collect(self, params: disco.Params, key: PRNGKeyArray, num_steps: int) -> Collected:
+        """Acts by the policy of `params` for `num_steps` in each environment.
+
+        Raises:
+          SimulatorError: if a simulator failed, or died and could not be replaced.
+        """
+        going = [
+            self._threads.submit(half.collect, params, jax.random.fold_in(key, number), num_steps)
+            for number, half in enumerate(self._halves)
+        ]
+        parts = [half.result() for half in going]
+        return Collected(
+            trajectory=side_by_side([part.trajectory for part in parts]),
+            episodes=[episode for part in parts for episode in part.episodes],
+            timing=Timing(*(sum(times) for times in zip(*(p.timing for p in parts), strict=True))),
+        )
+
+    def close(self) -> None:
+        """Ends the environments."""
+        for half in self._halves:
+            half.simulators.close()
+        self._threads.shutdown()
+
+
+class _Half:
+    """Some of an actor's environments. Used by one thread at a time."""
+
+    def __init__(self, environment, network, act, task, batch_size, seed, number):
+        self._seen: Seen = network.seen
+        self._act = act
+        self.simulators: environments.Simulators = environment.start(task, batch_size, seed)
+        self._batch_size = batch_size
+        timestep = self.simulators.reset()
+        self._ended = np.zeros(batch_size, bool)
+        self._return = np.zeros(batch_size, np.float64)
+        self._age = np.zeros(batch_size, np.int32)
+        self._memory = network.initial_memory(batch_size)
+        self._memory_before = jax.device_get(self._memory)
+        before = self._seen.rows_before
+        # The last observations, of which the newest is the current one; and their ages.
+        self._frames = jax.tree.map(
+            lambda x: np.zeros((before + 1, *x.shape), x.dtype), timestep.observation
+        )
+        jax.tree.map(lambda rows, x: _put(rows, -1, x), self._frames, timestep.observation)
+        self._ages = np.zeros((self._seen.burn_in + 1, batch_size), np.int32)
+
+    def collect(self, params: disco.Params, key: PRNGKeyArray, num_steps: int) -> Collected:
+        seen, shape = self._seen, (num_steps, self._batch_size)
+        before = seen.rows_before
+        frames = jax.tree.map(
+            lambda old: np.concatenate([old, np.zeros((num_steps, *old.shape[1:]), old.dtype)]),
+            self._frames,
+        )
+        ages = np.concatenate([self._ages, np.zeros(shape, np.int32)])
+        rows: dict[str, Any] = {
+            "action": np.zeros(shape, np.int32),
+            "reward": np.zeros(shape, np.float32),
+            "discount": np.zeros(shape, np.float32),
+            "last": np.zeros(shape, bool),
+            "mask": np.zeros(shape, bool),
+        }
+        logits, memory_before = [], self._memory_before
+        episodes, in_engine, in_policy = [], 0.0, 0.0
+        for t in range(num_steps):
+            if seen.burn_in and t == num_steps - seen.burn_in:
+                self._memory_before = jax.device_get(self._memory)
+            now = time.perf_counter()
+            # The newest S of the rows up to this step's.
+            first = t + seen.burn_in
+            observation = jax.tree.map(lambda x, i=first, j=t: x[i : j + before + 1], frames)
+            if seen.is_history:
+                age = ages[first : first + 1]
+                observation = History(frames=observation, age=age)
+            else:
+                observation = jax.tree.map(lambda x: x[0], observation)
+            chosen = self._act(params, observation, self._memory, key, np.int32(t))
+            self._memory = chosen[2]
+            action, step_logits = jax.device_get(chosen[:2])
+            in_policy += time.perf_counter() - now
+            logits.append(step_logits)
+            now = time.perf_counter()
+            timestep = self.simulators.step(action)
+            in_engine += time.perf_counter() - now
+            rows["action"][t], rows["mask"][t] = action, ~self._ended
+            rows["reward"][t], rows["discount"][t] = timestep.reward, timestep.discount
+            row = t + before + 1
+            jax.tree.map(lambda kept, x, i=row: _put(kept, i, x), frames, timestep.observation)
+            episodes += self._follow(timestep)
+            rows["last"][t], ages[first + 1] = self._ended, self._age
+        keep = before + 1
+        self._frames = jax.tree.map(lambda x: x[-keep:].copy(), frames)
+        self._ages = ages[-(seen.burn_in + 1) :].copy()
+        if not seen.burn_in:
+            self._memory_before = jax.device_get(self._memory)
+        trajectory = disco.Trajectory(
+            observation=History(frames=frames, age=ages) if seen.is_history else frames,
+            behaviour_logits=np.stack(logits),
+            core_state=memory_before,
+            **rows,
+        )
+        return Collected(trajectory, episodes, Timing(in_engine, in_policy))
+
+    def _follow(self, timestep: dm_env.TimeStep) -> list[Episode]:
+        """Takes a step's outcome into account; the episodes that ended with it."""
+        started, self._ended = self._ended, timestep.step_type == dm_env.StepType.LAST
+        self._return = np.where(started, 0.0, self._return) + timestep.reward
+        self._age = np.where(started, 0, self._age + 1).astype(np.int32)
+        results = self.simulators.results
+        return [
+            Episode(
+                episode_return=float(self._return[i]),
+                length=int(self._age[i]),
+                results={name: float(x[i]) for name, x in results.items()},
+            )
+            for i in np.flatnonzero(self._ended)
+        ]
+
+
+def _put(rows: np.ndarray, index: int, row: np.ndarray) -> None:
+    rows[index] = row

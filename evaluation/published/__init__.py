@@ -1,0 +1,1 @@
+"""Scores that papers report, as data: `evaluation.published_scores` reads them."""

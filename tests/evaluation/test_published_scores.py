@@ -1,0 +1,206 @@
+import json
+import math
+
+import pytest
+
+from environments.registry import members_of
+from evaluation import published_scores
+from evaluation.published_scores import PublishedScoresError, load, published
+
+MILLION = 1_000_000
+ATARI = ("Random", "Human", "IMPALA", "STACX", "Muesli", "MuZero", "Dreamer", "Disco57", "Disco103")
+PROCGEN = ("Random", "Human", "PPO", "PPG", "Dreamer", "MuZero", "Disco57", "Disco103")
+DMLAB = ("Random", "Human", "IMPALA", "Disco57", "Disco103")
+
+
+def _discorl():
+    return load(published_scores.FOLDER / "discorl.json")
+
+
+def _score(task, agent, budget):
+    [found] = [s for s in published(task) if (s.agent, s.budget) == (agent, budget)]
+    return found
+
+
+@pytest.mark.parametrize(("suite", "agents"), [("atari57", ATARI), ("procgen16", PROCGEN)])
+def test_every_game_of_a_suite_has_every_agents_score(suite, agents):
+    for task in members_of(suite):
+        assert tuple(score.agent for score in published(task)) == agents, task
+
+
+def test_tasks_are_those_of_the_papers_tables():
+    tasks = {score.task for score in _discorl()}
+    families = [task.partition("/")[0] for task in tasks]
+    counts = {family: families.count(family) for family in set(families)}
+    assert counts == {"atari": 57, "procgen": 16, "dmlab_test": 30, "nethack": 1, "crafter": 1}
+    assert tasks >= {"nethack/NetHackChallenge", "crafter/reward"}
+    for task in tasks:
+        if task.startswith("dmlab_test/"):
+            assert tuple(score.agent for score in published(task)) == DMLAB
+
+
+@pytest.mark.parametrize(
+    ("task", "agent", "budget", "score"),
+    [
+        ("atari/Alien", "Disco103", 200 * MILLION, 333105),
+        ("atari/MontezumaRevenge", "Disco57", 200 * MILLION, 2559),
+        ("atari/UpNDown", "Muesli", 200 * MILLION, 549190),
+        ("atari/Skiing", "Human", None, -4337),
+        ("atari/Zaxxon", "Random", None, 32),
+        ("procgen/bigfish", "MuZero", 30 * MILLION, 30.80),
+        ("procgen/fruitbot", "Random", None, -0.5),
+        ("procgen/starpilot", "Disco103", 50 * MILLION, 44.07),
+        ("dmlab_test/language_execute_random_task", "IMPALA", 1000 * MILLION, -49.9),
+        ("dmlab_test/skymaze_irreversible_path_varied", "Disco103", 300 * MILLION, 68.17),
+        ("nethack/NetHackChallenge", "Disco57", None, 938.10),
+        ("nethack/NetHackChallenge", "Leaderboard 2nd (KakaoBrain)", None, 2062.79),
+        ("crafter/reward", "Dreamer", MILLION, 11.70),
+        ("crafter/reward", "Disco57", MILLION, 7.58),
+        ("crafter/reward", "Disco103", 20 * MILLION, 14.56),
+    ],
+)
+def test_scores_are_as_printed(task, agent, budget, score):
+    found = _score(task, agent, budget)
+    assert found.score == score
+    assert found.note == ""
+    assert "Extended Data Table" in found.source
+
+
+@pytest.mark.parametrize(
+    ("task", "agent", "budget", "copy", "score"),
+    [
+        ("atari/IceHockey", "Random", None, "-1", -11),
+        ("procgen/chaser", "Dreamer", 50 * MILLION, "521", 5.21),
+        (
+            "dmlab_test/language_answer_quantitative_question",
+            "Disco57",
+            300 * MILLION,
+            "242",
+            2.42,
+        ),
+        ("dmlab_test/natlab_fixed_large_map", "Disco57", 300 * MILLION, "4117", 41.17),
+        ("crafter/reward", "Disco57", 20 * MILLION, "1348", 13.18),
+    ],
+)
+def test_mended_scores_say_so(task, agent, budget, copy, score):
+    found = _score(task, agent, budget)
+    assert found.score == score
+    assert f"reads '{copy}'" in found.note
+
+
+def test_humans_are_better_than_chance_on_every_task():
+    for task in {score.task for score in _discorl()} - {"nethack/NetHackChallenge"}:
+        assert _score(task, "Random", None).score < _score(task, "Human", None).score, task
+
+
+def test_only_learned_scores_have_a_budget():
+    for score in _discorl():
+        learned = score.agent not in ("Random", "Human") and "nethack" not in score.task
+        assert (score.budget is not None) == learned, score
+        assert score.budget_unit == ("frames" if score.task.startswith("atari") else "steps")
+
+
+def test_scores_on_test_levels_are_found_by_the_level_to_train_on():
+    on_test = published("dmlab_test/rooms_collect_good_objects_test")
+    assert on_test
+    assert published("dmlab/rooms_collect_good_objects_train") == on_test
+    assert {score.trained_on for score in published("atari/Pong")} == {"atari/Pong"}
+
+
+def test_a_task_of_no_paper_has_no_scores():
+    assert published("catch/8x8") == ()
+    assert published("procgen_unseen/chaser") == ()
+
+
+def _paper():
+    return {
+        "paper": "A paper",
+        "tables": [
+            {
+                "table": "Table 1",
+                "protocol": "As usual.",
+                "budget_unit": "steps",
+                "columns": [{"agent": "Random", "budget": None}, {"agent": "Ours", "budget": 10}],
+                "rows": [
+                    {"task": "catch/5x5", "scores": [-0.5, 1]},
+                    {"task": "catch/8x8", "scores": [None, 2]},
+                ],
+                "notes": [
+                    {
+                        "task": "catch/8x8",
+                        "agent": "Ours",
+                        "budget": 10,
+                        "found": "?",
+                        "score": 2,
+                        "why": "Blotted.",
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def _write(folder, paper):
+    path = folder / "paper.json"
+    path.write_text(paper if isinstance(paper, str) else json.dumps(paper))
+    return path
+
+
+def test_a_file_is_read(tmp_path):
+    scores = load(_write(tmp_path, _paper()))
+    assert [(s.task, s.agent, s.score, s.budget) for s in scores] == [
+        ("catch/5x5", "Random", -0.5, None),
+        ("catch/5x5", "Ours", 1.0, 10),
+        ("catch/8x8", "Ours", 2.0, 10),
+    ]
+    assert scores[0].source == "A paper, Table 1"
+    assert scores[2].note == "Our copy of the paper reads '?'. Blotted."
+
+
+def _damage(*path, value):
+    def damage(paper):
+        entry = paper["tables"][0]
+        for key in path[:-1]:
+            entry = entry[key]
+        entry[path[-1]] = value
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_damage("rows", 0, "scores", value=[1.0]), "catch/5x5 has 1 scores; expected 2"),
+        (_damage("rows", 0, "scores", 1, value=math.nan), "Ours on catch/5x5 .* score nan"),
+        (_damage("rows", 0, "scores", 1, value="1,5"), "score '1,5'; expected a finite number"),
+        (_damage("rows", 0, "scores", 1, value=True), "score True"),
+        (_damage("rows", 0, value={"scores": [1, 2]}), "has no 'task'"),
+        (_damage("rows", value={}), "rows is {}; expected list"),
+        (_damage("columns", 1, "budget", value=0), "budget of Ours is 0"),
+        (_damage("columns", 1, "budget", value="10M"), "budget is '10M'"),
+        (_damage("columns", 1, "agent", value="Random"), "there is a note on Ours"),
+        (_damage("budget_unit", value="hours"), "'hours'; expected one of"),
+        (_damage("notes", 0, "score", value=3), "score 2, but its note 3"),
+        (_damage("notes", 0, "task", value="catch/9x9"), "note on Ours on catch/9x9"),
+        (_damage("table", value=1), r"tables\[0\]: table is 1"),
+    ],
+)
+def test_damage_is_named(tmp_path, damage, message):
+    paper = _paper()
+    damage(paper)
+    with pytest.raises(PublishedScoresError, match=message) as error:
+        load(_write(tmp_path, paper))
+    assert "paper.json" in str(error.value)
+
+
+def test_scores_that_are_there_twice_are_refused(tmp_path):
+    paper = _paper()
+    paper["tables"].append(paper["tables"][0] | {"table": "Table 2"})
+    with pytest.raises(PublishedScoresError, match="Table 2: Random on catch/5x5 has two scores"):
+        load(_write(tmp_path, paper))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"paper": '])
+def test_what_is_no_table_at_all_is_refused(tmp_path, text):
+    with pytest.raises(PublishedScoresError, match=r"paper\.json"):
+        load(_write(tmp_path, text))
