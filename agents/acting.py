@@ -158,6 +158,7 @@ def rollout(
     memory = None
     if seen.is_history:
         history, memory = before
+        assert past is not None
         ages, memories = past
         history = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), history)
         final_age = actor.episode_length.astype(jnp.int32)

@@ -17,7 +17,7 @@ import environments
 from agents import acting, replay
 from agents.acting import ActorState, EpisodeStatistics
 from agents.networks import Network, NetworkConfig, make_network
-from agents.optimizers import agent_optimizer
+from agents.optimizers import agent_optimizer, cosine_schedule
 from agents.replay import Replay
 from agents.trajectories import side_by_side
 from disco.types import Metrics
@@ -29,7 +29,12 @@ class AgentConfig:
 
     Attributes:
       network: sizes of its network.
-      learning_rate: of its Adam.
+      learning_rate: of its Adam, the highest.
+      end_learning_rate: at the end of its life, as a fraction of `learning_rate`. With less than
+        1, the learning rate follows half a cosine over `lifetime`.
+      warmup: environment steps in which the learning rate rises from 0.
+      lifetime: environment steps to the end of its life; 0 for what an evaluation's budget says.
+      weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       max_abs_update: elementwise bound of Adam's update, before the learning rate.
       num_environments: that it acts in at once.
       unroll_length: T, steps of a trajectory.
@@ -44,6 +49,10 @@ class AgentConfig:
 
     network: NetworkConfig = NetworkConfig()
     learning_rate: float = 3e-4
+    end_learning_rate: float = 1.0
+    warmup: int = 0
+    lifetime: int = 0
+    weight_decay: float = 0.0
     max_abs_update: float = 1.0
     num_environments: int = 2
     unroll_length: int = 29
@@ -63,6 +72,14 @@ class AgentConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"agent.{name} is {getattr(self, name)}; expected at least 1.")
+        for name in ("warmup", "lifetime", "weight_decay"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"agent.{name} is {getattr(self, name)}; expected at least 0.")
+        if not 0.0 <= self.end_learning_rate <= 1.0:
+            raise ValueError(
+                f"agent.end_learning_rate is {self.end_learning_rate}; expected 0 to 1, a fraction"
+                " of agent.learning_rate."
+            )
         if not 0 <= self.burn_in <= self.unroll_length:
             raise ValueError(
                 f"agent.burn_in is {self.burn_in}; expected 0 to agent.unroll_length"
@@ -97,6 +114,23 @@ class AgentConfig:
     def steps_per_update(self) -> int:
         """Environment steps that an update consumes."""
         return self.num_environments * self.unroll_length
+
+    def optimizer(
+        self, learning_rate: optax.ScalarOrSchedule | None = None
+    ) -> optax.GradientTransformation:
+        """The optimiser, with this learning rate or another."""
+        schedule = None
+        if self.end_learning_rate < 1.0 or self.warmup:
+            num_updates, num_warmup = (
+                -(-steps // self.steps_per_update) for steps in (self.lifetime, self.warmup)
+            )
+            schedule = cosine_schedule(num_updates, self.end_learning_rate, num_warmup)
+        return agent_optimizer(
+            self.learning_rate if learning_rate is None else learning_rate,
+            self.max_abs_update,
+            self.weight_decay,
+            schedule,
+        )
 
 
 @chex.dataclass(frozen=True)
@@ -165,8 +199,9 @@ class Agent:
             config.frame_stack,
             config.burn_in,
         )
-        optimizer = agent_optimizer(config.learning_rate, config.max_abs_update)
-        return cls(config=config, environment=environment, network=network, optimizer=optimizer)
+        return cls(
+            config=config, environment=environment, network=network, optimizer=config.optimizer()
+        )
 
     def init_learner(self, rule: disco.Rule, key: PRNGKeyArray) -> LearnerState:
         """The part of a newborn agent that learns."""

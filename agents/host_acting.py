@@ -171,7 +171,7 @@ class _Half:
             lambda old: np.concatenate([old, np.zeros((num_steps, *old.shape[1:]), old.dtype)]),
             self._frames,
         )
-        ages = np.concatenate([self._ages, np.zeros(shape, np.int32)])
+        ages: Any = np.concatenate([self._ages, np.zeros(shape, np.int32)])
         rows: dict[str, Any] = {
             "action": np.zeros(shape, np.int32),
             "reward": np.zeros(shape, np.float32),
@@ -212,12 +212,9 @@ class _Half:
         self._ages = ages[-(seen.burn_in + 1) :].copy()
         if not seen.burn_in:
             self._memory_before = jax.device_get(self._memory)
-        trajectory = disco.Trajectory(
-            observation=History(frames=frames, age=ages) if seen.is_history else frames,
-            behaviour_logits=np.stack(logits),
-            core_state=memory_before,
-            **rows,
-        )
+        rows["behaviour_logits"] = np.stack(logits)
+        rows["observation"] = History(frames=frames, age=ages) if seen.is_history else frames
+        trajectory = disco.Trajectory(core_state=memory_before, **rows)
         return Collected(trajectory, episodes, Timing(in_engine, in_policy))
 
     def _follow(self, timestep: dm_env.TimeStep) -> list[Episode]:

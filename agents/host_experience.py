@@ -40,7 +40,9 @@ class Experience(NamedTuple):
 class HostExperience:
     """One agent's environments, its replay, and the thread that works on them."""
 
-    def __init__(self, agent: Agent, act: Act, task: Any, seed: int):
+    def __init__(
+        self, agent: Agent, act: Act, task: Any, seed: int, device: Any = None
+    ):
         """Reserves the replay's memory and starts the environments.
 
         Args:
@@ -48,13 +50,14 @@ class HostExperience:
           act: `make_act` of its network.
           task: which of the environments.
           seed: of all randomness.
+          device: to act on; None for that of the parameters.
 
         Raises:
           ValueError: if the replay does not fit in memory.
           SimulatorError: if an environment cannot be started.
         """
         config = agent.config
-        self._config, self._seed = config, seed
+        self._config, self._seed, self._device = config, seed, device
         self._replay = None
         if config.num_replayed:
             self._replay = HostReplay(
@@ -95,6 +98,8 @@ class HostExperience:
     def _prepare(self, params: disco.Params, update: int) -> Experience:
         config = self._config
         key = jax.random.fold_in(jax.random.key(self._seed), update)
+        if self._device is not None:
+            params, key = jax.device_put((params, key), self._device)
         collected: Collected = self._actor.collect(params, key, config.unroll_length)
         began, batch = time.perf_counter(), collected.trajectory
         if self._replay is not None:

@@ -58,11 +58,35 @@ def clip_elementwise(max_abs: float) -> optax.GradientTransformation:
 
 
 def agent_optimizer(
-    learning_rate: optax.ScalarOrSchedule, max_abs_update: float = 1.0
+    learning_rate: optax.ScalarOrSchedule,
+    max_abs_update: float = 1.0,
+    weight_decay: float = 0.0,
+    schedule: optax.Schedule | None = None,
 ) -> optax.GradientTransformation:
-    """Adam, an elementwise clip of its update, the learning rate."""
-    return optax.chain(
-        scale_by_adam_through_first_moment(),
-        clip_elementwise(max_abs_update),
-        optax.scale_by_learning_rate(learning_rate),
+    """Adam, an elementwise clip of its update, decoupled weight decay, the learning rate.
+
+    Args:
+      learning_rate: the highest.
+      max_abs_update: bound of the clip.
+      weight_decay: fraction of the parameters that is added to the update.
+      schedule: from the number of updates to the fraction of the learning rate to use; None for
+        all of it always.
+    """
+    parts = [scale_by_adam_through_first_moment(), clip_elementwise(max_abs_update)]
+    if weight_decay:
+        parts.append(optax.add_decayed_weights(weight_decay))
+    parts.append(optax.scale_by_learning_rate(learning_rate))
+    if schedule is not None:
+        parts.append(optax.scale_by_schedule(schedule))
+    return optax.chain(*parts)
+
+
+def cosine_schedule(num_updates: int, end: float, num_warmup: int = 0) -> optax.Schedule:
+    """From 0 to 1 over the warm-up, linearly, then to `end` along half a cosine."""
+    return optax.warmup_cosine_decay_schedule(
+        init_value=0.0 if num_warmup else 1.0,
+        peak_value=1.0,
+        warmup_steps=num_warmup,
+        decay_steps=max(num_updates, num_warmup + 1),
+        end_value=end,
     )

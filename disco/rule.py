@@ -319,11 +319,13 @@ def check_trajectory(trajectory: Trajectory) -> int:
             " number of actions."
         )
     for path, leaf in jax.tree.leaves_with_path(trajectory.observation):
-        if jnp.shape(leaf)[:2] != (num_transitions + 1, batch_size):
+        rows, *rest = jnp.shape(leaf)[:2] or (0,)
+        # More rows than that are earlier ones, for an unroll that needs them.
+        if rows <= num_transitions or rest != [batch_size]:
             name = "trajectory.observation" + jax.tree_util.keystr(path)
             raise ValueError(
                 f"{name} has shape {jnp.shape(leaf)}; expected [T+1, B, ...] ="
-                f" [{num_transitions + 1}, {batch_size}, ...]: one more row than"
+                f" [{num_transitions + 1}, {batch_size}, ...] or more rows: one more than"
                 " trajectory.action, for the state after the last transition."
             )
     return shape[-1]

@@ -21,7 +21,8 @@ class Trajectory:
     """A batch of trajectories of one environment, collected by a behaviour policy.
 
     Attributes:
-      observation: pytree of `[T+1, B, ...]`; the last row is only bootstrapped from.
+      observation: pytree of `[T+1, B, ...]`; the last row is only bootstrapped from. The rule
+        does not read it; it may have earlier rows before these, if `unroll` needs them.
       action: `[T, B]`, in `0..A-1`.
       reward: `[T, B]`, what the transition paid.
       discount: `[T, B]`, the environment's: 0 where the transition terminated its episode.
@@ -29,7 +30,7 @@ class Trajectory:
       behaviour_logits: `[T, B, A]`, of the policy that chose `action`.
       mask: `[T, B]`, transitions to learn from. False where the transition only leads from an
         episode's last state to the next episode's first.
-      core_state: a recurrent agent's state at the first row, or None.
+      core_state: a recurrent agent's state at the first row of `observation`, or None.
     """
 
     observation: PyTree[Array]

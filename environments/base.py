@@ -99,14 +99,19 @@ class Simulators(Protocol):
 
     Attributes:
       batch_size: simulators.
-      results: what the suite tells of an episode besides its return, by name, `[B]`. Valid
-        where the time step is LAST.
-      restarts: how often a simulator died and was replaced.
+      restarts: how often a process of them died and was replaced.
     """
 
     batch_size: int
-    results: Mapping[str, np.ndarray]
     restarts: int
+
+    @property
+    def results(self) -> Mapping[str, np.ndarray]:
+        """What the suite tells of an episode besides its return, by name, `[B]`.
+
+        Valid where the last time step was LAST. The names are the same in all steps.
+        """
+        ...
 
     def reset(self) -> dm_env.TimeStep:
         """Starts a new episode in every simulator."""
@@ -146,6 +151,22 @@ class Environment:
     def is_host(self) -> bool:
         """Whether it is simulated outside JAX."""
         return isinstance(self.dynamics, HostEnvironment)
+
+
+def num_actions(environment: JaxEnvironment | HostEnvironment) -> int:
+    """The number of actions.
+
+    Raises:
+      ValueError: if an action is not one choice among a number of them.
+    """
+    spec = environment.action_spec()
+    if not isinstance(spec, specs.DiscreteArray):
+        raise ValueError(
+            f"{environment} has continuous actions of shape {spec.shape}; expected a discrete one,"
+            " as update rules choose among a number of actions. Continuous ones are for agents"
+            " that support them."
+        )
+    return int(spec.num_values)
 
 
 def episode_results(

@@ -4,6 +4,8 @@ Each simulator is a `dm_env.Environment` of one instance. It may have a method
 `episode_results()`, which tells numbers by name of the episode so far, valid at its end.
 """
 
+import contextlib
+import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -121,8 +123,7 @@ def _advance(simulators: list[dm_env.Environment], batch: _Batch, first: int, co
 
 
 class SerialSimulators:
-    """Simulators stepped one after the other in the calling thread: for those that take
-    microseconds."""
+    """Simulators stepped one after the other, in this thread: for those that take microseconds."""
 
     def __init__(
         self,
@@ -198,7 +199,7 @@ class ProcessSimulators:
         bounds = np.linspace(0, batch_size, num_processes + 1).round().astype(int).tolist()
         self._workers = [
             _Worker(make, self._memory.name, layout, seed, first, last)
-            for first, last in zip(bounds, bounds[1:], strict=False)
+            for first, last in itertools.pairwise(bounds)
         ]
         try:
             self._exchange("start", _START_SECONDS)
@@ -287,10 +288,8 @@ class _Worker:
         self._start()
 
     def send(self, command: str) -> None:
-        try:
+        with contextlib.suppress(OSError):  # It is dead then, as `wait` will tell.
             self._pipe.send_bytes(command.encode())
-        except OSError:
-            pass  # It is dead, as `wait` will tell.
 
     def wait(self, seconds: float) -> str | None:
         """Waits for an answer; how the process died, if it did.
@@ -340,6 +339,8 @@ def _work(pipe, seed, make, memory_name, layout, first, last):
     except (EOFError, OSError):
         pass  # Nobody is there any more.
     finally:
+        for simulator in simulators:
+            simulator.close()
         batch.release()
         memory.close()
 

@@ -38,6 +38,7 @@ class EvaluationConfig:
       runs_at_once: per device and vectorised pass; by default one on a CPU, whose caches hold
         one agent, and all on an accelerator. It changes speed only.
       updates_per_call: at most so many between two looks at the progress.
+      checkpoint_seconds: between two checkpoints of a run in a host environment.
     """
 
     agent: AgentConfig = AgentConfig(
@@ -65,6 +66,7 @@ class EvaluationConfig:
     resamples: int = 2000
     runs_at_once: int | None = None
     updates_per_call: int = 50
+    checkpoint_seconds: float = 600.0
 
     def __post_init__(self):
         for name in ("seeds", "num_points", "resamples", "updates_per_call"):

@@ -48,7 +48,8 @@ def make_contenders(rules: Sequence[str], config: EvaluationConfig) -> tuple[Con
       ValueError: if an agent's configuration is impossible, or two rules cannot be told apart.
     """
     random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=_on_policy(config.agent))
-    return (random, *_baselines(config), *_discovered(rules, config))
+    contenders = (random, *_baselines(config), *_discovered(rules, config))
+    return tuple(dataclasses.replace(c, agent=_living(c.agent, config)) for c in contenders)
 
 
 def _baselines(config: EvaluationConfig) -> list[Contender]:
@@ -137,6 +138,11 @@ def _fingerprint(rule: disco.Rule) -> str:
     for leaf in leaves:
         digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()
+
+
+def _living(agent: AgentConfig, config: EvaluationConfig) -> AgentConfig:
+    """An agent whose life, for its learning rate's schedule, is the budget by default."""
+    return agent if agent.lifetime else dataclasses.replace(agent, lifetime=config.budget)
 
 
 def _on_policy(agent: AgentConfig) -> AgentConfig:

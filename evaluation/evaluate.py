@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
-import numpy as np
 
 import environments
 from evaluation import report, storage
@@ -75,13 +74,13 @@ def evaluate(
       OSError: if something cannot be written.
     """
     started = time.perf_counter()
-    trainer = Trainer(tasks, config)
+    trainer = Trainer(tasks, config, storage.runs_folder(folder))
     histories, descriptions = {}, {}
     for number, contender in enumerate(contenders, 1):
         name, title = contender.name, f"[{number}/{len(contenders)}] {contender.name}"
         history = storage.load(folder, name)
         if history is None:
-            history = _train(trainer, contender, title, len(tasks), config, open_progress)
+            history = _train(trainer, contender, title, open_progress)
             storage.save(folder, name, history, _describe(contender, history, config))
         else:
             print(f"{title}: finished before", flush=True)
@@ -105,25 +104,15 @@ def evaluate(
 
 
 def _train(
-    trainer: Trainer,
-    contender: Contender,
-    title: str,
-    num_tasks: int,
-    config: EvaluationConfig,
-    open_progress: OpenProgress,
+    trainer: Trainer, contender: Contender, title: str, open_progress: OpenProgress
 ) -> History:
-    steps_per_update = num_tasks * config.seeds * config.agent.steps_per_update
-    with open_progress(title, config.num_updates) as progress:
+    with open_progress(title, trainer.num_updates) as progress:
         if progress is None:
             return trainer.train(contender)
         progress.start(0)
 
-        def show(updates: int, seconds: float, mean_return: float):
-            numbers = {
-                "steps/s": updates * steps_per_update / seconds,
-                "return": None if np.isnan(mean_return) else mean_return,
-            }
-            progress.update(updates, numbers)
+        def show(updates: int, steps_per_second: float, mean_return: float | None):
+            progress.update(updates, {"steps/s": steps_per_second, "return": mean_return})
 
         return trainer.train(contender, show)
 

@@ -1,18 +1,21 @@
-"""Training fresh agents with a frozen rule on every task of a suite, by one compiled program.
+"""Training fresh agents with a frozen rule on every task of a suite.
 
-A *run* is one agent on one task with one seed. Runs whose environments share their dynamics
-form a group; the program advances all groups by some updates, a few runs per vectorised
-pass, and tells how the episodes went that ended meanwhile. What a run does depends on its
-rule, agent, task and seed only: neither on the runs beside it nor on the number of devices.
+A *run* is one agent on one task with one seed. Runs in JAX environments are one compiled program:
+those whose environments share their dynamics form a group; the program advances all groups by
+some updates, a few runs per vectorised pass, and tells how the episodes went that ended
+meanwhile. What a run does depends on its rule, agent, task and seed only: neither on the runs
+beside it nor on the number of devices. Runs in host environments follow one another
+(`evaluation.host_training`).
 """
 
 import dataclasses
 import itertools
+import pathlib
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +29,12 @@ import environments
 from agents import acting
 from agents.agent import Agent, AgentConfig
 from agents.networks import uniform_network
-from agents.optimizers import agent_optimizer
 from agents.passes import agents_per_pass, map_agents
+from evaluation import host_training
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
+
+Report = Callable[[int, float, float | None], None]
 
 _AXIS = "runs"
 _PURPOSES = ("birth", "live")
@@ -63,8 +68,7 @@ class Episodes(NamedTuple):
     @property
     def mean_return(self) -> Float[np.ndarray, "tasks seeds *points"]:
         """NaN where no episode ended."""
-        has_any = self.count > 0
-        return np.where(has_any, self.return_sum / np.where(has_any, self.count, 1.0), np.nan)
+        return divide(self.return_sum, self.count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +79,8 @@ class History:
       updates: at which each interval of the learning curves ended, `[points]`.
       curve: the episodes that ended in each interval.
       window: the episodes that ended in the score's window.
+      results: means over the episodes of the window, by name: their `length`, and what their
+        suites tell of them besides. NaN where no episode ended, or a suite does not tell it.
       is_finite: whether all of an agent's numbers were, at the end.
       start_seconds: to compile the program, if it was new, and to start all runs.
       train_seconds: of wall time.
@@ -83,6 +89,7 @@ class History:
     updates: Int[np.ndarray, "points"]
     curve: Episodes
     window: Episodes
+    results: dict[str, Float[np.ndarray, "tasks seeds"]]
     is_finite: Bool[np.ndarray, "tasks seeds"]
     start_seconds: float
     train_seconds: float
@@ -169,6 +176,7 @@ class Program:
             seed=jnp.asarray(np.array(self._seeds, np.uint32)[seed_index]),
         )
         runs = jax.device_put(runs, NamedSharding(self._mesh, P(_AXIS)))
+        assert isinstance(group.dynamics, environments.JaxEnvironment)
         return _Group(group.dynamics, runs, num_runs, at_once)
 
     def init(self, rule: disco.Rule | None) -> tuple[PyTree[Array], ...]:
@@ -182,7 +190,7 @@ class Program:
         states: tuple[PyTree[Array], ...],
         first_update: int,
         num_updates: int,
-    ) -> tuple[tuple[PyTree[Array], ...], Episodes]:
+    ) -> tuple[tuple[PyTree[Array], ...], dict[str, Float[np.ndarray, "tasks seeds"]]]:
         """Some updates of every run.
 
         Args:
@@ -193,7 +201,8 @@ class Program:
           num_updates: to make now; any number, by the same compiled program.
 
         Returns:
-          The agents after it, and the episodes that ended in it.
+          The agents after it; and sums over the episodes that ended in it: `count`, `return`,
+          `length`, and the suites' own results, NaN where a suite does not tell them.
         """
         states, sums = self._advance(
             rule,
@@ -203,8 +212,14 @@ class Program:
             jnp.int32(first_update),
             jnp.int32(num_updates),
         )
-        count, return_sum = (self._by_task(rows) for rows in zip(*sums, strict=True))
-        return states, Episodes(count=count, return_sum=return_sum)
+        names = dict.fromkeys(name for group in sums for name in group)
+        blank = [np.full(len(group.runs.seed), np.nan) for group in self._groups]
+        return states, {
+            name: self._by_task(
+                [group.get(name, nan) for group, nan in zip(sums, blank, strict=True)]
+            )
+            for name in names
+        }
 
     def is_finite(self, states: tuple[PyTree[Array], ...]) -> Bool[np.ndarray, "tasks seeds"]:
         """Whether all of an agent's numbers are finite."""
@@ -226,14 +241,19 @@ class Program:
             agent = self._make_agent(group, rule, learning_rate)
 
             def update(i, carry):
-                state, count, return_sum = carry
-                key = _key("live", run, first_update + i)
-                state, statistics, _ = agent.update(rule, state, run.task, key)
-                return state, count + statistics.count, return_sum + statistics.return_sum
+                state, total = carry
+                state, statistics, _ = agent.update(
+                    rule, state, run.task, _key("live", run, first_update + i)
+                )
+                return state, jax.tree.map(jnp.add, total, statistics)
 
-            zero = jnp.zeros((), jnp.float32)
-            state, *sums = jax.lax.fori_loop(0, num_updates, update, (state, zero, zero))
-            return state, tuple(sums)
+            _, statistics, _ = jax.eval_shape(
+                agent.update, rule, state, run.task, _key("live", run, first_update)
+            )
+            total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), statistics)
+            state, total = jax.lax.fori_loop(0, num_updates, update, (state, total))
+            sums = {"count": total.count, "return": total.return_sum, "length": total.length_sum}
+            return state, sums | total.result_sums
 
         results = self._map(
             live,
@@ -247,8 +267,7 @@ class Program:
         if rule is None:
             return RandomAgent(self._agent, group.dynamics)
         agent = Agent.create(self._agent, group.dynamics, rule)
-        optimizer = agent_optimizer(learning_rate, self._agent.max_abs_update)
-        return dataclasses.replace(agent, optimizer=optimizer)
+        return dataclasses.replace(agent, optimizer=self._agent.optimizer(learning_rate))
 
     def _map(self, function, replicated, per_run):
         """`function(group, *replicated, run)` for all runs of each group, over all devices."""
@@ -279,22 +298,76 @@ class Program:
 class Trainer:
     """Trains contenders on the same tasks, seeds and budget."""
 
-    def __init__(self, tasks: Sequence[environments.Environment], config: EvaluationConfig):
-        self._tasks = tasks
-        self._config = config
-        self._programs: dict[object, Program] = {}
+    def __init__(
+        self,
+        tasks: Sequence[environments.Environment],
+        config: EvaluationConfig,
+        folder: pathlib.Path,
+    ):
+        """Compiles nothing.
 
-    def train(
-        self, contender: Contender, report: Callable[[int, float, float], None] = lambda *_: None
-    ) -> History:
+        Args:
+          tasks: with different names.
+          config: of the evaluation.
+          folder: for the runs in host environments.
+        """
+        self._tasks = tasks
+        self._on_device = [i for i, task in enumerate(tasks) if not task.is_host]
+        self._on_host = [i for i, task in enumerate(tasks) if task.is_host]
+        self._config = config
+        self._folder = folder
+        self._programs: dict[object, Program] = {}
+        self._host_programs: dict[object, host_training.HostProgram] = {}
+
+    @property
+    def num_updates(self) -> int:
+        """Of a contender, over stretches that follow one another."""
+        runs = bool(self._on_device) + len(self._on_host) * self._config.seeds
+        return runs * self._config.num_updates
+
+    def train(self, contender: Contender, report: Report = lambda *_: None) -> History:
         """All of a contender's runs.
 
         Args:
           contender: to train.
-          report: called now and then with the updates that every run made, the seconds that took
-            without compilation, and the mean return of the episodes that ended since the last
-            call (NaN if none did).
+          report: called now and then with the updates made so far, of `num_updates`; the
+            environment steps per second of the stretch, without compilation; and the mean
+            return of the episodes that ended since the last call (None if none did).
+
+        Raises:
+          SimulatorError: if a simulator failed, or died and could not be replaced.
+          CheckpointError: if a checkpoint of a run cannot be written or read.
+          ValueError: if a replay does not fit in memory.
         """
+        tally = Tally(len(self._tasks), self._config)
+        is_finite = np.ones((len(self._tasks), self._config.seeds), bool)
+        start_seconds, train_seconds = 0.0, 0.0
+        if self._on_device:
+            finite, start_seconds, train_seconds = self._train_on_device(contender, tally, report)
+            is_finite[self._on_device] = finite
+        done = self._config.num_updates * bool(self._on_device)
+        for index, seed in itertools.product(self._on_host, range(self._config.seeds)):
+            run = self._train_on_host(contender, index, seed, done, report)
+            for update, episode in run.episodes:
+                sums = {"count": 1.0, "return": episode.episode_return, "length": episode.length}
+                tally.add((index, seed), update + 1, sums | dict(episode.results))
+            is_finite[index, seed] = run.is_finite
+            train_seconds += run.seconds
+            done += self._config.num_updates
+        return History(
+            updates=tally.ends,
+            curve=tally.curve,
+            window=tally.window,
+            results=tally.results,
+            is_finite=is_finite,
+            start_seconds=start_seconds,
+            train_seconds=train_seconds,
+        )
+
+    def _train_on_device(
+        self, contender: Contender, tally: "Tally", report: Report
+    ) -> tuple[Bool[np.ndarray, "tasks seeds"], float, float]:
+        """All runs in JAX environments: which stayed finite, seconds to start and to train."""
         config, rule = self._config, contender.rule
         program = self._program(contender)
         learning_rate = contender.agent.learning_rate
@@ -303,39 +376,108 @@ class Trainer:
         states, _ = program.advance(rule, learning_rate, states, 0, 0)
         trained_from = time.perf_counter()
 
-        ends, window_start = intervals(config)
-        shape = (len(self._tasks), config.seeds)
-        curve = Episodes(np.zeros((*shape, len(ends))), np.zeros((*shape, len(ends))))
-        window = Episodes(np.zeros(shape), np.zeros(shape))
-        for first, last in _stretches(ends, window_start, config.updates_per_call):
-            states, episodes = program.advance(rule, learning_rate, states, first, last - first)
-            point = int(np.searchsorted(ends, last))
-            for total, new in zip(curve, episodes, strict=True):
-                total[..., point] += new
-            if first >= window_start:
-                for total, new in zip(window, episodes, strict=True):
-                    total += new
-            count = float(np.sum(episodes.count))
-            mean_return = float(np.sum(episodes.return_sum)) / count if count else float("nan")
-            report(last, time.perf_counter() - trained_from, mean_return)
+        steps = len(self._on_device) * config.seeds * config.agent.steps_per_update
+        for first, last in _stretches(tally.ends, tally.window_start, config.updates_per_call):
+            states, sums = program.advance(rule, learning_rate, states, first, last - first)
+            tally.add(np.array(self._on_device), last, sums)
+            count = float(np.sum(sums["count"]))
+            mean_return = float(np.sum(sums["return"])) / count if count else None
+            report(last, steps * last / (time.perf_counter() - trained_from), mean_return)
         is_finite = program.is_finite(states)
-        return History(
-            updates=ends,
-            curve=curve,
-            window=window,
-            is_finite=is_finite,
-            start_seconds=trained_from - start,
-            train_seconds=time.perf_counter() - trained_from,
+        return is_finite, trained_from - start, time.perf_counter() - trained_from
+
+    def _train_on_host(
+        self, contender: Contender, index: int, seed: int, done: int, report: Report
+    ) -> host_training.HostRun:
+        """One run in a host environment, or what is known of it if it is finished."""
+        config, task = self._config, self._tasks[index]
+        return host_training.train(
+            self._host_program(contender, task),
+            contender.rule,
+            contender.agent.learning_rate,
+            task,
+            config.all_seeds[seed],
+            config.num_updates,
+            self._folder / contender.name / task.name.replace("/", "_") / f"seed_{seed}",
+            log_interval=config.updates_per_call,
+            checkpoint_seconds=config.checkpoint_seconds,
+            report=lambda updates, speed, mean: report(done + updates, speed, mean),
         )
 
     def _program(self, contender: Contender) -> Program:
-        form = jax.tree.structure(contender.rule)
         agent = dataclasses.replace(contender.agent, learning_rate=0.0)
-        if (form, agent) not in self._programs:
-            self._programs[form, agent] = Program(
-                self._tasks, self._config.all_seeds, agent, self._config.runs_at_once
+        key = (jax.tree.structure(contender.rule), agent)
+        if key not in self._programs:
+            tasks = [self._tasks[i] for i in self._on_device]
+            self._programs[key] = Program(
+                tasks, self._config.all_seeds, agent, self._config.runs_at_once
             )
-        return self._programs[form, agent]
+        return self._programs[key]
+
+    def _host_program(
+        self, contender: Contender, task: environments.Environment
+    ) -> host_training.HostProgram:
+        agent = dataclasses.replace(contender.agent, learning_rate=0.0)
+        assert isinstance(task.dynamics, environments.HostEnvironment)
+        key = (jax.tree.structure(contender.rule), agent, task.dynamics)
+        if key not in self._host_programs:
+            self._host_programs[key] = host_training.HostProgram(
+                task.dynamics, agent, contender.rule
+            )
+        return self._host_programs[key]
+
+
+class Tally:
+    """The episodes of runs: along their curves, and in the window of their scores.
+
+    Attributes:
+      ends: updates at which the curves' intervals end, `[points]`.
+      window_start: the update with which the window starts.
+      curve, window: see `History`.
+    """
+
+    def __init__(self, num_tasks: int, config: EvaluationConfig):
+        """Of no episode yet."""
+        self.ends, self.window_start = intervals(config)
+        shape = (num_tasks, config.seeds)
+        self.curve = Episodes(*(np.zeros((*shape, len(self.ends))) for _ in Episodes._fields))
+        self.window = Episodes(*(np.zeros(shape) for _ in Episodes._fields))
+        self._result_sums: dict[str, np.ndarray] = {}
+
+    def add(self, runs: Any, last: int, sums: Mapping[str, Any]) -> None:
+        """Adds the episodes of a stretch that spans no interval's end, nor the window's start.
+
+        Args:
+          runs: whose they are: an index of the axes of tasks and seeds.
+          last: updates made at the stretch's end.
+          sums: `count`, `return`, and others by name, for these runs; NaN for what is not told.
+        """
+        point = int(np.searchsorted(self.ends, last))
+        for total, name in zip(self.curve, ("count", "return"), strict=True):
+            total[..., point][runs] += sums[name]
+        if last <= self.window_start:
+            return
+        for total, name in zip(self.window, ("count", "return"), strict=True):
+            total[runs] += sums[name]
+        for name in set(sums) - {"count", "return"}:
+            blank = np.full(self.window.count.shape, np.nan)
+            total = self._result_sums.setdefault(name, blank)
+            before = total[runs]
+            total[runs] = np.where(np.isnan(before), 0.0, before) + sums[name]
+
+    @property
+    def results(self) -> dict[str, Float[np.ndarray, "tasks seeds"]]:
+        """See `History`."""
+        return {
+            name: divide(total, self.window.count)
+            for name, total in sorted(self._result_sums.items())
+        }
+
+
+def divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Means; NaN where there is nothing."""
+    has_any = counts > 0
+    return np.where(has_any, sums / np.where(has_any, counts, 1.0), np.nan)
 
 
 def intervals(config: EvaluationConfig) -> tuple[Int[np.ndarray, "points"], int]:

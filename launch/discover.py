@@ -20,7 +20,7 @@ from launch.flag_parsing import define_config
 from launch.progress import Progress
 from launch.settings import CHANGEABLE, DiscoverSettings
 from launch.setup import make_discovery
-from meta.checkpoints import Checkpoints
+from agents.checkpoints import Checkpoints
 from meta.run import run
 
 

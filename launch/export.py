@@ -16,7 +16,7 @@ from launch.configuration import from_json
 from launch.provenance import code_version
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
-from meta.checkpoints import Checkpoints
+from agents.checkpoints import Checkpoints
 from meta.run import restore
 
 

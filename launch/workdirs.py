@@ -10,6 +10,7 @@ from typing import Any
 from tensorboardX import SummaryWriter
 
 from disco.atomic import write_atomically
+from disco.json_lines import JsonLines
 
 
 def open_workdir(
@@ -57,7 +58,7 @@ class MetricsLog:
 
     def __init__(self, folder: pathlib.Path):
         """Opens the log in a run's folder."""
-        self._path = folder / "metrics.jsonl"
+        self._lines = JsonLines(folder / "metrics.jsonl")
         self._events = folder / "tensorboard"
         self._writer: SummaryWriter | None = None
 
@@ -70,11 +71,7 @@ class MetricsLog:
 
     def continue_from(self, step: int) -> None:
         """Forgets what was logged after a step: it is about to be computed again."""
-        if self._path.exists():
-            lines = self._path.read_text().splitlines(keepends=True)
-            kept = [line for line in lines if _step_of(line) <= step]
-            if kept != lines:
-                write_atomically(self._path, "".join(kept))
+        self._lines.keep("meta_step", step)
         self._writer = SummaryWriter(str(self._events), purge_step=step + 1 if step else None)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
@@ -85,30 +82,17 @@ class MetricsLog:
         """
         assert self._writer is not None, "continue_from comes first"
         try:
-            with self._path.open("a") as file:
-                file.write(json.dumps(dict(metrics)) + "\n")
+            self._lines.append([metrics])
             for name, value in metrics.items():
                 if isinstance(value, int | float):
                     self._writer.add_scalar(name, value, step)
             self._writer.flush()
         except OSError as error:
-            raise OSError(f"Cannot write metrics in {self._path.parent}: {error}.") from error
+            raise OSError(f"Cannot write metrics in {self._lines.path.parent}: {error}.") from error
 
     def read(self) -> list[dict[str, Any]]:
         """All that was logged, a step each."""
-        if not self._path.exists():
-            return []
-        return [json.loads(line) for line in self._path.read_text().splitlines()]
-
-
-def _step_of(line: str) -> float:
-    """A line's step; infinite for a line that was cut off while it was written."""
-    if not line.endswith("\n"):
-        return float("inf")
-    try:
-        return json.loads(line)["meta_step"]
-    except (json.JSONDecodeError, KeyError):
-        return float("inf")
+        return self._lines.read()
 
 
 def _differences(found: Any, wanted: Any, prefix: str = ""):

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from meta.checkpoints import Checkpoints
+from agents.checkpoints import Checkpoints
 from meta.discovery import Discovery, DiscoveryState
 
 Report = dict[str, Any]

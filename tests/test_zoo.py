@@ -25,10 +25,10 @@ def test_card_says_how_it_was_found(name):
 
 
 @pytest.mark.parametrize("name", disco.zoo())
-def test_fresh_agents_learn_by_it(name):
+def test_fresh_agents_learn_by_it(name, tmp_path):
     """Catch, which it was not discovered on: 1 is a caught ball, -1 a missed one."""
     config = EvaluationConfig(seeds=3, budget=300 * EvaluationConfig().agent.steps_per_update)
     (contender,) = (c for c in make_contenders([name], config) if c.kind == "discovered")
-    history = Trainer([environments.make("catch/5x5")], config).train(contender)
+    history = Trainer([environments.make("catch/5x5")], config, tmp_path).train(contender)
     assert np.all(history.is_finite)
     assert np.mean(history.window.mean_return) > 0.6

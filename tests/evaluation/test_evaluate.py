@@ -123,19 +123,19 @@ def test_a_damaged_file_is_kept_and_its_runs_repeat_bit_for_bit(folder, rule_fil
     assert storage.load(folder, "actor_critic@0.01") is not None
 
 
-def test_other_tasks_and_batching_change_nothing(folder, rule_file):
+def test_other_tasks_and_batching_change_nothing(folder, rule_file, tmp_path):
     config = dataclasses.replace(CONFIG, updates_per_call=3)
     (contender,) = [c for c in make_contenders([rule_file], config) if c.name == "tiny"]
-    alone = Trainer(resolve(["catch/5x5"]), config).train(contender)
+    alone = Trainer(resolve(["catch/5x5"]), config, tmp_path).train(contender)
     beside = storage.load(folder, "tiny")
     assert beside is not None
     np.testing.assert_array_equal(alone.curve.return_sum[0], beside.curve.return_sum[0])
     np.testing.assert_array_equal(alone.window.count[0], beside.window.count[0])
 
 
-def test_actor_critic_learns_catch():
+def test_actor_critic_learns_catch(tmp_path):
     config = EvaluationConfig(seeds=2, budget=20_000, baseline_learning_rates=(1e-2,))
-    trainer = Trainer(resolve(["catch/5x5"]), config)
+    trainer = Trainer(resolve(["catch/5x5"]), config, tmp_path)
     scores = {
         c.kind: trainer.train(c).window.mean_return
         for c in make_contenders([], config)

@@ -18,7 +18,7 @@ import disco
 from launch.discover import discover
 from launch.export import export
 from launch.setup import make_discovery
-from meta.checkpoints import CheckpointError, Checkpoints
+from agents.checkpoints import CheckpointError, Checkpoints
 from meta.discovery import Discovery, DiscoveryState
 from meta.run import restore
 from tests.launch.common import TINY, outcome, start
@@ -249,5 +249,5 @@ def test_export_of_an_older_checkpoint(uninterrupted, tmp_path):
     assert provenance["meta_steps"] == META_STEPS - 2
     leaves = [jax.tree.leaves(disco.load(file)) for file in (newest, older)]
     assert any(np.any(a != b) for a, b in zip(*leaves, strict=True))
-    with pytest.raises(CheckpointError, match=r"no checkpoint of meta-step 999; it has \["):
+    with pytest.raises(CheckpointError, match=r"no checkpoint of step 999; it has \["):
         export(str(uninterrupted), str(older), meta_step=999)

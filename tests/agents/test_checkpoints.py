@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meta.checkpoints import CheckpointError, Checkpoints
+from agents.checkpoints import CheckpointError, Checkpoints
 
 
 def state(step: int) -> dict:
@@ -168,7 +168,7 @@ def test_folder_below_a_file(tmp_path):
 FULL_DISK = """
 import pathlib, resource, sys
 import numpy as np
-from meta.checkpoints import CheckpointError, Checkpoints
+from agents.checkpoints import CheckpointError, Checkpoints
 checkpoints = Checkpoints(pathlib.Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 try:

@@ -1,6 +1,6 @@
-"""Checkpoints of a discovery run, through Orbax.
+"""Checkpoints of a run, through Orbax.
 
-A checkpoint holds every array of a `DiscoveryState` under its path, and a manifest with each
+A checkpoint holds every array of a state under its path, and a manifest with each
 array's shape, dtype and CRC-32. What is damaged is noticed when it is read, and the one before
 it is used.
 """
@@ -135,7 +135,7 @@ class Checkpoints:
         steps = sorted(self._manager.all_steps())
         if step not in steps:
             raise CheckpointError(
-                f"{self.directory} has no checkpoint of meta-step {step}; it has {steps}."
+                f"{self.directory} has no checkpoint of step {step}; it has {steps}."
             )
         try:
             arrays = self._read(step)

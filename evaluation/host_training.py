@@ -1,0 +1,325 @@
+"""Training a fresh agent with a frozen rule on a task of a host environment.
+
+Runs follow one another, each with the machine to itself. A run acts one update behind: while
+the device learns from a batch, threads prepare the next one by the parameters from before.
+
+runs/<contender>/<task>/seed_<n>/ has
+
+    episodes.jsonl   return, length and the suite's own results of each episode that ended
+    metrics.jsonl    losses, speed, and the share of time in which the learner waited
+    checkpoints/     from which a run that was stopped goes on; its environments start new
+                     episodes, and its replay fills anew
+    finished.json    written when the run is complete, which is never repeated
+"""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import pathlib
+import time
+import zlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import disco
+import environments
+from agents.agent import Agent, AgentConfig, LearnerState
+from agents.checkpoints import Checkpoints
+from agents.host_acting import Act, Episode, make_act
+from agents.host_experience import Experience, HostExperience
+from agents.networks import uniform_network
+from disco.atomic import write_atomically
+from disco.json_lines import JsonLines
+
+_log = logging.getLogger(__name__)
+_UPDATE = "update"
+
+
+@dataclasses.dataclass(frozen=True)
+class HostRun:
+    """What became of a run.
+
+    Attributes:
+      episodes: that ended, with the update at which they did.
+      is_finite: whether all of the agent's numbers were, at the end and in all logged losses.
+      seconds: of wall time, compilation not included, over all of its stretches.
+      restarts: simulator processes that died and were replaced.
+    """
+
+    episodes: list[tuple[int, Episode]]
+    is_finite: bool
+    seconds: float
+    restarts: int
+
+
+class HostProgram:
+    """The compiled functions that train any rules of one form by one kind of agent.
+
+    Meta-parameters and learning rates are arguments, so that they share one compilation.
+    """
+
+    def __init__(
+        self,
+        dynamics: environments.HostEnvironment,
+        agent: AgentConfig,
+        rule: disco.Rule | None,
+    ):
+        """Compiles nothing.
+
+        Args:
+          dynamics: of the tasks' family.
+          agent: of all runs; its learning rate is not read.
+          rule: of the form to come; None for the random policy.
+
+        Raises:
+          ValueError: if a rule cannot act there, as actions are continuous.
+        """
+        self._config = agent
+        self._dynamics = dynamics
+        if rule is None:
+            network = uniform_network(environments.num_actions(dynamics))
+            self.agent = Agent(agent, dynamics, network, agent.optimizer())
+        else:
+            self.agent = Agent.create(agent, dynamics, rule)
+        self.act: Act = make_act(self.agent.network)
+        self.init = jax.jit(self.agent.init_learner)
+        self.learn = jax.jit(self._learn)
+
+    def _learn(self, rule, learning_rate, learner: LearnerState, batch: disco.Trajectory):
+        optimizer = self._config.optimizer(learning_rate)
+        agent = dataclasses.replace(self.agent, optimizer=optimizer)
+        learner, _, aux = agent.learn(rule, learner, batch)
+        return learner, aux.metrics
+
+
+def train(
+    program: HostProgram,
+    rule: disco.Rule | None,
+    learning_rate: float,
+    task: environments.Environment,
+    seed: int,
+    num_updates: int,
+    folder: pathlib.Path,
+    log_interval: int = 50,
+    checkpoint_seconds: float = 600.0,
+    report: Callable[[int, float, float | None], None] = lambda *_: None,
+) -> HostRun:
+    """Trains an agent, or continues to, or tells what became of it if it is finished.
+
+    Args:
+      program: for the task's family and rules of this form.
+      rule: to learn by; None for the random policy.
+      learning_rate: of the agent.
+      task: to learn on.
+      seed: of all randomness.
+      num_updates: of the whole run.
+      folder: of the run.
+      log_interval: updates between two looks at the progress.
+      checkpoint_seconds: between two checkpoints.
+      report: called at each look, and for a finished run, with the updates made, environment
+        steps per second, and the mean return of the episodes since the last one (None if none).
+
+    Raises:
+      CheckpointError: if a checkpoint cannot be written, or none can be read.
+      SimulatorError: if a simulator failed, or died and could not be replaced.
+      ValueError: if the replay does not fit in memory.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    episodes = JsonLines(folder / "episodes.jsonl")
+    metrics = JsonLines(folder / "metrics.jsonl")
+    finished = folder / "finished.json"
+    if not finished.exists():
+        with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
+            run = _Run(program, rule, learning_rate, task, seed, checkpoints, episodes, metrics)
+            with contextlib.closing(run):
+                outcome = run.live(num_updates, log_interval, checkpoint_seconds, report)
+        write_atomically(finished, json.dumps(outcome, indent=2) + "\n")
+    outcome = json.loads(finished.read_text())
+    report(num_updates, float("nan"), None)
+    return HostRun(
+        episodes=[(line[_UPDATE], _from_json(line)) for line in episodes.read()],
+        is_finite=outcome["is_finite"],
+        seconds=outcome["seconds"],
+        restarts=outcome["restarts"],
+    )
+
+
+class _Run:
+    """An agent on its way."""
+
+    def __init__(self, program, rule, learning_rate, task, seed, checkpoints, episodes, metrics):
+        self._program: HostProgram = program
+        self._rule, self._learning_rate = rule, jnp.float32(learning_rate)
+        self._checkpoints: Checkpoints = checkpoints
+        self._episodes: JsonLines = episodes
+        self._metrics: JsonLines = metrics
+        self._learner, self._first, self._seconds = self._born_or_restored(task, seed)
+        if self._first:
+            _log.warning(
+                "%s continues at update %d; its environments start new episodes and its replay"
+                " fills anew, as neither is saved.",
+                self._episodes.path.parent,
+                self._first,
+            )
+        self._episodes.keep(_UPDATE, self._first - 1)
+        self._metrics.keep(_UPDATE, self._first - 1)
+        # Other environments and draws than before an interruption, and than those of other runs.
+        address = (zlib.crc32(task.name.encode()), seed, self._first)
+        experience_seed = int(np.random.SeedSequence(address).generate_state(1)[0] % 2**31)
+        self._experience = HostExperience(
+            program.agent, program.act, task.task, experience_seed, acting_device()
+        )
+
+    def close(self) -> None:
+        """Ends the environments."""
+        self._experience.close()
+
+    def _born_or_restored(self, task, seed) -> tuple[Any, int, float]:
+        """The learner, the updates that it made, and the seconds they took."""
+        if self._rule is None:
+            return (), 0, 0.0
+        key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(task.name.encode()))
+        born = self._program.init(self._rule, key)
+        restored = self._checkpoints.restore({"learner": born, "seconds": np.zeros(())})
+        if restored is None:
+            return born, 0, 0.0
+        first, state = restored
+        return jax.device_put(state["learner"]), first, float(state["seconds"])
+
+    def live(self, num_updates, log_interval, checkpoint_seconds, report) -> dict[str, Any]:
+        """All updates that are still to make; how it went."""
+        config, is_finite = self._program.agent.config, True
+        window, saved_at = _Window(), time.monotonic()
+        started, before = time.monotonic(), self._seconds
+        self._experience.request(self._params, self._first)
+        for update in range(self._first, num_updates):
+            experience = self._experience.take()
+            is_last = update + 1 == num_updates
+            if not is_last:
+                self._experience.request(self._params, update + 1)
+            window.add(experience, *self._learn(experience.batch))
+            steps = config.steps_per_update * (update + 1)
+            self._episodes.append(_to_json(update, steps, x) for x in experience.episodes)
+            if update == self._first:  # Which compiles.
+                jax.block_until_ready(self._learner)
+                started = time.monotonic()
+            self._seconds = before + time.monotonic() - started
+            if is_last or (update + 1 - self._first) % log_interval == 0:
+                line = window.summary(config.steps_per_update)
+                is_finite &= all(x is None or np.isfinite(x) for x in line.values())
+                self._metrics.append([{_UPDATE: update, "environment_steps": steps, **line}])
+                report(update + 1, line["environment_steps_per_second"], line["episode_return"])
+                window = _Window()
+            if not is_last and time.monotonic() - saved_at > checkpoint_seconds:
+                self._save(update + 1)
+                saved_at = time.monotonic()
+        self._checkpoints.wait()
+        return {
+            "is_finite": bool(is_finite and _all_finite(self._learner)),
+            "seconds": self._seconds,
+            "restarts": self._experience.restarts,
+        }
+
+    @property
+    def _params(self) -> disco.Params:
+        return {} if self._rule is None else self._learner.params
+
+    def _learn(self, batch: disco.Trajectory) -> tuple[float, Any]:
+        """One update: when it was dispatched, and its metrics, which are still being computed."""
+        if self._rule is None:
+            return time.monotonic(), {}
+        batch = jax.device_put(batch)
+        dispatched = time.monotonic()
+        self._learner, metrics = self._program.learn(
+            self._rule, self._learning_rate, self._learner, batch
+        )
+        return dispatched, metrics
+
+    def _save(self, step: int) -> None:
+        if self._rule is not None:
+            state = {"learner": self._learner, "seconds": np.asarray(self._seconds)}
+            self._checkpoints.save(step, state)
+
+
+class _Window:
+    """What happened between two looks at the progress."""
+
+    def __init__(self):
+        self._began = time.monotonic()
+        self._experiences: list[Experience] = []
+        self._dispatched: list[float] = []
+        self._metrics: list[Any] = []
+        # Notes when the device is done with an update, without holding up who waits for it.
+        self._watch = ThreadPoolExecutor(1, "watch")
+        self._done: list[Future[float]] = []
+
+    def add(self, experience: Experience, dispatched: float, metrics: Any) -> None:
+        """One update."""
+        self._experiences.append(experience._replace(batch=None))  # pyright: ignore
+        self._dispatched.append(dispatched)
+        self._metrics.append(metrics)
+        self._done.append(self._watch.submit(_when_done, metrics))
+
+    def summary(self, steps_per_update: int) -> dict[str, float | None]:
+        """Means over the updates, in JSON values; times are in seconds per update."""
+        done = [future.result() for future in self._done]
+        self._watch.shutdown()
+        count, seconds = len(done), time.monotonic() - self._began
+        idle = sum(
+            max(0.0, start - end)
+            for start, end in zip(self._dispatched, [self._began, *done], strict=False)
+        )
+        episodes = [x for experience in self._experiences for x in experience.episodes]
+        timings = [experience.timing for experience in self._experiences]
+        metrics = jax.device_get(self._metrics)
+        return {
+            "episode_return": _mean([x.episode_return for x in episodes]),
+            "episode_length": _mean([float(x.length) for x in episodes]),
+            "episodes": float(len(episodes)),
+            "environment_steps_per_second": count * steps_per_update / seconds,
+            "learner_idle_fraction": idle / seconds,
+            "engine_seconds": sum(x.engine for x in timings) / count,
+            "policy_seconds": sum(x.policy for x in timings) / count,
+            "replay_seconds": sum(x.replay_seconds for x in self._experiences) / count,
+            **{name: _mean([float(x[name]) for x in metrics]) for name in metrics[0]},
+        }
+
+
+def acting_device() -> Any:
+    """Where policies act: on a CPU beside the learner's core, else on the learner's device."""
+    devices = jax.local_devices()
+    return devices[-1] if devices[0].platform == "cpu" else devices[0]
+
+
+def _when_done(computed: Any) -> float:
+    jax.block_until_ready(computed)
+    return time.monotonic()
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _to_json(update: int, environment_steps: int, episode: Episode) -> dict[str, Any]:
+    return {
+        _UPDATE: update,
+        "environment_steps": environment_steps,
+        "return": episode.episode_return,
+        "length": episode.length,
+        "results": dict(episode.results),
+    }
+
+
+def _from_json(line: dict[str, Any]) -> Episode:
+    return Episode(line["return"], line["length"], line["results"])
+
+
+def _all_finite(tree: Any) -> bool:
+    leaves = jax.device_get(jax.tree.leaves(tree))
+    return all(np.isfinite(x).all() for x in leaves if np.issubdtype(x.dtype, np.floating))

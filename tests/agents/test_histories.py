@@ -1,0 +1,150 @@
+"""Stacked frames, memories and burn-in: what is learned from is what was acted by."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+from agents import acting, frames, replay
+from agents.frames import History, Seen
+from agents.host_acting import HostActor, make_act
+from agents.host_replay import HostReplay
+from agents.networks import NetworkConfig, make_network
+from agents.trajectories import side_by_side
+from tests.agents.common import Corridor, HostCorridors
+
+BATCH, LENGTH, EPISODE = 3, 7, 5
+AGENTS = {
+    "plain": {},
+    "stacked": {"frame_stack": 4},
+    "stacked longer than an unroll": {"frame_stack": LENGTH + 4},
+    "memory": {"memory": 6},
+    "memory and stack": {"memory": 6, "frame_stack": 3},
+    "burn-in": {"memory": 6, "burn_in": 2},
+    "burn-in as long as an unroll": {"memory": 6, "burn_in": LENGTH, "frame_stack": 2},
+}
+
+
+def make(memory: int = 0, frame_stack: int = 1, burn_in: int = 0):
+    """A network whose policy depends on all that it sees, and its parameters."""
+    config = NetworkConfig(torso=(8,), memory=memory)
+    spec = Corridor().observation_spec()
+    network = make_network(config, spec, 2, {"logits": (2,)}, frame_stack, burn_in)
+    params = network.init(jax.random.key(0))
+    return network, jax.tree.map(lambda x: x + jnp.sign(x + 1e-9) * 0.3, params)
+
+
+def from_jax(network, params, count: int):
+    """`count` consecutive batches from the JAX environment."""
+    environment, task = Corridor(EPISODE), jnp.asarray(True)
+    actor = acting.start(environment, network, task, jax.random.key(1), BATCH)
+    rollout = jax.jit(
+        lambda actor, key: acting.rollout(environment, network, params, task, actor, key, LENGTH)
+    )
+    for i in range(count):
+        actor, trajectory, _ = rollout(actor, jax.random.key(2 + i))
+        yield trajectory
+
+
+def from_host(network, params, count: int):
+    """The same from the host environment."""
+    actor = HostActor(HostCorridors(EPISODE), network, make_act(network), True, BATCH, seed=1)
+    for i in range(count):
+        yield actor.collect(params, jax.random.key(2 + i), LENGTH).trajectory
+    actor.close()
+
+
+@pytest.mark.parametrize("source", [from_jax, from_host])
+@pytest.mark.parametrize("seen", AGENTS.values(), ids=AGENTS)
+def test_an_unroll_gives_the_logits_that_acted(source, seen):
+    network, params = make(**seen)
+    spread = []
+    for trajectory in source(network, params, 3):
+        logits = jax.jit(network.unroll)(params, trajectory)["logits"]
+        assert logits.shape == (LENGTH + 1, BATCH, 2)
+        np.testing.assert_allclose(logits[:-1], trajectory.behaviour_logits, atol=1e-5)
+        spread.append(np.std(trajectory.behaviour_logits))
+    assert min(spread) > 1e-2
+
+
+@pytest.mark.parametrize("seen", AGENTS.values(), ids=AGENTS)
+def test_the_host_replay_gives_back_what_was_put_in(seen):
+    network, params = make(**seen)
+    given = list(from_host(network, params, 9))
+    kept = HostReplay(given[0], network.seen, capacity=4 * BATCH - 1)
+    unroll = jax.jit(network.unroll)
+    for count, trajectory in enumerate(given, 1):
+        kept.insert(trajectory)
+        assert kept.size == min(count, 4) * BATCH
+        sample = kept.sample(np.random.default_rng(count), 6 * BATCH)
+        logits = unroll(params, sample)["logits"]
+        np.testing.assert_allclose(logits[:-1], sample.behaviour_logits, atol=1e-5)
+        whole = side_by_side(given[max(0, count - 4) : count])
+        drawn = {_identity(sample, i): i for i in range(6 * BATCH)}
+        known = {_identity(whole, i): i for i in range(whole.action.shape[1])}
+        assert set(drawn) <= set(known)
+        if count == 9:
+            assert len(drawn) > 2 * BATCH
+        for name, i in drawn.items():
+            for field in ("action", "reward", "discount", "last", "mask", "behaviour_logits"):
+                a, b = getattr(sample, field), getattr(whole, field)
+                np.testing.assert_array_equal(a[:, i], b[:, known[name]])
+            jax.tree.map(
+                lambda a, b, i=i, j=known[name]: np.testing.assert_array_equal(a[i], b[j]),
+                sample.core_state,
+                whole.core_state,
+            )
+
+
+@pytest.mark.parametrize("seen", AGENTS.values(), ids=AGENTS)
+def test_the_device_replay_gives_back_what_was_put_in(seen):
+    network, params = make(**seen)
+    given = list(from_jax(network, params, 2))
+    kept = replay.init(given[0], 2 * BATCH)
+    for trajectory in given:
+        kept = replay.insert(kept, trajectory)
+    sample = replay.sample(kept, jax.random.key(0), 8)
+    logits = jax.jit(network.unroll)(params, sample)["logits"]
+    np.testing.assert_allclose(logits[:-1], sample.behaviour_logits, atol=1e-5)
+
+
+def _identity(trajectory: disco.Trajectory, column: int) -> bytes:
+    """Of a trajectory, by its own random observations."""
+    observation = trajectory.observation
+    rows = observation.frames if isinstance(observation, History) else observation
+    return np.asarray(rows[-LENGTH - 1 :, column]).tobytes()
+
+
+def test_stacks_hold_nothing_from_before_the_episode():
+    seen = Seen(frame_stack=3)
+    numbers = jnp.arange(1.0, 8.0)[:, None]
+    history = History(frames=numbers, age=jnp.asarray([0, 1, 2, 3, 0])[:, None])
+    stacked = frames.stack(seen, Corridor().observation_spec(), history)
+    assert stacked[:, 0].tolist() == [[0, 0, 3], [0, 3, 4], [3, 4, 5], [4, 5, 6], [0, 0, 7]]
+
+
+def test_no_gradient_flows_through_burn_in():
+    network, params = make(memory=6, burn_in=3)
+    (trajectory,) = from_jax(network, params, 1)
+
+    def loss(before):
+        observation = trajectory.observation
+        rows = observation.frames.at[:3].add(before)
+        changed = dataclasses.replace(
+            trajectory, observation=History(frames=rows, age=observation.age + 1)
+        )
+        return jnp.sum(network.unroll(params, changed)["logits"])
+
+    zero = jnp.float32(0.0)
+    assert jax.grad(loss)(zero) == 0.0
+    assert loss(zero) != loss(zero + 1.0)
+
+
+def test_a_replay_that_does_not_fit_is_refused():
+    network, params = make()
+    (trajectory,) = from_host(network, params, 1)
+    with pytest.raises(ValueError, match=r"agent.replay_capacity is 10+ .* GiB are free .* enough"):
+        HostReplay(trajectory, network.seen, capacity=10**12)
