@@ -148,13 +148,13 @@ class AgentState:
 
     Attributes:
       learner: what learns.
-      actor: its environments.
-      replay: its past trajectories; None if it replays none.
+      actor: its environments; None if they are outside JAX.
+      replay: its past trajectories; None if it replays none, or outside JAX.
       updates: how many it made.
     """
 
     learner: LearnerState
-    actor: ActorState
+    actor: ActorState | None
     replay: Replay | None
     updates: Int[Array, ""]
 
@@ -251,6 +251,7 @@ class Agent:
         self, state: AgentState, task: PyTree, key: PRNGKeyArray
     ) -> tuple[AgentState, disco.Trajectory, EpisodeStatistics]:
         """Acts, stores, and draws the batch to learn from."""
+        assert state.actor is not None
         act_key, replay_key = jax.random.split(key)
         actor, batch, statistics = self.act(state.learner.params, task, state.actor, act_key)
         memory = state.replay

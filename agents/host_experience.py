@@ -40,9 +40,7 @@ class Experience(NamedTuple):
 class HostExperience:
     """One agent's environments, its replay, and the thread that works on them."""
 
-    def __init__(
-        self, agent: Agent, act: Act, task: Any, seed: int, device: Any = None
-    ):
+    def __init__(self, agent: Agent, act: Act, task: Any, seed: int, device: Any = None):
         """Reserves the replay's memory and starts the environments.
 
         Args:

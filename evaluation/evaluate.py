@@ -111,7 +111,7 @@ def _train(
             return trainer.train(contender)
         progress.start(0)
 
-        def show(updates: int, steps_per_second: float, mean_return: float | None):
+        def show(updates: int, steps_per_second: float | None, mean_return: float | None):
             progress.update(updates, {"steps/s": steps_per_second, "return": mean_return})
 
         return trainer.train(contender, show)

@@ -20,7 +20,6 @@ import pathlib
 import time
 import zlib
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -31,6 +30,7 @@ import disco
 import environments
 from agents.agent import Agent, AgentConfig, LearnerState
 from agents.checkpoints import Checkpoints
+from agents.device_clock import DeviceClock
 from agents.host_acting import Act, Episode, make_act
 from agents.host_experience import Experience, HostExperience
 from agents.networks import uniform_network
@@ -108,7 +108,7 @@ def train(
     folder: pathlib.Path,
     log_interval: int = 50,
     checkpoint_seconds: float = 600.0,
-    report: Callable[[int, float, float | None], None] = lambda *_: None,
+    report: Callable[[int, float | None, float | None], None] = lambda *_: None,
 ) -> HostRun:
     """Trains an agent, or continues to, or tells what became of it if it is finished.
 
@@ -122,8 +122,8 @@ def train(
       folder: of the run.
       log_interval: updates between two looks at the progress.
       checkpoint_seconds: between two checkpoints.
-      report: called at each look, and for a finished run, with the updates made, environment
-        steps per second, and the mean return of the episodes since the last one (None if none).
+      report: called at each look with the updates made, environment steps per second, and the
+        mean return of the episodes since the last look (None if none); at the end with None.
 
     Raises:
       CheckpointError: if a checkpoint cannot be written, or none can be read.
@@ -141,7 +141,7 @@ def train(
                 outcome = run.live(num_updates, log_interval, checkpoint_seconds, report)
         write_atomically(finished, json.dumps(outcome, indent=2) + "\n")
     outcome = json.loads(finished.read_text())
-    report(num_updates, float("nan"), None)
+    report(num_updates, None, None)
     return HostRun(
         episodes=[(line[_UPDATE], _from_json(line)) for line in episodes.read()],
         is_finite=outcome["is_finite"],
@@ -172,6 +172,7 @@ class _Run:
         # Other environments and draws than before an interruption, and than those of other runs.
         address = (zlib.crc32(task.name.encode()), seed, self._first)
         experience_seed = int(np.random.SeedSequence(address).generate_state(1)[0] % 2**31)
+        self._clock = DeviceClock()
         self._experience = HostExperience(
             program.agent, program.act, task.task, experience_seed, acting_device()
         )
@@ -179,6 +180,7 @@ class _Run:
     def close(self) -> None:
         """Ends the environments."""
         self._experience.close()
+        self._clock.close()
 
     def _born_or_restored(self, task, seed) -> tuple[Any, int, float]:
         """The learner, the updates that it made, and the seconds they took."""
@@ -203,7 +205,7 @@ class _Run:
             is_last = update + 1 == num_updates
             if not is_last:
                 self._experience.request(self._params, update + 1)
-            window.add(experience, *self._learn(experience.batch))
+            window.add(experience, self._learn(experience.batch))
             steps = config.steps_per_update * (update + 1)
             self._episodes.append(_to_json(update, steps, x) for x in experience.episodes)
             if update == self._first:  # Which compiles.
@@ -212,6 +214,7 @@ class _Run:
             self._seconds = before + time.monotonic() - started
             if is_last or (update + 1 - self._first) % log_interval == 0:
                 line = window.summary(config.steps_per_update)
+                line["learner_idle_fraction"] = self._clock.idle_fraction()
                 is_finite &= all(x is None or np.isfinite(x) for x in line.values())
                 self._metrics.append([{_UPDATE: update, "environment_steps": steps, **line}])
                 report(update + 1, line["environment_steps_per_second"], line["episode_return"])
@@ -230,16 +233,17 @@ class _Run:
     def _params(self) -> disco.Params:
         return {} if self._rule is None else self._learner.params
 
-    def _learn(self, batch: disco.Trajectory) -> tuple[float, Any]:
-        """One update: when it was dispatched, and its metrics, which are still being computed."""
+    def _learn(self, batch: disco.Trajectory) -> Any:
+        """One update; its metrics, which are still being computed."""
         if self._rule is None:
-            return time.monotonic(), {}
-        batch = jax.device_put(batch)
-        dispatched = time.monotonic()
-        self._learner, metrics = self._program.learn(
-            self._rule, self._learning_rate, self._learner, batch
+            return {}
+        self._learner, metrics = self._clock.follow(
+            lambda: self._program.learn(
+                self._rule, self._learning_rate, self._learner, jax.device_put(batch)
+            ),
+            watched=lambda results: results[1],
         )
-        return dispatched, metrics
+        return metrics
 
     def _save(self, step: int) -> None:
         if self._rule is not None:
@@ -253,37 +257,24 @@ class _Window:
     def __init__(self):
         self._began = time.monotonic()
         self._experiences: list[Experience] = []
-        self._dispatched: list[float] = []
         self._metrics: list[Any] = []
-        # Notes when the device is done with an update, without holding up who waits for it.
-        self._watch = ThreadPoolExecutor(1, "watch")
-        self._done: list[Future[float]] = []
 
-    def add(self, experience: Experience, dispatched: float, metrics: Any) -> None:
+    def add(self, experience: Experience, metrics: Any) -> None:
         """One update."""
         self._experiences.append(experience._replace(batch=None))  # pyright: ignore
-        self._dispatched.append(dispatched)
         self._metrics.append(metrics)
-        self._done.append(self._watch.submit(_when_done, metrics))
 
     def summary(self, steps_per_update: int) -> dict[str, float | None]:
         """Means over the updates, in JSON values; times are in seconds per update."""
-        done = [future.result() for future in self._done]
-        self._watch.shutdown()
-        count, seconds = len(done), time.monotonic() - self._began
-        idle = sum(
-            max(0.0, start - end)
-            for start, end in zip(self._dispatched, [self._began, *done], strict=False)
-        )
+        metrics = jax.device_get(self._metrics)
+        count, seconds = len(metrics), time.monotonic() - self._began
         episodes = [x for experience in self._experiences for x in experience.episodes]
         timings = [experience.timing for experience in self._experiences]
-        metrics = jax.device_get(self._metrics)
         return {
             "episode_return": _mean([x.episode_return for x in episodes]),
             "episode_length": _mean([float(x.length) for x in episodes]),
             "episodes": float(len(episodes)),
             "environment_steps_per_second": count * steps_per_update / seconds,
-            "learner_idle_fraction": idle / seconds,
             "engine_seconds": sum(x.engine for x in timings) / count,
             "policy_seconds": sum(x.policy for x in timings) / count,
             "replay_seconds": sum(x.replay_seconds for x in self._experiences) / count,
@@ -295,11 +286,6 @@ def acting_device() -> Any:
     """Where policies act: on a CPU beside the learner's core, else on the learner's device."""
     devices = jax.local_devices()
     return devices[-1] if devices[0].platform == "cpu" else devices[0]
-
-
-def _when_done(computed: Any) -> float:
-    jax.block_until_ready(computed)
-    return time.monotonic()
 
 
 def _mean(values: list[float]) -> float | None:

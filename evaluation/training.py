@@ -34,7 +34,7 @@ from evaluation import host_training
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 
-Report = Callable[[int, float, float | None], None]
+Report = Callable[[int, float | None, float | None], None]
 
 _AXIS = "runs"
 _PURPOSES = ("birth", "live")

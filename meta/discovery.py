@@ -9,9 +9,13 @@ One meta-step, for every agent (DiscoRL, Methods):
 
 Then the mean over the agents updates the rule, and agents whose budget is spent are reborn.
 What a run yields is the moving average of its rules.
+
+Where all environments are JAX's, a meta-step is one compiled program. Agents of host environments
+do 1 and 2 piece by piece, as their experience comes (`meta.host_group`); the rest is the same.
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,7 +26,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray
 
 import disco
 import environments
@@ -30,11 +34,11 @@ from agents.agent import Agent, AgentConfig
 from agents.passes import agents_per_pass, map_agents
 from disco.types import Metrics
 from meta import lifetime
+from meta.groups import AXIS, Evolved, Group, summed
+from meta.host_group import HostGroup
 from meta.objective import ObjectiveConfig, meta_objective
-from meta.population import Individual, Life, PopulationConfig, draw_budget, newborn, task_of
+from meta.population import Individual, Life, PopulationConfig, draw_budget, newborn
 from meta.value_function import ValueFunction, ValueFunctionConfig
-
-_AXIS = "agents"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,27 +111,6 @@ class DiscoveryState:
     meta_step: Int[Array, ""]
 
 
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Agents whose environments have the same dynamics.
-
-    Attributes:
-      agent, value_function: their functions.
-      tasks: stacked over the group's tasks.
-      names: of the tasks.
-      places: the agents' numbers in the population.
-      padded: places, and the first of them again until they divide among the devices. The
-        copies live as their original does and have no say in the rule's update.
-    """
-
-    agent: Agent
-    value_function: ValueFunction
-    tasks: PyTree[Array]
-    names: tuple[str, ...]
-    places: np.ndarray
-    padded: np.ndarray
-
-
 class Discovery:
     """The functions of one discovery run. Construction compiles nothing.
 
@@ -167,10 +150,11 @@ class Discovery:
         self._meta = meta
         self._seed = seed
         if mesh is None:
-            mesh = Mesh(np.array(jax.devices()), (_AXIS,))
+            mesh = Mesh(np.array(jax.devices()), (AXIS,))
         self._mesh = mesh
         self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
         self.groups = tuple(self._make_groups(tasks, rule, agent, value_function))
+        self._host_groups: dict[int, HostGroup] | None = None
         self._meta_optimizer = optax.chain(
             optax.clip_by_global_norm(meta.max_gradient_norm), optax.scale_by_adam(b2=meta.adam_b2)
         )
@@ -213,7 +197,7 @@ class Discovery:
     @property
     def sharding(self) -> Any:
         """Shardings of a `DiscoveryState`: agents over the mesh, all else replicated."""
-        return _placement(NamedSharding(self._mesh, P(_AXIS)), NamedSharding(self._mesh, P()))
+        return _placement(NamedSharding(self._mesh, P(AXIS)), NamedSharding(self._mesh, P()))
 
     def init(self) -> DiscoveryState:
         """The first generation of agents and the rule to start from."""
@@ -244,7 +228,7 @@ class Discovery:
     ) -> Individual:
         """A fresh agent in its place of the population."""
         budget_key, born_key = jax.random.split(self._key("birth", meta_step, place))
-        task, _ = task_of(group.tasks, order, births, len(group.places))
+        task = group.task(order, births)
         agent, validation, value = newborn(
             group.agent,
             group.value_function,
@@ -271,24 +255,140 @@ class Discovery:
         key = jax.random.fold_in(jax.random.key(self._seed), ("birth", "live").index(purpose))
         return jax.random.fold_in(jax.random.fold_in(key, meta_step), place)
 
-    @partial(jax.jit, static_argnums=0, donate_argnums=1)
     def step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[Metrics, ...]]:
-        """One meta-step.
+        """One meta-step. It may reuse the memory of the state that it is given.
 
         Returns:
           The state after it, and each group's metrics per agent, `[agents]`.
+
+        Raises:
+          SimulatorError: if a simulator failed, or died and could not be replaced.
+          ValueError: at the first one, if the replays of host environments do not fit in memory.
         """
-        orders, places = zip(*(_addresses(group) for group in self.groups), strict=True)
-        counted = tuple(jnp.arange(len(group.padded)) < len(group.places) for group in self.groups)
-        specs = _placement(P(_AXIS), P())
-        state, metrics = jax.shard_map(
-            self._shard_step,
+        if not any(group.is_host for group in self.groups):
+            return self._step(state)
+        if self._host_groups is None:
+            self._host_groups = {
+                number: HostGroup(group, self._judge, self._meta, self._mesh, self._seed)
+                for number, group in enumerate(self.groups)
+                if group.is_host
+            }
+            for number, host_group in self._host_groups.items():
+                host_group.start(state.groups[number], int(state.meta_step))
+        rule, meta_step = state.rule, state.meta_step
+        evolved: list[Any] = [None] * len(self.groups)
+        on_device = [i for i in range(len(self.groups)) if i not in self._host_groups]
+        if on_device:  # Dispatched first: it is computed while the others act.
+            groups = tuple(state.groups[number] for number in on_device)
+            parts = self._evolve_all(tuple(on_device), rule, meta_step, groups)
+            for number, part in zip(on_device, parts, strict=True):
+                evolved[number] = part
+        for number, host_group in self._host_groups.items():
+            evolved[number] = host_group.evolve(rule, int(meta_step), state.groups[number])
+        individuals = tuple(part.individuals for part in evolved)
+        shares = tuple(part._replace(individuals=None) for part in evolved)
+        state, metrics = self._conclude(rule, state.average, meta_step, individuals, shares)
+        for number, host_group in self._host_groups.items():
+            reborn = np.asarray(metrics[number]["reborn"]) > 0
+            host_group.replace_reborn(state.groups[number], reborn, int(state.meta_step))
+        return state, metrics
+
+    def host_metrics(self) -> dict[str, float]:
+        """How the host environments went since the last call; nothing if there are none."""
+        if not self._host_groups:
+            return {}
+        parts = [host_group.timing() for host_group in self._host_groups.values()]
+        return {
+            "device_idle_fraction": min(part["device_idle_fraction"] for part in parts),
+            **{
+                name: sum(part[name] for part in parts)
+                for name in ("engine_seconds", "policy_seconds", "simulator_restarts")
+            },
+        }
+
+    def close(self) -> None:
+        """Ends host environments."""
+        for host_group in (self._host_groups or {}).values():
+            host_group.close()
+        self._host_groups = None
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def _step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[Metrics, ...]]:
+        """A meta-step without host environments, in one program."""
+
+        def shard(rule, average, meta_step, groups, addresses):
+            evolved = [
+                self._evolve_group(group, rule, meta_step, *rows)
+                for group, *rows in zip(self.groups, groups, addresses, strict=True)
+            ]
+            return self._shard_conclude(rule, average, meta_step, tuple(evolved), addresses)
+
+        state, metrics = self._sharded(shard, "rrraa", self._conclusion)(
+            state.rule, state.average, state.meta_step, state.groups, self._addresses()
+        )
+        return state, self._unpadded(metrics)
+
+    @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
+    def _evolve_all(self, which, rule, meta_step, groups) -> tuple[Evolved, ...]:
+        """The part of some groups in a meta-step."""
+        addresses = self._addresses()
+
+        def shard(rule, meta_step, groups, addresses):
+            return tuple(
+                self._evolve_group(self.groups[number], rule, meta_step, *rows)
+                for number, *rows in zip(which, groups, addresses, strict=True)
+            )
+
+        return self._sharded(shard, "rraa", P(AXIS))(
+            rule,
+            meta_step,
+            groups,
+            tuple(addresses[number] for number in which),
+        )
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=4)
+    def _conclude(self, rule, average, meta_step, individuals, shares):
+        """The rule's update, and rebirths."""
+        evolved = tuple(
+            share._replace(individuals=group)
+            for group, share in zip(individuals, shares, strict=True)
+        )
+        state, metrics = self._sharded(self._shard_conclude, "rrraa", self._conclusion)(
+            rule, average, meta_step, evolved, self._addresses()
+        )
+        return state, self._unpadded(metrics)
+
+    def _sharded(self, function: Callable, arguments: str, out_specs: Any) -> Callable:
+        """`function` of one device's agents, for all devices.
+
+        Args:
+          function: of replicated arguments and of some with a leading axis over agents.
+          arguments: "r" for each that is replicated, "a" for each that is sharded.
+          out_specs: of its results.
+        """
+        specs = {"r": P(), "a": P(AXIS)}
+        return jax.shard_map(
+            function,
             mesh=self._mesh,
-            in_specs=(specs, P(_AXIS), P(_AXIS), P(_AXIS)),
-            out_specs=(specs, P(_AXIS)),
+            in_specs=tuple(specs[argument] for argument in arguments),
+            out_specs=out_specs,
             check_vma=False,
-        )(state, orders, places, counted)
-        return state, tuple(
+        )
+
+    @property
+    def _conclusion(self) -> Any:
+        """Placement of the next state and of metrics."""
+        return _placement(P(AXIS), P()), P(AXIS)
+
+    def _addresses(self) -> tuple[Any, ...]:
+        """Each group's agents' numbers, and whether they have a say."""
+        return tuple(
+            (*_addresses(group), jnp.arange(len(group.padded)) < len(group.places))
+            for group in self.groups
+        )
+
+    def _unpadded(self, metrics: tuple[Metrics, ...]) -> tuple[Metrics, ...]:
+        return tuple(
             jax.tree.map(lambda x, n=len(group.places): x[:n], report)
             for group, report in zip(self.groups, metrics, strict=True)
         )
@@ -326,48 +426,47 @@ class Discovery:
         )
         return jax.device_put(dataclasses.replace(state, groups=groups), self.sharding)
 
-    def _shard_step(self, state: DiscoveryState, orders, places, counted):
-        """The meta-step of one device's agents; the rule's update is the mean over all."""
-        groups, metrics = [], []
-        update = jax.tree.map(jnp.zeros_like, state.rule)
-        count = jnp.zeros((), jnp.float32)
-        for group, individuals, order, place, counts in zip(
-            self.groups, state.groups, orders, places, counted, strict=True
-        ):
-            evolve = partial(self._evolve, group, state.rule, state.meta_step)
-            individuals, updates, report = map_agents(
-                lambda agent, evolve=evolve: evolve(*agent),
-                (individuals, order, place),
-                agents_per_pass(self._meta.agents_at_once, len(counts)),
-            )
-            update = jax.tree.map(
-                lambda total, x, weight=counts: total + jnp.tensordot(weight.astype(x.dtype), x, 1),
-                update,
-                updates,
-            )
-            count += jnp.sum(counts * report["finite"])
-            groups.append(individuals)
-            metrics.append(report)
-        update, count = jax.lax.psum((update, count), _AXIS)
+    def _evolve_group(self, group: Group, rule, meta_step, individuals, addresses) -> Evolved:
+        """A JAX group's part of the meta-step on one device."""
+        orders, places, counts = addresses
+        individuals, updates, report = map_agents(
+            lambda agent: self._evolve(group, rule, meta_step, *agent),
+            (individuals, orders, places),
+            agents_per_pass(self._meta.agents_at_once, len(counts)),
+        )
+        return summed(individuals, updates, report, counts)
+
+    def _shard_conclude(self, rule, average, meta_step, evolved, addresses):
+        """The end of the meta-step on one device; the rule's update is the mean over all."""
+        update, count = jax.lax.psum(
+            jax.tree.map(
+                lambda *x: jnp.sum(jnp.concatenate(x), axis=0),
+                *((part.update, part.count) for part in evolved),
+            ),
+            AXIS,
+        )
         scale = -self._meta.learning_rate / jnp.maximum(count, 1.0)
-        rule = jax.tree.map(lambda x, u: x + scale * u, state.rule, update)
-        old = jnp.minimum(self._meta.average_decay, state.meta_step / (state.meta_step + 1.0))
-        average = jax.tree.map(lambda a, x: old * a + (1.0 - old) * x, state.average, rule)
-        for i, group in enumerate(self.groups):
-            groups[i] = self._rebirths(
-                group, rule, state.meta_step + 1, groups[i], metrics[i], orders[i], places[i]
+        rule = jax.tree.map(lambda x, u: x + scale * u, rule, update)
+        old = jnp.minimum(self._meta.average_decay, meta_step / (meta_step + 1.0))
+        average = jax.tree.map(lambda a, x: old * a + (1.0 - old) * x, average, rule)
+        groups, metrics = [], []
+        for group, part, (orders, places, _) in zip(self.groups, evolved, addresses, strict=True):
+            groups.append(
+                self._rebirths(
+                    group, rule, meta_step + 1, part.individuals, part.metrics, orders, places
+                )
             )
+            metrics.append(part.metrics)
         state = DiscoveryState(
-            rule=rule, average=average, groups=tuple(groups), meta_step=state.meta_step + 1
+            rule=rule, average=average, groups=tuple(groups), meta_step=meta_step + 1
         )
         return state, tuple(metrics)
 
     def _evolve(self, group: Group, rule, meta_step, individual: Individual, order, place):
         """Steps 1-4 for one agent: it afterwards, its share of the update, its metrics."""
         live_key, validation_key = jax.random.split(self._key("live", meta_step, place))
-        agent, life = group.agent, individual.life
-        task, task_index = task_of(group.tasks, order, life.births, len(group.places))
-
+        agent = group.agent
+        task = group.task(order, individual.life.births)
         before = individual.agent.learner
         agent_state, value, memoir, statistics, learning = lifetime.live(
             agent,
@@ -379,6 +478,7 @@ class Discovery:
             live_key,
             self._meta.num_updates,
         )
+        assert individual.validation is not None
         validation_actor, validation, validation_statistics = agent.act(
             agent_state.learner.params,
             task,
@@ -386,13 +486,45 @@ class Discovery:
             validation_key,
             self._meta.validation_length,
         )
+        individual = dataclasses.replace(
+            individual, agent=agent_state, value=value, validation=validation_actor
+        )
+        individual, update, metrics = self._judge(
+            group, rule, individual, before, memoir, validation, order
+        )
+        metrics |= {f"agent_{name}": x for name, x in learning.items()}
+        metrics |= {
+            "meta_return": validation_statistics.reward_sum / validation_statistics.steps,
+            "episode_return_sum": statistics.return_sum,
+            "episodes": statistics.count,
+        }
+        return individual, update, metrics
+
+    def _judge(self, group: Group, rule, individual: Individual, before, memoir, validation, order):
+        """Steps 2-4 for one agent whose validation trajectories are there.
+
+        Args:
+          group: its.
+          rule: by which it learned.
+          individual: after the K updates.
+          before: its learner before them.
+          memoir: of them.
+          validation: played by the agent after them.
+          order: its number within the group.
+
+        Returns:
+          It afterwards, its share of the rule's update, and metrics.
+        """
+        agent, life = group.agent, individual.life
 
         def judge(rule):
             learner, target_statistics = lifetime.relive(
                 agent, rule, before, memoir, self._meta.segment_length
             )
             outputs = agent.network.unroll(learner.params, validation)
-            _, advantage, _ = group.value_function.evaluate(value, outputs["logits"], validation)
+            _, advantage, _ = group.value_function.evaluate(
+                individual.value, outputs["logits"], validation
+            )
             loss, metrics = meta_objective(
                 self._objective,
                 outputs,
@@ -403,7 +535,7 @@ class Discovery:
             return loss, (metrics, outputs["logits"])
 
         (_, (judgement, logits)), gradient = jax.value_and_grad(judge, has_aux=True)(rule)
-        value = group.value_function.update(value, logits, validation)
+        value = group.value_function.update(individual.value, logits, validation)
 
         norm = optax.tree.norm(gradient)
         finite = jnp.isfinite(norm)
@@ -415,23 +547,16 @@ class Discovery:
         )
         update = jax.tree.map(lambda u: jnp.where(finite, u, 0.0), update)
 
+        index = group.task_index(order, life.births)
         life = dataclasses.replace(life, steps=life.steps + self.steps_per_meta_step)
-        individual = Individual(
-            agent=agent_state,
-            validation=validation_actor,
-            value=value,
-            life=life,
-            meta_optimizer=meta_optimizer,
+        individual = dataclasses.replace(
+            individual, value=value, life=life, meta_optimizer=meta_optimizer
         )
         metrics = {
             **judgement,
-            **{f"agent_{name}": x for name, x in learning.items()},
-            "meta_return": validation_statistics.reward_sum / validation_statistics.steps,
-            "episode_return_sum": statistics.return_sum,
-            "episodes": statistics.count,
             "meta_gradient_norm": norm,
             "finite": finite.astype(jnp.float32),
-            "task": task_index,
+            "task": index,
             "life_steps": life.steps,
         }
         return individual, update, metrics

@@ -55,6 +55,22 @@ def remember(
     return after, memoir, aux.metrics
 
 
+def update(
+    agent: Agent,
+    value_function: ValueFunction,
+    rule: disco.Rule,
+    state: AgentState,
+    value_state: ValueFunctionState,
+    batch: disco.Trajectory,
+) -> tuple[AgentState, ValueFunctionState, Memoir, Metrics]:
+    """One update of the agent and of its meta-value function."""
+    logits = agent.network.unroll(state.learner.params, batch)["logits"]
+    value_state = value_function.update(value_state, logits, batch)
+    learner, memoir, metrics = remember(agent, rule, state.learner, batch)
+    state = dataclasses.replace(state, learner=learner, updates=state.updates + 1)
+    return state, value_state, memoir, metrics
+
+
 def live(
     agent: Agent,
     value_function: ValueFunction,
@@ -70,10 +86,9 @@ def live(
     def step(carry, key):
         state, value_state = carry
         state, batch, statistics = agent.experience(state, task, key)
-        logits = agent.network.unroll(state.learner.params, batch)["logits"]
-        value_state = value_function.update(value_state, logits, batch)
-        learner, memoir, metrics = remember(agent, rule, state.learner, batch)
-        state = dataclasses.replace(state, learner=learner, updates=state.updates + 1)
+        state, value_state, memoir, metrics = update(
+            agent, value_function, rule, state, value_state, batch
+        )
         return (state, value_state), (memoir, statistics, metrics)
 
     keys = jax.random.split(key, num_updates)

@@ -6,6 +6,7 @@ it, so that each category gets the same experience in total.
 """
 
 import dataclasses
+from typing import Any
 
 import chex
 import jax
@@ -14,6 +15,7 @@ import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 import disco
+import environments
 from agents.acting import ActorState
 from agents.agent import Agent, AgentState
 from meta.value_function import ValueFunction, ValueFunctionState
@@ -70,14 +72,14 @@ class Individual:
 
     Attributes:
       agent: it.
-      validation: the environments of its validation trajectories.
+      validation: the environments of its validation trajectories; None outside JAX.
       value: its meta-value function.
       life: its lifetime.
       meta_optimizer: the Adam state of its meta-gradient; it outlives the agent.
     """
 
     agent: AgentState
-    validation: ActorState
+    validation: ActorState | None
     value: ValueFunctionState
     life: Life
     meta_optimizer: optax.OptState
@@ -100,15 +102,11 @@ def draw_budget(
     return config.first_rebirth + remaining.astype(jnp.int32)
 
 
-def task_of(
-    tasks: PyTree[Array], place: Int[Array, ""], births: Int[Array, ""], population_size: int
-) -> tuple[PyTree[Array], Int[Array, ""]]:
-    """The task of an agent, and its index among the stacked tasks."""
-    num_tasks = jax.tree.leaves(tasks)[0].shape[0] if jax.tree.leaves(tasks) else 1
+def task_index(num_tasks: int, place: Any, births: Any, population_size: int) -> Int[Array, ""]:
+    """The index of an agent's task among the tasks of its group."""
     # A population that holds every task equally often keeps each place's task.
     shift = population_size % num_tasks
-    index = (place + births * shift) % num_tasks
-    return jax.tree.map(lambda x: x[index], tasks), index
+    return (place + births * shift) % num_tasks
 
 
 def newborn(
@@ -118,9 +116,17 @@ def newborn(
     task: PyTree[Array],
     key: PRNGKeyArray,
     validation_trajectories: int,
-) -> tuple[AgentState, ActorState, ValueFunctionState]:
-    """A fresh agent, its validation environments and its meta-value function."""
+) -> tuple[AgentState, ActorState | None, ValueFunctionState]:
+    """A fresh agent, its validation environments and its meta-value function.
+
+    Environments outside JAX are started elsewhere (`meta.host_group`).
+    """
     agent_key, validation_key, value_key = jax.random.split(key, 3)
+    if isinstance(agent.environment, environments.HostEnvironment):
+        learner = agent.init_learner(rule, agent_key)
+        updates = jnp.zeros((), jnp.int32)
+        state = AgentState(learner=learner, actor=None, replay=None, updates=updates)
+        return state, None, value_function.init(value_key)
     return (
         agent.init(rule, task, agent_key),
         agent.start(task, validation_key, validation_trajectories),

@@ -54,6 +54,7 @@ def run(
         if step % log_interval == 0 or step == meta_steps or stopping:
             report = summarize(discovery, window)
             seconds = time.monotonic() - started
+            report |= discovery.host_metrics()
             report["meta_step"] = step
             report["seconds"] = seconds
             report["meta_steps_per_second"] = len(window) / seconds
@@ -69,6 +70,7 @@ def run(
             checkpoints.save(step, discovery.without_padding(state))
         if stopping:
             break
+    discovery.close()
     checkpoints.wait()
     return state
 

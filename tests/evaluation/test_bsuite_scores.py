@@ -68,7 +68,9 @@ def test_scores_are_those_of_bsuites_own_logs(tmp_path):
     logs, _ = csv_load.load_bsuite(str(tmp_path))
     theirs = summary_analysis.bsuite_score(logs)
     ours = score(runs)
-    assert ours.experiments == pytest.approx(dict(zip(theirs.bsuite_env, theirs.score, strict=True)))
+    assert ours.experiments == pytest.approx(
+        dict(zip(theirs.bsuite_env, theirs.score, strict=True))
+    )
     assert ours.unfinished == ("cartpole_swingup", "umbrella_length")
 
 
@@ -79,7 +81,9 @@ def test_deep_sea_is_scored_by_how_soon_it_is_solved():
         "bsuite/deep_sea/2": deep_sea(solved_from=10_000),  # Never.
     }
     assert score(runs).experiments["deep_sea"] == pytest.approx(2 / 3)
-    stochastic = {name.replace("sea", "sea_stochastic"): episodes for name, episodes in runs.items()}
+    stochastic = {
+        name.replace("sea", "sea_stochastic"): episodes for name, episodes in runs.items()
+    }
     scores = score(runs | stochastic)
     assert scores.experiments["deep_sea_stochastic"] == pytest.approx(2 / 3)
     assert scores.tags["exploration"] == pytest.approx(2 / 3)

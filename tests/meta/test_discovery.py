@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from meta.checkpoints import Checkpoints
+from agents.checkpoints import Checkpoints
 from meta.discovery import Discovery, DiscoveryState, MetaConfig
 from meta.population import PopulationConfig
 from meta.run import run

@@ -1,0 +1,52 @@
+"""How much of the time the device has nothing to do."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+
+
+class DeviceClock:
+    """Follows computations that are dispatched one after the other, without waiting for them."""
+
+    def __init__(self):
+        """Starts now."""
+        self._watch = ThreadPoolExecutor(1, "device-clock")
+        self._began = time.monotonic()
+        self._followed: list[tuple[float, Future[float]]] = []
+
+    def follow(self, dispatch: Callable[[], Any], watched: Callable[[Any], Any]) -> Any:
+        """Dispatches a computation, and notes when it begins and ends.
+
+        Args:
+          dispatch: starts it and returns its results.
+          watched: picks some of them to wait for, in a thread of its own. They must not be
+            donated to another computation.
+        """
+        began = time.monotonic()
+        results = dispatch()
+        self._followed.append((began, self._watch.submit(_when_done, watched(results))))
+        return results
+
+    def idle_fraction(self) -> float:
+        """Of the time since the last call; waits until all that was followed is done."""
+        idle, free_from = 0.0, self._began
+        for began, done in self._followed:
+            idle += max(0.0, began - free_from)
+            free_from = max(free_from, done.result())
+        now = time.monotonic()
+        idle += max(0.0, now - free_from)
+        fraction = idle / max(now - self._began, 1e-9)
+        self._began, self._followed = now, []
+        return fraction
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._watch.shutdown()
+
+
+def _when_done(computed: Any) -> float:
+    jax.block_until_ready(computed)
+    return time.monotonic()

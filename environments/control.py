@@ -1,0 +1,201 @@
+"""The DeepMind Control Suite (Tassa et al. 2018) by the protocol of DreamerV3 (arXiv v1).
+
+Two suites: `control_proprio`, the 18 environments `control_proprio/<task>` of Table O.1 (500,000
+steps of the simulator), and `control_vision`, the 20 environments `control_vision/<task>` of Table
+Q.1 (a million). A task is `<domain>_<task>` as in `cartpole_swingup`; the domain `cup` is
+dm_control's `ball_in_cup`.
+
+Actions are float32 vectors between -1 and 1: the bounds of all tasks' own but the quadruped's, to
+which they are scaled. Each is applied for two of the simulator's steps, whose rewards are added
+(Table A.1). An episode is cut after 1,000 of the simulator's steps, 500 actions; no task here
+terminates. The simulator's rewards are between 0 and 1, so that a return is at most 1,000.
+
+Proprioceptive observations are a dictionary of float32 vectors by the names of the task, for
+example `position` and `velocity`; single numbers are vectors of size 1. Visual ones are uint8
+`[64, 64, 3]` images from the task's first camera, for the quadruped its third (from the paper's
+code; the paper does not say).
+
+Images are rendered by OpenGL in the simulators' processes. Where `MUJOCO_GL` is not set and there
+is no display, that is EGL, with or without a GPU.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from environments.base import Environment, Simulators
+from environments.errors import import_package, unknown_name
+from environments.processes import ProcessSimulators
+
+ACTION_REPEAT = 2
+IMAGE_SIZE = 64
+
+TASKS_VISION = tuple(
+    """acrobot_swingup cartpole_balance cartpole_balance_sparse cartpole_swingup
+    cartpole_swingup_sparse cheetah_run cup_catch finger_spin finger_turn_easy finger_turn_hard
+    hopper_hop hopper_stand pendulum_swingup quadruped_run quadruped_walk reacher_easy
+    reacher_hard walker_run walker_stand walker_walk""".split()
+)
+TASKS_PROPRIO = tuple(task for task in TASKS_VISION if not task.startswith("quadruped"))
+SUITES = {
+    "control_proprio": tuple(f"control_proprio/{task}" for task in TASKS_PROPRIO),
+    "control_vision": tuple(f"control_vision/{task}" for task in TASKS_VISION),
+}
+
+_DOMAINS = {"cup": "ball_in_cup"}
+_CAMERAS = {"quadruped": 2}  # Others have 0, which is far from the quadruped.
+
+
+@dataclasses.dataclass(frozen=True)
+class Control:
+    """Control tasks with common actions and observations; the task is its name.
+
+    Attributes:
+      num_actuators: the size of actions.
+      sizes: of the proprioceptive observations, by name; none of them is an image.
+      num_processes: that run the simulators; None for as many as there are processors.
+    """
+
+    num_actuators: int
+    sizes: tuple[tuple[str, int], ...] = ()
+    num_processes: int | None = None
+
+    def observation_spec(self) -> specs.BoundedArray | dict[str, specs.Array]:
+        if not self.sizes:
+            return specs.BoundedArray((IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8, 0, 255, name="image")
+        return {name: specs.Array((size,), np.float32, name=name) for name, size in self.sizes}
+
+    def action_spec(self) -> specs.BoundedArray:
+        return specs.BoundedArray((self.num_actuators,), np.float32, -1.0, 1.0, name="control")
+
+    def start(self, task: str, batch_size: int, seed: int) -> Simulators:
+        return ProcessSimulators(
+            functools.partial(ControlTask, task, not self.sizes),
+            self.observation_spec(),
+            self.action_spec(),
+            batch_size,
+            seed,
+            num_processes=self.num_processes,
+        )
+
+
+class ControlTask(dm_env.Environment):
+    """One simulator of a task."""
+
+    def __init__(self, task: str, is_visual: bool, seed: int):
+        """Loads the simulator."""
+        has_display = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+        renderer = ("" if has_display else "egl") if is_visual else "disable"
+        self._simulator = _load(task, seed, renderer)
+        bounds = self._simulator.action_spec()
+        self._middle = (bounds.maximum + bounds.minimum) / 2
+        self._reach = (bounds.maximum - bounds.minimum) / 2
+        self._is_visual = is_visual
+        self._camera = _CAMERAS.get(task.partition("_")[0], 0)
+
+    def reset(self) -> dm_env.TimeStep:
+        return self._observed(self._simulator.reset())
+
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        reward, control = 0.0, self._middle + self._reach * action
+        for _ in range(ACTION_REPEAT):
+            timestep = self._simulator.step(control)
+            reward += timestep.reward
+            if timestep.last():
+                break
+        return self._observed(timestep._replace(reward=reward))
+
+    def observation_spec(self) -> specs.BoundedArray | dict[str, specs.Array]:
+        return _dynamics(self._simulator, self._is_visual).observation_spec()
+
+    def action_spec(self) -> specs.BoundedArray:
+        return _dynamics(self._simulator, self._is_visual).action_spec()
+
+    def close(self) -> None:
+        self._simulator.close()
+
+    def _observed(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        if self._is_visual:
+            image = self._simulator.physics.render(IMAGE_SIZE, IMAGE_SIZE, camera_id=self._camera)
+            return timestep._replace(observation=image)
+        vectors = {
+            name: np.asarray(value, np.float32).reshape(-1)
+            for name, value in timestep.observation.items()
+        }
+        return timestep._replace(observation=vectors)
+
+
+def make_proprio(task: str) -> Environment:
+    """`control_proprio/<task>`, for example `control_proprio/walker_run`.
+
+    Raises:
+      EnvironmentNameError: if there is no such task.
+      MissingPackageError: if dm_control is not installed.
+    """
+    return _make("control_proprio", task, TASKS_PROPRIO)
+
+
+def make_vision(task: str) -> Environment:
+    """`control_vision/<task>`, for example `control_vision/quadruped_run`.
+
+    Raises:
+      EnvironmentNameError: if there is no such task.
+      MissingPackageError: if dm_control is not installed.
+    """
+    return _make("control_vision", task, TASKS_VISION)
+
+
+def _make(family: str, task: str, tasks: tuple[str, ...]) -> Environment:
+    if task not in tasks:
+        raise unknown_name(
+            "control task",
+            task,
+            tasks,
+            f"environments.control.SUITES lists those of {family}.",
+            prefix=f"{family}/",
+        )
+    dynamics = _dynamics_of(task, family == "control_vision")
+    return Environment(name=f"{family}/{task}", dynamics=dynamics, task=task)
+
+
+@functools.cache
+def _dynamics_of(task: str, is_visual: bool) -> Control:
+    return _dynamics(_load(task, seed=0, renderer="disable"), is_visual)
+
+
+def _dynamics(simulator: Any, is_visual: bool) -> Control:
+    sizes = tuple(
+        (name, int(np.prod(spec.shape))) for name, spec in simulator.observation_spec().items()
+    )
+    return Control(num_actuators=simulator.action_spec().shape[0], sizes=() if is_visual else sizes)
+
+
+def _load(task: str, seed: int, renderer: str) -> Any:
+    """dm_control's simulator of a task, in a process that renders by this, or by default if ""."""
+    with _default_renderer(renderer):
+        suite = import_package("dm_control.suite", "control", "control_…/…")
+    domain, _, task = task.partition("_")
+    return suite.load(_DOMAINS.get(domain, domain), task, task_kwargs={"random": seed})
+
+
+@contextlib.contextmanager
+def _default_renderer(name: str) -> Iterator[None]:
+    """What dm_control shall choose when it is imported within, unless the user has chosen.
+
+    Afterwards the variable is not set again, for worker processes inherit it.
+    """
+    is_free = bool(name) and "MUJOCO_GL" not in os.environ
+    if is_free:
+        os.environ["MUJOCO_GL"] = name
+    try:
+        yield
+    finally:
+        if is_free:
+            del os.environ["MUJOCO_GL"]

@@ -1,0 +1,283 @@
+"""DMLab-30: 30 levels of DeepMind Lab (Beattie et al. 2016; Espeholt et al. 2018, IMPALA).
+
+Two suites:
+
+`dmlab30`, the environments `dmlab/<level>`: what agents are trained on.
+
+`dmlab30_test`, the environments `dmlab_test/<level>`: what they are judged on, as in DiscoRL's
+Extended Data Table 3. Two levels, `rooms_collect_good_objects` and
+`rooms_exploit_deferred_effects`, have a script of their own for this. The other 28 have one
+script for both (the level set's own list says "drawn from the same distribution"), with other
+seeds: IMPALA's `mixerSeed`.
+
+An action is repeated for 4 frames, of 60 in a second. Two published sets of actions: IMPALA's 9,
+which DiscoRL uses too (Methods, "Hyperparameters and evaluation"), and the 15 of PopArt and R2D2.
+
+The observation is a dictionary: `image` uint8 `[72, 96, 3]`; `instruction` int32 `[16]`, a number
+from 1 to 1000 for each word of the level's text, then zeros (see `tokens`); `previous_action`
+int32 and `previous_reward` float32, scalars, unclipped, which IMPALA's LSTM sees, both 0 at the
+start of an episode.
+
+Each level has its own time limit, of 12 to 300 seconds. Skymaze, keys and doors, collect good
+objects and deferred effects also end once the task is done, PsychLab after so many trials. The
+engine does not tell which it was, but it tells how many frames were left: an episode that ends
+within its last 4 frames is cut, one that ends earlier terminates. (IMPALA's published code takes
+both for terminations.) After the end the engine shows nothing: the last image stays.
+
+Two levels, `psychlab_arbitrary_visuomotor_mapping` and `psychlab_continuous_recognition`, need
+images that the engine comes without: `DMLab.dataset_path`.
+
+This was written to the engine's documentation and tested with a stand-in; it has not run with the
+engine.
+"""
+
+import dataclasses
+import functools
+import importlib
+import zlib
+from types import ModuleType
+from typing import NamedTuple
+
+import dm_env
+import numpy as np
+from dm_env import specs
+from jaxtyping import Int32
+
+from environments.base import Environment, Simulators
+from environments.errors import MissingPackageError, require, unknown_name
+from environments.processes import ProcessSimulators
+
+ACTION_REPEAT = 4
+HEIGHT, WIDTH = 72, 96
+NUM_TOKENS, MAX_WORDS = 1000, 16
+TEST_MIXER_SEED = 0x600D5EED  # IMPALA's. It sets the episodes of tests apart.
+
+LEVELS = tuple(
+    """rooms_collect_good_objects rooms_exploit_deferred_effects rooms_select_nonmatching_object
+    rooms_watermaze rooms_keys_doors_puzzle language_select_described_object
+    language_select_located_object language_execute_random_task
+    language_answer_quantitative_question lasertag_one_opponent_small
+    lasertag_three_opponents_small lasertag_one_opponent_large lasertag_three_opponents_large
+    natlab_fixed_large_map natlab_varying_map_regrowth natlab_varying_map_randomized
+    skymaze_irreversible_path_hard skymaze_irreversible_path_varied
+    psychlab_arbitrary_visuomotor_mapping psychlab_continuous_recognition
+    psychlab_sequential_comparison psychlab_visual_search explore_object_locations_small
+    explore_object_locations_large explore_obstructed_goals_small explore_obstructed_goals_large
+    explore_goal_locations_small explore_goal_locations_large explore_object_rewards_few
+    explore_object_rewards_many""".split()
+)
+PAIRS = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects")
+SUITES = {
+    "dmlab30": tuple(f"dmlab/{level}" for level in LEVELS),
+    "dmlab30_test": tuple(f"dmlab_test/{level}" for level in LEVELS),
+}
+
+# Look right and look down, both in pixels per frame; strafe right; forward; fire; jump; crouch.
+ACTION_SETS = {
+    "impala": (
+        (0, 0, 0, 1, 0, 0, 0),
+        (0, 0, 0, -1, 0, 0, 0),
+        (0, 0, -1, 0, 0, 0, 0),
+        (0, 0, 1, 0, 0, 0, 0),
+        (-20, 0, 0, 0, 0, 0, 0),
+        (20, 0, 0, 0, 0, 0, 0),
+        (-20, 0, 0, 1, 0, 0, 0),
+        (20, 0, 0, 1, 0, 0, 0),
+        (0, 0, 0, 0, 1, 0, 0),
+    ),
+    "r2d2": (
+        (0, 0, 0, 1, 0, 0, 0),
+        (0, 0, 0, -1, 0, 0, 0),
+        (0, 0, -1, 0, 0, 0, 0),
+        (0, 0, 1, 0, 0, 0, 0),
+        (-10, 0, 0, 0, 0, 0, 0),
+        (10, 0, 0, 0, 0, 0, 0),
+        (-60, 0, 0, 0, 0, 0, 0),
+        (60, 0, 0, 0, 0, 0, 0),
+        (0, 10, 0, 0, 0, 0, 0),
+        (0, -10, 0, 0, 0, 0, 0),
+        (-10, 0, 0, 1, 0, 0, 0),
+        (10, 0, 0, 1, 0, 0, 0),
+        (-60, 0, 0, 1, 0, 0, 0),
+        (60, 0, 0, 1, 0, 0, 0),
+        (0, 0, 0, 0, 1, 0, 0),
+    ),
+}
+_RENDERERS = ("software", "hardware")
+_IMAGE, _INSTRUCTION, _FRAMES_LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
+
+
+class Level(NamedTuple):
+    """A task of DMLab-30.
+
+    Attributes:
+      script: its name in the engine, below `contributed/dmlab30`.
+      is_test: whether its episodes are those of tests.
+    """
+
+    script: str
+    is_test: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class DMLab:
+    """DMLab-30; the task is a `Level`.
+
+    Attributes:
+      action_set: `"impala"` or `"r2d2"`.
+      renderer: `"software"`, or `"hardware"` for a GPU.
+      dataset_path: folder of the pictures that two PsychLab levels show, those of Brady, Konkle and
+        Oliva (2008), prepared as in the engine's `data/brady_konkle_oliva2008`; "" for where the
+        engine was built to look.
+      num_processes: that run the engine; None for as many as there are processors.
+    """
+
+    action_set: str = "impala"
+    renderer: str = "software"
+    dataset_path: str = ""
+    num_processes: int | None = None
+
+    def __post_init__(self):
+        for what, chosen, known in (
+            ("action_set", self.action_set, tuple(ACTION_SETS)),
+            ("renderer", self.renderer, _RENDERERS),
+        ):
+            require(chosen in known, f"{what} is {chosen!r}, expected one of {known}.")
+
+    def observation_spec(self) -> dict[str, specs.Array]:
+        num_actions = len(ACTION_SETS[self.action_set])
+        return {
+            "image": specs.BoundedArray((HEIGHT, WIDTH, 3), np.uint8, 0, 255, name="image"),
+            "instruction": specs.BoundedArray(
+                (MAX_WORDS,), np.int32, 0, NUM_TOKENS, name="instruction"
+            ),
+            "previous_action": specs.BoundedArray(
+                (), np.int32, 0, num_actions - 1, name="previous_action"
+            ),
+            "previous_reward": specs.Array((), np.float32, name="previous_reward"),
+        }
+
+    def action_spec(self) -> specs.DiscreteArray:
+        return specs.DiscreteArray(len(ACTION_SETS[self.action_set]), name="action")
+
+    def start(self, task: Level, batch_size: int, seed: int) -> Simulators:
+        return ProcessSimulators(
+            functools.partial(LabLevel, self, task),
+            self.observation_spec(),
+            self.action_spec(),
+            batch_size,
+            seed,
+            num_processes=self.num_processes,
+        )
+
+
+class LabLevel(dm_env.Environment):
+    """One level in the engine."""
+
+    def __init__(self, settings: DMLab, level: Level, seed: int):
+        """Starts the engine. All its settings are texts."""
+        config = {"width": str(WIDTH), "height": str(HEIGHT), "fps": "60"}
+        if settings.dataset_path:
+            config["datasetPath"] = settings.dataset_path
+        if level.is_test:
+            config |= {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)}
+        self._settings = settings
+        self._lab = _import_lab().Lab(
+            f"contributed/dmlab30/{level.script}",
+            [_IMAGE, _INSTRUCTION, _FRAMES_LEFT],
+            config=config,
+            renderer=settings.renderer,
+        )
+        self._actions = np.array(ACTION_SETS[settings.action_set], np.intc)
+        self._random = np.random.default_rng(seed)
+        self._screen: dict[str, np.ndarray] = {}
+        self._frames_left = 0.0
+
+    def reset(self) -> dm_env.TimeStep:
+        self._lab.reset(seed=int(self._random.integers(2**31 - 1)))
+        self._look()
+        return dm_env.restart(self._observation(0, 0.0))
+
+    def step(self, action: int) -> dm_env.TimeStep:
+        reward = self._lab.step(self._actions[action], num_steps=ACTION_REPEAT)
+        if self._lab.is_running():
+            self._look()
+            return dm_env.transition(reward, self._observation(action, reward))
+        last = self._observation(action, reward)
+        # As many as they were before this action. They are a difference of seconds: not exact.
+        if self._frames_left < ACTION_REPEAT + 0.5:
+            return dm_env.truncation(reward, last, discount=1.0)
+        return dm_env.termination(reward, last)
+
+    def observation_spec(self) -> dict[str, specs.Array]:
+        return self._settings.observation_spec()
+
+    def action_spec(self) -> specs.DiscreteArray:
+        return self._settings.action_spec()
+
+    def close(self) -> None:
+        self._lab.close()
+
+    def _look(self) -> None:
+        """Keeps what the engine shows: after an episode's end it refuses to."""
+        shown = self._lab.observations()
+        self._screen = {"image": shown[_IMAGE], "instruction": tokens(shown[_INSTRUCTION])}
+        self._frames_left = shown[_FRAMES_LEFT].item()
+
+    def _observation(self, action: int, reward: float) -> dict[str, np.ndarray]:
+        return {
+            **self._screen,
+            "previous_action": np.asarray(action, np.int32),
+            "previous_reward": np.asarray(reward, np.float32),
+        }
+
+
+def tokens(text: str) -> Int32[np.ndarray, "16"]:
+    """The words of a level's instruction as numbers, the same in every process.
+
+    Words are what blanks separate, and their hashes fall into 1000 buckets, as in IMPALA; bucket 0
+    is number 1, since 0 is no word. Words after the 16th, which no level has, are left out.
+    """
+    words = text.split()[:MAX_WORDS]
+    numbers = [1 + zlib.crc32(word.encode()) % NUM_TOKENS for word in words]
+    return np.array(numbers + [0] * (MAX_WORDS - len(numbers)), np.int32)
+
+
+def make(level: str) -> Environment:
+    """`dmlab/<level>`: a level to train on.
+
+    Raises:
+      EnvironmentNameError: if there is no such level.
+      MissingPackageError: if DeepMind Lab is not installed.
+    """
+    return _make(level, "dmlab", is_test=False)
+
+
+def make_test(level: str) -> Environment:
+    """`dmlab_test/<level>`: the test of a level.
+
+    Raises:
+      EnvironmentNameError: if there is no such level.
+      MissingPackageError: if DeepMind Lab is not installed.
+    """
+    return _make(level, "dmlab_test", is_test=True)
+
+
+def _make(level: str, family: str, is_test: bool) -> Environment:
+    if level not in LEVELS:
+        raise unknown_name("level of DMLab-30", level, LEVELS, prefix=f"{family}/")
+    _import_lab()
+    side = "test" if is_test else "train"
+    script = f"{level}_{side}" if level in PAIRS else level
+    return Environment(name=f"{family}/{level}", dynamics=DMLab(), task=Level(script, is_test))
+
+
+def _import_lab() -> ModuleType:
+    try:
+        return importlib.import_module("deepmind_lab")
+    except ImportError as error:
+        raise MissingPackageError(
+            f"Environments named 'dmlab/…' need DeepMind Lab: {error}. No package index has it:"
+            " build its wheel with Bazel (//python/pip_package:build_pip_package) from"
+            " https://github.com/google-deepmind/lab, and install that with pip."
+        ) from error

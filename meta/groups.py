@@ -1,0 +1,81 @@
+"""The population in groups: agents whose environments have the same dynamics."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+import disco
+import environments
+from agents.agent import Agent
+from disco.types import Metrics
+from meta.population import Individual, task_index
+from meta.value_function import ValueFunction
+
+AXIS = "agents"  # Of the mesh.
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Agents whose environments have the same dynamics.
+
+    Attributes:
+      agent, value_function: their functions.
+      tasks: stacked over the group's tasks; a tuple of them in host environments.
+      names: of the tasks.
+      places: the agents' numbers in the population.
+      padded: places, and the first of them again until they divide among the devices. The
+        copies live as their original does and have no say in the rule's update.
+    """
+
+    agent: Agent
+    value_function: ValueFunction
+    tasks: Any
+    names: tuple[str, ...]
+    places: np.ndarray
+    padded: np.ndarray
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the environments are outside JAX."""
+        return isinstance(self.agent.environment, environments.HostEnvironment)
+
+    def task_index(self, order: Any, births: Any) -> Int[Array, ""]:
+        """The index of an agent's task among the group's, by its number within the group."""
+        return task_index(len(self.names), order, births, len(self.places))
+
+    def task(self, order: Any, births: Any) -> PyTree[Array]:
+        """An agent's task in a JAX environment; `()` in a host environment."""
+        if self.is_host:
+            return ()
+        index = self.task_index(order, births)
+        return jax.tree.map(lambda x: x[index], self.tasks)
+
+
+class Evolved(NamedTuple):
+    """A group after its part of a meta-step.
+
+    Attributes:
+      individuals: after it.
+      update: sum of what the agents would do to the rule, for each device of the mesh `[D, ...]`.
+      count: how many agents have a say in that, `[D]`.
+      metrics: of each agent.
+    """
+
+    individuals: Any
+    update: disco.DiscoveredRule
+    count: Float[Array, "D"]
+    metrics: Metrics
+
+
+def summed(individuals: Individual, updates: Any, report: Metrics, counts: Any) -> Evolved:
+    """A group on one device: the sum over its agents that have a say."""
+    return Evolved(
+        individuals=individuals,
+        update=jax.tree.map(lambda x: jnp.tensordot(counts.astype(x.dtype), x, 1)[None], updates),
+        count=jnp.sum(counts * report["finite"])[None],
+        metrics=report,
+    )

@@ -1,0 +1,301 @@
+"""Agents of host environments in a meta-step (see `meta.discovery`).
+
+Threads act, store and draw while the device learns: for the first batch of a meta-step since the
+end of the last one, by the agents' present parameters; for each further one, by those of one
+update before. When the K updates are made, the updated agents play their validation
+trajectories. What the updates remembered (`meta.lifetime`) is what the meta-gradient needs, so
+that it is on-policy and no update is made twice.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import disco
+import environments
+from agents.device_clock import DeviceClock
+from agents.host_acting import Act, Collected, HostActor, Timing, make_act
+from agents.host_experience import Experience, HostExperience
+from agents.passes import agents_per_pass, map_agents
+from meta import lifetime
+from meta.groups import AXIS, Evolved, Group, summed
+from meta.population import Individual
+
+
+class HostGroup:
+    """A group's environments and replays, and its part of a meta-step."""
+
+    def __init__(self, group: Group, judge: Callable, meta: Any, mesh: Mesh, seed: int):
+        """Compiles nothing and starts nothing.
+
+        Args:
+          group: whose it is.
+          judge: `Discovery._judge`.
+          meta: a `MetaConfig`.
+          mesh: with the axis `agents`.
+          seed: of all randomness.
+        """
+        self._group, self._meta, self._seed = group, meta, seed
+        self._mesh, self._sharding = mesh, NamedSharding(mesh, P(AXIS))
+        self._act: Act = make_act(group.agent.network)
+        # Copies that pad the group learn from what their original collects.
+        self._source = np.array([np.flatnonzero(group.places == p)[0] for p in group.padded])
+        self._lives: list[_Life] = []
+        self._memoirs: Any = None
+        self._clock = DeviceClock()
+        self._threads = ThreadPoolExecutor(len(group.places), "validation")
+        self._time = Timing(0.0, 0.0)
+
+        orders = jnp.asarray(self._source, jnp.int32)
+        counts = jnp.arange(len(group.padded)) < len(group.places)
+        per_pass = agents_per_pass(meta.agents_at_once, len(group.padded) // mesh.size)
+
+        def update(rule, individuals, batches):
+            def one(row):
+                individual, batch = row
+                state, value, memoir, metrics = lifetime.update(
+                    group.agent,
+                    group.value_function,
+                    rule,
+                    individual.agent,
+                    individual.value,
+                    batch,
+                )
+                individual = dataclasses.replace(individual, agent=state, value=value)
+                return individual, memoir, metrics
+
+            return map_agents(one, (individuals, batches), per_pass)
+
+        def conclude(rule, individuals, befores, memoirs, validations, orders, counts):
+            def one(row):
+                individual, before, memoir, validation, order = row
+                return judge(group, rule, individual, before, memoir, validation, order)
+
+            rows = (individuals, befores, memoirs, validations, orders)
+            individuals, updates, report = map_agents(one, rows, per_pass)
+            return summed(individuals, updates, report, counts)
+
+        def keep(memoirs, memoir, number):
+            return jax.tree.map(lambda kept, x: kept.at[:, number].set(x), memoirs, memoir)
+
+        def sharded(function, arguments):
+            specs = {"r": P(), "a": P(AXIS)}
+            return jax.shard_map(
+                function,
+                mesh=mesh,
+                in_specs=tuple(specs[a] for a in arguments),
+                out_specs=P(AXIS),
+                check_vma=False,
+            )
+
+        self._update = jax.jit(sharded(update, "raa"), donate_argnums=1)
+        self._keep = jax.jit(sharded(keep, "aar"), donate_argnums=0)
+        self._conclude = jax.jit(
+            lambda *arguments: sharded(conclude, "raaaaaa")(*arguments, orders, counts),
+            donate_argnums=1,
+        )
+        self._unstack = jax.jit(
+            lambda params: [
+                jax.tree.map(lambda x, i=i: x[i], params)
+                for i in range(jax.tree.leaves(params)[0].shape[0])
+            ]
+        )
+
+    def start(self, individuals: Individual, meta_step: int) -> None:
+        """Starts all environments.
+
+        Raises:
+          SimulatorError: if one cannot be started.
+          ValueError: if a replay does not fit in memory.
+        """
+        births = np.asarray(individuals.life.births)
+        for order in range(len(self._group.places)):
+            self._lives.append(self._live(order, int(births[order]), meta_step))
+
+    def _live(self, order: int, births: int, meta_step: int) -> "_Life":
+        group = self._group
+        task = group.tasks[int(group.task_index(np.int32(order), np.int32(births)))]
+        address = (self._seed, int(group.places[order]), births, meta_step)
+        return _Life(group, self._act, task, address, self._meta.validation_trajectories)
+
+    def evolve(self, rule: Any, meta_step: int, individuals: Individual) -> Evolved:
+        """The group's K updates, validation, and what the agents would do to the rule.
+
+        Args:
+          rule: to learn by.
+          meta_step: made so far.
+          individuals: their memory is taken.
+
+        Raises:
+          SimulatorError: if a simulator failed, or died and could not be replaced.
+        """
+        first, num_updates = meta_step * self._meta.num_updates, self._meta.num_updates
+        befores = jax.tree.map(jnp.copy, individuals.agent.learner)
+        self._request(individuals, first)
+        taken, learning = [], []
+        for number in range(num_updates):
+            experiences = [life.experience.take() for life in self._lives]
+            for life in self._lives:
+                life.is_requested = False
+            if number + 1 < num_updates:
+                self._request(individuals, first + number + 1)
+            batches = self._stack([experience.batch for experience in experiences])
+            individuals, memoir, metrics = self._clock.follow(
+                lambda individuals=individuals, batches=batches: self._update(
+                    rule, individuals, batches
+                ),
+                watched=lambda results: results[2],
+            )
+            self._remember(memoir, number)
+            taken.append([experience._replace(batch=None) for experience in experiences])
+            learning.append(metrics)
+        validations = self._validate(individuals, meta_step)
+        self._request(individuals, first + num_updates)
+        played = self._stack([validation.trajectory for validation in validations])
+        evolved = self._clock.follow(
+            lambda: self._conclude(rule, individuals, befores, self._memoirs, played),
+            watched=lambda results: results.metrics["finite"],
+        )
+        self._add_time([x.timing for row in taken for x in row] + [x.timing for x in validations])
+        return evolved._replace(
+            metrics=evolved.metrics | self._metrics(taken, learning, validations)
+        )
+
+    def replace_reborn(self, individuals: Individual, reborn: np.ndarray, meta_step: int) -> None:
+        """New environments and replays for agents that start anew."""
+        if not reborn.any():
+            return
+        births = np.asarray(individuals.life.births)
+        for order in np.flatnonzero(reborn):
+            self._lives[order].close()
+            self._lives[order] = self._live(int(order), int(births[order]), meta_step)
+
+    def timing(self) -> dict[str, float]:
+        """Since the last call: the device's idle time, threads' seconds, deaths of simulators."""
+        timing, self._time = self._time, Timing(0.0, 0.0)
+        return {
+            "device_idle_fraction": self._clock.idle_fraction(),
+            "engine_seconds": timing.engine,
+            "policy_seconds": timing.policy,
+            "simulator_restarts": float(sum(life.restarts for life in self._lives)),
+        }
+
+    def close(self) -> None:
+        """Ends all environments."""
+        for life in self._lives:
+            life.close()
+        self._lives = []
+        self._threads.shutdown()
+        self._clock.close()
+
+    def _request(self, individuals: Individual, update: int) -> None:
+        """Lets those agents act that do not yet."""
+        waiting = [life for life in self._lives if not life.is_requested]
+        if waiting:
+            params = self._params(individuals)
+            for life, own in zip(self._lives, params, strict=True):
+                if not life.is_requested:
+                    life.experience.request(own, update)
+                    life.is_requested = True
+
+    def _params(self, individuals: Individual) -> list[disco.Params]:
+        """Each agent's parameters, on its device."""
+        params = individuals.agent.learner.params
+        leaves, structure = jax.tree.flatten(params)
+        by_device = zip(*(leaf.addressable_shards for leaf in leaves), strict=True)
+        own = [
+            agent
+            for shards in by_device
+            for agent in self._unstack(structure.unflatten(shard.data for shard in shards))
+        ]
+        return own[: len(self._lives)]
+
+    def _stack(self, trajectories: list[disco.Trajectory]) -> disco.Trajectory:
+        """Of all agents, on their devices."""
+        rows = [trajectories[i] for i in self._source]
+        stacked = jax.tree.map(lambda *x: np.stack(x), *rows)
+        return jax.device_put(stacked, self._sharding)
+
+    def _remember(self, memoir: lifetime.Memoir, number: int) -> None:
+        if self._memoirs is None:  # Its memory is used again in every meta-step.
+            num_updates = self._meta.num_updates
+            self._memoirs = jax.tree.map(
+                lambda x: jnp.zeros(
+                    (x.shape[0], num_updates, *x.shape[1:]), x.dtype, device=self._sharding
+                ),
+                memoir,
+            )
+        self._memoirs = self._keep(self._memoirs, memoir, jnp.int32(number))
+
+    def _validate(self, individuals: Individual, meta_step: int) -> list[Collected]:
+        """The updated agents' validation trajectories."""
+        key = jax.random.fold_in(jax.random.key(self._seed), meta_step)
+        playing = [
+            self._threads.submit(
+                life.validation.collect,
+                params,
+                jax.random.fold_in(key, place),
+                self._meta.validation_length,
+            )
+            for life, params, place in zip(
+                self._lives, self._params(individuals), self._group.places, strict=True
+            )
+        ]
+        return [future.result() for future in playing]
+
+    def _metrics(self, taken: list[list[Experience]], learning, validations) -> dict[str, Any]:
+        """What is not computed with the meta-gradient, for each agent."""
+
+        def over_agents(values: list[float]) -> np.ndarray:
+            return np.asarray([values[i] for i in self._source], np.float32)
+
+        by_agent = list(zip(*taken, strict=True))
+        episodes = [[e for x in experiences for e in x.episodes] for experiences in by_agent]
+        played = [validation.trajectory for validation in validations]
+        metrics = {
+            "meta_return": over_agents([float(x.reward.sum() / x.mask.sum()) for x in played]),
+            "episode_return_sum": over_agents([sum(e.episode_return for e in x) for x in episodes]),
+            "episodes": over_agents([float(len(x)) for x in episodes]),
+        }
+        metrics = {name: jax.device_put(x, self._sharding) for name, x in metrics.items()}
+        return metrics | {
+            f"agent_{name}": sum(metrics[name] for metrics in learning) / len(learning)
+            for name in learning[0]
+        }
+
+    def _add_time(self, timings: list[Timing]) -> None:
+        self._time = Timing(
+            engine=self._time.engine + sum(x.engine for x in timings),
+            policy=self._time.policy + sum(x.policy for x in timings),
+        )
+
+
+class _Life:
+    """One agent's environments from its birth on."""
+
+    def __init__(self, group: Group, act: Act, task: Any, address: tuple, num_validation: int):
+        agent = group.agent
+        assert isinstance(agent.environment, environments.HostEnvironment)
+        seeds = np.random.SeedSequence(address).generate_state(2) % 2**31
+        self.experience = HostExperience(agent, act, task, int(seeds[0]))
+        self.validation = HostActor(
+            agent.environment, agent.network, act, task, num_validation, int(seeds[1])
+        )
+        self.is_requested = False
+
+    @property
+    def restarts(self) -> int:
+        return self.experience.restarts + self.validation.restarts
+
+    def close(self) -> None:
+        if self.is_requested:
+            self.experience.take()
+        self.experience.close()
+        self.validation.close()
