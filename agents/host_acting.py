@@ -89,6 +89,7 @@ class HostActor:
         task: Any,
         batch_size: int,
         seed: int,
+        workers: int | None = None,
     ):
         """Starts the environments.
 
@@ -99,15 +100,21 @@ class HostActor:
           task: the environments'.
           batch_size: B.
           seed: of the environments' randomness.
+          workers: threads or processes that step each half; None for half of the processors.
 
         Raises:
           SimulatorError: if a simulator cannot be started.
         """
         sizes = [len(x) for x in np.array_split(np.arange(batch_size), min(NUM_HALVES, batch_size))]
+        workers = workers or -(-environments.available_processors() // len(sizes))
         self._threads = ThreadPoolExecutor(len(sizes), "actor")
         starting = [
             self._threads.submit(
-                _Half, environment, network, act, task, size, (seed + 7919 * number) % 2**31, number
+                _Half,
+                environment.start,
+                network,
+                act,
+                (task, size, (seed + 7919 * number) % 2**31, workers),
             )
             for number, size in enumerate(sizes)
         ]
@@ -145,11 +152,11 @@ class HostActor:
 class _Half:
     """Some of an actor's environments. Used by one thread at a time."""
 
-    def __init__(self, environment, network, act, task, batch_size, seed, number):
+    def __init__(self, start, network, act, arguments):
         self._seen: Seen = network.seen
         self._act = act
-        self.simulators: environments.Simulators = environment.start(task, batch_size, seed)
-        self._batch_size = batch_size
+        self.simulators: environments.Simulators = start(*arguments)
+        batch_size = self._batch_size = self.simulators.batch_size
         timestep = self.simulators.reset()
         self._ended = np.zeros(batch_size, bool)
         self._return = np.zeros(batch_size, np.float64)

@@ -13,6 +13,7 @@ from environments.base import (
     transition,
 )
 from environments.errors import EnvironmentNameError, MissingPackageError, SimulatorError
+from environments.processes import available_processors
 from environments.registry import Group, group, make, suite
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ObservationSpec",
     "SimulatorError",
     "Simulators",
+    "available_processors",
     "episode_results",
     "group",
     "make",

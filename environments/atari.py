@@ -66,7 +66,6 @@ class Atari:
       sticky: probability that the previous action is repeated instead.
       max_noops: at the start of an episode, their number uniform from 1 to this; 0 for none.
       max_frames: after which an episode is cut.
-      num_threads: of the engine; None for as many as there are processors.
     """
 
     num_actions: int = NUM_ACTIONS
@@ -74,7 +73,6 @@ class Atari:
     sticky: float = 0.25
     max_noops: int = 0
     max_frames: int = MAX_FRAMES
-    num_threads: int | None = None
 
     def observation_spec(self) -> specs.BoundedArray:
         return specs.BoundedArray((84, 84, 1), np.uint8, 0, 255, name="frame")
@@ -82,8 +80,10 @@ class Atari:
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(self.num_actions, name="action")
 
-    def start(self, task: str, batch_size: int, seed: int) -> "AtariSimulators":
-        return AtariSimulators(self, task, batch_size, seed)
+    def start(
+        self, task: str, batch_size: int, seed: int, workers: int | None = None
+    ) -> "AtariSimulators":
+        return AtariSimulators(self, task, batch_size, seed, workers)
 
 
 class AtariSimulators:
@@ -92,7 +92,7 @@ class AtariSimulators:
     The same seed gives the same games, however many threads there are.
     """
 
-    def __init__(self, settings: Atari, rom: str, batch_size: int, seed: int):
+    def __init__(self, settings: Atari, rom: str, batch_size: int, seed: int, workers: int | None):
         """Starts the engine."""
         self.batch_size, self.restarts = batch_size, 0
         self._seed = seed
@@ -100,7 +100,7 @@ class AtariSimulators:
         self._engine = engine.AtariVectorEnv(
             rom,
             batch_size,
-            num_threads=settings.num_threads or available_processors(),
+            num_threads=workers or available_processors(),
             max_num_frames_per_episode=settings.max_frames,
             repeat_action_probability=settings.sticky,
             full_action_space=settings.full_action_set,

@@ -79,13 +79,17 @@ class HostEnvironment(Protocol):
         """Number of actions, or the bounds of a continuous one."""
         ...
 
-    def start(self, task: Task, batch_size: int, seed: int) -> "Simulators":
+    def start(
+        self, task: Task, batch_size: int, seed: int, workers: int | None = None
+    ) -> "Simulators":
         """Starts `batch_size` simulators of a task.
 
         Args:
           task: which; data, as for JAX environments, here a name or other hashable value.
           batch_size: simulators.
           seed: of all their randomness, as far as the engine allows.
+          workers: threads or processes that step them; None for as many as there are processors.
+            It changes speed only.
         """
         ...
 

@@ -83,7 +83,9 @@ class BSuite:
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(self.num_actions, name="action")
 
-    def start(self, task: str, batch_size: int, seed: int) -> Simulators:
+    def start(
+        self, task: str, batch_size: int, seed: int, workers: int | None = None
+    ) -> Simulators:
         return SerialSimulators(
             functools.partial(Experiment, task),
             self.observation_spec(),

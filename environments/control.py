@@ -60,12 +60,10 @@ class Control:
     Attributes:
       num_actuators: the size of actions.
       sizes: of the proprioceptive observations, by name; none of them is an image.
-      num_processes: that run the simulators; None for as many as there are processors.
     """
 
     num_actuators: int
     sizes: tuple[tuple[str, int], ...] = ()
-    num_processes: int | None = None
 
     def observation_spec(self) -> specs.BoundedArray | dict[str, specs.Array]:
         if not self.sizes:
@@ -75,14 +73,16 @@ class Control:
     def action_spec(self) -> specs.BoundedArray:
         return specs.BoundedArray((self.num_actuators,), np.float32, -1.0, 1.0, name="control")
 
-    def start(self, task: str, batch_size: int, seed: int) -> Simulators:
+    def start(
+        self, task: str, batch_size: int, seed: int, workers: int | None = None
+    ) -> Simulators:
         return ProcessSimulators(
             functools.partial(ControlTask, task, not self.sizes),
             self.observation_spec(),
             self.action_spec(),
             batch_size,
             seed,
-            num_processes=self.num_processes,
+            num_processes=workers,
         )
 
 

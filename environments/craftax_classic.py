@@ -33,8 +33,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from environments.base import Environment, State, restart, transition
 from environments.crafter import ACHIEVEMENTS, NUM_ACTIONS, TIME_LIMIT
+from environments.dtypes import cast, strong
 from environments.errors import import_package, unknown_name
-from environments.gymnax_adapter import _cast, _strong
 
 NUM_WORLDS = 1024
 SUITES = {"craftax_classic": ("craftax_classic/symbolic",)}
@@ -88,7 +88,7 @@ class CraftaxClassic:
         observation, state, reward, terminated, _ = engine.step_env(
             jax.random.key_data(key), state, action, params
         )
-        return _cast(state, _generate().start), transition(
+        return cast(state, _generate().start), transition(
             self._canonical(observation),
             reward,
             terminated=terminated,
@@ -148,7 +148,7 @@ def _generate() -> _Generated:
     # Arrays that are made here outlive the trace that this call may be part of.
     with jax.ensure_compile_time_eval():
         states = _states(jax.random.split(jax.random.key(0), NUM_WORLDS))
-        start = jax.tree.map(lambda leaf: _strong(leaf[0]), states)
+        start = jax.tree.map(lambda leaf: strong(leaf[0]), states)
         return _Generated(start, states.map.astype(jnp.uint8))
 
 

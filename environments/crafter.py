@@ -44,11 +44,9 @@ class Crafter:
 
     Attributes:
       time_limit: after which an episode is cut.
-      num_processes: that run the worlds; None for as many as there are processors.
     """
 
     time_limit: int = TIME_LIMIT
-    num_processes: int | None = None
 
     def observation_spec(self) -> specs.BoundedArray:
         return specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, name="image")
@@ -56,7 +54,9 @@ class Crafter:
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(NUM_ACTIONS, name="action")
 
-    def start(self, task: str, batch_size: int, seed: int) -> Simulators:
+    def start(
+        self, task: str, batch_size: int, seed: int, workers: int | None = None
+    ) -> Simulators:
         return ProcessSimulators(
             functools.partial(CrafterWorld, task, self.time_limit),
             self.observation_spec(),
@@ -64,7 +64,7 @@ class Crafter:
             batch_size,
             seed,
             result_names=ACHIEVEMENTS,
-            num_processes=self.num_processes,
+            num_processes=workers,
         )
 
 

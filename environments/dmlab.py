@@ -129,13 +129,11 @@ class DMLab:
       dataset_path: folder of the pictures that two PsychLab levels show, those of Brady, Konkle and
         Oliva (2008), prepared as in the engine's `data/brady_konkle_oliva2008`; "" for where the
         engine was built to look.
-      num_processes: that run the engine; None for as many as there are processors.
     """
 
     action_set: str = "impala"
     renderer: str = "software"
     dataset_path: str = ""
-    num_processes: int | None = None
 
     def __post_init__(self):
         for what, chosen, known in (
@@ -160,14 +158,16 @@ class DMLab:
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(len(ACTION_SETS[self.action_set]), name="action")
 
-    def start(self, task: Level, batch_size: int, seed: int) -> Simulators:
+    def start(
+        self, task: Level, batch_size: int, seed: int, workers: int | None = None
+    ) -> Simulators:
         return ProcessSimulators(
             functools.partial(LabLevel, self, task),
             self.observation_spec(),
             self.action_spec(),
             batch_size,
             seed,
-            num_processes=self.num_processes,
+            num_processes=workers,
         )
 
 

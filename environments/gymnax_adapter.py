@@ -18,6 +18,7 @@ from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, State, Task, restart, transition
+from environments.dtypes import cast, strong
 from environments.errors import EnvironmentNameError, MissingPackageError
 
 
@@ -49,7 +50,7 @@ class Gymnax:
     def reset(self, task: Task, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
         environment, _, state_types = _load(self.environment_id)
         observation, state = environment.reset_env(key, task)
-        return _cast(state, state_types), restart(self._canonical(observation))
+        return cast(state, state_types), restart(self._canonical(observation))
 
     def step(
         self, task: Task, state: State, action: Int[Array, ""], key: PRNGKeyArray
@@ -57,7 +58,7 @@ class Gymnax:
         environment, _, state_types = _load(self.environment_id)
         observation, state, reward, terminated, _ = environment.step_env(key, state, action, task)
         truncated = environment.is_truncated(state, task)
-        return _cast(state, state_types), transition(
+        return cast(state, state_types), transition(
             self._canonical(observation),
             jnp.asarray(reward, jnp.float32).reshape(()),
             terminated=jnp.asarray(terminated, bool).reshape(()),
@@ -111,7 +112,7 @@ def _load(environment_id: str) -> tuple[Any, Any, Any]:
         # Arrays that gymnax makes here outlive the trace that this call may be part of.
         with jax.ensure_compile_time_eval():
             environment, params = _import_gymnax().make(environment_id)
-            params = jax.tree.map(_strong, params)
+            params = jax.tree.map(strong, params)
     except OSError as error:
         raise EnvironmentNameError(
             f"gymnax cannot make {environment_id!r}, as it could not download its data: {error}"
@@ -138,17 +139,3 @@ def _load(environment_id: str) -> tuple[Any, Any, Any]:
         second,
     )
     return environment, params, state_types
-
-
-def _strong(leaf: Any) -> Any:
-    """An array of 32-bit strong type of a Python number, or of an array its strong type."""
-    if isinstance(leaf, bool | int | float):
-        dtype = {bool: jnp.bool_, int: jnp.int32, float: jnp.float32}[type(leaf)]
-        return jnp.asarray(leaf, dtype)
-    return jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype)
-
-
-def _cast(state: Any, types: Any) -> Any:
-    return jax.tree.map(
-        lambda leaf, kind: jnp.asarray(leaf, kind.dtype).reshape(kind.shape), state, types
-    )

@@ -98,11 +98,9 @@ class Minecraft:
 
     Attributes:
       time_limit: after which an episode is cut.
-      num_processes: that wait for the games; None for one per game.
     """
 
     time_limit: int = TIME_LIMIT
-    num_processes: int | None = None
 
     def observation_spec(self) -> dict[str, specs.Array]:
         return {
@@ -118,8 +116,11 @@ class Minecraft:
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(len(ACTIONS), name="action")
 
-    def start(self, task: str, batch_size: int, seed: int) -> Simulators:
-        del task  # There is only one.
+    def start(
+        self, task: str, batch_size: int, seed: int, workers: int | None = None
+    ) -> Simulators:
+        # There is one task. Each game is a process of its own, and is waited for by one of ours.
+        del task, workers
         return ProcessSimulators(
             functools.partial(MinecraftWorld, self.time_limit),
             self.observation_spec(),
@@ -127,7 +128,7 @@ class Minecraft:
             batch_size,
             seed,
             result_names=MILESTONES,
-            num_processes=self.num_processes or batch_size,
+            num_processes=batch_size,
         )
 
 

@@ -61,12 +61,10 @@ class NetHack:
     Attributes:
       num_actions: of the task.
       max_steps: after which an episode is cut; None for the task's own limit.
-      num_processes: that run the games; None for as many as there are processors.
     """
 
     num_actions: int
     max_steps: int | None = None
-    num_processes: int | None = None
 
     def observation_spec(self) -> dict[str, specs.Array]:
         number = np.iinfo(np.int32)
@@ -86,7 +84,9 @@ class NetHack:
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(self.num_actions, name="key")
 
-    def start(self, task: str, batch_size: int, seed: int) -> Simulators:
+    def start(
+        self, task: str, batch_size: int, seed: int, workers: int | None = None
+    ) -> Simulators:
         return ProcessSimulators(
             functools.partial(NetHackGame, task, self.max_steps),
             self.observation_spec(),
@@ -94,7 +94,7 @@ class NetHack:
             batch_size,
             seed,
             result_names=_RESULTS,
-            num_processes=self.num_processes,
+            num_processes=workers,
         )
 
 

@@ -52,12 +52,10 @@ class ProcGen:
 
     Attributes:
       first_level, num_levels: that episodes are drawn from; 0 levels for no end of them.
-      num_threads: of the engine; None for as many as there are processors.
     """
 
     first_level: int = 0
     num_levels: int = NUM_TRAINING_LEVELS
-    num_threads: int | None = None
 
     def observation_spec(self) -> specs.BoundedArray:
         return specs.BoundedArray((64, 64, 3), np.uint8, 0, 255, name="frame")
@@ -65,8 +63,10 @@ class ProcGen:
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(NUM_ACTIONS, name="action")
 
-    def start(self, task: str, batch_size: int, seed: int) -> "ProcGenSimulators":
-        return ProcGenSimulators(self, task, batch_size, seed)
+    def start(
+        self, task: str, batch_size: int, seed: int, workers: int | None = None
+    ) -> "ProcGenSimulators":
+        return ProcGenSimulators(self, task, batch_size, seed, workers)
 
 
 class ProcGenSimulators:
@@ -75,14 +75,16 @@ class ProcGenSimulators:
     The same seed gives the same games, however many threads there are.
     """
 
-    def __init__(self, settings: ProcGen, game: str, batch_size: int, seed: int):
+    def __init__(
+        self, settings: ProcGen, game: str, batch_size: int, seed: int, workers: int | None
+    ):
         """Starts the engine."""
         self.batch_size, self.restarts = batch_size, 0
         self._engine = _import_envpool().make_dm(
             f"{game.capitalize()}Hard-v0",
             num_envs=batch_size,
             seed=seed,
-            num_threads=min(batch_size, settings.num_threads or available_processors()),
+            num_threads=min(batch_size, workers or available_processors()),
             start_level=settings.first_level,
             num_levels=settings.num_levels,
         )

@@ -28,6 +28,16 @@ _SUITES = {
     "procgen16_unseen": "environments.procgen",
     "nethack": "environments.nethack",
     "crafter": "environments.crafter",
+    "craftax_classic": "environments.craftax_classic",
+    "sokoban": "environments.sokoban",
+    "dmlab30": "environments.dmlab",
+    "dmlab30_test": "environments.dmlab",
+    "bsuite": "environments.bsuite_adapter",
+    "bsuite_first": "environments.bsuite_adapter",
+    "minatar": "environments.minatar",
+    "control_proprio": "environments.control",
+    "control_vision": "environments.control",
+    "minecraft_diamond": "environments.minecraft",
 }
 
 
@@ -52,6 +62,17 @@ _FAMILIES = {
     "procgen_unseen": _Family("environments.procgen", "make_unseen"),
     "nethack": _Family("environments.nethack"),
     "crafter": _Family("environments.crafter"),
+    "craftax_classic": _Family(
+        "environments.craftax_classic", examples=("craftax_classic/pixels",)
+    ),
+    "sokoban": _Family("environments.sokoban", examples=("sokoban/valid", "sokoban/test")),
+    "dmlab": _Family("environments.dmlab"),
+    "dmlab_test": _Family("environments.dmlab", "make_test"),
+    "bsuite": _Family("environments.bsuite_adapter"),
+    "minatar": _Family("environments.minatar"),
+    "control_proprio": _Family("environments.control", "make_proprio"),
+    "control_vision": _Family("environments.control", "make_vision"),
+    "minecraft": _Family("environments.minecraft"),
 }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 from absl import app, flags, logging
 
+from environments import available_processors
 from launch.flag_parsing import parse_flags
 
 # What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
@@ -63,6 +64,4 @@ def use_all_cores(most: int = 16) -> None:
     if "device_count" in found:
         return
     os.environ["XLA_FLAGS"] = f"{found} --xla_cpu_multi_thread_eigen=false".strip()
-    has_affinity = hasattr(os, "sched_getaffinity")  # Not on every system.
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    jax.config.update("jax_num_cpu_devices", min(cores, most))
+    jax.config.update("jax_num_cpu_devices", min(available_processors(), most))

@@ -11,6 +11,7 @@ import signal
 
 from absl import flags, logging
 
+from agents.checkpoints import Checkpoints
 from disco.atomic import write_atomically
 from evaluation.plots import discovery_curves
 from launch import commands, workdirs
@@ -20,7 +21,6 @@ from launch.flag_parsing import define_config
 from launch.progress import Progress
 from launch.settings import CHANGEABLE, DiscoverSettings
 from launch.setup import make_discovery
-from agents.checkpoints import Checkpoints
 from meta.run import run
 
 

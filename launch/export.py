@@ -11,12 +11,12 @@ import jax
 from absl import flags
 
 import disco
+from agents.checkpoints import Checkpoints
 from launch import commands
 from launch.configuration import from_json
 from launch.provenance import code_version
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
-from agents.checkpoints import Checkpoints
 from meta.run import restore
 
 

@@ -89,7 +89,8 @@ class HostCorridors:
     def action_spec(self):
         return Corridor().action_spec()
 
-    def start(self, task, batch_size, seed):
+    def start(self, task, batch_size, seed, workers=None):
+        del workers
         return SerialSimulators(
             partial(HostCorridor, self.length, task),
             self.observation_spec(),

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 import environments
-from environments import EnvironmentNameError, JaxEnvironment, registry, stream
+from environments import (
+    EnvironmentNameError,
+    JaxEnvironment,
+    MissingPackageError,
+    registry,
+    stream,
+)
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAMES = [
@@ -25,6 +31,8 @@ NAMES = [
     "gymnax/Breakout-MinAtar",
     "gymnax/MemoryChain-bsuite",
     "gymnax/FourRooms-misc",
+    "minatar/breakout",
+    "sokoban/valid",
 ]
 
 
@@ -110,8 +118,13 @@ def test_groups_keep_the_order_of_names_and_stack_tasks():
 
 def test_every_listed_name_can_be_made():
     assert "grid57" in registry.suites()
+    missing = set()
     for name in registry.names():
-        assert environments.make(name).name == name
+        try:
+            assert environments.make(name).name == name
+        except MissingPackageError:
+            missing.add(name.partition("/")[0])
+    assert missing <= {"dmlab", "dmlab_test", "minecraft"}  # Whose packages cannot be installed.
 
 
 @pytest.mark.parametrize("call", [environments.make, environments.suite])

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import disco
+from agents.checkpoints import CheckpointError, Checkpoints
 from launch.discover import discover
 from launch.export import export
 from launch.setup import make_discovery
-from agents.checkpoints import CheckpointError, Checkpoints
 from meta.discovery import Discovery, DiscoveryState
 from meta.run import restore
 from tests.launch.common import TINY, outcome, start

@@ -1,0 +1,25 @@
+"""Dtypes that `reset` and `step` agree on.
+
+A jitted rollout is compiled again at its second call when the state that it starts from and the
+one that it carries on differ in dtype or in weakness of type.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def strong(leaf: Any) -> Any:
+    """An array of 32-bit strong type of a Python number, or of an array its strong type."""
+    if isinstance(leaf, bool | int | float):
+        dtype = {bool: jnp.bool_, int: jnp.int32, float: jnp.float32}[type(leaf)]
+        return jnp.asarray(leaf, dtype)
+    return jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype)
+
+
+def cast(state: Any, types: Any) -> Any:
+    """The state with the shapes and dtypes of `types`."""
+    return jax.tree.map(
+        lambda leaf, kind: jnp.asarray(leaf, kind.dtype).reshape(kind.shape), state, types
+    )
