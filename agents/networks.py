@@ -36,6 +36,8 @@ class NetworkConfig:
         are any.
       channels: of each section of a residual net over images; none to flatten them instead.
       blocks: residual blocks of each section.
+      patch: side of the square patches of images that are embedded before the first section; 1
+        for none.
       memory: units of an LSTM over time; 0 for none.
       model: units of the action-conditional LSTM.
       head: hidden units of the MLP of each output of the action-conditional model. Outputs of
@@ -47,6 +49,7 @@ class NetworkConfig:
     torso: tuple[int, ...] = (512, 512)
     channels: tuple[int, ...] = ()
     blocks: int = 2
+    patch: int = 1
     memory: int = 0
     model: int = 128
     head: tuple[int, ...] = (128,)
@@ -56,6 +59,7 @@ class NetworkConfig:
         for name, sizes in (
             ("torso", self.torso),
             ("channels", self.channels),
+            ("patch", (self.patch,)),
             ("model", (self.model,)),
             ("head", self.head),
         ):
@@ -75,6 +79,7 @@ class NetworkConfig:
             hidden=self.torso if hidden is None else hidden,
             channels=self.channels,
             blocks=self.blocks,
+            patch=self.patch,
             dtype=self.dtype,
         )
 
