@@ -20,6 +20,7 @@ class EvaluationConfig:
       budget: environment steps of a run. Spent in whole updates, so the last few may remain.
       rule_learning_rate: of every discovered rule. By default the one that the rule's file says
         it was discovered with, or else `agent.learning_rate`.
+      rule_discount: of every discovered rule's value function; None for the rule's own.
       baselines: hand-designed rules to compare with.
       baseline_learning_rates: each baseline is trained with each of them; the best one on
         average over the tasks counts as tuned.
@@ -53,6 +54,7 @@ class EvaluationConfig:
     seeds: int = 5
     budget: int = 100_000
     rule_learning_rate: float | None = None
+    rule_discount: float | None = None
     baselines: tuple[str, ...] = BASELINES
     baseline_learning_rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
     baseline_entropy_cost: float = 0.01

@@ -81,6 +81,8 @@ def _discovered(rules: Sequence[str], config: EvaluationConfig) -> list[Contende
     found = []
     for name, rule in zip(_distinct_names(rules), rules, strict=True):
         loaded, header = disco.load(rule), disco.load_header(rule)
+        if config.rule_discount is not None:
+            loaded = dataclasses.replace(loaded, discount=config.rule_discount)
         learning_rate, origin = _learning_rate(header, config)
         found.append(
             Contender(

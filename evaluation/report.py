@@ -2,6 +2,8 @@
 
     results.json     every number: curves and scores of each run, settings, provenance
     table.csv        scores of every contender on every task, and the means over tasks
+    episodes.csv     lengths of the scored episodes, and what their suites tell of them
+    published.csv    our scores and those of the papers, if there are any, with their budgets
     curves.png       learning curves, one panel per task
     aggregate.png    the mean normalised score along the budget
 
@@ -26,6 +28,7 @@ from disco.atomic import write_atomically
 from evaluation import plots, statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
+from evaluation.published_scores import PublishedScore, published
 from evaluation.scores import Summary, normalized_curves
 from evaluation.statistics import Estimate
 from evaluation.training import History
@@ -59,13 +62,19 @@ def write(
     files = {
         "results.json": json.dumps(results, allow_nan=False, indent=1),
         "table.csv": to_csv(summary, config),
+        "episodes.csv": episodes_to_csv(summary, histories),
         "curves.png": plots.learning_curves(summary, shown, histories, config),
     }
+    scores_of_papers = {task: published(task) for task in summary.tasks if published(task)}
+    if scores_of_papers:
+        files["published.csv"] = published_to_csv(scores_of_papers, summary, config)
     if summary.aggregate:
         files["aggregate.png"] = plots.aggregate(summary, shown, histories, config)
     for name, content in files.items():
         write_atomically(folder / name, content)
     print_table(summary, shown, config)
+    if scores_of_papers:
+        print_published(scores_of_papers, summary, shown, config)
     for task, reason in summary.left_out.items():
         print(f"Left out of the means over tasks: {task}, because {reason}.")
     for name, history in histories.items():
@@ -141,6 +150,7 @@ def _tasks_to_json(
         "is_finite_by_seed": history.is_finite,
         "curve_by_seed_and_point": history.curve.mean_return,
         "episodes_by_seed_and_point": history.curve.count,
+        **{f"{name}_by_seed": values for name, values in history.results.items()},
     }
     return {
         task: {name: values[i] for name, values in columns.items()}
@@ -182,6 +192,91 @@ def to_csv(summary: Summary, config: EvaluationConfig) -> str:
         {name: len(above) for name, above in summary.above_random.items()},
     )
     return buffer.getvalue()
+
+
+def episodes_to_csv(summary: Summary, histories: Mapping[str, History]) -> str:
+    """A row per task, contender and thing that is told of its scored episodes."""
+    buffer = io.StringIO()
+    rows = csv.writer(buffer, lineterminator="\n")
+    rows.writerow(["task", "contender", "result", "mean over episodes", "standard error", "seeds"])
+    for i, task in enumerate(summary.tasks):
+        for contender, history in histories.items():
+            for name, values in history.results.items():
+                told = values[i][np.isfinite(values[i])]
+                if told.size:
+                    mean = statistics.mean(told[None])[0]
+                    error = statistics.standard_error(told[None])[0]
+                    numbers = [_number(mean), _number(error), told.size]
+                    rows.writerow([task, contender, name, *numbers])
+    return buffer.getvalue()
+
+
+def published_to_csv(
+    scores_of_papers: Mapping[str, Sequence[PublishedScore]],
+    summary: Summary,
+    config: EvaluationConfig,
+) -> str:
+    """A row per task and agent, ours and the papers', each with its budget."""
+    buffer = io.StringIO()
+    rows = csv.writer(buffer, lineterminator="\n")
+    rows.writerow(
+        ["task", "agent", "score", "standard error", "seeds", "budget", "unit", "source", "note"]
+    )
+    budget = config.num_updates * config.agent.steps_per_update
+    for i, task in enumerate(summary.tasks):
+        for name, scores in summary.scores.items():
+            mean, error = statistics.mean(scores)[i], statistics.standard_error(scores)[i]
+            numbers = [_number(mean), _number(error), config.seeds, budget, "steps"]
+            rows.writerow([task, name, *numbers, "this run", config.score_definition])
+        for score in scores_of_papers.get(task, ()):
+            budget_of_paper = "" if score.budget is None else score.budget
+            numbers = [_number(score.score), "", "", budget_of_paper, score.budget_unit]
+            rows.writerow([task, score.agent, *numbers, score.source, score.note])
+    return buffer.getvalue()
+
+
+def print_published(
+    scores_of_papers: Mapping[str, Sequence[PublishedScore]],
+    summary: Summary,
+    shown: Sequence[Contender],
+    config: EvaluationConfig,
+) -> None:
+    """Our scores beside the papers', for a terminal."""
+    steps = config.num_updates * config.agent.steps_per_update
+    table = Table(
+        title="Scores of papers, beside ours. Their budgets and protocols differ from ours, and"
+        " from one another: what is compared here is not the agents."
+    )
+    ours = [contender.name for contender in shown]
+    theirs = dict.fromkeys(
+        _agent_and_budget(score) for scores in scores_of_papers.values() for score in scores
+    )
+    table.add_column("task", no_wrap=True)
+    for name in ours:
+        table.add_column(f"{name}\n{_readable(steps)} steps\n(this run)", justify="right")
+    for heading in theirs:
+        table.add_column(heading, justify="right")
+    means = {name: statistics.mean(summary.scores[name]) for name in ours}
+    for i, task in enumerate(summary.tasks):
+        scores = {_agent_and_budget(x): f"{x.score:g}" for x in scores_of_papers.get(task, ())}
+        cells = [_with_error(means[name][i], math.nan) for name in ours]
+        table.add_row(task, *cells, *(scores.get(heading, "") for heading in theirs))
+    console = Console()
+    if not console.is_terminal:
+        console.width = 44 + 16 * (len(ours) + len(theirs))  # A log has no width to fit.
+    console.print(table)
+
+
+def _agent_and_budget(score: PublishedScore) -> str:
+    budget = "" if score.budget is None else f"\n{_readable(score.budget)} {score.budget_unit}"
+    return score.agent + budget
+
+
+def _readable(number: int) -> str:
+    for size, letter in ((10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return str(number)
 
 
 def _interval_labels(config: EvaluationConfig) -> list[tuple[str, str]]:

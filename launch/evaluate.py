@@ -1,8 +1,12 @@
 """Trains fresh agents by frozen rules on tasks, beside hand-designed rules and a random policy.
 
     python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=runs/heldout
+    python -m launch.evaluate --rule=first.npz --suite=crafter --workdir=runs/crafter
 
-Started again with the same workdir, it repeats no contender that was finished.
+Settings are a laptop's, those of the first suite's kind; the paper's, for an accelerator, are in
+`launch/configs/evaluate_paper.py`. Started again with the same workdir, it repeats no contender
+that was finished, and no run in a host environment; such a run that was stopped continues from
+its newest checkpoint.
 """
 
 import dataclasses
@@ -13,6 +17,7 @@ from typing import Any
 
 from absl import flags
 
+from environments import registry
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate, resolve
@@ -20,7 +25,7 @@ from evaluation.scores import Summary
 from launch import commands, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config
-from launch.flag_parsing import define_config
+from launch.flag_parsing import define_config, given
 from launch.progress import Progress
 from launch.provenance import code_version
 
@@ -60,6 +65,17 @@ def run(
     return evaluate(tasks, contenders, config, pathlib.Path(folder), provenance, Progress)
 
 
+def family(suite: str) -> str:
+    """What stands before the slash in the name of a suite's first environment.
+
+    Of an unknown suite it is empty; that there is none will be said when it is needed.
+    """
+    name = suite.partition(",")[0].strip()
+    if name in registry.suites():
+        name = registry.members_of(name)[0]
+    return name.partition("/")[0]
+
+
 def main() -> None:
     """The command."""
     values = flags.FLAGS
@@ -77,6 +93,6 @@ if __name__ == "__main__":
     )
     flags.DEFINE_string("suite", "grid_heldout", "Suites or environments, separated by commas.")
     flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
-    define_config(default_config)
+    define_config(default_config, family(given("suite")))
     commands.use_all_cores()
     commands.run(main)

@@ -15,7 +15,7 @@ _NAME = "config"
 _known_fields: list[str] = []
 
 
-def define_config(default: ModuleType) -> flags.FlagHolder[Any]:
+def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[Any]:
     """Defines `--config=FILE` and `--config.FIELD=value`.
 
     ml_collections reads overrides from the command line as soon as the flag is defined, so that
@@ -23,14 +23,31 @@ def define_config(default: ModuleType) -> flags.FlagHolder[Any]:
 
     Args:
       default: the config file to use by default, as a module.
+      argument: of its `get_config`, if that has one.
     """
-    _known_fields[:] = _leaves(default.get_config())
+    arguments = [argument] if argument else []
+    _known_fields[:] = _leaves(default.get_config(*arguments))
     try:
         return config_flags.DEFINE_config_file(
-            _NAME, default.__file__, "Config file; --config.FIELD overrides a field."
+            _NAME,
+            ":".join([str(default.__file__), *arguments]),
+            "Config file, with :ARGUMENT if it takes one; --config.FIELD overrides a field.",
         )
     except AttributeError as error:
         _refuse(error)
+
+
+def given(name: str) -> str:
+    """The value of a flag on the command line, before flags are parsed; empty if it is not there.
+
+    For a default config that depends on another flag.
+    """
+    arguments = sys.argv[1:]
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        flag, separator, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and flag == name:
+            return value if separator else following
+    return ""
 
 
 def parse_flags(argv: list[str]) -> list[str]:

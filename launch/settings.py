@@ -45,6 +45,9 @@ class DiscoverSettings:
       checkpoint_interval: meta-steps between checkpoints.
       checkpoints_kept: of the newest.
       log_interval: meta-steps between reports.
+      families: how agents of some environments differ from `agent`, for example
+        `"dmlab: memory=256 frame_stack=1"`; the family is what stands before the slash in their
+        names. Known are memory (units of the network's memory), frame_stack and burn_in.
       rule, agent, value_function, objective, population, meta: see their classes.
     """
 
@@ -56,6 +59,7 @@ class DiscoverSettings:
     log_interval: int = 10
     rule: RuleSettings = RuleSettings()
     agent: AgentConfig = AgentConfig()
+    families: tuple[str, ...] = ()
     value_function: ValueFunctionConfig = ValueFunctionConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     population: PopulationConfig = PopulationConfig()

@@ -1,11 +1,13 @@
 """From settings to the objects of a discovery run."""
 
 import dataclasses
+from typing import Any
 
 import jax
 
 import disco
 import environments
+from agents.agent import AgentConfig
 from launch.settings import DiscoverSettings
 from meta.discovery import Discovery
 
@@ -28,7 +30,37 @@ def make_discovery(settings: DiscoverSettings) -> Discovery:
         settings.population,
         settings.meta,
         seed=settings.seed,
+        family_agents=make_family_agents(settings),
     )
+
+
+def make_family_agents(settings: DiscoverSettings) -> dict[str, AgentConfig]:
+    """The agents of those families of environments that have their own.
+
+    Raises:
+      ValueError: if an entry is malformed, or its values are out of range.
+    """
+    agents = {}
+    for entry in settings.families:
+        family, separator, changes = entry.partition(":")
+        values: dict[str, str] = dict(
+            change.partition("=")[::2]
+            for change in changes.split()  # pyright: ignore
+        )
+        known = {"memory", "frame_stack", "burn_in"}
+        if not (separator and values and set(values) <= known) or not all(
+            value.isdigit() for value in values.values()
+        ):
+            raise ValueError(
+                f"families has {entry!r}; expected a family, a colon and whole numbers for some of"
+                f" {sorted(known)}, for example 'dmlab: memory=256 frame_stack=1'."
+            )
+        numbers: dict[str, Any] = {name: int(value) for name, value in values.items()}
+        network = settings.agent.network
+        if "memory" in numbers:
+            network = dataclasses.replace(network, memory=numbers.pop("memory"))
+        agents[family.strip()] = dataclasses.replace(settings.agent, network=network, **numbers)
+    return agents
 
 
 def make_rule(settings: DiscoverSettings) -> disco.DiscoveredRule:

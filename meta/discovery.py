@@ -15,8 +15,9 @@ do 1 and 2 piece by piece, as their experience comes (`meta.host_group`); the re
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import chex
@@ -130,6 +131,7 @@ class Discovery:
         meta: MetaConfig,
         seed: int,
         mesh: Mesh | None = None,
+        family_agents: Mapping[str, AgentConfig] = MappingProxyType({}),
     ):
         """Prepares a run.
 
@@ -143,6 +145,8 @@ class Discovery:
           meta: the meta-step.
           seed: of all randomness.
           mesh: with an axis `agents` to shard the population over; by default all devices.
+          family_agents: how agents learn instead, by the part of their environments' names that
+            stands before the slash. They consume as many steps per update.
         """
         self._initial_rule = rule
         self._objective = objective
@@ -153,13 +157,13 @@ class Discovery:
             mesh = Mesh(np.array(jax.devices()), (AXIS,))
         self._mesh = mesh
         self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
-        self.groups = tuple(self._make_groups(tasks, rule, agent, value_function))
+        self.groups = tuple(self._make_groups(tasks, rule, agent, family_agents, value_function))
         self._host_groups: dict[int, HostGroup] | None = None
         self._meta_optimizer = optax.chain(
             optax.clip_by_global_norm(meta.max_gradient_norm), optax.scale_by_adam(b2=meta.adam_b2)
         )
 
-    def _make_groups(self, tasks, rule, agent_config, value_config):
+    def _make_groups(self, tasks, rule, default_agent, family_agents, value_config):
         """Agent i has task i modulo their number; groups gather agents of like dynamics."""
         size = self._population.size
         grouped = environments.group(tasks)
@@ -174,6 +178,8 @@ class Discovery:
             if not places:
                 continue
             padding = -len(places) % self._mesh.size
+            family = group.names[0].partition("/")[0]
+            agent_config = family_agents.get(family, default_agent)
             agent = Agent.create(agent_config, group.dynamics, rule)
             yield Group(
                 agent=agent,
@@ -201,27 +207,27 @@ class Discovery:
 
     def init(self) -> DiscoveryState:
         """The first generation of agents and the rule to start from."""
+        fast = {"xla_backend_optimization_level": 0}  # To compile it, not to run it, which is once.
+        return jax.jit(self._init, out_shardings=self.sharding, compiler_options=fast)(
+            self._initial_rule
+        )
 
-        def init(rule):
-            groups = []
-            for group in self.groups:
+    def _init(self, rule: disco.DiscoveredRule) -> DiscoveryState:
+        groups = []
+        for group in self.groups:
 
-                def born(order, place, group=group):
-                    births = jnp.zeros((), jnp.int32)
-                    meta_optimizer = self._meta_optimizer.init(rule)
-                    return self._born(
-                        group, rule, 0, order, place, births, meta_optimizer, first=True
-                    )
+            def born(order, place, group=group):
+                births = jnp.zeros((), jnp.int32)
+                meta_optimizer = self._meta_optimizer.init(rule)
+                return self._born(group, rule, 0, order, place, births, meta_optimizer, first=True)
 
-                groups.append(jax.vmap(born)(*_addresses(group)))
-            return DiscoveryState(
-                rule=rule,
-                average=rule,
-                groups=tuple(groups),
-                meta_step=jnp.zeros((), jnp.int32),
-            )
-
-        return jax.jit(init, out_shardings=self.sharding)(self._initial_rule)
+            groups.append(jax.vmap(born)(*_addresses(group)))
+        return DiscoveryState(
+            rule=rule,
+            average=rule,
+            groups=tuple(groups),
+            meta_step=jnp.zeros((), jnp.int32),
+        )
 
     def _born(
         self, group: Group, rule, meta_step, order, place, births, meta_optimizer, *, first=False
@@ -346,7 +352,13 @@ class Discovery:
             tuple(addresses[number] for number in which),
         )
 
-    @partial(jax.jit, static_argnums=0, donate_argnums=4)
+    # Mostly rebirths, which are rare: it pays to compile it fast rather than well.
+    @partial(
+        jax.jit,
+        static_argnums=0,
+        donate_argnums=4,
+        compiler_options={"xla_backend_optimization_level": 0},
+    )
     def _conclude(self, rule, average, meta_step, individuals, shares):
         """The rule's update, and rebirths."""
         evolved = tuple(
@@ -395,7 +407,7 @@ class Discovery:
 
     def abstract_state(self) -> DiscoveryState:
         """Shapes and dtypes of a state without padding."""
-        state = jax.eval_shape(self.init)
+        state = jax.eval_shape(self._init, self._initial_rule)
         groups = tuple(
             jax.tree.map(
                 lambda x, n=len(group.places): jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype),

@@ -1,16 +1,80 @@
-"""Evaluation at the size of a laptop: `grid_heldout` takes a few minutes on two cores."""
+"""Evaluation at the size of a laptop: minutes on two cores.
+
+The settings depend on the family of the first environment or suite that is named: `--suite=crafter`
+without `--config` has those of `get_config("crafter")`. Learning rates are where actor-critic does
+well; networks are small, and images are cut into patches, as a CPU's convolutions are slow.
+"""
+
+import dataclasses
 
 from ml_collections import ConfigDict
 
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
 from evaluation.config import EvaluationConfig
 from launch.configuration import to_config
 
+_IMAGES = ("atari", "atari100k", "procgen", "procgen_unseen", "crafter", "dmlab", "dmlab_test")
 
-def get_settings() -> EvaluationConfig:
-    """The evaluation as a dataclass; its defaults are a laptop's."""
+
+def get_settings(family: str = "") -> EvaluationConfig:
+    """The evaluation as a dataclass.
+
+    Args:
+      family: what stands before the slash in an environment's name; "" or any other one for the
+        settings of vectors and grids.
+    """
+    if family in (*_IMAGES, "nethack"):
+        return EvaluationConfig(
+            agent=AgentConfig(
+                network=NetworkConfig(
+                    torso=(64,), channels=(16, 32), blocks=1, patch=4, model=64, head=(64,)
+                ),
+                learning_rate=3e-4,
+                num_environments=8,
+                unroll_length=16,
+                batch_size=16,
+                replay_ratio=0.5,
+                replay_capacity=1_024,
+                frame_stack=1 if family == "nethack" else 4,
+            ),
+            seeds=2,
+            budget=20_000,
+            baselines=("actor_critic",),
+            baseline_learning_rates=(3e-4,),
+        )
+    if family in ("minatar", "sokoban"):
+        return EvaluationConfig(
+            agent=AgentConfig(
+                network=NetworkConfig(torso=(64,), channels=(16,), blocks=0, model=64, head=(64,)),
+                learning_rate=5e-4,
+                num_environments=32,
+                unroll_length=16,
+                batch_size=32,
+                replay_ratio=0.0,
+            ),
+            seeds=3,
+            budget=300_000,
+            baselines=("actor_critic",),
+            baseline_learning_rates=(1e-3,),
+        )
+    if family == "bsuite":
+        laptop = EvaluationConfig()
+        # An environment, as its scores ask for, and as many steps as ten episodes of Catch.
+        agent = dataclasses.replace(
+            laptop.agent,
+            num_environments=1,
+            unroll_length=20,
+            batch_size=8,
+            replay_ratio=0.875,
+            replay_capacity=1_000,
+        )
+        return dataclasses.replace(
+            laptop, agent=agent, budget=20_000, seeds=3, baselines=("actor_critic",)
+        )
     return EvaluationConfig()
 
 
-def get_config() -> ConfigDict:
+def get_config(family: str = "") -> ConfigDict:
     """For `--config`."""
-    return to_config(get_settings())
+    return to_config(get_settings(family))

@@ -101,9 +101,9 @@ def test_only_learned_scores_have_a_budget():
 
 
 def test_scores_on_test_levels_are_found_by_the_level_to_train_on():
-    on_test = published("dmlab_test/rooms_collect_good_objects_test")
+    on_test = published("dmlab_test/rooms_collect_good_objects")
     assert on_test
-    assert published("dmlab/rooms_collect_good_objects_train") == on_test
+    assert published("dmlab/rooms_collect_good_objects") == on_test
     assert {score.trained_on for score in published("atari/Pong")} == {"atari/Pong"}
 
 

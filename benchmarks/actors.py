@@ -1,0 +1,130 @@
+"""Steps per second of a whole actor against its engine alone, and of the replay.
+
+    python -m benchmarks.actors
+    python -m benchmarks.actors --suite=crafter/reward --num_environments=16
+
+For each environment, in turns:
+
+- `engine`: the engine with random actions made beforehand, all instances on all processors;
+- `actor`: `agents.host_acting`, the same number of instances in two halves: engine, inference
+  with a small network, recording of trajectories. Beside its rate stands what the policy costs.
+
+Then the host replay, filled with these trajectories: how long drawing a batch takes, against an
+update of the small network by actor-critic on that batch, and what a million steps take.
+"""
+
+import time
+
+import jax
+import numpy as np
+from absl import app, flags
+
+import disco
+import environments
+from agents.agent import Agent, AgentConfig
+from agents.host_acting import HostActor, make_act
+from agents.host_replay import HostReplay
+from agents.networks import NetworkConfig
+
+_SUITE = flags.DEFINE_string("suite", "atari/Pong,procgen/coinrun", "Environments, by commas.")
+_ENVIRONMENTS = flags.DEFINE_integer("num_environments", 64, "Instances.", lower_bound=2)
+_SECONDS = flags.DEFINE_float("seconds", 4.0, "That each turn takes.")
+_TURNS = flags.DEFINE_integer("turns", 3, "Of each.", lower_bound=1)
+_LENGTH = 29
+_NETWORK = NetworkConfig(torso=(32,), channels=(4,), blocks=0, patch=12, model=16, head=(16,))
+
+
+def main(argv: list[str]) -> None:
+    """Prints rates and ratios."""
+    del argv
+    for name in _SUITE.value.split(","):
+        task = environments.make(name.strip())
+        dynamics, batch = task.dynamics, _ENVIRONMENTS.value
+        assert isinstance(dynamics, environments.HostEnvironment)
+        config = AgentConfig(
+            network=_NETWORK,
+            num_environments=batch,
+            unroll_length=_LENGTH,
+            batch_size=96,
+            replay_ratio=1.0,
+            frame_stack=4,
+        )
+        agent = Agent.create(config, dynamics, disco.ActorCritic())
+        act = make_act(agent.network)
+        params = agent.network.init(jax.random.key(0))
+        actor = HostActor(dynamics, agent.network, act, task.task, batch, seed=0)
+        engine = dynamics.start(task.task, batch, 0)
+        engine.reset()
+        actions = np.random.default_rng(0).integers(
+            environments.num_actions(dynamics), size=(997, batch), dtype=np.int32
+        )
+        collected = actor.collect(params, jax.random.key(0), _LENGTH)  # Compiles.
+        rates: dict[str, list[float]] = {"engine": [], "actor": []}
+        for turn in range(_TURNS.value):
+            began, steps = time.perf_counter(), 0
+            while time.perf_counter() - began < _SECONDS.value:
+                engine.step(actions[steps % len(actions)])
+                steps += 1
+            rates["engine"].append(steps * batch / (time.perf_counter() - began))
+            began, steps = time.perf_counter(), 0
+            while time.perf_counter() - began < _SECONDS.value:
+                collected = actor.collect(params, jax.random.key(turn), _LENGTH)
+                steps += _LENGTH
+            rates["actor"].append(steps * batch / (time.perf_counter() - began))
+        ratios = np.array(rates["actor"]) / np.array(rates["engine"])
+        policy = _policy_seconds(agent, act, params, collected.trajectory) / batch
+        print(
+            f"{task.name}, {batch} instances: engine {np.median(rates['engine']):.0f} steps/s,"
+            f" actor {np.median(rates['actor']):.0f}, ratio {np.median(ratios):.2f}"
+            f" ({ratios.min():.2f} to {ratios.max():.2f}, {len(ratios)} turns); the policy takes"
+            f" {1e6 * policy:.0f} µs of a processor per step, the engine"
+            f" {1e6 * environments.available_processors() / np.median(rates['engine']):.0f}",
+            flush=True,
+        )
+        _replay(agent, params, collected.trajectory)
+        actor.close()
+        engine.close()
+
+
+def _policy_seconds(agent, act, params, trajectory) -> float:
+    """Of a half's inference, for both halves."""
+    half = jax.tree.map(lambda x: x[:, : x.shape[1] // 2], trajectory.observation)
+    first = half.replace(frames=half.frames[: agent.config.frame_stack], age=half.age[:1])
+    key = jax.random.key(0)
+    times = []
+    for _ in range(50):
+        began = time.perf_counter()
+        jax.device_get(act(params, first, None, key, np.int32(0))[:2])
+        times.append(time.perf_counter() - began)
+    return 2 * float(np.median(times))
+
+
+def _replay(agent: Agent, params: disco.Params, trajectory: disco.Trajectory) -> None:
+    """Prints the time to draw a batch, the time to learn from it, and the size in memory."""
+    capacity = 4096
+    replay = HostReplay(trajectory, agent.network.seen, capacity)
+    for _ in range(-(-capacity // trajectory.action.shape[1])):
+        replay.insert(trajectory)
+    rule, random = disco.ActorCritic(), np.random.default_rng(0)
+    learner = agent.init_learner(rule, jax.random.key(0))
+    learn = jax.jit(lambda learner, batch: agent.learn(rule, learner, batch)[0])
+    times = {"draw": [], "learn": []}
+    for _ in range(6):
+        began = time.perf_counter()
+        batch = replay.sample(random, agent.config.batch_size)
+        drawn = time.perf_counter()
+        learner = jax.block_until_ready(learn(learner, jax.device_put(batch)))
+        times["draw"].append(drawn - began)
+        times["learn"].append(time.perf_counter() - drawn)
+    draw, learn_time = (float(np.median(x[1:])) for x in times.values())
+    per_million = replay.num_bytes / (capacity * _LENGTH) * 1e6 / 2**30
+    print(
+        f"  replay: a batch of {agent.config.batch_size} x {_LENGTH} is drawn in"
+        f" {1e3 * draw:.1f} ms; an update of this small network takes {1e3 * learn_time:.1f} ms;"
+        f" a million steps take {per_million:.2f} GiB",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,82 @@
+"""A random policy's scores beside the published ones.
+
+    python -m benchmarks.random_scores
+    python -m benchmarks.random_scores --suite=atari/Pong,crafter/reward --episodes=20
+
+Plays complete episodes with uniformly random actions: as many as are asked for, those that every
+instance finishes first, so that short ones are not preferred. Prints their mean, its standard
+error, and the published score (`evaluation/published`), with the distance in standard errors.
+"""
+
+import math
+
+import jax
+import numpy as np
+from absl import app, flags
+
+import environments
+from agents.host_acting import HostActor, make_act
+from agents.networks import uniform_network
+from evaluation.published_scores import published
+
+_SUITE = flags.DEFINE_string(
+    "suite",
+    "atari/Pong,atari/Breakout,atari/Freeway,atari/Boxing,atari/Bowling,atari/Enduro,"
+    "atari/Tutankham,atari/FishingDerby,procgen/coinrun,procgen/leaper,procgen/starpilot,"
+    "procgen/bigfish,crafter/reward",
+    "Environments, by commas.",
+)
+_EPISODES = flags.DEFINE_integer("episodes", 40, "Of each environment.", lower_bound=2)
+_SEED = flags.DEFINE_integer("seed", 0, "Of all randomness.")
+
+
+def random_returns(
+    task: environments.Environment, num_episodes: int, seed: int, num_environments: int = 8
+) -> np.ndarray:
+    """Returns of complete episodes of random actions.
+
+    Each of the instances plays the same number of episodes, so that there are at least
+    `num_episodes` in all.
+    """
+    assert isinstance(task.dynamics, environments.HostEnvironment)
+    network = uniform_network(environments.num_actions(task.dynamics))
+    wanted = -(-num_episodes // num_environments)
+    actor = HostActor(
+        task.dynamics, network, make_act(network), task.task, num_environments, seed=seed
+    )
+    returns: list[list[float]] = [[] for _ in range(num_environments)]
+    totals = np.zeros(num_environments)
+    stretch = 0
+    while min(map(len, returns)) < wanted:
+        key = jax.random.fold_in(jax.random.key(seed), stretch)
+        trajectory = actor.collect({}, key, 200).trajectory
+        for reward, last in zip(trajectory.reward, trajectory.last, strict=True):
+            totals += reward
+            for i in np.flatnonzero(last):
+                returns[i].append(totals[i])
+                totals[i] = 0.0
+        stretch += 1
+    actor.close()
+    return np.array([x[:wanted] for x in returns]).ravel()
+
+
+def main(argv: list[str]) -> None:
+    """Prints a line per environment."""
+    del argv
+    for name in _SUITE.value.split(","):
+        task = environments.make(name.strip())
+        (score,) = (x.score for x in published(task.name) if x.agent == "Random")
+        returns = random_returns(task, _EPISODES.value, _SEED.value)
+        mean, error = np.mean(returns), np.std(returns, ddof=1) / math.sqrt(len(returns))
+        # Published scores are rounded, to units in Atari's case.
+        distance = max(0.0, abs(mean - score) - 0.5 * (score == round(score)))
+        errors = distance / error if error else 0.0 if not distance else math.inf
+        print(
+            f"{task.name}: {mean:.2f} ± {error:.2f} over {len(returns)} episodes; published"
+            f" {score:g}; {errors:.1f} standard errors apart",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    app.run(main)

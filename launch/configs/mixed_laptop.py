@@ -1,0 +1,55 @@
+"""Discovery on a mixed population, small: two Atari games, ProcGen, NetHack, two grid-worlds.
+
+Shows that it works on two cores (a few minutes of compilation, then ten seconds a meta-step); no
+rule that is worth anything comes out of so few.
+"""
+
+import dataclasses
+
+from ml_collections import ConfigDict
+
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+from launch.configs import grid57_laptop
+from launch.configuration import to_config
+from launch.settings import DiscoverSettings
+
+SUITE = (
+    "atari/Breakout",
+    "atari/Pong",
+    "procgen/coinrun",
+    "nethack/NetHackScore",
+    "grid57/00_dense_fixed",
+    "grid57/03_sparse_random",
+)
+
+
+def get_settings() -> DiscoverSettings:
+    """The run as a dataclass."""
+    laptop = grid57_laptop.get_settings()
+    return dataclasses.replace(
+        laptop,
+        suite=",".join(SUITE),
+        meta_steps=20,
+        checkpoint_interval=10,
+        log_interval=1,
+        agent=AgentConfig(
+            network=NetworkConfig(
+                torso=(32,), channels=(4, 8), blocks=1, patch=4, model=32, head=(32,)
+            ),
+            learning_rate=1e-3,
+            num_environments=4,
+            unroll_length=16,
+            batch_size=8,
+            replay_ratio=0.5,
+            replay_capacity=256,
+            frame_stack=2,
+        ),
+        population=dataclasses.replace(laptop.population, size=len(SUITE)),
+        meta=dataclasses.replace(laptop.meta, num_updates=4, validation_trajectories=4),
+    )
+
+
+def get_config() -> ConfigDict:
+    """For `--config`."""
+    return to_config(get_settings())

@@ -1,0 +1,187 @@
+"""Plays a thousand steps in each environment of a suite, to see that all that it needs is there.
+
+    python -m launch.smoke --suite=nethack
+    python -m launch.smoke --suite=atari57 --agent=random
+
+Once with random actions and once with an untrained agent; prints the sum of all rewards, how many
+episodes ended, their mean return and length, what the suite tells of them, and steps per second.
+In environments with continuous actions, only random actions are played: a rule's agents choose
+among a number of them.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import dm_env
+import jax
+import numpy as np
+from absl import flags
+from dm_env import specs
+from rich.console import Console
+from rich.table import Table
+
+import disco
+import environments
+from agents import acting
+from agents.agent import Agent, AgentConfig
+from agents.host_acting import HostActor, make_act
+from agents.networks import NetworkConfig, uniform_network
+from evaluation.evaluate import resolve
+from launch import commands
+
+_AGENTS = ("random", "untrained")
+_SMALL = NetworkConfig(torso=(32,), channels=(8,), blocks=0, patch=4, model=8, head=(8,))
+
+
+def play(
+    task: environments.Environment, agent: str, num_steps: int, num_environments: int
+) -> dict[str, Any]:
+    """Plays and counts.
+
+    Args:
+      task: to play.
+      agent: `"random"` or `"untrained"`.
+      num_steps: in all environments together.
+      num_environments: at once.
+
+    Returns:
+      `reward` (of all steps), `episodes`, `return` and `length` (means, or None if no episode
+      ended), `results`, `seconds`.
+    """
+    per_environment = -(-num_steps // num_environments)
+    if not isinstance(task.dynamics.action_spec(), specs.DiscreteArray):
+        return _play_continuous(task, per_environment, num_environments)
+    if agent == "random":
+        network, params = uniform_network(environments.num_actions(task.dynamics)), {}
+    else:
+        config = AgentConfig(network=_SMALL, batch_size=1, num_environments=1, replay_ratio=0.0)
+        network = Agent.create(config, task.dynamics, disco.ActorCritic()).network
+        params = jax.jit(network.init)(jax.random.key(0))
+    key = jax.random.key(1 + _AGENTS.index(agent))
+    if isinstance(task.dynamics, environments.HostEnvironment):
+        actor = HostActor(
+            task.dynamics, network, make_act(network), task.task, num_environments, seed=0
+        )
+        try:
+            began = time.perf_counter()
+            collected = actor.collect(params, key, per_environment)
+            seconds = time.perf_counter() - began
+        finally:
+            actor.close()
+        episodes = collected.episodes
+        return {
+            "reward": float(collected.trajectory.reward.sum()),
+            "episodes": len(episodes),
+            "return": _mean([episode.episode_return for episode in episodes]),
+            "length": _mean([episode.length for episode in episodes]),
+            "results": _means([episode.results for episode in episodes]),
+            "seconds": seconds,
+        }
+    dynamics = task.dynamics
+
+    @jax.jit
+    def rollout(key):
+        state = acting.start(dynamics, network, task.task, key, num_environments)
+        return acting.rollout(dynamics, network, params, task.task, state, key, per_environment)[2]
+
+    compiled = rollout.lower(key).compile()
+    began = time.perf_counter()
+    statistics = jax.device_get(compiled(key))
+    count = float(statistics.count)
+    return {
+        "reward": float(statistics.reward_sum),
+        "episodes": int(count),
+        "return": float(statistics.return_sum) / count if count else None,
+        "length": float(statistics.length_sum) / count if count else None,
+        "results": {k: float(x) / count for k, x in statistics.result_sums.items() if count},
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _play_continuous(task, per_environment: int, num_environments: int) -> dict[str, Any]:
+    """Uniformly random continuous actions."""
+    spec, random = task.dynamics.action_spec(), np.random.default_rng(0)
+    simulators = task.dynamics.start(task.task, num_environments, 0)
+    try:
+        began = time.perf_counter()
+        reward, total, returns, lengths = 0.0, np.zeros(num_environments), [], []
+        timestep, length = simulators.reset(), np.zeros(num_environments)
+        for _ in range(per_environment):
+            size = (num_environments, *spec.shape)
+            actions = random.uniform(spec.minimum, spec.maximum, size).astype(spec.dtype)
+            timestep = simulators.step(actions)
+            reward += float(timestep.reward.sum())
+            is_first = timestep.step_type == dm_env.StepType.FIRST
+            total = np.where(is_first, 0.0, total + timestep.reward)
+            length = np.where(is_first, 0, length + 1)
+            ended = timestep.step_type == dm_env.StepType.LAST
+            returns += total[ended].tolist()
+            lengths += length[ended].tolist()
+        seconds = time.perf_counter() - began
+    finally:
+        simulators.close()
+    return {
+        "reward": reward,
+        "episodes": len(returns),
+        "return": _mean(returns),
+        "length": _mean(lengths),
+        "results": {},
+        "seconds": seconds,
+    }
+
+
+def main() -> None:
+    """The command."""
+    values = flags.FLAGS
+    console = Console()
+    table = Table(title=f"{values.steps} steps in each environment")
+    headings = "environment agent reward episodes return length steps/s results".split()
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading == "environment")
+    agents = [name.strip() for name in values.agent.split(",")]
+    if unknown := set(agents) - set(_AGENTS):
+        raise ValueError(f"--agent has {sorted(unknown)}; expected some of {list(_AGENTS)}.")
+    for task in resolve([name.strip() for name in values.suite.split(",")]):
+        is_discrete = isinstance(task.dynamics.action_spec(), specs.DiscreteArray)
+        for agent in agents if is_discrete else ["random"]:
+            outcome = play(task, agent, values.steps, values.num_environments)
+            results = ", ".join(f"{k} {x:.3g}" for k, x in outcome["results"].items() if x)
+            table.add_row(
+                task.name,
+                agent,
+                _shown(outcome["reward"]),
+                str(outcome["episodes"]),
+                _shown(outcome["return"]),
+                _shown(outcome["length"]),
+                f"{values.steps / outcome['seconds']:.0f}",
+                results,
+            )
+            print(
+                f"{task.name}, {agent}: reward {_shown(outcome['reward'])},"
+                f" {outcome['episodes']} episodes, mean return {_shown(outcome['return'])}",
+                flush=True,
+            )
+    if not console.is_terminal:
+        console.width = 150  # A log has no width to fit.
+    console.print(table)
+
+
+def _mean(values: list) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _means(rows: list[Mapping[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([row[name] for row in rows])) for name in (rows or [{}])[0]}
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("suite", None, "Suites or environments, by commas.", required=True)
+    flags.DEFINE_string("agent", ",".join(_AGENTS), "Who plays: random, untrained, or both.")
+    flags.DEFINE_integer("steps", 1000, "Steps in each environment.", lower_bound=1)
+    flags.DEFINE_integer("num_environments", 4, "Instances that share the steps.", lower_bound=1)
+    commands.run(main)
