@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import psutil
 
 from agents.checkpoints import Checkpoints
 from meta.discovery import Discovery, DiscoveryState
@@ -55,6 +56,7 @@ def run(
             report = summarize(discovery, window)
             seconds = time.monotonic() - started
             report |= discovery.host_metrics()
+            report["memory_gib"] = psutil.Process().memory_info().rss / 2**30
             report["meta_step"] = step
             report["seconds"] = seconds
             report["meta_steps_per_second"] = len(window) / seconds

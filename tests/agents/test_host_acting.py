@@ -1,0 +1,121 @@
+"""Actors for host environments: what is collected, and what is counted."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import disco
+import environments
+from agents.agent import Agent, AgentConfig
+from agents.host_acting import HostActor, make_act
+from agents.host_experience import HostExperience, example_trajectory
+from agents.networks import NetworkConfig, uniform_network
+from tests.agents.common import HostCorridors
+
+BATCH, LENGTH = 3, 7
+CONFIG = AgentConfig(
+    network=NetworkConfig(torso=(4,), memory=3, model=4, head=(4,)),
+    num_environments=BATCH,
+    unroll_length=LENGTH,
+    batch_size=BATCH + 5,
+    replay_ratio=5 / 8,
+    replay_capacity=4 * BATCH,
+    frame_stack=2,
+    burn_in=2,
+)
+
+
+def actor(terminates: bool, seed: int = 0) -> HostActor:
+    network = uniform_network(2)
+    return HostActor(HostCorridors(3), network, make_act(network), terminates, BATCH, seed)
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_what_is_collected_is_what_jax_environments_give(terminates):
+    """The numbers of `test_acting.test_rollout`."""
+    acting = actor(terminates)
+    collected = acting.collect({}, jax.random.key(0), LENGTH)
+    trajectory = collected.trajectory
+
+    def is_same(array, expected):
+        np.testing.assert_array_equal(array, np.tile(np.array(expected)[:, None], (1, BATCH)))
+
+    is_same(trajectory.observation[..., 0], [0, 1, 2, 3, 0, 1, 2, 3])
+    is_same(trajectory.reward, [1, 2, 3, 0, 1, 2, 3])
+    is_same(trajectory.last, [False, False, True, False, False, False, True])
+    is_same(trajectory.mask, [True, True, True, False, True, True, True])
+    end = 0.0 if terminates else 1.0
+    is_same(trajectory.discount, [1, 1, end, 1, 1, 1, end])
+    assert set(np.unique(trajectory.action)) == {0, 1}
+    assert [e.episode_return for e in collected.episodes] == [6.0] * 2 * BATCH
+    assert {e.length for e in collected.episodes} == {3}
+    assert {e.results["reached"] for e in collected.episodes} == {3.0}
+
+    # The next trajectory begins where this one ended, and a return counts what was paid before.
+    following = acting.collect({}, jax.random.key(1), LENGTH)
+    np.testing.assert_array_equal(following.trajectory.observation[0], trajectory.observation[-1])
+    is_same(following.trajectory.mask, [False, True, True, True, False, True, True])
+    assert [e.episode_return for e in following.episodes] == [6.0] * BATCH
+    acting.close()
+
+
+def test_instances_and_seeds_differ_and_the_same_seed_repeats():
+    def observed(seed):
+        acting = actor(True, seed)
+        trajectory = acting.collect({}, jax.random.key(0), LENGTH).trajectory
+        acting.close()
+        return trajectory.observation[..., 1]
+
+    first = observed(0)
+    assert len(np.unique(first)) == first.size
+    np.testing.assert_array_equal(observed(0), first)
+    assert not np.any(observed(1) == first)
+
+
+@pytest.fixture(scope="module")
+def agent() -> Agent:
+    return Agent.create(CONFIG, HostCorridors(3), disco.ActorCritic())
+
+
+def test_experience_mixes_fresh_and_replayed_and_repeats(agent):
+    act, params = make_act(agent.network), agent.network.init(jax.random.key(0))
+
+    def batches():
+        experience = HostExperience(agent, act, True, seed=3)
+        for update in range(3):
+            experience.request(params, update)
+            yield experience.take().batch
+        experience.close()
+
+    first, second = list(batches()), list(batches())
+    for one, other in zip(first, second, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, one, other)
+        assert one.action.shape == (LENGTH, CONFIG.batch_size)
+        logits = agent.network.unroll(params, one)["logits"]
+        np.testing.assert_allclose(logits[:-1], one.behaviour_logits, atol=1e-5)
+    fresh = first[-1].observation.frames[..., 1][:, :BATCH]
+    assert not np.any(np.isin(fresh[-LENGTH:], first[0].observation.frames[..., 1]))
+
+
+def test_examples_are_what_is_collected(agent):
+    act, params = make_act(agent.network), agent.network.init(jax.random.key(0))
+    acting = HostActor(HostCorridors(3), agent.network, act, True, BATCH, seed=0)
+    collected = acting.collect(params, jax.random.key(0), LENGTH).trajectory
+    acting.close()
+    jax.tree.map(
+        lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype) or pytest.fail(f"{x} {y}"),
+        example_trajectory(agent),
+        collected,
+    )
+
+
+def test_a_rule_refuses_continuous_actions():
+    @dataclasses.dataclass(frozen=True)
+    class Continuous(HostCorridors):
+        def action_spec(self):
+            return environments.make("control_proprio/cartpole_swingup").dynamics.action_spec()
+
+    with pytest.raises(ValueError, match=r"continuous actions of shape .*; expected a discrete one"):
+        Agent.create(CONFIG, Continuous(), disco.ActorCritic())

@@ -1,0 +1,141 @@
+"""Runs in host environments: they learn, and go on where they were stopped."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import environments
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+from disco.json_lines import JsonLines
+from evaluation import storage
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import make_contenders
+from evaluation.evaluate import evaluate, resolve
+from evaluation.training import Trainer
+from tests.agents.common import HostCorridors
+
+CONFIG = EvaluationConfig(
+    agent=AgentConfig(
+        network=NetworkConfig(torso=(8,), model=4, head=(4,)),
+        num_environments=3,
+        unroll_length=5,
+        batch_size=6,
+        replay_ratio=0.5,
+        replay_capacity=12,
+        frame_stack=2,
+    ),
+    seeds=2,
+    budget=20 * 15,
+    baselines=("actor_critic",),
+    baseline_learning_rates=(1e-2,),
+    num_points=4,
+    updates_per_call=5,
+    min_separation=0.0,
+)
+TASK = environments.Environment("corridor/host", HostCorridors(3), True)
+
+
+class Stopped(Exception):
+    pass
+
+
+def train(folder, *, stop_at: int | None = None, config=CONFIG):
+    """Actor-critic's history; stopped at an update if asked for."""
+    (contender,) = [c for c in make_contenders([], config) if c.kind == "actor_critic"]
+
+    def report(updates, *_):
+        if updates == stop_at:
+            raise Stopped
+
+    return Trainer([TASK], config, folder).train(contender, report)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return folder, train(folder)
+
+
+def test_every_episode_is_recorded(history):
+    folder, outcome = history
+    # Of 100 steps in each environment, every fourth leads from an end to a start.
+    assert outcome.curve.count.sum(axis=-1).tolist() == [[75.0, 75.0]]
+    assert np.all(outcome.curve.mean_return == 6.0)
+    assert np.all(outcome.window.mean_return == 6.0)
+    assert outcome.results["length"].tolist() == [[3.0, 3.0]]
+    assert outcome.results["reached"].tolist() == [[3.0, 3.0]]
+    assert outcome.is_finite.all()
+    assert outcome.updates[-1] == 20
+    run = folder / "actor_critic@0.01" / "corridor_host" / "seed_0"
+    lines = JsonLines(run / "episodes.jsonl").read()
+    assert len(lines) == 75
+    assert lines[0]["return"] == 6.0
+    assert lines[0]["results"] == {"reached": 3.0}
+    metrics = JsonLines(run / "metrics.jsonl").read()
+    assert [line["environment_steps"] for line in metrics] == [75, 150, 225, 300]
+    assert all(0.0 <= line["learner_idle_fraction"] <= 1.0 for line in metrics)
+    assert all(np.isfinite(line["loss"]) for line in metrics)
+
+
+def test_a_finished_run_is_not_repeated(history):
+    folder, outcome = history
+    again = train(folder, stop_at=5)  # It never gets there.
+    np.testing.assert_array_equal(again.curve.count, outcome.curve.count)
+    assert again.train_seconds == outcome.train_seconds
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path):
+    config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
+    with pytest.raises(Stopped):
+        train(tmp_path, stop_at=10, config=config)
+    run = tmp_path / "actor_critic@0.01" / "corridor_host" / "seed_0"
+    steps = sorted(int(p.name) for p in (run / "checkpoints").iterdir() if p.name.isdigit())
+    assert steps[-1] in (9, 10)
+    before = (run / "episodes.jsonl").read_text().splitlines()
+    outcome = train(tmp_path, config=config)
+    lines = JsonLines(run / "episodes.jsonl").read()
+    kept = [line for line in lines if line["update"] < steps[-1]]
+    assert [json.loads(x) for x in before if json.loads(x)["update"] < steps[-1]] == kept
+    assert sorted({line["update"] for line in lines})[-1] == 19
+    # Its environments start new episodes where it went on, which costs less than one of each.
+    assert 72 <= outcome.curve.count.sum() <= 75
+    assert [line["update"] for line in JsonLines(run / "metrics.jsonl").read()][-1] == 19
+
+
+def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
+    tasks = (TASK, *resolve(["catch/3x3"]))
+    summary = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path)
+    assert summary.scores["actor_critic@0.01"][0].tolist() == [6.0, 6.0]
+    assert np.isfinite(summary.scores["actor_critic@0.01"]).all()
+    episodes = (tmp_path / "episodes.csv").read_text().splitlines()
+    assert any(line.startswith("corridor/host,actor_critic@0.01,reached,3,") for line in episodes)
+    assert any(line.startswith("catch/3x3,random,length,2,") for line in episodes)
+    assert not (tmp_path / "published.csv").exists()
+    loaded = storage.load(tmp_path, "random")
+    assert loaded is not None
+    assert np.isnan(loaded.results["reached"][1]).all()
+    assert loaded.results["length"][1].tolist() == [2.0, 2.0]
+
+
+def test_actor_critic_learns_in_a_host_environment(tmp_path):
+    """BSuite's Catch: 1 is a caught ball, -1 a missed one."""
+    config = EvaluationConfig(
+        agent=AgentConfig(
+            network=NetworkConfig(torso=(32,)),
+            num_environments=8,
+            unroll_length=16,
+            batch_size=8,
+            replay_ratio=0.0,
+        ),
+        seeds=1,
+        budget=80_000,
+        baselines=("actor_critic",),
+        baseline_learning_rates=(3e-3,),
+    )
+    contenders = {c.kind: c for c in make_contenders([], config)}
+    trainer = Trainer(resolve(["bsuite/catch/0"]), config, tmp_path)
+    assert trainer.train(contenders["random"]).window.mean_return < -0.3
+    assert trainer.train(contenders["actor_critic"]).window.mean_return > 0.5
