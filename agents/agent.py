@@ -118,7 +118,16 @@ class AgentConfig:
     def optimizer(
         self, learning_rate: optax.ScalarOrSchedule | None = None
     ) -> optax.GradientTransformation:
-        """The optimiser, with this learning rate or another."""
+        """The optimiser, with this learning rate or another.
+
+        Raises:
+          ValueError: if the learning rate is to fall over a lifetime of unknown length.
+        """
+        if self.end_learning_rate < 1.0 and not self.lifetime:
+            raise ValueError(
+                f"agent.end_learning_rate is {self.end_learning_rate} and agent.lifetime 0;"
+                " expected the environment steps in which the learning rate falls."
+            )
         schedule = None
         if self.end_learning_rate < 1.0 or self.warmup:
             num_updates, num_warmup = (

@@ -42,8 +42,8 @@ class NetworkConfig:
       model: units of the action-conditional LSTM.
       head: hidden units of the MLP of each output of the action-conditional model. Outputs of
         the state alone are linear in the embedding.
-      dtype: `"float32"` or `"bfloat16"`, of what is computed before the heads. Parameters, heads
-        and all that the rule sees stay in float32.
+      dtype: `"float32"` or `"bfloat16"`, of what the encoder and the action-conditional model
+        compute. Parameters, memory, heads and all that the rule sees stay in float32.
     """
 
     torso: tuple[int, ...] = (512, 512)

@@ -22,6 +22,7 @@ from absl import app, flags
 import disco
 import environments
 from agents.agent import Agent, AgentConfig
+from agents.frames import History
 from agents.host_acting import HostActor, make_act
 from agents.host_replay import HostReplay
 from agents.networks import NetworkConfig
@@ -30,8 +31,9 @@ _SUITE = flags.DEFINE_string("suite", "atari/Pong,procgen/coinrun", "Environment
 _ENVIRONMENTS = flags.DEFINE_integer("num_environments", 64, "Instances.", lower_bound=2)
 _SECONDS = flags.DEFINE_float("seconds", 4.0, "That each turn takes.")
 _TURNS = flags.DEFINE_integer("turns", 3, "Of each.", lower_bound=1)
+_STACK = flags.DEFINE_integer("frame_stack", 1, "Frames that the policy sees.", lower_bound=1)
 _LENGTH = 29
-_NETWORK = NetworkConfig(torso=(32,), channels=(4,), blocks=0, patch=12, model=16, head=(16,))
+_NETWORK = NetworkConfig(torso=(16,), model=16, head=(16,))
 
 
 def main(argv: list[str]) -> None:
@@ -47,7 +49,7 @@ def main(argv: list[str]) -> None:
             unroll_length=_LENGTH,
             batch_size=96,
             replay_ratio=1.0,
-            frame_stack=4,
+            frame_stack=_STACK.value,
         )
         agent = Agent.create(config, dynamics, disco.ActorCritic())
         act = make_act(agent.network)
@@ -89,7 +91,10 @@ def main(argv: list[str]) -> None:
 def _policy_seconds(agent, act, params, trajectory) -> float:
     """Of a half's inference, for both halves."""
     half = jax.tree.map(lambda x: x[:, : x.shape[1] // 2], trajectory.observation)
-    first = half.replace(frames=half.frames[: agent.config.frame_stack], age=half.age[:1])
+    if isinstance(half, History):
+        first = half.replace(frames=half.frames[: agent.config.frame_stack], age=half.age[:1])
+    else:
+        first = half[0]
     key = jax.random.key(0)
     times = []
     for _ in range(50):

@@ -12,7 +12,7 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Mapping
-from multiprocessing.shared_memory import SharedMemory
+from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
 import dm_env
@@ -105,11 +105,6 @@ class _Batch:
             observation=self.observation[""] if is_single else self.observation,
         )
 
-    def release(self) -> None:
-        """Lets go of the buffer."""
-        self.observation, self.results = {}, {}
-        del self.step_type, self.reward, self.discount, self.action
-
 
 def _advance(simulators: list[dm_env.Environment], batch: _Batch, first: int, command: str) -> None:
     """Resets, steps, or continues after a death some simulators, numbered from `first`."""
@@ -193,12 +188,13 @@ class ProcessSimulators:
         self.batch_size, self.restarts = batch_size, 0
         num_processes = min(batch_size, num_processes or available_processors())
         layout = (observation_spec, action_spec, result_names, batch_size)
-        self._memory = SharedMemory(create=True, size=_Batch(*layout).size)
-        self._batch = _Batch(*layout, buffer=self._memory.buf)
+        # Unlike `SharedMemory`, this lives as long as any array in it: some may outlive `close`.
+        memory = RawArray("b", _Batch(*layout).size)
+        self._batch = _Batch(*layout, buffer=memoryview(memory))
         self.results: Mapping[str, np.ndarray] = self._batch.results
         bounds = np.linspace(0, batch_size, num_processes + 1).round().astype(int).tolist()
         self._workers = [
-            _Worker(make, self._memory.name, layout, seed, first, last)
+            _Worker(make, memory, layout, seed, first, last)
             for first, last in itertools.pairwise(bounds)
         ]
         try:
@@ -223,10 +219,6 @@ class ProcessSimulators:
         for worker in self._workers:
             worker.stop()
         self._workers = []
-        self.results = {}
-        self._batch.release()
-        self._memory.close()
-        self._memory.unlink()
 
     def _exchange(self, command: str, seconds: float) -> None:
         """Sends all workers a command, and waits until each has done it."""
@@ -263,7 +255,7 @@ class ProcessSimulators:
 class _Worker:
     """A worker process, seen from the one that uses it."""
 
-    def __init__(self, make: Make, memory: str, layout: tuple, seed: int, first: int, last: int):
+    def __init__(self, make: Make, memory: Any, layout: tuple, seed: int, first: int, last: int):
         self.first, self.last = first, last
         self.replaced = False
         self._arguments = (make, memory, layout, first, last)
@@ -318,11 +310,10 @@ class _Worker:
             self._process.join()
 
 
-def _work(pipe, seed, make, memory_name, layout, first, last):
+def _work(pipe, seed, make, memory, layout, first, last):
     """What a worker process does: obeys until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
-    memory = SharedMemory(memory_name)
-    batch = _Batch(*layout, buffer=memory.buf)
+    batch = _Batch(*layout, buffer=memoryview(memory))
     simulators: list[dm_env.Environment] = []
     try:
         while True:
@@ -341,8 +332,6 @@ def _work(pipe, seed, make, memory_name, layout, first, last):
     finally:
         for simulator in simulators:
             simulator.close()
-        batch.release()
-        memory.close()
 
 
 def available_processors() -> int:

@@ -1,0 +1,251 @@
+"""What an encoder makes of each part of an observation, in values and in derivatives."""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from dm_env import specs
+
+from agents.encoders import Encoder, EncoderConfig, ResidualNet, _crop, _patches
+from tests.disco.common import float64
+
+WIDTH = 16
+CONVOLUTIONS = {"channels": (3, 4), "blocks": 1}
+NO_GLYPH = 5_976
+
+
+def encoder(spec, **sizes) -> hk.Transformed:
+    """To `WIDTH` numbers."""
+    config = EncoderConfig(hidden=(WIDTH,), **sizes)
+    return hk.without_apply_rng(hk.transform(lambda x: Encoder(config, spec)(x)))
+
+
+def random_params(network: hk.Transformed, observation, dtype=np.float32):
+    """Also biases are not 0. Nothing is compiled."""
+    rng = np.random.default_rng(0)
+
+    def draw(x):
+        scale = np.prod(x.shape[:-1]) ** -0.5 if x.ndim > 1 else 0.1
+        return (scale * rng.normal(size=x.shape)).astype(dtype)
+
+    return jax.tree.map(draw, jax.eval_shape(network.init, jax.random.key(0), observation))
+
+
+def encode(spec, observation, **sizes):
+    """Of leaves `[*s, S, ...]`, and the parameters with which."""
+    network = encoder(spec, **sizes)
+    params = random_params(network, observation)
+    return jax.jit(network.apply)(params, observation), params
+
+
+def image(shape: tuple[int, ...], seed: int = 0) -> jax.Array:
+    pixels = np.random.default_rng(seed).integers(256, size=shape)
+    return jnp.asarray(pixels, jnp.uint8)
+
+
+@pytest.mark.parametrize("sizes", [{}, CONVOLUTIONS], ids=["flattened", "convolutions"])
+def test_bytes_are_scaled_to_one(sizes):
+    shape = (6, 5, 2)
+    white = jnp.full((1, *shape), 255, jnp.uint8)
+    white, _ = encode(specs.Array(shape, np.uint8), white, **sizes)
+    ones, _ = encode(specs.Array(shape, np.float32), jnp.ones((1, *shape)), **sizes)
+    assert white.shape == (WIDTH,)
+    assert jnp.any(white > 0)
+    np.testing.assert_allclose(white, ones, rtol=1e-6)
+
+
+def test_stacked_frames_are_channels():
+    """The oldest first."""
+    shape = (5, 4, 2)
+    frames = image((2, 3, *shape))
+    stacked, _ = encode(specs.Array(shape, np.uint8), frames, **CONVOLUTIONS)
+    side_by_side = jnp.concatenate([frames[:, i] for i in range(3)], axis=-1)
+    spec = specs.Array((5, 4, 6), np.uint8)
+    as_one, _ = encode(spec, side_by_side[:, None], **CONVOLUTIONS)
+    np.testing.assert_allclose(stacked, as_one, rtol=1e-6)
+    assert not np.allclose(stacked[0], stacked[1])
+
+
+def test_patches_are_squares_of_the_image():
+    pixels = jax.random.normal(jax.random.key(0), (2, 7, 10, 3))
+    patches = _patches(pixels, 4)
+    assert patches.shape == (2, 2, 3, 4 * 4 * 3)
+    np.testing.assert_array_equal(patches[:, 0, 1], pixels[:, :4, 4:8].reshape(2, -1))
+    corner = patches[:, 1, 2].reshape(2, 4, 4, 3)
+    np.testing.assert_array_equal(corner[:, :3, :2], pixels[:, 4:, 8:])
+    assert not jnp.any(corner[:, 3:]) and not jnp.any(corner[:, :, 2:])
+
+
+def test_patches_are_embedded_before_the_convolutions():
+    """As by a convolution whose stride is their side."""
+
+    def net(patch):
+        config = EncoderConfig(hidden=(), channels=(3, 4), blocks=1, patch=patch)
+        return hk.without_apply_rng(hk.transform(lambda x: ResidualNet(config)(x)))
+
+    pixels = jax.random.normal(jax.random.key(0), (2, 9, 13, 2))
+    params = random_params(net(4), pixels)
+    patch = params["residual_net/patch"]
+    embedded = jax.lax.conv_general_dilated(
+        jnp.pad(pixels, ((0, 0), (0, 3), (0, 3), (0, 0))),
+        patch["w"].reshape(4, 4, 2, 3),
+        window_strides=(4, 4),
+        padding="VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    )
+    rest = {name: x for name, x in params.items() if name != "residual_net/patch"}
+    by_hand = jax.jit(net(1).apply)(rest, embedded + patch["b"])
+    np.testing.assert_allclose(jax.jit(net(4).apply)(params, pixels), by_hand, atol=1e-5)
+    assert jnp.any(by_hand > 0)
+
+
+def test_instructions_are_read_in_order_and_without_padding():
+    spec = {"instruction": specs.BoundedArray((5,), np.int32, 0, 1000)}
+    texts = [[7, 1000, 0, 0, 0], [7, 1000, 7, 0, 0], [1000, 7, 0, 0, 0], [0, 0, 0, 0, 0]]
+    padded, params = encode(spec, {"instruction": jnp.asarray(texts)[:, None]})
+    for one, other in ((0, 1), (0, 2), (0, 3), (1, 2)):
+        assert not np.allclose(padded[one], padded[other], atol=1e-3)
+    short = {"instruction": jnp.asarray([[[7, 1000]]])}
+    np.testing.assert_allclose(encoder(spec).apply(params, short)[0], padded[0], atol=1e-6)
+    apart = {"instruction": jnp.asarray([[[0, 7, 0, 0, 1000]]])}
+    np.testing.assert_allclose(encoder(spec).apply(params, apart)[0], padded[0], atol=1e-6)
+
+
+def linear(params) -> tuple[jax.Array, jax.Array]:
+    """Of an encoder that is nothing but its MLP's one layer."""
+    (layer,) = params.values()
+    return layer["w"], layer["b"]
+
+
+def test_few_numbers_are_one_hot():
+    observation = jnp.asarray([[2, 0], [4, 3]])
+    embedding, params = encode(specs.DiscreteArray(5), observation)
+    weight, bias = linear(params)
+    assert weight.shape == (2 * 5, WIDTH)
+    expected = jax.nn.relu(jnp.stack([weight[2] + weight[5], weight[4] + weight[5 + 3]]) + bias)
+    np.testing.assert_allclose(embedding, expected, rtol=1e-6)
+
+
+def test_other_whole_numbers_pass_through_a_signed_logarithm():
+    number = np.iinfo(np.int32)
+    spec = specs.BoundedArray((4,), np.int32, number.min, number.max)
+    numbers = jnp.asarray([[0, -3, number.max, number.min]], jnp.int32)
+    embedding, params = encode(spec, numbers)
+    weight, bias = linear(params)
+    logarithms = jnp.asarray([0.0, -np.log(4.0), 31 * np.log(2.0), -31 * np.log(2.0)])
+    np.testing.assert_allclose(embedding, jax.nn.relu(logarithms @ weight + bias), rtol=1e-5)
+
+
+def test_parts_of_an_observation_stand_side_by_side():
+    """And real numbers are as they are."""
+    spec = {"number": specs.DiscreteArray(3), "vector": specs.Array((2, 2), np.float32)}
+    vector = jax.random.normal(jax.random.key(0), (1, 2, 2))
+    embedding, params = encode(spec, {"number": jnp.asarray([1]), "vector": vector})
+    weight, bias = linear(params)
+    flat = jnp.concatenate([jnp.asarray([0.0, 1.0, 0.0]), vector.ravel()])
+    np.testing.assert_allclose(embedding, jax.nn.relu(flat @ weight + bias), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("row", "column"), [(10, 40), (0, 0), (20, 78), (2, 77)])
+def test_crop_is_around_the_hero(row, column):
+    glyphs = jnp.arange(21 * 79, dtype=jnp.int16).reshape(21, 79)
+    blstats = jnp.zeros(27, jnp.int32).at[:2].set(jnp.asarray([column, row]))
+    crop = _crop(glyphs, blstats)
+    around = np.pad(glyphs, 4, constant_values=NO_GLYPH)[row : row + 9, column : column + 9]
+    np.testing.assert_array_equal(crop, around)
+    assert crop[4, 4] == glyphs[row, column]
+
+
+def test_each_frame_is_cropped_around_its_own_hero():
+    glyphs = jnp.arange(2 * 21 * 79).reshape(1, 2, 21, 79)
+    blstats = jnp.asarray([[[40, 10], [41, 12]]])
+    crop = _crop(glyphs, blstats)
+    assert crop[0, :, 4, 4].tolist() == [glyphs[0, 0, 10, 40], glyphs[0, 1, 12, 41]]
+
+
+NETHACK_SPEC = {
+    "glyphs": specs.BoundedArray((21, 79), np.int16, 0, NO_GLYPH),
+    "blstats": specs.Array((3,), np.int32),
+    "message": specs.BoundedArray((6,), np.uint8, 0, 255),
+    "inventory_glyphs": specs.BoundedArray((2,), np.int16, 0, NO_GLYPH),
+    "inventory_letters": specs.BoundedArray((2,), np.uint8, 0, 127),
+    "misc": specs.Array((3,), np.int32),
+}
+# Where two frames of NetHack can differ, and whether a net without convolutions sees it.
+CHANGES = {
+    "glyph near the hero": (("glyphs", 0, 9, 41), True),
+    "glyph far from the hero": (("glyphs", 1, 3, 5), False),
+    "column of the hero": (("blstats", 1, 0), True),
+    "number of the bottom line": (("blstats", 0, 2), True),
+    "newest message": (("message", 1, 5), True),
+    "newest item": (("inventory_glyphs", 1, 1), True),
+    "newest letter": (("inventory_letters", 1, 0), True),
+    "question": (("misc", 1, 2), True),
+}
+
+
+@pytest.mark.parametrize("sizes", [{}, CONVOLUTIONS], ids=["crop alone", "convolutions"])
+def test_all_of_nethack_is_seen(sizes):
+    rng = np.random.default_rng(0)
+    screens = []
+    for place, _ in (((None,), True), *CHANGES.values()):
+        screen = {
+            name: np.broadcast_to(rng.integers(100, size=leaf.shape), (2, *leaf.shape))
+            for name, leaf in NETHACK_SPEC.items()
+        }
+        screens.append(screen)
+    base = screens[0]
+    base["blstats"] = np.asarray([[40, 10, 7]] * 2)
+    for screen, ((name, *where), _) in zip(screens[1:], CHANGES.values(), strict=True):
+        screen.update({leaf: x.copy() for leaf, x in base.items()})
+        screen[name][tuple(where)] += 1
+    observation = {
+        name: jnp.asarray(np.stack([screen[name] for screen in screens]), leaf.dtype)
+        for name, leaf in NETHACK_SPEC.items()
+    }
+    embedding, _ = encode(NETHACK_SPEC, observation, **sizes)
+    difference = np.abs(embedding - embedding[0]).max(axis=-1)[1:]
+    for (change, (_, always)), found in zip(CHANGES.items(), difference, strict=True):
+        assert (found > 1e-4) == (always or bool(sizes)), change
+
+
+TINY_NETHACK = {**NETHACK_SPEC, "glyphs": specs.BoundedArray((5, 6), np.int16, 0, NO_GLYPH)}
+TWICE = {
+    "residual net": (specs.Array((7, 6, 1), np.float32), {"channels": (2, 2), "blocks": 1}),
+    "patches": (specs.Array((7, 6, 1), np.float32), {"channels": (2,), "blocks": 1, "patch": 2}),
+    "language": ({"instruction": specs.BoundedArray((3,), np.int32, 0, 1000)}, {}),
+    "nethack": (TINY_NETHACK, {"channels": (2,), "blocks": 1}),
+}
+
+
+@pytest.mark.parametrize(("spec", "sizes"), TWICE.values(), ids=TWICE)
+def test_second_derivatives(spec, sizes):
+    """Those that a meta-gradient needs, against differences of the first."""
+    rng = np.random.default_rng(0)
+    observation = jax.tree.map(lambda leaf: 5 * rng.random((2, 1, *leaf.shape)), spec)
+    with float64():
+        observation = jax.tree.map(lambda leaf, x: jnp.asarray(x, leaf.dtype), spec, observation)
+        network = encoder(spec, **sizes)
+
+        def loss(params):
+            return jnp.mean(jnp.square(network.apply(params, observation)))
+
+        @jax.jit
+        def derivatives(params, direction):
+            return jax.jvp(jax.grad(loss), (params,), (direction,))
+
+        params = random_params(network, observation, np.float64)
+        direction = jax.tree.map(lambda x: rng.normal(size=x.shape), params)
+        step = 1e-6
+        nearby = (
+            jax.tree.map(lambda p, d, s=s: p + s * d, params, direction) for s in (0, -step, step)
+        )
+        (_, second), (before, _), (after, _) = jax.device_get(
+            [derivatives(place, direction) for place in nearby]
+        )
+    for name, leaves in second.items():
+        for leaf, x in leaves.items():
+            difference = (after[name][leaf] - before[name][leaf]) / (2 * step)
+            np.testing.assert_allclose(x, difference, rtol=1e-4, atol=1e-6, err_msg=name)
+            assert np.any(x != 0), name

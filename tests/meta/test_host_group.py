@@ -1,0 +1,113 @@
+"""Discovery with agents of host environments, alone and beside those of JAX environments."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import environments
+from agents.checkpoints import Checkpoints
+from meta.discovery import Discovery, MetaConfig
+from meta.objective import ObjectiveConfig
+from meta.population import PopulationConfig
+from meta.run import restore, run
+from meta.value_function import ValueFunctionConfig
+from tests.agents.common import HostCorridors
+from tests.meta.common import AGENT, NUM_UPDATES, STEPS, small_rule
+
+# Agents 0 and 2 are in the corridors, one each; 1 and 3 play Catch.
+TASKS = (
+    environments.Environment("corridor/ends", HostCorridors(3), True),
+    environments.make("catch/4x3"),
+    environments.Environment("corridor/cut", HostCorridors(3), False),
+)
+
+
+def make(lifetime: int = 3) -> Discovery:
+    return Discovery(
+        (*TASKS, TASKS[1]),
+        small_rule(),
+        AGENT,
+        ValueFunctionConfig(hidden=(8,)),
+        ObjectiveConfig(),
+        PopulationConfig(size=4, lifetimes=(lifetime * STEPS,), first_rebirth=lifetime * STEPS),
+        MetaConfig(num_updates=NUM_UPDATES, validation_trajectories=2, validation_length=6),
+        seed=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    """A run of seven meta-steps, its reports, and what was compiled after the second one."""
+    discovery = make()
+    folder = tmp_path_factory.mktemp("run")
+    compiled, reports = [], []
+
+    def count(event: str, seconds: float, **_):
+        if event == "/jax/core/compile/backend_compile_duration" and len(reports) >= 2:
+            compiled.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    checkpoints = Checkpoints(folder)
+    state = run(
+        discovery,
+        meta_steps=7,
+        checkpoints=checkpoints,
+        checkpoint_interval=7,
+        log_interval=1,
+        on_report=reports.append,
+    )
+    jax.monitoring.unregister_event_duration_listener(count)
+    checkpoints.close()
+    return state, reports, compiled, folder
+
+
+def test_every_agent_has_a_finite_meta_gradient_and_moves_the_rule(outcome):
+    state, reports, _, _ = outcome
+    assert [report["non_finite_agents"] for report in reports] == [0] * 7
+    assert all(np.isfinite(report["agents"]["meta_return"]).all() for report in reports)
+    before, after = jax.tree.leaves(small_rule()), jax.tree.leaves(state.rule)
+    assert any(np.max(np.abs(a - b)) > 1e-4 for a, b in zip(after, before, strict=True))
+    names = reports[0]["agents"]["task"]
+    assert names == ["corridor/ends", "catch/4x3", "corridor/cut", "catch/4x3"]
+    for report in reports:  # Steps pay 1, 2, 3.
+        assert 1.0 < min(report["agents"]["meta_return"][::2]) < 3.0
+
+
+def test_nothing_is_compiled_after_the_second_meta_step(outcome):
+    _, reports, compiled, _ = outcome
+    assert sum(report["reborn_agents"] for report in reports[2:]) > 0
+    assert compiled == []
+
+
+def test_reborn_agents_get_new_environments(outcome):
+    _, reports, _, _ = outcome
+    lives = [report["agents"]["life_steps"] for report in reports]
+    assert any(after[0] < before[0] for before, after in itertools.pairwise(lives))
+
+
+def test_idle_time_is_reported(outcome):
+    _, reports, _, _ = outcome
+    for report in reports:
+        assert 0.0 <= report["device_idle_fraction"] <= 1.0
+        assert report["engine_seconds"] > 0.0
+        assert report["policy_seconds"] > 0.0
+        assert report["simulator_restarts"] == 0.0
+        assert report["memory_gib"] > 0.0
+
+
+def test_a_run_continues_from_its_checkpoint(outcome):
+    state, _, _, folder = outcome
+    discovery = make()
+    checkpoints = Checkpoints(folder)
+    restored = restore(discovery, checkpoints)
+    assert restored is not None
+    step, again = restored
+    assert step == 7
+    jax.tree.map(np.testing.assert_array_equal, again.rule, state.rule)
+    after, metrics = discovery.step(again)
+    assert int(after.meta_step) == 8
+    assert all(np.asarray(report["finite"]).all() for report in metrics)
+    discovery.close()
+    checkpoints.close()
