@@ -7,30 +7,20 @@ plot. Both are over what there is: a subset of settings or experiments has score
 """
 
 import contextlib
+import csv
 import dataclasses
+import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 
+from agents.host_acting import Episode
 from environments import bsuite_adapter
 from environments.errors import import_package, require
-
-
-@dataclasses.dataclass(frozen=True)
-class Episode:
-    """One episode of a run.
-
-    Attributes:
-      length: steps.
-      total_reward: their undiscounted sum.
-      results: bsuite's counts of the simulator since the run began, this episode included.
-    """
-
-    length: int
-    total_reward: float
-    results: Mapping[str, float]
+from evaluation import statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +43,7 @@ def score(runs: Mapping[str, Sequence[Episode]]) -> Scores:
 
     Args:
       runs: episodes in order, all of one simulator, by the names of environments, for example
-        `"bsuite/catch/0"`.
+        `"bsuite/catch/0"`. Their results are bsuite's counts since the run began.
 
     Raises:
       ValueError: if there is no run, or one without episodes.
@@ -77,6 +67,26 @@ def score(runs: Mapping[str, Sequence[Episode]]) -> Scores:
     )
 
 
+def to_csv(scores: Mapping[str, Sequence[Scores]]) -> str:
+    """A row for each contender and experiment, and for each contender and tag.
+
+    Args:
+      scores: of each contender's seeds.
+    """
+    buffer = io.StringIO()
+    rows = csv.writer(buffer, lineterminator="\n")
+    rows.writerow(["contender", "of", "name", "score", "standard error", "seeds", "unfinished"])
+    for contender, seeds in scores.items():
+        for kind, field in (("experiment", "experiments"), ("tag", "tags")):
+            for name in getattr(seeds[0], field):
+                values = np.array([[getattr(one, field)[name] for one in seeds]])
+                mean, error = statistics.mean(values)[0], statistics.standard_error(values)[0]
+                unfinished = sum(name in one.unfinished for one in seeds)
+                cells = [f"{mean:.6g}", "" if np.isnan(error) else f"{error:.6g}"]
+                rows.writerow([contender, kind, name, *cells, len(seeds), unfinished])
+    return buffer.getvalue()
+
+
 def _logs(runs: Mapping[str, Sequence[Episode]]) -> Any:
     """The table that bsuite would read from its logs of the runs."""
     rows = [
@@ -92,7 +102,7 @@ def _logged(bsuite_id: str, episodes: Sequence[Episode]) -> Iterator[dict[str, A
     steps, total_return = 0, 0.0
     for number, episode in enumerate(episodes, 1):
         steps += episode.length
-        total_return += episode.total_reward
+        total_return += episode.episode_return
         if is_logged(number):
             yield {
                 "bsuite_id": bsuite_id,
@@ -100,7 +110,7 @@ def _logged(bsuite_id: str, episodes: Sequence[Episode]) -> Iterator[dict[str, A
                 "episode": number,
                 "total_return": total_return,
                 "episode_len": episode.length,
-                "episode_return": episode.total_reward,
+                "episode_return": episode.episode_return,
                 **episode.results,
             }
 

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import jax
 
 import environments
-from evaluation import report, storage
+from disco.atomic import write_atomically
+from evaluation import bsuite_scores, host_training, report, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.scores import Summary, summarize
@@ -100,7 +101,42 @@ def evaluate(
             "seconds": time.perf_counter() - started,
         },
     )
+    _score_bsuite(tasks, contenders, config, folder)
     return summary
+
+
+def _score_bsuite(
+    tasks: Sequence[environments.Environment],
+    contenders: Sequence[Contender],
+    config: EvaluationConfig,
+    folder: pathlib.Path,
+) -> None:
+    """Writes `bsuite.csv`, if there are settings of bsuite and its scores are defined."""
+    settings = [task for task in tasks if task.name.startswith("bsuite/")]
+    if not settings:
+        return
+    if config.agent.num_environments != 1:
+        print(
+            "bsuite's scores are of runs in one environment; with agent.num_environments"
+            f" {config.agent.num_environments} there are none."
+        )
+        return
+    scores: dict[str, list[bsuite_scores.Scores]] = {}
+    for contender in contenders:
+        for seed in range(config.seeds):
+            runs = {
+                task.name: host_training.read_episodes(
+                    host_training.run_folder(
+                        storage.runs_folder(folder), contender.name, task, seed
+                    )
+                )
+                for task in settings
+            }
+            if all(runs.values()):
+                scores.setdefault(contender.name, []).append(bsuite_scores.score(runs))
+    if scores:
+        write_atomically(folder / "bsuite.csv", bsuite_scores.to_csv(scores))
+        print(f"Written: {folder / 'bsuite.csv'}, bsuite's own scores, by experiment and tag.")
 
 
 def _train(

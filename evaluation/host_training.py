@@ -150,6 +150,18 @@ def train(
     )
 
 
+def run_folder(
+    runs: pathlib.Path, contender: str, task: environments.Environment, seed_index: int
+) -> pathlib.Path:
+    """Where a run is kept."""
+    return runs / contender / task.name.replace("/", "_") / f"seed_{seed_index}"
+
+
+def read_episodes(folder: pathlib.Path) -> list[Episode]:
+    """All episodes of a run, in the order in which they ended."""
+    return [_from_json(line) for line in JsonLines(folder / "episodes.jsonl").read()]
+
+
 class _Run:
     """An agent on its way."""
 

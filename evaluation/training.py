@@ -398,7 +398,7 @@ class Trainer:
             task,
             config.all_seeds[seed],
             config.num_updates,
-            self._folder / contender.name / task.name.replace("/", "_") / f"seed_{seed}",
+            host_training.run_folder(self._folder, contender.name, task, seed),
             log_interval=config.updates_per_call,
             checkpoint_seconds=config.checkpoint_seconds,
             report=lambda updates, speed, mean: report(done + updates, speed, mean),

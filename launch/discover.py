@@ -49,6 +49,11 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
                 log.continue_from(step)
                 bar.start(step)
                 logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
+                if step and discovery.has_hosts:
+                    logging.warning(
+                        "Environments outside JAX start new episodes, and their agents' replays"
+                        " fill anew: neither is saved."
+                    )
 
             def on_report(report):
                 log.write(report["meta_step"], report)

@@ -271,7 +271,7 @@ class Discovery:
           SimulatorError: if a simulator failed, or died and could not be replaced.
           ValueError: at the first one, if the replays of host environments do not fit in memory.
         """
-        if not any(group.is_host for group in self.groups):
+        if not self.has_hosts:
             return self._step(state)
         if self._host_groups is None:
             self._host_groups = {
@@ -298,6 +298,11 @@ class Discovery:
             reborn = np.asarray(metrics[number]["reborn"]) > 0
             host_group.replace_reborn(state.groups[number], reborn, int(state.meta_step))
         return state, metrics
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether some environments are outside JAX, whose states no checkpoint holds."""
+        return any(group.is_host for group in self.groups)
 
     def host_metrics(self) -> dict[str, float]:
         """How the host environments went since the last call; nothing if there are none."""

@@ -6,8 +6,9 @@ from bsuite import bsuite
 from bsuite.experiments import summary_analysis
 from bsuite.logging import csv_load
 
+from agents.host_acting import Episode
 from environments import EnvironmentNameError, bsuite_adapter
-from evaluation.bsuite_scores import Episode, score
+from evaluation.bsuite_scores import score
 
 
 def run(bsuite_id, policy):
@@ -22,7 +23,7 @@ def run(bsuite_id, policy):
         total += float(timestep.reward[0])
         if timestep.step_type[0] == 2:
             results = {key: float(value[0]) for key, value in simulators.results.items()}
-            episodes.append(Episode(length + 1, total, results))
+            episodes.append(Episode(total, length + 1, results))
             length, total = -1, 0.0  # The next step starts an episode.
         length += 1
     return {name: episodes}
@@ -30,7 +31,7 @@ def run(bsuite_id, policy):
 
 def deep_sea(solved_from, episodes=2000):
     return [
-        Episode(10, 0.0, {"total_bad_episodes": min(i, solved_from), "denoised_return": 0.0})
+        Episode(0.0, 10, {"total_bad_episodes": min(i, solved_from), "denoised_return": 0.0})
         for i in range(1, episodes + 1)
     ]
 
@@ -63,7 +64,7 @@ def test_scores_are_those_of_bsuites_own_logs(tmp_path):
             while not timestep.last():
                 timestep = environment.step(generator.integers(2))
                 length, total = length + 1, total + timestep.reward
-            episodes.append(Episode(length, total, environment.bsuite_info()))
+            episodes.append(Episode(total, length, environment.bsuite_info()))
         runs[f"bsuite/{bsuite_id}"] = episodes
     logs, _ = csv_load.load_bsuite(str(tmp_path))
     theirs = summary_analysis.bsuite_score(logs)

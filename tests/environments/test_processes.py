@@ -1,0 +1,197 @@
+"""Simulators in this thread, and in worker processes that may die."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import psutil
+import pytest
+
+from environments import SimulatorError, processes
+from environments.processes import ProcessSimulators, SerialSimulators
+from tests.agents.common import Corridor, HostCorridor
+from tests.environments.streams import FIRST, LAST, MID, assert_same, record
+
+DIE, FAIL, HANG = 2, 3, 4
+SPECS = (Corridor().observation_spec(), Corridor().action_spec())
+RESULTS = ("reached", "seen")
+
+
+class Mortal(HostCorridor):
+    """A corridor with actions that are the end of its process, and others that pay."""
+
+    def step(self, action):
+        if action == DIE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == FAIL:
+            raise RuntimeError("The corridor has collapsed.")
+        if action == HANG:
+            time.sleep(600.0)
+        timestep = super().step(action)
+        self._seen = timestep.observation[1]
+        return timestep._replace(reward=timestep.reward + 10.0 * action)
+
+    def episode_results(self):
+        return super().episode_results() | {"seen": self._seen}
+
+
+def staggered(seed: int) -> Mortal:
+    """Episodes of three steps for even seeds, of four for odd ones."""
+    return Mortal(3 + seed % 2, terminates=True, seed=seed)
+
+
+def unmakeable(seed: int):
+    raise OSError(f"There is no corridor {seed}.")
+
+
+def serial(make, batch_size: int) -> SerialSimulators:
+    return SerialSimulators(make, *SPECS, batch_size, 0, RESULTS)
+
+
+def in_processes(make, batch_size: int, workers: int) -> ProcessSimulators:
+    return ProcessSimulators(make, *SPECS, batch_size, 0, RESULTS, workers)
+
+
+def children() -> set[int]:
+    return {child.pid for child in multiprocessing.active_children()}
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_streams_follow_the_convention(terminates):
+    actions = np.array([[0, 1], [1, 0], [0, 0], [FAIL, DIE], [1, 1]])  # Ignored after LAST.
+    stream = record(serial(partial(Mortal, 3, terminates), 2), actions)
+    for index, rewards in enumerate(([0, 1, 12, 3, 0, 11], [0, 11, 2, 3, 0, 11])):
+        assert stream.timestep.step_type[:, index].tolist() == [FIRST, MID, MID, LAST, FIRST, MID]
+        assert stream.timestep.reward[:, index].tolist() == rewards
+        end = 0 if terminates else 1
+        assert stream.timestep.discount[:, index].tolist() == [1, 1, 1, end, 1, 1]
+        assert stream.timestep.observation[:, index, 0].tolist() == [0, 1, 2, 3, 0, 1]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_streams_depend_on_the_seeds_only_and_not_on_who_steps(workers):
+    actions = np.random.default_rng(0).integers(2, size=(20, 3))
+    alone, before = record(serial(staggered, 3), actions), children()
+    simulators = in_processes(staggered, 3, workers)
+    assert simulators.restarts == 0
+    assert len(children() - before) == workers
+    assert_same(record(simulators, actions), alone)
+    assert children() == before
+    assert len(np.unique(alone.timestep.observation[..., 1])) == 21 * 3
+    last = alone.is_(LAST)
+    assert last.sum() == 5 + 4 + 5
+    np.testing.assert_array_equal(
+        np.stack([alone.results["reached"][last], alone.results["seen"][last]], axis=-1),
+        alone.timestep.observation[last],
+    )
+
+
+def test_what_was_returned_can_be_read_after_the_end():
+    simulators = in_processes(staggered, 1, 1)
+    timestep, results = simulators.reset(), simulators.results
+    simulators.close()
+    del simulators
+    assert timestep.first().all()
+    assert timestep.observation[0, 0] == 0.0
+    assert results["reached"] == 0.0
+
+
+def test_a_worker_that_dies_is_replaced_once(monkeypatch):
+    before = children()
+    simulators = in_processes(staggered, 4, 2)  # Simulators 0 and 1, 2 and 3.
+    undisturbed = serial(staggered, 4)
+
+    def step(*action):
+        # Of the second, only the worker is looked at which does not die.
+        calm = undisturbed.step(np.where(np.array(action) < DIE, action, 0))
+        timestep = simulators.step(np.array(action))
+        numbers = np.stack([timestep.step_type, timestep.reward, timestep.discount], axis=-1)
+        return timestep.observation, calm.observation, numbers.tolist()
+
+    try:
+        started = children() - before
+        undisturbed.reset()
+        simulators.reset()
+        for _ in range(3):
+            _, _, numbers = step(0, 0, 0, 0)
+        assert numbers == [[LAST, 3, 0], [MID, 3, 1]] * 2
+
+        # Simulator 2 has its new episode already when 3 kills them both.
+        seen, calm, numbers = step(0, 0, 0, DIE)
+        assert numbers == [[FIRST, 0, 1], [LAST, 4, 0], [FIRST, 0, 1], [LAST, 0, 1]]
+        assert simulators.restarts == 1
+        np.testing.assert_array_equal(seen[:2], calm[:2])
+        assert seen[2, 1] != calm[2, 1]  # With a new seed.
+
+        seen, calm, numbers = step(0, 0, 0, 0)
+        assert numbers == [[MID, 1, 1], [FIRST, 0, 1], [MID, 1, 1], [FIRST, 0, 1]]
+        np.testing.assert_array_equal(seen[:2], calm[:2])
+        assert simulators.restarts == 1
+
+        # The other worker, between two steps.
+        (other,) = started & children()
+        os.kill(other, signal.SIGKILL)
+        seen, _, numbers = step(0, 0, 0, 0)
+        assert numbers == [[LAST, 0, 1], [LAST, 0, 1], [MID, 2, 1], [MID, 1, 1]]
+        assert simulators.restarts == 2
+        for _ in range(4):
+            _, _, numbers = step(0, 0, 0, 0)
+        assert numbers == [[MID, 3, 1], [LAST, 3, 0], [FIRST, 0, 1], [MID, 1, 1]]
+        assert simulators.results["reached"][1] == 3.0
+
+        monkeypatch.setattr(processes, "_STEP_SECONDS", 2.0)
+        again = "simulators 2 to 3 of 4 did not answer within 2 seconds again, .* replaced once"
+        with pytest.raises(SimulatorError, match=again):
+            step(0, 0, 0, HANG)
+    finally:
+        simulators.close()
+    assert children() == before
+
+
+def test_a_simulator_that_fails_is_an_error_with_its_traceback():
+    simulators = in_processes(staggered, 2, 1)
+    try:
+        simulators.reset()
+        failure = r"(?s)in its worker process.*test_processes\.py.*RuntimeError: The corridor has"
+        with pytest.raises(SimulatorError, match=failure):
+            simulators.step(np.array([0, FAIL]))
+        assert simulators.restarts == 0
+    finally:
+        simulators.close()
+
+
+def test_a_simulator_that_cannot_be_made_is_an_error_at_the_start():
+    before = children()
+    with pytest.raises(SimulatorError, match=r"(?s)unmakeable.*OSError: There is no corridor 0"):
+        in_processes(unmakeable, 2, 1)
+    assert children() == before
+
+
+def test_workers_end_with_the_process_that_uses_them():
+    code = """
+import multiprocessing, os, signal
+from tests.environments.test_processes import in_processes, staggered
+simulators = in_processes(staggered, 1, 1)
+(child,) = multiprocessing.active_children()
+print(child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert outcome.returncode == -signal.SIGKILL, outcome.stderr
+    pid = int(outcome.stdout)
+
+    def lives() -> bool:
+        try:
+            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    deadline = time.monotonic() + 20.0
+    while lives() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not lives()

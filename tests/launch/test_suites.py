@@ -1,0 +1,102 @@
+"""Commands and configs for the suites: smoke runs, presets, and what is refused."""
+
+import dataclasses
+
+import pytest
+
+import environments
+from environments import registry
+from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
+from launch.configuration import from_config
+from launch.evaluate import family
+from launch.settings import DiscoverSettings
+from launch.setup import make_discovery, make_family_agents
+from launch.smoke import play
+
+
+@pytest.mark.parametrize("agent", ["random", "untrained"])
+@pytest.mark.parametrize("name", ["bsuite/catch/0", "catch/5x5"])
+def test_smoke_plays_and_counts(name, agent):
+    outcome = play(environments.make(name), agent, num_steps=100, num_environments=4)
+    # Of 25 steps in each: Catch's episodes have 9 here and 4 there, and one leads to the next.
+    assert outcome["episodes"] == {"bsuite/catch/0": 8, "catch/5x5": 20}[name]
+    assert outcome["length"] == {"bsuite/catch/0": 9.0, "catch/5x5": 4.0}[name]
+    assert -1.0 <= outcome["return"] <= 1.0
+    assert outcome["reward"] == pytest.approx(outcome["return"] * outcome["episodes"])
+
+
+def test_smoke_plays_continuous_actions_at_random():
+    task = environments.make("control_proprio/cartpole_swingup")
+    outcome = play(task, "random", num_steps=1_000, num_environments=2)
+    assert outcome["length"] == 500.0
+    assert outcome["return"] > 0.0
+
+
+def test_the_papers_numbers_of_discovery():
+    settings = disco57.get_settings()
+    assert from_config(DiscoverSettings, disco57.get_config()) == settings
+    assert len(registry.members_of(settings.suite)) == 57
+    assert settings.population.size == 128
+    agent = settings.agent
+    assert (agent.batch_size, agent.unroll_length, agent.num_replayed) == (96, 29, 86)
+    assert (settings.meta.num_updates, settings.meta.validation_trajectories) == (20, 48)
+    larger = disco103.get_settings()
+    members = [name for suite in larger.suite.split(",") for name in registry.members_of(suite)]
+    assert 2 * len(members) == larger.population.size == 206
+    agents = make_family_agents(larger)
+    assert agents["dmlab"].network.memory == 256
+    assert agents["dmlab"].frame_stack == 1
+    assert agents["dmlab"].unroll_length == agent.unroll_length
+
+
+def test_the_population_of_disco57_goes_through_the_games_in_order():
+    discovery = make_discovery(disco57.get_settings())
+    (group,) = discovery.groups
+    assert group.names[:3] == ("atari/Alien", "atari/Amidar", "atari/Assault")
+    assert list(group.names) == sorted(group.names)
+    assert [int(group.task_index(order, 0)) for order in (0, 56, 57, 127)] == [0, 56, 0, 13]
+
+
+def test_a_mixed_population_has_a_group_for_each_kind_of_environment():
+    try:
+        discovery = make_discovery(mixed_laptop.get_settings())
+    except environments.MissingPackageError as error:
+        pytest.skip(str(error))
+    assert [group.names for group in discovery.groups] == [
+        ("atari/Breakout", "atari/Pong"),
+        ("procgen/coinrun",),
+        ("nethack/NetHackScore",),
+        ("grid57/00_dense_fixed", "grid57/03_sparse_random"),
+    ]
+
+
+@pytest.mark.parametrize("entry", ["dmlab", "dmlab:", "dmlab: width=3", "dmlab: memory=big"])
+def test_malformed_families(entry):
+    settings = dataclasses.replace(disco57.get_settings(), families=(entry,))
+    with pytest.raises(ValueError, match=r"families has .*expected a family, a colon"):
+        make_family_agents(settings)
+
+
+@pytest.mark.parametrize(
+    "name", ["atari", "crafter", "dmlab_test", "nethack", "procgen", "sokoban"]
+)
+def test_presets_of_the_paper(name):
+    config = evaluate_paper.get_settings(name)
+    agent = config.agent
+    fresh = agent.batch_size - agent.num_replayed
+    assert fresh == agent.num_environments >= 1
+    assert config.budget >= 50_000_000
+
+
+def test_a_preset_that_the_paper_has_not():
+    with pytest.raises(ValueError, match=r"evaluate_paper.py:gymnax is not .*'atari'"):
+        evaluate_paper.get_config("gymnax")
+
+
+def test_settings_follow_the_suite():
+    assert family("crafter,atari57") == "crafter"
+    assert family("atari57") == "atari"
+    assert family("gymnax/CartPole-v1") == "gymnax"
+    assert family("no_such_suite") == "no_such_suite"
+    assert evaluate.get_settings("crafter").agent.frame_stack == 4
+    assert evaluate.get_settings("gymnax") == evaluate.get_settings()
