@@ -14,6 +14,7 @@ import numpy as np
 
 import disco
 import environments
+from agents import host_replay
 from agents.agent import Agent
 from agents.frames import History, Seen
 from agents.host_acting import Act, Collected, Episode, HostActor, Timing
@@ -107,6 +108,18 @@ class HostExperience:
             fresh = config.num_replayed < config.batch_size
             batch = side_by_side([batch, replayed]) if fresh else replayed
         return Experience(batch, collected.episodes, collected.timing, time.perf_counter() - began)
+
+
+def require_memory(agent: Agent, num_agents: int = 1) -> None:
+    """Refuses agents whose replays do not fit in memory together.
+
+    Raises:
+      ValueError: saying how large they would be, how much memory is free, and what would fit.
+    """
+    config = agent.config
+    if config.num_replayed:
+        example, seen = example_trajectory(agent), agent.network.seen
+        host_replay.require_memory(example, seen, config.replay_capacity, num_agents)
 
 
 def example_trajectory(agent: Agent, num_environments: int | None = None) -> disco.Trajectory:

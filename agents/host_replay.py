@@ -2,8 +2,8 @@
 
 Each environment's steps are kept as one stream, every observation once and in its own dtype,
 in a ring. A trajectory is a stretch of T steps of it, at a multiple of T; what lies before it
-(for stacked frames and burn-in) and its last observation are its neighbours'. Those of a million
-Atari frames take 6.6 GiB.
+(for stacked frames and burn-in) and its last observation are its neighbours'. A million
+single Atari frames take 6.7 GiB.
 """
 
 import math
@@ -37,15 +37,12 @@ class HostReplay:
         """
         self._seen = seen
         self._length, self._num_environments = example.action.shape
-        self._num_kept = math.ceil(capacity / self._num_environments)
-        # The newest trajectory's last row, and rows before the oldest, need room besides.
-        num_spare = math.ceil((seen.rows_before + 1) / self._length)
-        self._num_slots = self._num_kept + num_spare
+        require_memory(example, seen, capacity)
+        self._num_kept, self._num_slots = _slots(example, seen, capacity)
         self._is_filled = 0  # Trajectories of each environment.
         self._next_slot = 0
         rows, memories = _split(example)
         num_rows = self._num_slots * self._length
-        _require_memory(rows, memories, num_rows, self._num_slots, capacity)
         self._rows = jax.tree.map(lambda x: np.zeros((num_rows, *x.shape[1:]), x.dtype), rows)
         self._memories = jax.tree.map(
             lambda x: np.zeros((self._num_slots, *x.shape), x.dtype), memories
@@ -114,22 +111,42 @@ class HostReplay:
         return disco.Trajectory(observation=observation, core_state=memory, **transition)
 
 
-def _require_memory(rows, memories, num_rows: int, num_slots: int, capacity: int) -> None:
-    """Refuses a replay that does not fit.
+def require_memory(
+    example: disco.Trajectory, seen: Seen, capacity: int, num_replays: int = 1
+) -> None:
+    """Refuses replays that do not fit in memory together.
+
+    Args:
+      example: of each, as for `HostReplay`.
+      seen: likewise.
+      capacity: likewise.
+      num_replays: how many there will be.
 
     Raises:
-      ValueError: saying how large it would be, how much memory is free, and what would fit.
+      ValueError: saying how large they would be, how much memory is free, and what would fit.
     """
+    rows, memories = _split(example)
+    _, num_slots = _slots(example, seen, capacity)
+    length = example.action.shape[0]
     per_row = sum(_num_bytes(x.shape[1:], x.dtype) for x in jax.tree.leaves(rows))
     per_slot = sum(_num_bytes(x.shape, x.dtype) for x in jax.tree.leaves(memories))
-    needed = num_rows * per_row + num_slots * per_slot
+    needed = num_replays * num_slots * (length * per_row + per_slot)
     free = int(_MARGIN * free_memory())
     if needed > free:
+        each = f"; {num_replays} replays" if num_replays > 1 else ""
         raise ValueError(
-            f"agent.replay_capacity is {capacity} trajectories of {num_rows // num_slots} steps,"
-            f" which need {needed / 2**30:.1f} GiB of memory; {free / 2**30:.1f} GiB are free for"
-            f" a replay, enough for {int(free / needed * capacity)}."
+            f"agent.replay_capacity is {capacity} trajectories of {length} steps{each}, which need"
+            f" {needed / 2**30:.1f} GiB of memory; {free / 2**30:.1f} GiB are free for replays,"
+            f" enough for a capacity of {int(free / needed * capacity)}."
         )
+
+
+def _slots(example: disco.Trajectory, seen: Seen, capacity: int) -> tuple[int, int]:
+    """Trajectories of each environment that are kept, and that there is room for."""
+    length, num_environments = example.action.shape
+    kept = math.ceil(capacity / num_environments)
+    # The newest trajectory's last row, and rows before the oldest, need room besides.
+    return kept, kept + math.ceil((seen.rows_before + 1) / length)
 
 
 def _num_bytes(shape: tuple[int, ...], dtype: Any) -> int:

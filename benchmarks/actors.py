@@ -92,7 +92,7 @@ def _policy_seconds(agent, act, params, trajectory) -> float:
     """Of a half's inference, for both halves."""
     half = jax.tree.map(lambda x: x[:, : x.shape[1] // 2], trajectory.observation)
     if isinstance(half, History):
-        first = half.replace(frames=half.frames[: agent.config.frame_stack], age=half.age[:1])
+        first = History(frames=half.frames[: agent.config.frame_stack], age=half.age[:1])
     else:
         first = half[0]
     key = jax.random.key(0)

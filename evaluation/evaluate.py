@@ -73,9 +73,12 @@ def evaluate(
 
     Raises:
       OSError: if something cannot be written.
+      ValueError: if a rule cannot act in an environment, or a replay does not fit in memory.
+      SimulatorError: if a simulator failed, or died and could not be replaced.
     """
     started = time.perf_counter()
     trainer = Trainer(tasks, config, storage.runs_folder(folder))
+    trainer.check(contenders)
     histories, descriptions = {}, {}
     for number, contender in enumerate(contenders, 1):
         name, title = contender.name, f"[{number}/{len(contenders)}] {contender.name}"

@@ -28,6 +28,7 @@ import disco
 import environments
 from agents import acting
 from agents.agent import Agent, AgentConfig
+from agents.host_experience import require_memory
 from agents.networks import uniform_network
 from agents.passes import agents_per_pass, map_agents
 from evaluation import host_training
@@ -324,6 +325,17 @@ class Trainer:
         """Of a contender, over stretches that follow one another."""
         runs = bool(self._on_device) + len(self._on_host) * self._config.seeds
         return runs * self._config.num_updates
+
+    def check(self, contenders: Sequence[Contender]) -> None:
+        """Refuses, before anything starts, what could not be trained.
+
+        Raises:
+          ValueError: if a rule cannot act in an environment, or an agent's replay does not fit in
+            memory.
+        """
+        for contender in contenders:
+            for index in self._on_host:
+                require_memory(self._host_program(contender, self._tasks[index]).agent)
 
     def train(self, contender: Contender, report: Report = lambda *_: None) -> History:
         """All of a contender's runs.

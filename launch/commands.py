@@ -7,11 +7,11 @@ from collections.abc import Callable
 import jax
 from absl import app, flags, logging
 
-from environments import available_processors
+from environments import SimulatorError, available_processors
 from launch.flag_parsing import parse_flags
 
 # What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
-_USER_ERRORS = (ValueError, OSError, ImportError)
+_USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
 
 
 def run(command: Callable[[], int | None]) -> None:

@@ -208,11 +208,12 @@ class Discovery:
     def init(self) -> DiscoveryState:
         """The first generation of agents and the rule to start from."""
         fast = {"xla_backend_optimization_level": 0}  # To compile it, not to run it, which is once.
-        return jax.jit(self._init, out_shardings=self.sharding, compiler_options=fast)(
-            self._initial_rule
+        init: Callable[..., DiscoveryState] = jax.jit(
+            self._init, out_shardings=self.sharding, compiler_options=fast
         )
+        return init(self._initial_rule)
 
-    def _init(self, rule: disco.DiscoveredRule) -> DiscoveryState:
+    def _init(self, rule) -> DiscoveryState:
         groups = []
         for group in self.groups:
 

@@ -22,7 +22,7 @@ import disco
 import environments
 from agents.device_clock import DeviceClock
 from agents.host_acting import Act, Collected, HostActor, Timing, make_act
-from agents.host_experience import Experience, HostExperience
+from agents.host_experience import Experience, HostExperience, require_memory
 from agents.passes import agents_per_pass, map_agents
 from meta import lifetime
 from meta.groups import AXIS, Evolved, Group, summed
@@ -116,6 +116,7 @@ class HostGroup:
           ValueError: if a replay does not fit in memory.
         """
         births = np.asarray(individuals.life.births)
+        require_memory(self._group.agent, len(self._group.places))
         for order in range(len(self._group.places)):
             self._lives.append(self._live(order, int(births[order]), meta_step))
 

@@ -1,7 +1,9 @@
-"""An environment whose every number is known beforehand, inside JAX and outside."""
+"""An environment whose every number is known beforehand, and parameters that cost nothing."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import dm_env
 import jax
@@ -99,3 +101,34 @@ class HostCorridors:
             seed,
             result_names=("reached",),
         )
+
+
+def random_params(init: Callable[..., Any], *args: Any) -> Any:
+    """What `init` gives for these arguments, with other numbers, no biases of 0, uncompiled."""
+    rng = np.random.default_rng(0)
+
+    def draw(x):
+        scale = np.prod(x.shape[:-1]) ** -0.5 if x.ndim > 1 else 0.1
+        return (scale * rng.normal(size=x.shape)).astype(x.dtype)
+
+    return jax.tree.map(draw, jax.eval_shape(init, *args))
+
+
+def second_derivatives(loss: Callable[[Any], jax.Array], params: Any) -> tuple[Any, Any]:
+    """In a random direction: forward over reverse, and as differences of gradients.
+
+    A meta-gradient needs the former. The latter are good in float64 only.
+    """
+    rng = np.random.default_rng(1)
+    direction = jax.tree.map(lambda x: rng.normal(size=x.shape), params)
+
+    @jax.jit
+    def derivatives(step):
+        place = jax.tree.map(lambda p, d: p + step * d, params, direction)
+        return jax.jvp(jax.grad(loss), (place,), (direction,))
+
+    step = 1e-6
+    (_, exact), (before, _), (after, _) = (
+        jax.device_get(derivatives(s)) for s in (0.0, -step, step)
+    )
+    return exact, jax.tree.map(lambda a, b: (a - b) / (2 * step), after, before)

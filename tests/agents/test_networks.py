@@ -1,4 +1,6 @@
-"""The network: outputs as a rule asks for them, and the action-conditional model."""
+"""The network: outputs as a rule asks for them, sizes, and the action-conditional model."""
+
+import dataclasses
 
 import haiku as hk
 import jax
@@ -8,8 +10,15 @@ import pytest
 from dm_env import specs
 
 import disco
-from agents.networks import ActionConditionalModel, NetworkConfig, make_network
-from tests.disco.common import random_trajectory, small_rule
+from agents.agent import AgentConfig
+from agents.frames import History
+from agents.networks import NETWORKS, ActionConditionalModel, NetworkConfig, make_network
+from environments.atari import Atari
+from environments.crafter import Crafter
+from environments.dmlab import DMLab
+from environments.nethack import NetHack
+from tests.agents.common import random_params, second_derivatives
+from tests.disco.common import float64, random_trajectory, relative_difference, small_rule
 
 NUM_ACTIONS = 3
 RULES = {"discovered": small_rule(), "actor-critic": disco.ActorCritic(num_bins=21)}
@@ -64,14 +73,170 @@ def test_action_conditional_model_is_an_lstm_step_with_each_action():
         np.testing.assert_allclose(actual[:, action], expected, rtol=1e-5, atol=1e-6)
 
 
+ATARI = Atari().observation_spec()
+# What the named networks see (spec, actions, stacked frames), and their parameters with the
+# outputs of the published rule.
+NAMED = {
+    "mlp": (specs.Array((10,), np.float32), 9, 1, 922_651),
+    "impala": (ATARI, 18, 4, 1_563_005),
+    "impala_large": (ATARI, 18, 4, 35_459_373),
+    "dmlab": (DMLab().observation_spec(), 9, 1, 2_032_271),
+    "nethack": (NetHack(121).observation_spec(), 121, 4, 3_891_851),
+    "crafter": (Crafter().observation_spec(), 17, 32, 3_176_779),
+}
+
+
+def count(params) -> int:
+    return sum(x.size for x in jax.tree.leaves(params))
+
+
+def trajectory_of(spec, network, num_actions: int, num_transitions: int) -> disco.Trajectory:
+    """Random observations of two environments as this network sees them."""
+    rng = np.random.default_rng(0)
+    rows = num_transitions + 1
+
+    def draw(leaf, num_rows):
+        shape = (num_rows, 2, *leaf.shape)
+        if np.issubdtype(leaf.dtype, np.floating):
+            return jnp.asarray(rng.normal(size=shape), leaf.dtype)
+        return jnp.asarray(rng.integers(min(getattr(leaf, "maximum", 8), 100), size=shape))
+
+    if network.seen.is_history:
+        before = network.seen.rows_before
+        frames = jax.tree.map(lambda leaf: draw(leaf, before + rows), spec)
+        age = 5 + jnp.arange(network.seen.burn_in + rows)
+        observation = History(frames=frames, age=jnp.stack([age, age % 7], axis=1))
+    else:
+        observation = jax.tree.map(lambda leaf: draw(leaf, rows), spec)
+    trajectory = random_trajectory(
+        num_transitions=num_transitions, batch_size=2, num_actions=num_actions
+    )
+    return dataclasses.replace(
+        trajectory, observation=observation, core_state=network.initial_memory(2)
+    )
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_named_networks(name):
+    """Of their published sizes, without any computing."""
+    spec, num_actions, frame_stack, num_params = NAMED[name]
+    rule = jax.eval_shape(disco.DiscoveredRule.create, jax.random.key(0))
+    shapes = rule.output_shapes(num_actions)
+    network = make_network(NETWORKS[name], spec, num_actions, shapes, frame_stack)
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    assert count(params) == num_params
+    outputs = jax.eval_shape(
+        network.unroll, params, trajectory_of(spec, network, num_actions, num_transitions=3)
+    )
+    assert {name: x.shape for name, x in outputs.items()} == {
+        name: (4, 2, *shape) for name, shape in shapes.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["impala", "dmlab", "nethack", "crafter"])
+def test_named_networks_made_small(name):
+    spec, num_actions, frame_stack, _ = NAMED[name]
+    small = dataclasses.replace(
+        NETWORKS[name],
+        torso=(9,),
+        channels=(4, 4),
+        blocks=1,
+        memory=5 * bool(NETWORKS[name].memory),
+    )
+    shapes = {"logits": (num_actions,), "y": (7,)}
+    network = make_network(small, spec, num_actions, shapes, frame_stack)
+    params = random_params(network.init, jax.random.key(0))
+    trajectory = trajectory_of(spec, network, num_actions, num_transitions=1)
+    outputs = jax.jit(network.unroll)(params, trajectory)
+    assert outputs["logits"].shape == (2, 2, num_actions)
+    assert outputs["y"].shape == (2, 2, 7)
+    # All states differ, and so does what becomes of them.
+    assert np.all(np.isfinite(outputs["y"]))
+    assert len(np.unique(outputs["y"].reshape(4, 7), axis=0)) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "pooled", "dense", "expected"),
+    [
+        ("impala", (16, 32, 32), 11, 256, 1_089_232),
+        ("impala_large", (256, 384, 384, 256), 6, 768, 25_526_272),
+    ],
+)
+def test_residual_nets_have_the_published_layers(name, channels, pooled, dense, expected):
+    """Per section one convolution and two blocks of two; the sides of 84 halved and rounded up."""
+
+    def convolution(inputs, outputs):
+        return (3 * 3 * inputs + 1) * outputs
+
+    by_hand = (pooled * pooled * channels[-1] + 1) * dense
+    for inputs, outputs in zip((4, *channels), channels, strict=False):
+        by_hand += convolution(inputs, outputs) + 4 * convolution(outputs, outputs)
+    assert by_hand == expected
+
+    network = make_network(NETWORKS[name], ATARI, 18, {"logits": (18,)}, frame_stack=4)
+    params = jax.eval_shape(network.init, jax.random.key(0))
+    assert count(params) == expected + (dense + 1) * 18
+
+
+def test_bfloat16_is_near_float32():
+    spec = {"image": specs.Array((8, 8, 1), np.uint8), "number": specs.Array((3,), np.float32)}
+    rule = small_rule()
+    outputs = {}
+    for dtype in ("float32", "bfloat16"):
+        config = NetworkConfig(
+            torso=(16,), channels=(6,), blocks=1, memory=8, model=8, head=(8,), dtype=dtype
+        )
+        network = make_network(config, spec, 3, rule.output_shapes(3), frame_stack=2)
+        params = random_params(network.init, jax.random.key(0))
+        trajectory = trajectory_of(spec, network, 3, num_transitions=2)
+        outputs[dtype] = jax.jit(network.unroll)(params, trajectory)
+        for leaf in jax.tree.leaves((params, outputs[dtype])):
+            assert leaf.dtype == jnp.float32
+    for name, narrow in outputs["bfloat16"].items():
+        assert 1e-4 < relative_difference(narrow, outputs["float32"][name]) < 0.05, name
+
+
+def test_second_derivatives_through_the_memory():
+    config = NetworkConfig(torso=(4,), memory=3, model=3, head=(3,))
+    spec = specs.Array((2,), np.float64)
+    with float64():
+        shapes = {"logits": (3,), "q": (3, 2)}
+        network = make_network(config, spec, 3, shapes, frame_stack=2)
+        trajectory = trajectory_of(spec, network, 3, num_transitions=3)
+
+        def loss(params):
+            outputs = network.unroll(params, trajectory)
+            return sum(jnp.mean(jnp.square(x)) for x in outputs.values())
+
+        params = random_params(network.init, jax.random.key(0))
+        exact, differences = second_derivatives(loss, params)
+    assert relative_difference(exact, differences) < 1e-5
+    assert np.all(exact["memory/linear"]["w"] != 0)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"torso": (8, 0)}, r"network.torso is \(8, 0\); expected positive"),
         ({"model": 0}, "network.model is 0; expected positive"),
         ({"head": (-1,)}, r"network.head is \(-1,\); expected positive"),
+        ({"channels": (16, 0)}, r"network.channels is \(16, 0\); expected positive"),
+        ({"patch": 0}, "network.patch is 0; expected positive"),
+        ({"memory": -1}, "network.memory is -1; expected at least 0"),
+        ({"blocks": -1}, "network.blocks is -1; expected at least 0"),
+        ({"dtype": "float16"}, r"network.dtype is 'float16'; .*'float32', 'bfloat16'"),
     ],
 )
 def test_config_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         NetworkConfig(**wrong)
+
+
+def test_burn_in_is_for_a_memory():
+    with pytest.raises(ValueError, match=r"burn_in is 3 and agent.network.memory 0; expected no"):
+        AgentConfig(burn_in=3)
+    remembering = NetworkConfig(memory=2)
+    assert AgentConfig(network=remembering, unroll_length=7, burn_in=7).burn_in == 7
+    for burn_in in (8, -1):
+        with pytest.raises(ValueError, match=rf"burn_in is {burn_in}; .*unroll_length \(7\)"):
+            AgentConfig(network=remembering, unroll_length=7, burn_in=burn_in)

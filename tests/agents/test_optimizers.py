@@ -1,11 +1,13 @@
-"""The agents' Adam: what it computes, and what a meta-gradient sees of it."""
+"""The agents' Adam: what it computes, its schedule, and what a meta-gradient sees of it."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
-from agents.optimizers import agent_optimizer
+from agents.agent import AgentConfig
+from agents.optimizers import agent_optimizer, cosine_schedule
 
 PARAMS = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}
 
@@ -67,3 +69,88 @@ def test_clip_stops_the_gradient_where_it_binds():
     assert float(jax.grad(update)(jnp.float32(1.0))) == 0.0
     assert abs(float(update(jnp.float32(-5e-3)))) < 0.03
     assert float(jax.grad(update)(jnp.float32(-5e-3))) < 0.0
+
+
+def test_weight_decay_shrinks_parameters():
+    """By a fraction per update that the clip does not bound, and of which Adam knows nothing."""
+    optimizer = agent_optimizer(0.1, max_abs_update=0.5, weight_decay=0.02)
+    params = jnp.asarray([1000.0, -3.0, 0.0])
+    state = optimizer.init(params)
+    for _ in range(3):
+        updates, state = optimizer.update(jnp.zeros(3), state, params)
+        params = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(params, (1 - 0.1 * 0.02) ** 3 * np.asarray([1000.0, -3.0, 0.0]))
+
+    # Adam's first update is 1, here clipped.
+    updates, _ = optimizer.update(jnp.ones(3), optimizer.init(params), params)
+    np.testing.assert_allclose(updates, -0.1 * (0.5 + 0.02 * params), rtol=1e-5)
+
+
+def test_cosine_schedule():
+    fraction = jax.vmap(cosine_schedule(num_updates=12, end=0.2, num_warmup=4))(jnp.arange(14))
+    warmup = [0.0, 0.25, 0.5, 0.75, 1.0]
+    np.testing.assert_allclose(fraction[:5], warmup, rtol=1e-6)
+    np.testing.assert_allclose(fraction[jnp.asarray([8, 12, 13])], [0.6, 0.2, 0.2], rtol=1e-6)
+    assert np.all(np.diff(fraction[4:13]) < 0)
+
+
+CONFIG = AgentConfig(learning_rate=0.01, num_environments=2, unroll_length=5)
+
+
+def cosine(at, end):
+    return end + (1 - end) * (1 + np.cos(np.pi * np.clip(at, 0, 1))) / 2
+
+
+UPDATE = np.arange(30)
+RISING = np.minimum(UPDATE / 4, 1)
+SCHEDULES = {
+    "constant": ({}, np.ones(30)),
+    "constant over a lifetime": ({"lifetime": 200}, np.ones(30)),
+    "warm-up": ({"warmup": 40}, RISING),
+    "cosine": ({"lifetime": 200, "end_learning_rate": 0.1}, cosine(UPDATE / 20, 0.1)),
+    # Parts of an update count as one.
+    "to nothing": ({"lifetime": 191, "end_learning_rate": 0.0}, cosine(UPDATE / 20, 0.0)),
+    "both": (
+        {"lifetime": 200, "warmup": 40, "end_learning_rate": 0.5},
+        RISING * cosine((UPDATE - 4) / 16, 0.5),
+    ),
+    "life is over before the warm-up": (
+        {"lifetime": 20, "warmup": 40, "end_learning_rate": 0.5},
+        RISING * np.where(UPDATE > 4, 0.5, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "expected"), SCHEDULES.values(), ids=SCHEDULES)
+@pytest.mark.parametrize("learning_rate", [None, 0.3])
+def test_learning_rate_over_a_life(settings, expected, learning_rate):
+    """10 steps per update; a constant gradient's update is the learning rate."""
+    optimizer = AgentConfig(**{**vars(CONFIG), **settings}).optimizer(learning_rate)
+
+    def update(state, _):
+        updates, state = optimizer.update(jnp.float32(3.0), state, jnp.float32(0.0))
+        return state, -updates
+
+    _, sizes = jax.lax.scan(update, optimizer.init(jnp.float32(0.0)), length=30)
+    np.testing.assert_allclose(sizes, (learning_rate or 0.01) * expected, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"end_learning_rate": -0.1}, "agent.end_learning_rate is -0.1; expected 0 to 1"),
+        ({"end_learning_rate": 3e4}, "agent.end_learning_rate is 30000.0; expected 0 to 1"),
+        ({"warmup": -1}, "agent.warmup is -1; expected at least 0"),
+        ({"lifetime": -1}, "agent.lifetime is -1; expected at least 0"),
+        ({"weight_decay": -0.1}, "agent.weight_decay is -0.1; expected at least 0"),
+    ],
+)
+def test_schedule_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        AgentConfig(**wrong)
+
+
+def test_learning_rate_falls_over_a_known_lifetime():
+    config = AgentConfig(end_learning_rate=0.1)
+    with pytest.raises(ValueError, match=r"end_learning_rate is 0.1 and agent.lifetime 0; expec"):
+        config.optimizer()

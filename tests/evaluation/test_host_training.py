@@ -120,6 +120,17 @@ def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
     assert loaded.results["length"][1].tolist() == [2.0, 2.0]
 
 
+def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
+    large = dataclasses.replace(CONFIG.agent, replay_capacity=10**13)
+    config = dataclasses.replace(CONFIG, agent=large, actor_critic_replay_ratio=0.5)
+    with pytest.raises(ValueError, match=r"agent.replay_capacity is 1\d+ .* GiB are free"):
+        evaluate([TASK], make_contenders([], config), config, tmp_path)
+    tasks = resolve(["control_proprio/cartpole_swingup"])
+    with pytest.raises(ValueError, match="continuous actions"):
+        evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_actor_critic_learns_in_a_host_environment(tmp_path):
     """BSuite's Catch: 1 is a caught ball, -1 a missed one."""
     config = EvaluationConfig(
