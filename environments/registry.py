@@ -76,6 +76,13 @@ _FAMILIES = {
 }
 
 
+# Families outside JAX.
+_HOST_FAMILIES = frozenset(
+    """atari atari100k procgen procgen_unseen nethack crafter dmlab dmlab_test bsuite
+    control_proprio control_vision minecraft""".split()
+)
+
+
 class Group(NamedTuple):
     """Environments of equal dynamics: one compiled program, vmapped over agents.
 
@@ -129,6 +136,17 @@ def suite(name: str) -> tuple[Environment, ...]:
     if "/" in name or name in _FAMILIES:
         return (make(name),)
     raise _unknown("suite or environment", name, (*suites(), *names()))
+
+
+def family_of(name: str) -> str:
+    """What stands before the slash in an environment's name, or in that of a suite's first."""
+    members = members_of(name) if name in _SUITES else (name,)
+    return members[0].partition("/")[0]
+
+
+def is_host(name: str) -> bool:
+    """Whether an environment, or a suite's first, is simulated outside JAX. Makes none."""
+    return family_of(name) in _HOST_FAMILIES
 
 
 def suites() -> tuple[str, ...]:

@@ -65,17 +65,6 @@ def run(
     return evaluate(tasks, contenders, config, pathlib.Path(folder), provenance, Progress)
 
 
-def family(suite: str) -> str:
-    """What stands before the slash in the name of a suite's first environment.
-
-    Of an unknown suite it is empty; that there is none will be said when it is needed.
-    """
-    name = suite.partition(",")[0].strip()
-    if name in registry.suites():
-        name = registry.members_of(name)[0]
-    return name.partition("/")[0]
-
-
 def main() -> None:
     """The command."""
     values = flags.FLAGS
@@ -93,6 +82,8 @@ if __name__ == "__main__":
     )
     flags.DEFINE_string("suite", "grid_heldout", "Suites or environments, separated by commas.")
     flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
-    define_config(default_config, family(given("suite")))
-    commands.use_all_cores()
+    first_suite = (given("suite") or "grid_heldout").partition(",")[0].strip()
+    define_config(default_config, registry.family_of(first_suite))
+    if not registry.is_host(first_suite):  # Runs there follow one another, each on all cores.
+        commands.use_all_cores()
     commands.run(main)

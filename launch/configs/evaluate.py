@@ -5,8 +5,6 @@ without `--config` has those of `get_config("crafter")`. Learning rates are wher
 well; networks are small, and images are cut into patches, as a CPU's convolutions are slow.
 """
 
-import dataclasses
-
 from ml_collections import ConfigDict
 
 from agents.agent import AgentConfig
@@ -59,18 +57,20 @@ def get_settings(family: str = "") -> EvaluationConfig:
             baseline_learning_rates=(1e-3,),
         )
     if family == "bsuite":
-        laptop = EvaluationConfig()
-        # An environment, as its scores ask for, and as many steps as ten episodes of Catch.
-        agent = dataclasses.replace(
-            laptop.agent,
-            num_environments=1,
-            unroll_length=20,
-            batch_size=8,
-            replay_ratio=0.875,
-            replay_capacity=1_000,
-        )
-        return dataclasses.replace(
-            laptop, agent=agent, budget=20_000, seeds=3, baselines=("actor_critic",)
+        # One environment, as bsuite's scores ask for, and much replay, as its budgets are small.
+        return EvaluationConfig(
+            agent=AgentConfig(
+                network=NetworkConfig(),
+                learning_rate=1e-2,
+                num_environments=1,
+                unroll_length=29,
+                batch_size=64,
+                replay_ratio=1.0,
+                replay_capacity=1_024,
+            ),
+            seeds=3,
+            budget=30_000,
+            baselines=("actor_critic",),
         )
     return EvaluationConfig()
 

@@ -54,10 +54,9 @@ def test_each_of_57_games_takes_all_18_actions(name):
 def test_each_of_26_games_has_the_engines_own_actions(name):
     environment = environments.make(name)
     simulators = environment.dynamics.start(environment.task, 1, 0, 1)
-    assert (
-        environments.num_actions(environment.dynamics) == simulators._engine.single_action_space.n
-    )
+    legal = simulators._engine.single_action_space.n
     simulators.close()
+    assert environments.num_actions(environment.dynamics) == legal
 
 
 def test_the_protocols_are_the_published_ones():

@@ -8,7 +8,6 @@ import environments
 from environments import registry
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
 from launch.configuration import from_config
-from launch.evaluate import family
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery, make_family_agents
 from launch.smoke import play
@@ -93,10 +92,19 @@ def test_a_preset_that_the_paper_has_not():
         evaluate_paper.get_config("gymnax")
 
 
+def test_which_environments_are_outside_jax_is_known_without_making_them():
+    for name in ("bsuite/catch/0", "nethack/NetHackScore", "crafter", "atari/Pong"):
+        assert registry.is_host(name)
+        assert environments.suite(name)[0].is_host
+    for name in ("catch/5x5", "minatar", "grid57", "sokoban/valid", "gymnax/CartPole-v1"):
+        assert not registry.is_host(name)
+        assert not environments.suite(name)[0].is_host
+
+
 def test_settings_follow_the_suite():
-    assert family("crafter,atari57") == "crafter"
-    assert family("atari57") == "atari"
-    assert family("gymnax/CartPole-v1") == "gymnax"
-    assert family("no_such_suite") == "no_such_suite"
+    assert registry.family_of("crafter") == "crafter"
+    assert registry.family_of("atari57") == "atari"
+    assert registry.family_of("gymnax/CartPole-v1") == "gymnax"
+    assert registry.family_of("no_such_suite") == "no_such_suite"
     assert evaluate.get_settings("crafter").agent.frame_stack == 4
     assert evaluate.get_settings("gymnax") == evaluate.get_settings()
