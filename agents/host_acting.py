@@ -9,7 +9,7 @@ depends on the seeds and parameters only, not on which thread was faster.
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import dm_env
@@ -118,7 +118,11 @@ class HostActor:
             )
             for number, size in enumerate(sizes)
         ]
-        self._halves = [half.result() for half in starting]
+        wait(starting)
+        self._halves = [half.result() for half in starting if half.exception() is None]
+        if len(self._halves) < len(starting):
+            self.close()
+            raise next(error for half in starting if (error := half.exception()))
 
     @property
     def restarts(self) -> int:

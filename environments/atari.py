@@ -21,6 +21,7 @@ termination; the frame cap is a cut.
 
 import dataclasses
 import functools
+from typing import Any
 
 import dm_env
 import numpy as np
@@ -95,9 +96,9 @@ class AtariSimulators:
     def __init__(self, settings: Atari, rom: str, batch_size: int, seed: int, workers: int | None):
         """Starts the engine."""
         self.batch_size, self.restarts = batch_size, 0
-        self._seed = seed
+        self._seed: int | None = seed
         engine = import_package("ale_py.vector_env", "atari", "atari/…")
-        self._engine = engine.AtariVectorEnv(
+        self._engine: Any = engine.AtariVectorEnv(
             rom,
             batch_size,
             num_threads=workers or available_processors(),
@@ -120,6 +121,7 @@ class AtariSimulators:
     def reset(self) -> dm_env.TimeStep:
         """See `Simulators`."""
         frames, _ = self._engine.reset(seed=self._seed)
+        self._seed = None  # Reset again, games go on with what they have of randomness.
         self._ended[:] = False
         return dm_env.TimeStep(
             step_type=np.full(self.batch_size, dm_env.StepType.FIRST, np.int32),
@@ -144,7 +146,7 @@ class AtariSimulators:
 
     def close(self) -> None:
         """See `Simulators`."""
-        del self._engine  # Ends its threads.
+        self._engine = None  # Ends its threads.
 
 
 def make(game: str) -> Environment:

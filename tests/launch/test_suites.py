@@ -104,6 +104,8 @@ def test_which_environments_are_outside_jax_is_known_without_making_them():
 def test_settings_follow_the_suite():
     assert registry.family_of("crafter") == "crafter"
     assert registry.family_of("atari57") == "atari"
+    for suite in ("grid57", "grid_heldout", "lpg", "delayed_chain"):
+        assert registry.family_of(suite) == suite == registry.members_of(suite)[0].split("/")[0]
     assert registry.family_of("gymnax/CartPole-v1") == "gymnax"
     assert registry.family_of("no_such_suite") == "no_such_suite"
     assert evaluate.get_settings("crafter").agent.frame_stack == 4
