@@ -111,18 +111,18 @@ class Network(NamedTuple):
 
     Attributes:
       init: from a key to parameters.
-      initial_memory: from B to the memory's state before an episode, leaves `[B, ...]`; None if
-        there is none.
       policy: from parameters, observations of B states and the memory's state to logits `[B, A]`
         and the memory's next state. Cheaper than all outputs, for acting.
       unroll: from parameters and a trajectory to all outputs, each `[T+1, B, ...]`.
+      initial_memory: from B to the memory's state before an episode, leaves `[B, ...]`; None if
+        there is none.
       seen: how much of the past it sees.
     """
 
     init: Callable[[PRNGKeyArray], disco.Params]
-    initial_memory: Callable[[int], PyTree[Array]]
     policy: Callable[[disco.Params, Any, PyTree[Array]], tuple[Float[Array, "B A"], PyTree[Array]]]
     unroll: disco.Unroll
+    initial_memory: Callable[[int], PyTree[Array]] = lambda batch_size: None
     seen: Seen = Seen()
 
 
@@ -234,7 +234,6 @@ def uniform_network(num_actions: int) -> Network:
 
     return Network(
         init=lambda key: {},
-        initial_memory=lambda batch_size: None,
         policy=policy,
         unroll=lambda params, trajectory: {},
     )

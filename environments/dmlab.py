@@ -149,9 +149,7 @@ class DMLab:
             "instruction": specs.BoundedArray(
                 (MAX_WORDS,), np.int32, 0, NUM_TOKENS, name="instruction"
             ),
-            "previous_action": specs.BoundedArray(
-                (), np.int32, 0, num_actions - 1, name="previous_action"
-            ),
+            "previous_action": specs.DiscreteArray(num_actions, name="previous_action"),
             "previous_reward": specs.Array((), np.float32, name="previous_reward"),
         }
 

@@ -40,15 +40,15 @@ def learn(
     environment = environments.make(args.environment)
     num_actions = int(environment.dynamics.action_spec().num_values)
     key = jax.random.key(args.seed)
-    actor = acting.start(environment.dynamics, environment.task, key, BATCH_SIZE)
     observation_size = environment.dynamics.observation_spec().shape[0]
     params, apply = make_network(key, observation_size, rule.output_shapes(num_actions))
     optimizer = optax.adam(args.learning_rate)
     network = Network(
         init=lambda key: params,
-        policy=lambda params, observation: apply(params, observation)["logits"],
+        policy=lambda params, observation, memory: (apply(params, observation)["logits"], memory),
         unroll=lambda params, trajectory: apply(params, trajectory.observation),
     )
+    actor = acting.start(environment.dynamics, network, environment.task, key, BATCH_SIZE)
 
     @jax.jit
     def update(params, opt_state, rule_state, actor, key):

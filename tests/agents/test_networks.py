@@ -80,7 +80,7 @@ NAMED = {
     "mlp": (specs.Array((10,), np.float32), 9, 1, 922_651),
     "impala": (ATARI, 18, 4, 1_563_005),
     "impala_large": (ATARI, 18, 4, 35_459_373),
-    "dmlab": (DMLab().observation_spec(), 9, 1, 2_032_271),
+    "dmlab": (DMLab().observation_spec(), 9, 1, 2_034_319),
     "nethack": (NetHack(121).observation_spec(), 121, 4, 3_891_851),
     "crafter": (Crafter().observation_spec(), 17, 32, 3_176_779),
 }

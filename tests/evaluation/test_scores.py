@@ -25,6 +25,7 @@ def _history(returns) -> History:
         updates=np.array([1]),
         curve=Episodes(count=count[..., None], return_sum=window.return_sum[..., None]),
         window=window,
+        results={},
         is_finite=np.ones(returns.shape, bool),
         start_seconds=0.0,
         train_seconds=1.0,

@@ -25,7 +25,12 @@ from tests.launch.common import TINY, outcome, start
 from tests.launch.discover_tiny import META_STEPS, get_settings
 from tests.meta.common import STEPS
 
-TIMINGS = {"seconds", "meta_steps_per_second", "environment_steps_per_second"}
+TIMINGS = {
+    "seconds",
+    "meta_steps_per_second",
+    "environment_steps_per_second",
+    "memory_gib",
+}
 
 # Refused before anything is compiled. All processes run at once.
 REFUSED = {

@@ -110,7 +110,6 @@ def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, j
         environment=None,  # pyright: ignore[reportArgumentType]
         network=Network(
             init=None,  # pyright: ignore[reportArgumentType]
-            initial_memory=None,  # pyright: ignore[reportArgumentType]
             policy=None,  # pyright: ignore[reportArgumentType]
             unroll=linear_unroll,
         ),

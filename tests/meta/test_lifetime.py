@@ -48,7 +48,6 @@ def recorded(rule: disco.DiscoveredRule) -> Recorded:
         environment=None,  # pyright: ignore[reportArgumentType]
         network=Network(
             init=None,  # pyright: ignore[reportArgumentType]
-            initial_memory=None,  # pyright: ignore[reportArgumentType]
             policy=None,  # pyright: ignore[reportArgumentType]
             unroll=mlp_unroll(rule),
         ),
