@@ -21,7 +21,6 @@ import disco
 import environments
 from agents.frames import History, Seen
 from agents.networks import Network
-from agents.trajectories import side_by_side
 
 Act = Callable[..., tuple[Int[Array, "B"], Float[Array, "B A"], PyTree[Array]]]
 
@@ -78,6 +77,14 @@ def make_act(network: Network) -> Act:
     return act
 
 
+class _Part(NamedTuple):
+    """What a half tells of its stretch, besides the rows that it wrote."""
+
+    memory: PyTree[np.ndarray]
+    episodes: list[Episode]
+    timing: Timing
+
+
 class HostActor:
     """B environments of one task, and where their episodes stand."""
 
@@ -107,6 +114,7 @@ class HostActor:
         """
         sizes = [len(x) for x in np.array_split(np.arange(batch_size), min(NUM_HALVES, batch_size))]
         workers = workers or -(-environments.available_processors() // len(sizes))
+        self._environment, self._seen = environment, network.seen
         self._threads = ThreadPoolExecutor(len(sizes), "actor")
         starting = [
             self._threads.submit(
@@ -135,16 +143,52 @@ class HostActor:
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
         """
+        rows = self._empty_rows(num_steps)
+        ends = np.cumsum([half.batch_size for half in self._halves])
         going = [
-            self._threads.submit(half.collect, params, jax.random.fold_in(key, number), num_steps)
-            for number, half in enumerate(self._halves)
+            self._threads.submit(
+                half.collect,
+                params,
+                jax.random.fold_in(key, number),
+                # Halves write side by side, so that nothing is copied to join them.
+                jax.tree.map(lambda x, i=end - half.batch_size, j=end: x[:, i:j], rows),
+            )
+            for number, (half, end) in enumerate(zip(self._halves, ends, strict=True))
         ]
         parts = [half.result() for half in going]
+        if self._seen.is_history:
+            observation: Any = History(frames=rows.pop("frames"), age=rows.pop("age"))
+        else:
+            observation, _ = rows.pop("frames"), rows.pop("age")
+        memory = jax.tree.map(lambda *x: np.concatenate(x), *(part.memory for part in parts))
         return Collected(
-            trajectory=side_by_side([part.trajectory for part in parts]),
+            trajectory=disco.Trajectory(observation=observation, core_state=memory, **rows),
             episodes=[episode for part in parts for episode in part.episodes],
             timing=Timing(*(sum(times) for times in zip(*(p.timing for p in parts), strict=True))),
         )
+
+    def _empty_rows(self, num_steps: int) -> dict[str, Any]:
+        """Room for a trajectory."""
+        seen, batch_size = self._seen, sum(half.batch_size for half in self._halves)
+
+        def empty(num_rows: int, dtype: Any, *shape: int) -> np.ndarray:
+            return np.empty((num_rows, batch_size, *shape), dtype)
+
+        return {
+            "frames": jax.tree.map(
+                lambda leaf: empty(seen.rows_before + num_steps + 1, leaf.dtype, *leaf.shape),
+                self._environment.observation_spec(),
+            ),
+            "age": empty(seen.burn_in + num_steps + 1, np.int32),
+            "action": empty(num_steps, np.int32),
+            "reward": empty(num_steps, np.float32),
+            "discount": empty(num_steps, np.float32),
+            "last": empty(num_steps, bool),
+            "mask": empty(num_steps, bool),
+            "behaviour_logits": empty(
+                num_steps, np.float32, environments.num_actions(self._environment)
+            ),
+        }
 
     def close(self) -> None:
         """Ends the environments."""
@@ -160,7 +204,7 @@ class _Half:
         self._seen: Seen = network.seen
         self._act = act
         self.simulators: environments.Simulators = start(*arguments)
-        batch_size = self._batch_size = self.simulators.batch_size
+        batch_size = self.batch_size = self.simulators.batch_size
         timestep = self.simulators.reset()
         self._ended = np.zeros(batch_size, bool)
         self._return = np.zeros(batch_size, np.float64)
@@ -175,22 +219,13 @@ class _Half:
         jax.tree.map(lambda rows, x: _put(rows, -1, x), self._frames, timestep.observation)
         self._ages = np.zeros((self._seen.burn_in + 1, batch_size), np.int32)
 
-    def collect(self, params: disco.Params, key: PRNGKeyArray, num_steps: int) -> Collected:
-        seen, shape = self._seen, (num_steps, self._batch_size)
-        before = seen.rows_before
-        frames = jax.tree.map(
-            lambda old: np.concatenate([old, np.zeros((num_steps, *old.shape[1:]), old.dtype)]),
-            self._frames,
-        )
-        ages: Any = np.concatenate([self._ages, np.zeros(shape, np.int32)])
-        rows: dict[str, Any] = {
-            "action": np.zeros(shape, np.int32),
-            "reward": np.zeros(shape, np.float32),
-            "discount": np.zeros(shape, np.float32),
-            "last": np.zeros(shape, bool),
-            "mask": np.zeros(shape, bool),
-        }
-        logits, memory_before = [], self._memory_before
+    def collect(self, params: disco.Params, key: PRNGKeyArray, rows: dict[str, Any]) -> _Part:
+        """Fills the rows, `[T, B, ...]`; of frames and ages, those before are there too."""
+        seen, num_steps = self._seen, len(rows["action"])
+        before, frames, ages = seen.rows_before, rows["frames"], rows["age"]
+        jax.tree.map(lambda kept, x: _put(kept, slice(before + 1), x), frames, self._frames)
+        ages[: seen.burn_in + 1] = self._ages
+        memory_before = self._memory_before
         episodes, in_engine, in_policy = [], 0.0, 0.0
         for t in range(num_steps):
             if seen.burn_in and t == num_steps - seen.burn_in:
@@ -208,7 +243,7 @@ class _Half:
             self._memory = chosen[2]
             action, step_logits = jax.device_get(chosen[:2])
             in_policy += time.perf_counter() - now
-            logits.append(step_logits)
+            rows["behaviour_logits"][t] = step_logits
             now = time.perf_counter()
             timestep = self.simulators.step(action)
             in_engine += time.perf_counter() - now
@@ -223,10 +258,7 @@ class _Half:
         self._ages = ages[-(seen.burn_in + 1) :].copy()
         if not seen.burn_in:
             self._memory_before = jax.device_get(self._memory)
-        rows["behaviour_logits"] = np.stack(logits)
-        rows["observation"] = History(frames=frames, age=ages) if seen.is_history else frames
-        trajectory = disco.Trajectory(core_state=memory_before, **rows)
-        return Collected(trajectory, episodes, Timing(in_engine, in_policy))
+        return _Part(memory_before, episodes, Timing(in_engine, in_policy))
 
     def _follow(self, timestep: dm_env.TimeStep) -> list[Episode]:
         """Takes a step's outcome into account; the episodes that ended with it."""
@@ -244,5 +276,5 @@ class _Half:
         ]
 
 
-def _put(rows: np.ndarray, index: int, row: np.ndarray) -> None:
+def _put(rows: np.ndarray, index: Any, row: np.ndarray) -> None:
     rows[index] = row
