@@ -90,6 +90,7 @@ class ProcGenSimulators:
         )
         self._time_limit = TIME_LIMITS[game]
         self._length = np.zeros(batch_size, np.int64)
+        self._frames = np.zeros((batch_size, 64, 64, 3), np.uint8)
         self.results: dict[str, np.ndarray] = {"level_completed": np.zeros(batch_size, np.float32)}
 
     def reset(self) -> dm_env.TimeStep:
@@ -110,6 +111,8 @@ class ProcGenSimulators:
     def _convert(self, timestep) -> dm_env.TimeStep:
         completed = timestep.observation.prev_level_complete.astype(np.float32)
         self.results["level_completed"] = completed
+        for channel in range(3):  # Five times faster than a transposed copy.
+            self._frames[..., channel] = timestep.observation.obs[:, channel]
         is_last = timestep.step_type == dm_env.StepType.LAST
         is_cut = is_last & (self._length >= self._time_limit) & (completed == 0)
         is_first = timestep.step_type == dm_env.StepType.FIRST
@@ -117,7 +120,7 @@ class ProcGenSimulators:
             step_type=timestep.step_type.astype(np.int32),
             reward=np.where(is_first, 0.0, timestep.reward).astype(np.float32),
             discount=np.where(is_last & ~is_cut, 0.0, 1.0).astype(np.float32),
-            observation=np.moveaxis(timestep.observation.obs, 1, -1),
+            observation=self._frames,
         )
 
 
