@@ -28,7 +28,7 @@ from agents.host_replay import HostReplay
 from agents.networks import NetworkConfig
 
 _SUITE = flags.DEFINE_string("suite", "atari/Pong,procgen/coinrun", "Environments, by commas.")
-_ENVIRONMENTS = flags.DEFINE_integer("num_environments", 64, "Instances.", lower_bound=2)
+_ENVIRONMENTS = flags.DEFINE_integer("num_environments", 128, "Instances.", lower_bound=2)
 _SECONDS = flags.DEFINE_float("seconds", 4.0, "That each turn takes.")
 _TURNS = flags.DEFINE_integer("turns", 3, "Of each.", lower_bound=1)
 _STACK = flags.DEFINE_integer("frame_stack", 1, "Frames that the policy sees.", lower_bound=1)
