@@ -26,10 +26,11 @@ from dm_env import specs
 from jaxtyping import Array, Float, Int
 
 from environments import ObservationSpec
+from environments.dmlab import NUM_TOKENS
+from environments.nethack import NUM_GLYPHS
 
 Observation = Any  # An array, or a dictionary of them: leaves [*s, S, ...], S stacked frames.
 
-_VOCABULARY = 1_001  # Tokens 1 to 1,000, and padding (IMPALA's number of buckets).
 _TOKEN_SIZE, _TEXT_SIZE = 20, 64
 _GLYPH_SIZE, _LETTER_SIZE = 32, 16
 _CROP = 9  # Cells, with the hero in the middle.
@@ -144,7 +145,7 @@ class LanguageEncoder(hk.Module):
         """Padding, 0, is passed over."""
         lead, length = tokens.shape[:-1], tokens.shape[-1]
         tokens = tokens.reshape(-1, length)
-        words = hk.Embed(_VOCABULARY, _TOKEN_SIZE)(tokens).astype(dtype)
+        words = hk.Embed(1 + NUM_TOKENS, _TOKEN_SIZE)(tokens).astype(dtype)
         cell = hk.LSTM(_TEXT_SIZE)
         state = jax.tree.map(lambda x: x.astype(dtype), cell.initial_state(tokens.shape[0]))
 
@@ -169,7 +170,7 @@ class NetHackEncoder(hk.Module):
     def __call__(self, observation: Mapping[str, Array], dtype) -> Float[Array, "*s _"]:
         """Of S frames each; `blstats` is read for the hero's place only."""
         glyphs, blstats = observation["glyphs"], observation["blstats"]
-        embed_glyph = hk.Embed(_NUM_GLYPHS, _GLYPH_SIZE, name="glyph")
+        embed_glyph = hk.Embed(NUM_GLYPHS, _GLYPH_SIZE, name="glyph")
         embed_letter = hk.Embed(256, _LETTER_SIZE, name="letter")
 
         def embedded(embed, symbols):
@@ -200,9 +201,6 @@ class NetHackEncoder(hk.Module):
         )
 
 
-_NUM_GLYPHS = 5_977
-
-
 def _crop(
     glyphs: Int[Array, "*s 21 79"], blstats: Int[Array, "*s 27"]
 ) -> Int[Array, "*s crop crop"]:
@@ -221,7 +219,7 @@ def _crop(
     lead = glyphs.shape[:-2]
     flat = glyphs.reshape(*lead, -1).astype(jnp.int32)
     taken = jnp.take_along_axis(flat, cells.reshape(*lead, -1).astype(jnp.int32), axis=-1)
-    return jnp.where(is_inside, taken.reshape(*lead, _CROP, _CROP), _NUM_GLYPHS - 1)
+    return jnp.where(is_inside, taken.reshape(*lead, _CROP, _CROP), NUM_GLYPHS - 1)
 
 
 @contextlib.contextmanager

@@ -74,6 +74,11 @@ class HostExperience:
         """Simulator processes that died and were replaced."""
         return self._actor.restarts
 
+    @property
+    def is_requested(self) -> bool:
+        """Whether a batch is being prepared, or waits to be taken."""
+        return self._going is not None
+
     def request(self, params: disco.Params, update: int) -> None:
         """Starts to prepare the batch of an update, acting by `params`."""
         assert self._going is None, "the last request's batch was not taken"

@@ -47,6 +47,7 @@ class _Family(NamedTuple):
     module: str
     function: str = "make"
     examples: tuple[str, ...] = ()
+    is_host: bool = False
 
 
 _FAMILIES = {
@@ -56,31 +57,24 @@ _FAMILIES = {
         "environments.gymnax_adapter",
         examples=("gymnax/CartPole-v1", "gymnax/Breakout-MinAtar", "gymnax/Catch-bsuite"),
     ),
-    "atari": _Family("environments.atari"),
-    "atari100k": _Family("environments.atari", "make_100k"),
-    "procgen": _Family("environments.procgen"),
-    "procgen_unseen": _Family("environments.procgen", "make_unseen"),
-    "nethack": _Family("environments.nethack"),
-    "crafter": _Family("environments.crafter"),
+    "atari": _Family("environments.atari", is_host=True),
+    "atari100k": _Family("environments.atari", "make_100k", is_host=True),
+    "procgen": _Family("environments.procgen", is_host=True),
+    "procgen_unseen": _Family("environments.procgen", "make_unseen", is_host=True),
+    "nethack": _Family("environments.nethack", is_host=True),
+    "crafter": _Family("environments.crafter", is_host=True),
     "craftax_classic": _Family(
         "environments.craftax_classic", examples=("craftax_classic/pixels",)
     ),
     "sokoban": _Family("environments.sokoban", examples=("sokoban/valid", "sokoban/test")),
-    "dmlab": _Family("environments.dmlab"),
-    "dmlab_test": _Family("environments.dmlab", "make_test"),
-    "bsuite": _Family("environments.bsuite_adapter"),
+    "dmlab": _Family("environments.dmlab", is_host=True),
+    "dmlab_test": _Family("environments.dmlab", "make_test", is_host=True),
+    "bsuite": _Family("environments.bsuite_adapter", is_host=True),
     "minatar": _Family("environments.minatar"),
-    "control_proprio": _Family("environments.control", "make_proprio"),
-    "control_vision": _Family("environments.control", "make_vision"),
-    "minecraft": _Family("environments.minecraft"),
+    "control_proprio": _Family("environments.control", "make_proprio", is_host=True),
+    "control_vision": _Family("environments.control", "make_vision", is_host=True),
+    "minecraft": _Family("environments.minecraft", is_host=True),
 }
-
-
-# Families outside JAX.
-_HOST_FAMILIES = frozenset(
-    """atari atari100k procgen procgen_unseen nethack crafter dmlab dmlab_test bsuite
-    control_proprio control_vision minecraft""".split()
-)
 
 
 class Group(NamedTuple):
@@ -112,8 +106,8 @@ def make(name: str) -> Environment:
             f" for example {members[0]!r}; environments.suite({name!r}) gives them all."
         )
     if family in _FAMILIES:
-        module, function, _ = _FAMILIES[family]
-        return getattr(importlib.import_module(module), function)(parameters)
+        entry = _FAMILIES[family]
+        return getattr(importlib.import_module(entry.module), entry.function)(parameters)
     if family in _SUITES:
         for environment in suite(family):
             if environment.name == name:
@@ -152,7 +146,8 @@ def family_of(name: str) -> str:
 
 def is_host(name: str) -> bool:
     """Whether an environment, or a suite's first, is simulated outside JAX. Makes none."""
-    return family_of(name) in _HOST_FAMILIES
+    family = family_of(name)
+    return family in _FAMILIES and _FAMILIES[family].is_host
 
 
 def suites() -> tuple[str, ...]:

@@ -43,7 +43,7 @@ class HostGroup:
           seed: of all randomness.
         """
         self._group, self._meta, self._seed = group, meta, seed
-        self._mesh, self._sharding = mesh, NamedSharding(mesh, P(AXIS))
+        self._sharding = NamedSharding(mesh, P(AXIS))
         self._act: Act = make_act(group.agent.network)
         # Copies that pad the group learn from what their original collects.
         self._source = np.array([np.flatnonzero(group.places == p)[0] for p in group.padded])
@@ -139,14 +139,13 @@ class HostGroup:
         """
         first, num_updates = meta_step * self._meta.num_updates, self._meta.num_updates
         befores = jax.tree.map(jnp.copy, individuals.agent.learner)
-        self._request(individuals, first)
+        if not all(life.experience.is_requested for life in self._lives):  # Newborn ones do not.
+            self._request(self._params(individuals), first)
         taken, learning = [], []
         for number in range(num_updates):
             experiences = [life.experience.take() for life in self._lives]
-            for life in self._lives:
-                life.is_requested = False
             if number + 1 < num_updates:
-                self._request(individuals, first + number + 1)
+                self._request(self._params(individuals), first + number + 1)
             batches = self._stack([experience.batch for experience in experiences])
             individuals, memoir, metrics = self._clock.follow(
                 lambda individuals=individuals, batches=batches: self._update(
@@ -157,8 +156,9 @@ class HostGroup:
             self._remember(memoir, number)
             taken.append([experience._replace(batch=None) for experience in experiences])
             learning.append(metrics)
-        validations = self._validate(individuals, meta_step)
-        self._request(individuals, first + num_updates)
+        params = self._params(individuals)
+        validations = self._validate(params, meta_step)
+        self._request(params, first + num_updates)
         played = self._stack([validation.trajectory for validation in validations])
         evolved = self._clock.follow(
             lambda: self._conclude(rule, individuals, befores, self._memoirs, played),
@@ -196,15 +196,11 @@ class HostGroup:
         self._threads.shutdown()
         self._clock.close()
 
-    def _request(self, individuals: Individual, update: int) -> None:
+    def _request(self, params: list[disco.Params], update: int) -> None:
         """Lets those agents act that do not yet."""
-        waiting = [life for life in self._lives if not life.is_requested]
-        if waiting:
-            params = self._params(individuals)
-            for life, own in zip(self._lives, params, strict=True):
-                if not life.is_requested:
-                    life.experience.request(own, update)
-                    life.is_requested = True
+        for life, own in zip(self._lives, params, strict=True):
+            if not life.experience.is_requested:
+                life.experience.request(own, update)
 
     def _params(self, individuals: Individual) -> list[disco.Params]:
         """Each agent's parameters, on its device."""
@@ -235,19 +231,17 @@ class HostGroup:
             )
         self._memoirs = self._keep(self._memoirs, memoir, jnp.int32(number))
 
-    def _validate(self, individuals: Individual, meta_step: int) -> list[Collected]:
+    def _validate(self, params: list[disco.Params], meta_step: int) -> list[Collected]:
         """The updated agents' validation trajectories."""
         key = jax.random.fold_in(jax.random.key(self._seed), meta_step)
         playing = [
             self._threads.submit(
                 life.validation.collect,
-                params,
+                own,
                 jax.random.fold_in(key, place),
                 self._meta.validation_length,
             )
-            for life, params, place in zip(
-                self._lives, self._params(individuals), self._group.places, strict=True
-            )
+            for life, own, place in zip(self._lives, params, self._group.places, strict=True)
         ]
         return [future.result() for future in playing]
 
@@ -289,14 +283,13 @@ class _Life:
         self.validation = HostActor(
             agent.environment, agent.network, act, task, num_validation, int(seeds[1])
         )
-        self.is_requested = False
 
     @property
     def restarts(self) -> int:
         return self.experience.restarts + self.validation.restarts
 
     def close(self) -> None:
-        if self.is_requested:
+        if self.experience.is_requested:
             self.experience.take()
         self.experience.close()
         self.validation.close()
