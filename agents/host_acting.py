@@ -77,6 +77,35 @@ def make_act(network: Network) -> Act:
     return act
 
 
+class EpisodeTracker:
+    """Where the episodes of a batch of simulators stand.
+
+    Attributes:
+      ended: which had their last time step, `[B]`.
+      age: steps since their first one, `[B]`.
+    """
+
+    def __init__(self, batch_size: int):
+        """Before the first step of all."""
+        self.ended = np.zeros(batch_size, bool)
+        self.age = np.zeros(batch_size, np.int32)
+        self._return = np.zeros(batch_size, np.float64)
+
+    def follow(self, timestep: dm_env.TimeStep, results: Mapping[str, np.ndarray]) -> list[Episode]:
+        """Takes a step's outcome into account; the episodes that ended with it."""
+        started, self.ended = self.ended, timestep.step_type == dm_env.StepType.LAST
+        self._return = np.where(started, 0.0, self._return) + timestep.reward
+        self.age = np.where(started, 0, self.age + 1).astype(np.int32)
+        return [
+            Episode(
+                episode_return=float(self._return[i]),
+                length=int(self.age[i]),
+                results={name: float(x[i]) for name, x in results.items()},
+            )
+            for i in np.flatnonzero(self.ended)
+        ]
+
+
 class _Part(NamedTuple):
     """What a half tells of its stretch, besides the rows that it wrote."""
 
@@ -206,9 +235,7 @@ class _Half:
         self.simulators: environments.Simulators = start(*arguments)
         batch_size = self.batch_size = self.simulators.batch_size
         timestep = self.simulators.reset()
-        self._ended = np.zeros(batch_size, bool)
-        self._return = np.zeros(batch_size, np.float64)
-        self._age = np.zeros(batch_size, np.int32)
+        self._tracker = EpisodeTracker(batch_size)
         self._memory = network.initial_memory(batch_size)
         self._memory_before = jax.device_get(self._memory)
         before = self._seen.rows_before
@@ -247,33 +274,18 @@ class _Half:
             now = time.perf_counter()
             timestep = self.simulators.step(action)
             in_engine += time.perf_counter() - now
-            rows["action"][t], rows["mask"][t] = action, ~self._ended
+            rows["action"][t], rows["mask"][t] = action, ~self._tracker.ended
             rows["reward"][t], rows["discount"][t] = timestep.reward, timestep.discount
             row = t + before + 1
             jax.tree.map(lambda kept, x, i=row: _put(kept, i, x), frames, timestep.observation)
-            episodes += self._follow(timestep)
-            rows["last"][t], ages[first + 1] = self._ended, self._age
+            episodes += self._tracker.follow(timestep, self.simulators.results)
+            rows["last"][t], ages[first + 1] = self._tracker.ended, self._tracker.age
         keep = before + 1
         self._frames = jax.tree.map(lambda x: x[-keep:].copy(), frames)
         self._ages = ages[-(seen.burn_in + 1) :].copy()
         if not seen.burn_in:
             self._memory_before = jax.device_get(self._memory)
         return _Part(memory_before, episodes, Timing(in_engine, in_policy))
-
-    def _follow(self, timestep: dm_env.TimeStep) -> list[Episode]:
-        """Takes a step's outcome into account; the episodes that ended with it."""
-        started, self._ended = self._ended, timestep.step_type == dm_env.StepType.LAST
-        self._return = np.where(started, 0.0, self._return) + timestep.reward
-        self._age = np.where(started, 0, self._age + 1).astype(np.int32)
-        results = self.simulators.results
-        return [
-            Episode(
-                episode_return=float(self._return[i]),
-                length=int(self._age[i]),
-                results={name: float(x[i]) for name, x in results.items()},
-            )
-            for i in np.flatnonzero(self._ended)
-        ]
 
 
 def _put(rows: np.ndarray, index: Any, row: np.ndarray) -> None:

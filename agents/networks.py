@@ -67,6 +67,11 @@ class NetworkConfig:
                 raise ValueError(
                     f"network.{name} is {getattr(self, name)}; expected positive numbers of units."
                 )
+        if self.patch > 1 and not self.channels:
+            raise ValueError(
+                f"network.patch is {self.patch} and network.channels (); expected 1 without"
+                " convolutions."
+            )
         for name in ("blocks", "memory"):
             if getattr(self, name) < 0:
                 raise ValueError(f"network.{name} is {getattr(self, name)}; expected at least 0.")

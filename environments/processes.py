@@ -90,10 +90,12 @@ class _Batch:
                 array[index] = told[name]
 
     def cut(self, index: int) -> None:
-        """Ends an episode whose simulator died, where it stood."""
+        """Ends an episode whose simulator died, where it stood. Nobody can tell its results."""
         self.step_type[index] = dm_env.StepType.LAST
         self.reward[index] = 0.0
         self.discount[index] = 1.0
+        for array in self.results.values():
+            array[index] = 0.0
 
     def timestep(self) -> dm_env.TimeStep:
         """All of them as one."""

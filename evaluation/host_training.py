@@ -36,6 +36,7 @@ from agents.host_experience import Experience, HostExperience
 from agents.networks import uniform_network
 from disco.atomic import write_atomically
 from disco.json_lines import JsonLines
+from evaluation.training import all_finite
 
 _log = logging.getLogger(__name__)
 _UPDATE = "update"
@@ -236,7 +237,7 @@ class _Run:
                 saved_at = time.monotonic()
         self._checkpoints.wait()
         return {
-            "is_finite": bool(is_finite and _all_finite(self._learner)),
+            "is_finite": bool(is_finite and all_finite(self._learner)),
             "seconds": self._seconds,
             "restarts": self._experience.restarts,
         }
@@ -316,8 +317,3 @@ def _to_json(update: int, environment_steps: int, episode: Episode) -> dict[str,
 
 def _from_json(line: dict[str, Any]) -> Episode:
     return Episode(line["return"], line["length"], line["results"])
-
-
-def _all_finite(tree: Any) -> bool:
-    leaves = jax.device_get(jax.tree.leaves(tree))
-    return all(np.isfinite(x).all() for x in leaves if np.issubdtype(x.dtype, np.floating))

@@ -224,7 +224,7 @@ class Program:
 
     def is_finite(self, states: tuple[PyTree[Array], ...]) -> Bool[np.ndarray, "tasks seeds"]:
         """Whether all of an agent's numbers are finite."""
-        return self._by_task([jax.vmap(_all_finite)(state) for state in states]).astype(bool)
+        return self._by_task([jax.vmap(all_finite)(state) for state in states]).astype(bool)
 
     # Runs once, so that it pays to compile it fast rather than well.
     @partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
@@ -514,6 +514,7 @@ def _key(purpose: str, run: Run, update) -> PRNGKeyArray:
     return jax.random.fold_in(jax.random.fold_in(key, run.code), update)
 
 
-def _all_finite(state: PyTree[Array]) -> Bool[Array, ""]:
+def all_finite(state: PyTree[Array]) -> Bool[Array, ""]:
+    """Whether all floating-point numbers of a tree are finite."""
     floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import dm_env
 import jax
 import numpy as np
 from absl import flags
@@ -25,7 +24,7 @@ import disco
 import environments
 from agents import acting
 from agents.agent import Agent, AgentConfig
-from agents.host_acting import HostActor, make_act
+from agents.host_acting import Episode, EpisodeTracker, HostActor, make_act
 from agents.networks import NetworkConfig, uniform_network
 from evaluation.evaluate import resolve
 from launch import commands
@@ -69,15 +68,7 @@ def play(
             seconds = time.perf_counter() - began
         finally:
             actor.close()
-        episodes = collected.episodes
-        return {
-            "reward": float(collected.trajectory.reward.sum()),
-            "episodes": len(episodes),
-            "return": _mean([episode.episode_return for episode in episodes]),
-            "length": _mean([episode.length for episode in episodes]),
-            "results": _means([episode.results for episode in episodes]),
-            "seconds": seconds,
-        }
+        return _outcome(float(collected.trajectory.reward.sum()), collected.episodes, seconds)
     dynamics = task.dynamics
 
     @jax.jit
@@ -105,28 +96,27 @@ def _play_continuous(task, per_environment: int, num_environments: int) -> dict[
     simulators = task.dynamics.start(task.task, num_environments, 0)
     try:
         began = time.perf_counter()
-        reward, total, returns, lengths = 0.0, np.zeros(num_environments), [], []
-        timestep, length = simulators.reset(), np.zeros(num_environments)
+        reward, episodes, tracker = 0.0, [], EpisodeTracker(num_environments)
+        simulators.reset()
         for _ in range(per_environment):
             size = (num_environments, *spec.shape)
             actions = random.uniform(spec.minimum, spec.maximum, size).astype(spec.dtype)
             timestep = simulators.step(actions)
             reward += float(timestep.reward.sum())
-            is_first = timestep.step_type == dm_env.StepType.FIRST
-            total = np.where(is_first, 0.0, total + timestep.reward)
-            length = np.where(is_first, 0, length + 1)
-            ended = timestep.step_type == dm_env.StepType.LAST
-            returns += total[ended].tolist()
-            lengths += length[ended].tolist()
+            episodes += tracker.follow(timestep, simulators.results)
         seconds = time.perf_counter() - began
     finally:
         simulators.close()
+    return _outcome(reward, episodes, seconds)
+
+
+def _outcome(reward: float, episodes: list[Episode], seconds: float) -> dict[str, Any]:
     return {
         "reward": reward,
-        "episodes": len(returns),
-        "return": _mean(returns),
-        "length": _mean(lengths),
-        "results": {},
+        "episodes": len(episodes),
+        "return": _mean([episode.episode_return for episode in episodes]),
+        "length": _mean([episode.length for episode in episodes]),
+        "results": _means([episode.results for episode in episodes]),
         "seconds": seconds,
     }
 

@@ -222,6 +222,7 @@ def test_second_derivatives_through_the_memory():
         ({"head": (-1,)}, r"network.head is \(-1,\); expected positive"),
         ({"channels": (16, 0)}, r"network.channels is \(16, 0\); expected positive"),
         ({"patch": 0}, "network.patch is 0; expected positive"),
+        ({"patch": 4}, r"network.patch is 4 and network.channels \(\); expected 1"),
         ({"memory": -1}, "network.memory is -1; expected at least 0"),
         ({"blocks": -1}, "network.blocks is -1; expected at least 0"),
         ({"dtype": "float16"}, r"network.dtype is 'float16'; .*'float32', 'bfloat16'"),
