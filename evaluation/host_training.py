@@ -25,6 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, PyTree
 
 import disco
 import environments
@@ -36,7 +37,6 @@ from agents.host_experience import Experience, HostExperience
 from agents.networks import uniform_network
 from disco.atomic import write_atomically
 from disco.json_lines import JsonLines
-from evaluation.training import all_finite
 
 _log = logging.getLogger(__name__)
 _UPDATE = "update"
@@ -317,3 +317,10 @@ def _to_json(update: int, environment_steps: int, episode: Episode) -> dict[str,
 
 def _from_json(line: dict[str, Any]) -> Episode:
     return Episode(line["return"], line["length"], line["results"])
+
+
+@jax.jit
+def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
+    """Whether all floating-point numbers of a tree are finite."""
+    floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))

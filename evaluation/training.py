@@ -224,7 +224,9 @@ class Program:
 
     def is_finite(self, states: tuple[PyTree[Array], ...]) -> Bool[np.ndarray, "tasks seeds"]:
         """Whether all of an agent's numbers are finite."""
-        return self._by_task([jax.vmap(all_finite)(state) for state in states]).astype(bool)
+        return self._by_task(
+            [jax.vmap(host_training.all_finite)(state) for state in states]
+        ).astype(bool)
 
     # Runs once, so that it pays to compile it fast rather than well.
     @partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
@@ -512,9 +514,3 @@ def _key(purpose: str, run: Run, update) -> PRNGKeyArray:
     """A key by address, so that it depends on no other run."""
     key = jax.random.fold_in(jax.random.key(run.seed), _PURPOSES.index(purpose))
     return jax.random.fold_in(jax.random.fold_in(key, run.code), update)
-
-
-def all_finite(state: PyTree[Array]) -> Bool[Array, ""]:
-    """Whether all floating-point numbers of a tree are finite."""
-    floats = [x for x in jax.tree.leaves(state) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
