@@ -323,4 +323,4 @@ def _from_json(line: dict[str, Any]) -> Episode:
 def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
     """Whether all floating-point numbers of a tree are finite."""
     floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in floats]))
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in floats], bool))
