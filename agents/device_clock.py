@@ -33,7 +33,7 @@ class DeviceClock:
     def idle_fraction(self) -> float:
         """Of the time since the last call; waits until all that was followed is done."""
         idle, free_from = 0.0, self._began
-        for began, done in self._followed:
+        for began, done in sorted(self._followed, key=lambda pair: pair[0]):
             idle += max(0.0, began - free_from)
             free_from = max(free_from, done.result())
         now = time.monotonic()

@@ -172,6 +172,7 @@ class HostActor:
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
         """
+        assert num_steps >= self._seen.burn_in
         rows = self._empty_rows(num_steps)
         ends = np.cumsum([half.batch_size for half in self._halves])
         going = [
@@ -184,6 +185,7 @@ class HostActor:
             )
             for number, (half, end) in enumerate(zip(self._halves, ends, strict=True))
         ]
+        wait(going)
         parts = [half.result() for half in going]
         if self._seen.is_history:
             observation: Any = History(frames=rows.pop("frames"), age=rows.pop("age"))
@@ -220,10 +222,10 @@ class HostActor:
         }
 
     def close(self) -> None:
-        """Ends the environments."""
+        """Ends the environments, once a stretch that is being collected is there."""
+        self._threads.shutdown()
         for half in self._halves:
             half.simulators.close()
-        self._threads.shutdown()
 
 
 class _Half:
@@ -271,14 +273,16 @@ class _Half:
             action, step_logits = jax.device_get(chosen[:2])
             in_policy += time.perf_counter() - now
             rows["behaviour_logits"][t] = step_logits
-            now = time.perf_counter()
+            restarts, now = self.simulators.restarts, time.perf_counter()
             timestep = self.simulators.step(action)
             in_engine += time.perf_counter() - now
             rows["action"][t], rows["mask"][t] = action, ~self._tracker.ended
             rows["reward"][t], rows["discount"][t] = timestep.reward, timestep.discount
             row = t + before + 1
             jax.tree.map(lambda kept, x, i=row: _put(kept, i, x), frames, timestep.observation)
-            episodes += self._tracker.follow(timestep, self.simulators.results)
+            ended = self._tracker.follow(timestep, self.simulators.results)
+            if self.simulators.restarts == restarts:  # Else cut by a death, which tells nothing.
+                episodes += ended
             rows["last"][t], ages[first + 1] = self._tracker.ended, self._tracker.age
         keep = before + 1
         self._frames = jax.tree.map(lambda x: x[-keep:].copy(), frames)

@@ -6,6 +6,7 @@ ago then, which every rule here allows for, as trajectories hold the policy that
 """
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from agents import host_replay
 from agents.agent import Agent
 from agents.frames import History, Seen
 from agents.host_acting import Act, Collected, Episode, HostActor, Timing
-from agents.host_replay import HostReplay
+from agents.host_replay import HostReplay, Planned
 from agents.trajectories import side_by_side
 
 
@@ -41,7 +42,15 @@ class Experience(NamedTuple):
 class HostExperience:
     """One agent's environments, its replay, and the thread that works on them."""
 
-    def __init__(self, agent: Agent, act: Act, task: Any, seed: int, device: Any = None):
+    def __init__(
+        self,
+        agent: Agent,
+        act: Act,
+        task: Any,
+        seed: int,
+        device: Any = None,
+        workers: int | None = None,
+    ):
         """Reserves the replay's memory and starts the environments.
 
         Args:
@@ -50,9 +59,9 @@ class HostExperience:
           task: which of the environments.
           seed: of all randomness.
           device: to act on; None for that of the parameters.
+          workers: as `HostActor`'s.
 
         Raises:
-          ValueError: if the replay does not fit in memory.
           SimulatorError: if an environment cannot be started.
         """
         config = agent.config
@@ -64,7 +73,7 @@ class HostExperience:
             )
         assert isinstance(agent.environment, environments.HostEnvironment)
         self._actor = HostActor(
-            agent.environment, agent.network, act, task, config.num_environments, seed
+            agent.environment, agent.network, act, task, config.num_environments, seed, workers
         )
         self._thread = ThreadPoolExecutor(1, "experience")
         self._going: Future[Experience] | None = None
@@ -95,9 +104,10 @@ class HostExperience:
         return going.result()
 
     def close(self) -> None:
-        """Ends the environments."""
+        """Ends the environments, also while a batch is prepared, and frees the replay."""
         self._thread.shutdown()
         self._actor.close()
+        self._replay = self._going = None
 
     def _prepare(self, params: disco.Params, update: int) -> Experience:
         config = self._config
@@ -115,16 +125,28 @@ class HostExperience:
         return Experience(batch, collected.episodes, collected.timing, time.perf_counter() - began)
 
 
-def require_memory(agent: Agent, num_agents: int = 1) -> None:
+def require_memory(agents: Sequence[tuple[str, Agent, int]]) -> None:
     """Refuses agents whose replays do not fit in memory together.
+
+    Args:
+      agents: of each kind its name for messages, one of them, and how many there will be.
 
     Raises:
       ValueError: saying how large they would be, how much memory is free, and what would fit.
     """
-    config = agent.config
-    if config.num_replayed:
-        example, seen = example_trajectory(agent), agent.network.seen
-        host_replay.require_memory(example, seen, config.replay_capacity, num_agents)
+    host_replay.require_memory(
+        [
+            Planned(
+                name,
+                example_trajectory(agent),
+                agent.network.seen,
+                agent.config.replay_capacity,
+                count,
+            )
+            for name, agent, count in agents
+            if agent.config.num_replayed
+        ]
+    )
 
 
 def example_trajectory(agent: Agent, num_environments: int | None = None) -> disco.Trajectory:

@@ -6,8 +6,11 @@ in a ring. A trajectory is a stretch of T steps of it, at a multiple of T; what 
 single Atari frames take 6.7 GiB.
 """
 
+import contextlib
 import math
-from typing import Any
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,7 +21,8 @@ import disco
 from agents.frames import History, Seen
 
 _MARGIN = 0.9  # Of the free memory, that a replay may take.
-_CGROUP_LIMIT, _CGROUP_USE = "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"
+_MEMBERSHIPS = pathlib.Path("/proc/self/cgroup")
+_CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 class HostReplay:
@@ -31,13 +35,9 @@ class HostReplay:
           example: a trajectory as the actor makes them, arrays or shapes, `[T, B, ...]`.
           seen: by the agent.
           capacity: trajectories to keep, rounded up to a multiple of B.
-
-        Raises:
-          ValueError: if there is not enough free memory, saying how much there is and what fits.
         """
         self._seen = seen
         self._length, self._num_environments = example.action.shape
-        require_memory(example, seen, capacity)
         self._num_kept, self._num_slots = _slots(example, seen, capacity)
         self._is_filled = 0  # Trajectories of each environment.
         self._next_slot = 0
@@ -111,34 +111,71 @@ class HostReplay:
         return disco.Trajectory(observation=observation, core_state=memory, **transition)
 
 
-def require_memory(
-    example: disco.Trajectory, seen: Seen, capacity: int, num_replays: int = 1
-) -> None:
-    """Refuses replays that do not fit in memory together.
+class Planned(NamedTuple):
+    """Replays that there shall be.
 
-    Args:
+    Attributes:
+      name: whose they are, for messages.
       example: of each, as for `HostReplay`.
       seen: likewise.
       capacity: likewise.
-      num_replays: how many there will be.
+      count: how many.
+    """
+
+    name: str
+    example: disco.Trajectory
+    seen: Seen
+    capacity: int
+    count: int = 1
+
+
+def require_memory(replays: Sequence[Planned]) -> None:
+    """Refuses replays that do not fit in memory together.
 
     Raises:
       ValueError: saying how large they would be, how much memory is free, and what would fit.
     """
-    rows, memories = _split(example)
-    _, num_slots = _slots(example, seen, capacity)
-    length = example.action.shape[0]
+    sizes = [_num_bytes_of(planned) for planned in replays]
+    needed, free = sum(sizes), int(_MARGIN * free_memory())
+    if needed <= free:
+        return
+    each = "; ".join(
+        f"{planned.count} of {planned.capacity} trajectories of {planned.example.action.shape[0]}"
+        f" steps ({planned.name}, {_gib(size)})"
+        for planned, size in zip(replays, sizes, strict=True)
+    )
+    raise ValueError(
+        f"agent.replay_capacity asks for more memory than there is: {each}. They need"
+        f" {_gib(needed)}, {_gib(free)} are free for replays,"
+        f" {_what_fits(replays, free)}."
+    )
+
+
+def _what_fits(replays: Sequence[Planned], free: int) -> str:
+    if len(replays) > 1:
+        share = free / sum(map(_num_bytes_of, replays))
+        return f"about {100 * share:.2g}% of that"
+    (planned,) = replays
+    batch_size = planned.example.action.shape[1]
+    one_each = planned._replace(capacity=batch_size)
+    smallest = _num_bytes_of(one_each)
+    per_round = _num_bytes_of(planned._replace(capacity=2 * batch_size)) - smallest
+    rounds = 1 + (free - smallest) // per_round
+    if rounds < 1:
+        return "not enough for one trajectory of each environment"
+    return f"enough for a capacity of {rounds * batch_size}"
+
+
+def _num_bytes_of(planned: Planned) -> int:
+    rows, memories = _split(planned.example)
+    _, num_slots = _slots(planned.example, planned.seen, planned.capacity)
     per_row = sum(_num_bytes(x.shape[1:], x.dtype) for x in jax.tree.leaves(rows))
     per_slot = sum(_num_bytes(x.shape, x.dtype) for x in jax.tree.leaves(memories))
-    needed = num_replays * num_slots * (length * per_row + per_slot)
-    free = int(_MARGIN * free_memory())
-    if needed > free:
-        each = f"; {num_replays} replays" if num_replays > 1 else ""
-        raise ValueError(
-            f"agent.replay_capacity is {capacity} trajectories of {length} steps{each}, which need"
-            f" {needed / 2**30:.1f} GiB of memory; {free / 2**30:.1f} GiB are free for replays,"
-            f" enough for a capacity of {int(free / needed * capacity)}."
-        )
+    return planned.count * num_slots * (planned.example.action.shape[0] * per_row + per_slot)
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.3g} GiB"
 
 
 def _slots(example: disco.Trajectory, seen: Seen, capacity: int) -> tuple[int, int]:
@@ -154,16 +191,37 @@ def _num_bytes(shape: tuple[int, ...], dtype: Any) -> int:
 
 
 def free_memory() -> int:
-    """Bytes that this process may still use, by the machine's and its container's limits."""
+    """Bytes that this process may still use, by the machine's and its control groups' limits."""
     free = psutil.virtual_memory().available
-    try:
-        with open(_CGROUP_LIMIT) as limit, open(_CGROUP_USE) as use:
-            text = limit.read().strip()
-            if text != "max":
-                free = min(free, int(text) - int(use.read()))
-    except (OSError, ValueError):
-        pass  # No container, or one that does not tell.
+    for folder, (limit, used, cache) in _control_groups():
+        with contextlib.suppress(OSError, ValueError, StopIteration):  # "max" is no number.
+            bound = int((folder / limit).read_text())
+            lines = (folder / "memory.stat").read_text().splitlines()
+            # Pages of files that can be dropped are counted as used.
+            droppable = next(int(x.split()[1]) for x in lines if x.split()[0] == cache)
+            free = min(free, bound - int((folder / used).read_text()) + droppable)
     return max(free, 0)
+
+
+def _control_groups() -> Iterator[tuple[pathlib.Path, tuple[str, str, str]]]:
+    """Folders of this process's control groups and of those around them.
+
+    With each the names of two files and of a statistic, in version 2 or 1 of Linux's groups.
+    """
+    names = {
+        "": ("memory.max", "memory.current", "inactive_file"),
+        "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    }
+    try:
+        memberships = _MEMBERSHIPS.read_text().splitlines()
+    except OSError:
+        return  # No Linux.
+    for line in memberships:
+        _, controllers, own = line.split(":", 2)
+        for controller in set(names) & set(controllers.split(",")):
+            mount, own_folder = _CONTROL_GROUPS / controller, pathlib.PurePosixPath(own)
+            for folder in (own_folder, *own_folder.parents):
+                yield mount / folder.relative_to("/"), names[controller]
 
 
 def _split(trajectory: disco.Trajectory) -> tuple[dict[str, PyTree], PyTree]:

@@ -12,11 +12,17 @@ from environments.base import (
     stream,
     transition,
 )
-from environments.errors import EnvironmentNameError, MissingPackageError, SimulatorError
+from environments.errors import (
+    EngineDiedError,
+    EnvironmentNameError,
+    MissingPackageError,
+    SimulatorError,
+)
 from environments.processes import available_processors
 from environments.registry import Group, group, make, suite
 
 __all__ = [
+    "EngineDiedError",
     "Environment",
     "EnvironmentNameError",
     "Group",

@@ -9,10 +9,11 @@ no-ops at the start, episodes cut after 108,000 frames (half an hour). Machado e
 Table 1, whose scores are of this protocol's budget.
 
 `atari100k`, the environments `atari100k/<Game>`: 26 games, 400,000 frames. No sticky actions,
-each game's own minimal action set, up to 30 no-ops at the start of an episode, episodes cut after
-108,000 frames. Kaiser et al. 2020; IRIS, section 3.1 and its appendix; DreamerV3 (arXiv v1),
-Table A.1. Some agents end training episodes, or bootstrap, at the loss of a life: the lives
-left are among the results, the stream itself goes on.
+each game's own minimal action set, up to 29 no-ops at the start of an episode, episodes cut after
+108,000 frames. Budget, frame skip and games: Kaiser et al. 2020; IRIS, section 3.1; DreamerV3
+(arXiv v1), Table A.1. The rest is custom since Mnih et al. 2015; IRIS and DreamerV3 see 64x64
+colour images. Some agents end training episodes, or bootstrap, at the loss of a life: the lives
+left are among the results, here at every step; the stream itself goes on.
 
 In both an action is repeated for 4 frames, of which the last two are max-pooled; the observation
 is one grey uint8 `[84, 84, 1]` frame (agents stack 4: `agents.frames`). A game's end is a
@@ -65,7 +66,7 @@ class Atari:
       num_actions: of the agent.
       full_action_set: whether a game's own minimal set is not used.
       sticky: probability that the previous action is repeated instead.
-      max_noops: at the start of an episode, their number uniform from 1 to this; 0 for none.
+      max_noops: at the start of an episode, their number uniform below this; 0 for none.
       max_frames: after which an episode is cut.
     """
 

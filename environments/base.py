@@ -113,7 +113,8 @@ class Simulators(Protocol):
     def results(self) -> Mapping[str, np.ndarray]:
         """What the suite tells of an episode besides its return, by name, `[B]`.
 
-        Valid where the last time step was LAST. The names are the same in all steps.
+        Valid where the last time step was LAST, unless a suite says more. The names are the
+        same in all steps.
         """
         ...
 

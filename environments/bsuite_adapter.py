@@ -16,9 +16,9 @@ bsuite's sweep, so that a name always means the same task. What varies between e
 from the simulator's seed, also in the two experiments on memory and in `umbrella_distract`, where
 bsuite has the same episodes in every run.
 
-A run is `num_episodes(name)` episodes of one simulator: bsuite counts regret and the like since
-the simulator was made. `results` has these counts, by bsuite's names; `evaluation.bsuite_scores`
-makes scores of them.
+A run is `num_episodes(name)` episodes of one simulator. bsuite counts regret and the like since
+the simulator was made; `results` has, by bsuite's names, what each episode added to these counts,
+so that a run may go on in a new simulator. `evaluation.bsuite_scores` makes scores of them.
 """
 
 import dataclasses
@@ -63,6 +63,8 @@ SUITES = {
     ),
     "bsuite_first": tuple(f"bsuite/{experiment}/0" for experiment in NUM_SETTINGS),
 }
+# The one of bsuite's counts that is no sum over episodes, but their best return.
+BEST_EPISODE = "best_episode"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +107,10 @@ class Experiment(dm_env.Environment):
         self._core = getattr(self._environment, "raw_env", self._environment)
         self._kind = bsuite_id.partition("/")[0].removesuffix("_noise").removesuffix("_scale")
         _seed(self._environment, self._core, seed)
+        self._before: dict[str, float] = {}
 
     def reset(self) -> dm_env.TimeStep:
+        self._before = self._counts()
         return self._environment.reset()
 
     def step(self, action: int) -> dm_env.TimeStep:
@@ -122,7 +126,13 @@ class Experiment(dm_env.Environment):
         return self._environment.action_spec()
 
     def episode_results(self) -> dict[str, float]:
-        """bsuite's counts of all episodes so far."""
+        """What the episode so far added to bsuite's counts; of `BEST_EPISODE`, itself."""
+        return {
+            name: count - (0.0 if name == BEST_EPISODE else self._before[name])
+            for name, count in self._counts().items()
+        }
+
+    def _counts(self) -> dict[str, float]:
         return {name: float(value) for name, value in self._environment.bsuite_info().items()}
 
     def _was_cut(self) -> bool:

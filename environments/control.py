@@ -31,7 +31,7 @@ import numpy as np
 from dm_env import specs
 
 from environments.base import Environment, Simulators
-from environments.errors import import_package, unknown_name
+from environments.errors import MissingPackageError, import_package, unknown_name
 from environments.processes import ProcessSimulators
 
 ACTION_REPEAT = 2
@@ -180,7 +180,15 @@ def _dynamics(simulator: Any, is_visual: bool) -> Control:
 def _load(task: str, seed: int, renderer: str) -> Any:
     """dm_control's simulator of a task, in a process that renders by this, or by default if ""."""
     with _default_renderer(renderer):
-        suite = import_package("dm_control.suite", "control", "control_…/…")
+        try:
+            suite = import_package("dm_control.suite", "control", "control_…/…")
+        except (AttributeError, RuntimeError) as error:  # PyOpenGL's way to miss a library.
+            raise MissingPackageError(
+                "Environments named 'control_vision/…' render by"
+                f" {os.environ.get('MUJOCO_GL', 'a display')!r}, which cannot be loaded ({error})."
+                " On a machine without a display they need EGL: apt-get install libegl1"
+                " libgl1-mesa-dri; or MUJOCO_GL=osmesa: apt-get install libosmesa6"
+            ) from error
     domain, _, task = task.partition("_")
     return suite.load(_DOMAINS.get(domain, domain), task, task_kwargs={"random": seed})
 

@@ -5,6 +5,8 @@ import importlib
 from collections.abc import Iterable
 from types import ModuleType
 
+_MOST_NAMES = 30  # That a message lists.
+
 
 class EnvironmentNameError(ValueError):
     """No environment or suite has this name, or its parameters are malformed.
@@ -15,6 +17,10 @@ class EnvironmentNameError(ValueError):
 
 class MissingPackageError(ImportError):
     """An environment needs an optional package, or a system library, that is not installed."""
+
+
+class EngineDiedError(RuntimeError):
+    """What a simulator in a worker process raises when its engine died: to be replaced with it."""
 
 
 class SimulatorError(RuntimeError):
@@ -30,7 +36,7 @@ def require(condition: bool, message: str) -> None:
 def unknown_name(
     what: str, name: str, known: Iterable[str], hint: str = "", prefix: str = ""
 ) -> EnvironmentNameError:
-    """An error that says which known names are near.
+    """An error that says which known names are near, or, if none is, which there are.
 
     Args:
       what: the kind of thing, for example "Atari game".
@@ -41,9 +47,12 @@ def unknown_name(
     """
     folded = {known_name.lower(): known_name for known_name in known}
     near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
+    lead = "Near it" if near else "There are"
+    if not near and len(folded) <= _MOST_NAMES:
+        near = list(folded)
     return EnvironmentNameError(
         f"There is no {what} {name!r}."
-        + (f" Near it: {', '.join(repr(prefix + folded[n]) for n in near)}." if near else "")
+        + (f" {lead}: {', '.join(repr(prefix + folded[n]) for n in near)}." if near else "")
         + (f" {hint}" if hint else "")
     )
 

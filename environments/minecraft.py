@@ -5,7 +5,7 @@ appendix F; its Nature version, Methods, "Minecraft".
 
 Every episode is in another world of Minecraft 1.11.2, at 20 steps per second. 25 actions (see
 `ACTIONS`); blocks break 100 times faster than in the game, so that attacking need not be kept up;
-the camera's pitch stays within 60 degrees of the horizon; a jump's key stays pressed for 200 ms,
+the camera's pitch stays within 60 degrees of the horizon; a jump's keys stay pressed for 200 ms,
 4 steps, whatever else is done meanwhile. Each of 12 milestones on the way to a diamond pays 1 when
 it is first in the inventory in an episode, each heart lost or restored -0.01 or +0.01. An episode
 terminates when the player dies, and is cut after 36,000 steps, half an hour.
@@ -22,15 +22,14 @@ actions, turns of 15 degrees, a jump that goes forwards, the scales of what is o
 of log counted as one, days that begin at sunrise. Where these differ the papers are followed: the
 release holds a jump for 10 steps, and rewards health by another scale.
 
-A game whose connection breaks down is cut where it stood, and started anew. Every game is a Java
-process of some gigabytes, started at the first reset within minutes, and needs a display (for
+A game whose connection breaks down is cut where it stood, and started anew once. Every game is a
+Java process of some gigabytes, started at the first reset within minutes, and needs a display (for
 example that of `xvfb-run`).
 
 This was written to MineRL's documentation and tested with a stand-in; it has not run with MineRL,
 which predates Python 3.11.
 """
 
-import contextlib
 import dataclasses
 import functools
 import importlib
@@ -39,18 +38,18 @@ from typing import Any
 
 import dm_env
 import numpy as np
-from absl import logging
 from dm_env import specs
 from jaxtyping import Float32
 
 from environments.base import Environment, Simulators
-from environments.errors import MissingPackageError, SimulatorError, require, unknown_name
+from environments.errors import EngineDiedError, MissingPackageError, require, unknown_name
 from environments.processes import ProcessSimulators
 
 TIME_LIMIT = 36_000
 BREAK_SPEED = 100
 MAX_PITCH = 60
 JUMP_STEPS = 4
+_PATIENCE = 900.0  # Seconds. MineRL itself waits for 600 until a game has started.
 NUM_ITEMS, NUM_EQUIPPABLE = 391, 393
 MILESTONES = tuple(
     """log planks stick crafting_table wooden_pickaxe cobblestone stone_pickaxe iron_ore furnace
@@ -129,6 +128,7 @@ class Minecraft:
             seed,
             result_names=MILESTONES,
             num_processes=batch_size,
+            patience=_PATIENCE,
         )
 
 
@@ -157,17 +157,21 @@ class MinecraftWorld(dm_env.Environment):
         self._game.seed(int(self._random.integers(2**31)))  # It forgets it at each reset.
         self._steps = self._jump_steps = self._pitch = 0
         self._observation = {}
-        self._observation = self._observe(self._game.reset())
+        try:
+            shown = self._game.reset()
+        except Exception as error:  # Many kinds: of sockets, of XML, of MineRL's own.
+            raise EngineDiedError(f"Minecraft broke down at a reset: {error}") from error
+        self._observation = self._observe(shown)
         return dm_env.restart(self._observation)
 
     def step(self, action: int) -> dm_env.TimeStep:
         keys = self._keys(int(action))
         try:
             shown, _, done, info = self._game.step(keys)
-        except Exception as error:  # Many kinds: of sockets, of XML, of MineRL's own.
-            return self._break_off(error)
+        except Exception as error:
+            raise EngineDiedError(f"Minecraft broke down: {error}") from error
         if "error" in info:  # What is shown is made up then.
-            return self._break_off(info["error"])
+            raise EngineDiedError(f"Minecraft broke down: {info['error']}")
         self._steps += 1
         reached, health = self._reached().sum(), self._observation["health"]
         self._observation = self._observe(shown)
@@ -192,16 +196,6 @@ class MinecraftWorld(dm_env.Environment):
     def close(self) -> None:
         self._game.close()
 
-    def _break_off(self, error: object) -> dm_env.TimeStep:
-        """Cuts the episode where it stood, since the game broke down."""
-        if not self._steps:
-            raise SimulatorError(f"Minecraft broke down at the first step of an episode: {error}")
-        logging.warning("Minecraft broke down, and is started anew: %s", error)
-        with contextlib.suppress(Exception):
-            self._game.close()
-        self._game = _make_game()
-        return dm_env.truncation(0.0, self._observation, discount=1.0)
-
     def _keys(self, action: int) -> dict[str, Any]:
         """MineRL's action for one of ours."""
         keys = self._game.action_space.no_op() | tuple(ACTIONS.values())[action]
@@ -211,7 +205,8 @@ class MinecraftWorld(dm_env.Environment):
         self._pitch += int(pitch)
         keys["camera"] = np.array([pitch, yaw], np.float32)
         self._jump_steps = JUMP_STEPS if keys["jump"] else max(0, self._jump_steps - 1)
-        keys["jump"] = int(self._jump_steps > 0)
+        if self._jump_steps:
+            keys["jump"] = keys["forward"] = 1
         return keys
 
     def _reached(self) -> Float32[np.ndarray, "12"]:

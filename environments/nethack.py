@@ -21,8 +21,8 @@ int32 `[27]`, the bottom line's numbers (0 and 1 are the hero's column and row);
 game's turns.
 
 The challenge's seeds cannot be chosen in the competition. Here they can, by the engine's own
-interface: games are the same for the same seed, apart from what hangs on the clock (the phase of
-the moon).
+interface: games are the same for the same seed. The phase of the moon, Friday the 13th and the
+night, which the game would read from the clock, follow the seed as well.
 """
 
 import dataclasses
@@ -105,7 +105,9 @@ class NetHackGame(dm_env.Environment):
         """Starts the engine."""
         tasks = import_package("nle.env.tasks", "nethack", "nethack/…")
         options: dict[str, Any] = {} if max_steps is None else {"max_episode_steps": max_steps}
-        self._game = getattr(tasks, task)(observation_keys=tuple(_KEYS.values()), **options)
+        self._game = getattr(tasks, task)(
+            observation_keys=tuple(_KEYS.values()), fix_moon_phase=True, **options
+        )
         self._aborted = self._game.StepStatus.ABORTED
         self._random = np.random.default_rng(seed)
         self._screen: dict[str, np.ndarray] = {}

@@ -21,14 +21,18 @@ from absl import logging
 from dm_env import specs
 
 from environments.base import ObservationSpec
-from environments.errors import SimulatorError
+from environments.errors import EngineDiedError, SimulatorError
 
 Make = Callable[[int], dm_env.Environment]
 """From a seed to a simulator. Pickled for worker processes: a function of a module, or a
 `functools.partial` of one."""
 
-_START_SECONDS = 300.0
-_STEP_SECONDS = 300.0
+_PATIENCE = 300.0
+_ENGINE_DIED = "engine died: "
+_GUARD = (
+    "Its own message stands above. Worker processes import the main script, whose work must stand"
+    ' under `if __name__ == "__main__":`.'
+)
 
 
 class _Batch:
@@ -158,9 +162,10 @@ class SerialSimulators:
 class ProcessSimulators:
     """Simulators in worker processes, several in each; arrays pass through shared memory.
 
-    A worker that dies is replaced once: episodes of its simulators are cut where they stood, and
-    new ones start. When it dies again, `SimulatorError` is raised. A simulator that raises an
-    exception is not replaced; its traceback is in the error.
+    A worker that dies, or whose simulator raises an `EngineDiedError`, is replaced once: episodes
+    of its simulators are cut where they stood, and new ones start. When it dies again,
+    `SimulatorError` is raised. After any other exception of a simulator it is not replaced; the
+    traceback is in the error.
     """
 
     def __init__(
@@ -172,6 +177,7 @@ class ProcessSimulators:
         seed: int,
         result_names: tuple[str, ...] = (),
         num_processes: int | None = None,
+        patience: float = _PATIENCE,
     ):
         """Starts the workers and their simulators, which have consecutive seeds.
 
@@ -183,11 +189,13 @@ class ProcessSimulators:
           seed: of the first.
           result_names: of what its `episode_results` tells.
           num_processes: workers; by default one per processor, and no more than simulators.
+          patience: seconds after which a worker that does not answer is taken for dead.
 
         Raises:
           SimulatorError: if a simulator cannot be made.
         """
         self.batch_size, self.restarts = batch_size, 0
+        self._patience, self._is_closed = patience, False
         num_processes = min(batch_size, num_processes or available_processors())
         layout = (observation_spec, action_spec, result_names, batch_size)
         # Unlike `SharedMemory`, this lives as long as any array in it: some may outlive `close`.
@@ -200,35 +208,38 @@ class ProcessSimulators:
             for first, last in itertools.pairwise(bounds)
         ]
         try:
-            self._exchange("start", _START_SECONDS)
+            self._exchange("start")
         except BaseException:
             self.close()
             raise
 
     def reset(self) -> dm_env.TimeStep:
         """See `Simulators`."""
-        self._exchange("reset", _START_SECONDS)
+        self._exchange("reset")
         return self._batch.timestep()
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
         """See `Simulators`."""
         self._batch.action[...] = action
-        self._exchange("step", _STEP_SECONDS)
+        self._exchange("step")
         return self._batch.timestep()
 
     def close(self) -> None:
         """See `Simulators`."""
+        self._is_closed = True
         for worker in self._workers:
             worker.stop()
         self._workers = []
 
-    def _exchange(self, command: str, seconds: float) -> None:
+    def _exchange(self, command: str) -> None:
         """Sends all workers a command, and waits until each has done it."""
         had_ended = self._batch.step_type == dm_env.StepType.LAST
         for worker in self._workers:
             worker.send(command)
         for worker in self._workers:
-            died = worker.wait(seconds)
+            died = worker.wait(self._patience)
+            if self._is_closed:  # By another thread.
+                raise SimulatorError("The simulators were closed during a step.")
             if died:
                 self._replace(worker, command, died, had_ended)
 
@@ -239,7 +250,9 @@ class ProcessSimulators:
         )
         if worker.replaced or command == "start":
             again = " again, after it had been replaced once" if worker.replaced else ""
-            raise SimulatorError(f"{whose} {died}{again}.")
+            is_unguarded = command == "start" and worker.failed_by_itself
+            hint = f" {_GUARD}" if is_unguarded else ""
+            raise SimulatorError(f"{whose} {died}{again}.{hint}")
         logging.warning("%s %s: it is started again, and their episodes are cut.", whose, died)
         self.restarts += 1
         mine = slice(worker.first, worker.last)
@@ -249,7 +262,7 @@ class ProcessSimulators:
         worker.restart()
         for order in ("start", "reset" if command == "reset" else "continue"):
             worker.send(order)
-            died_again = worker.wait(_START_SECONDS)
+            died_again = worker.wait(self._patience)
             if died_again:
                 raise SimulatorError(f"{whose} {died_again} after it had been replaced.")
 
@@ -281,6 +294,11 @@ class _Worker:
         self.replaced = True
         self._start()
 
+    @property
+    def failed_by_itself(self) -> bool:
+        """Whether it ended with an error rather than by a signal."""
+        return (self._process.exitcode or 0) > 0
+
     def send(self, command: str) -> None:
         with contextlib.suppress(OSError):  # It is dead then, as `wait` will tell.
             self._pipe.send_bytes(command.encode())
@@ -300,6 +318,8 @@ class _Worker:
         except (EOFError, OSError):
             self._process.join()
             return f"died ({_exit_reason(self._process.exitcode)})"
+        if answer.startswith(_ENGINE_DIED):
+            return f"died ({answer.removeprefix(_ENGINE_DIED)})"
         if answer != "done":
             raise SimulatorError(f"A simulator failed in its worker process:\n{answer}")
         return None
@@ -325,6 +345,8 @@ def _work(pipe, seed, make, memory, layout, first, last):
                     simulators = [make(seed + i) for i in range(first, last)]
                 else:
                     _advance(simulators, batch, first, command)
+            except EngineDiedError as error:
+                pipe.send_bytes(f"{_ENGINE_DIED}{error}".encode())
             except Exception:
                 pipe.send_bytes(traceback.format_exc().encode())
             else:
@@ -349,5 +371,6 @@ def _aligned(size: int) -> int:
 
 def _exit_reason(exitcode: int | None) -> str:
     if exitcode is not None and exitcode < 0:
-        return f"signal {signal.Signals(-exitcode).name}"
+        known = {member.value: member.name for member in signal.Signals}
+        return f"signal {known.get(-exitcode, -exitcode)}"
     return f"exit status {exitcode}"

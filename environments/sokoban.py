@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from environments import sokoban_levels
 from environments.base import Environment, restart, transition
-from environments.errors import EnvironmentNameError, unknown_name
+from environments.errors import EnvironmentNameError, require, unknown_name
 from environments.sokoban_levels import BOX, PLAYER, SIZE, TARGET, WALL
 
 TIME_LIMIT = 120
@@ -141,6 +141,10 @@ def _observe(state: SokobanState) -> Float[Array, "10 10 4"]:
 def make_task(dynamics: Sokoban, levels: UInt8[np.ndarray, "number 10 10"]) -> SokobanTask:
     """A pool of at most `dynamics.capacity` levels."""
     padding = dynamics.capacity - len(levels)
+    require(
+        padding >= 0,
+        f"There are {len(levels)} levels; expected at most Sokoban.capacity {dynamics.capacity}.",
+    )
     return SokobanTask(
         levels=jnp.asarray(np.pad(levels, ((0, padding), (0, 0), (0, 0)))),
         number=jnp.int32(len(levels)),

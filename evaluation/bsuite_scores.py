@@ -42,8 +42,8 @@ def score(runs: Mapping[str, Sequence[Episode]]) -> Scores:
     """Scores runs, one of each setting.
 
     Args:
-      runs: episodes in order, all of one simulator, by the names of environments, for example
-        `"bsuite/catch/0"`. Their results are bsuite's counts since the run began.
+      runs: episodes in order, of one simulator at a time, by the names of environments, for
+        example `"bsuite/catch/0"`.
 
     Raises:
       ValueError: if there is no run, or one without episodes.
@@ -99,10 +99,14 @@ def _logs(runs: Mapping[str, Sequence[Episode]]) -> Any:
 
 def _logged(bsuite_id: str, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:
     is_logged = _import("utils.wrappers")._logarithmic_logging
-    steps, total_return = 0, 0.0
+    steps, total_return, counts = 0, 0.0, {}
     for number, episode in enumerate(episodes, 1):
         steps += episode.length
         total_return += episode.episode_return
+        for key, value in episode.results.items():
+            before = counts.get(key, 0.0)
+            is_best = key == bsuite_adapter.BEST_EPISODE
+            counts[key] = max(before, value) if is_best else before + value
         if is_logged(number):
             yield {
                 "bsuite_id": bsuite_id,
@@ -111,7 +115,7 @@ def _logged(bsuite_id: str, episodes: Sequence[Episode]) -> Iterator[dict[str, A
                 "total_return": total_return,
                 "episode_len": episode.length,
                 "episode_return": episode.episode_return,
-                **episode.results,
+                **counts,
             }
 
 

@@ -172,7 +172,7 @@ class _Run:
         self._checkpoints: Checkpoints = checkpoints
         self._episodes: JsonLines = episodes
         self._metrics: JsonLines = metrics
-        self._learner, self._first, self._seconds = self._born_or_restored(task, seed)
+        self._learner, self._first, self._past = self._born_or_restored(task, seed)
         if self._first:
             _log.warning(
                 "%s continues at update %d; its environments start new episodes and its replay"
@@ -195,23 +195,23 @@ class _Run:
         self._experience.close()
         self._clock.close()
 
-    def _born_or_restored(self, task, seed) -> tuple[Any, int, float]:
-        """The learner, the updates that it made, and the seconds they took."""
-        if self._rule is None:
-            return (), 0, 0.0
-        key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(task.name.encode()))
-        born = self._program.init(self._rule, key)
-        restored = self._checkpoints.restore({"learner": born, "seconds": np.zeros(())})
+    def _born_or_restored(self, task, seed) -> tuple[Any, int, "_Past"]:
+        """The learner, the updates that it made, and how they went."""
+        born, past = (), _Past()
+        if self._rule is not None:
+            key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(task.name.encode()))
+            born = self._program.init(self._rule, key)
+        restored = self._checkpoints.restore({"learner": born, "past": past.as_arrays()})
         if restored is None:
-            return born, 0, 0.0
+            return born, 0, past
         first, state = restored
-        return jax.device_put(state["learner"]), first, float(state["seconds"])
+        return jax.device_put(state["learner"]), first, _Past.of_arrays(state["past"])
 
     def live(self, num_updates, log_interval, checkpoint_seconds, report) -> dict[str, Any]:
         """All updates that are still to make; how it went."""
-        config, is_finite = self._program.agent.config, True
+        config, past = self._program.agent.config, self._past
         window, saved_at = _Window(), time.monotonic()
-        started, before = time.monotonic(), self._seconds
+        started, seconds_before, restarts_before = saved_at, past.seconds, past.restarts
         self._experience.request(self._params, self._first)
         for update in range(self._first, num_updates):
             experience = self._experience.take()
@@ -224,11 +224,12 @@ class _Run:
             if update == self._first:  # Which compiles.
                 jax.block_until_ready(self._learner)
                 started = time.monotonic()
-            self._seconds = before + time.monotonic() - started
+            past.seconds = seconds_before + time.monotonic() - started
+            past.restarts = restarts_before + self._experience.restarts
             if is_last or (update + 1 - self._first) % log_interval == 0:
                 line = window.summary(config.steps_per_update)
                 line["learner_idle_fraction"] = self._clock.idle_fraction()
-                is_finite &= all(x is None or np.isfinite(x) for x in line.values())
+                past.is_finite &= all(x is None or np.isfinite(x) for x in line.values())
                 self._metrics.append([{_UPDATE: update, "environment_steps": steps, **line}])
                 report(update + 1, line["environment_steps_per_second"], line["episode_return"])
                 window = _Window()
@@ -236,11 +237,8 @@ class _Run:
                 self._save(update + 1)
                 saved_at = time.monotonic()
         self._checkpoints.wait()
-        return {
-            "is_finite": bool(is_finite and all_finite(self._learner)),
-            "seconds": self._seconds,
-            "restarts": self._experience.restarts,
-        }
+        past.is_finite &= bool(all_finite(self._learner))
+        return dataclasses.asdict(past)
 
     @property
     def _params(self) -> disco.Params:
@@ -259,9 +257,26 @@ class _Run:
         return metrics
 
     def _save(self, step: int) -> None:
-        if self._rule is not None:
-            state = {"learner": self._learner, "seconds": np.asarray(self._seconds)}
-            self._checkpoints.save(step, state)
+        state = {"learner": self._learner, "past": self._past.as_arrays()}
+        self._checkpoints.save(step, state)
+
+
+@dataclasses.dataclass
+class _Past:
+    """How a run went so far; see `HostRun`."""
+
+    is_finite: bool = True
+    seconds: float = 0.0
+    restarts: int = 0
+
+    def as_arrays(self) -> dict[str, np.ndarray]:
+        """For a checkpoint."""
+        return {name: np.asarray(value) for name, value in dataclasses.asdict(self).items()}
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, Any]) -> "_Past":
+        """The inverse."""
+        return cls(**{name: np.asarray(value).item() for name, value in arrays.items()})
 
 
 class _Window:

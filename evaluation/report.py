@@ -231,7 +231,7 @@ def published_to_csv(
         for score in scores_of_papers.get(task, ()):
             budget_of_paper = "" if score.budget is None else score.budget
             numbers = [_number(score.score), "", "", budget_of_paper, score.budget_unit]
-            rows.writerow([task, score.agent, *numbers, score.source, score.note])
+            rows.writerow([task, score.agent, *numbers, score.source, _note(score, task)])
     return buffer.getvalue()
 
 
@@ -245,7 +245,10 @@ def print_published(
     steps = config.num_updates * config.agent.steps_per_update
     table = Table(
         title="Scores of papers, beside ours. Their budgets and protocols differ from ours, and"
-        " from one another: what is compared here is not the agents."
+        " from one another: what is compared here is not the agents.",
+        caption="* on levels for tests only"
+        if any(x.task != task for task, scores in scores_of_papers.items() for x in scores)
+        else None,
     )
     ours = [contender.name for contender in shown]
     theirs = dict.fromkeys(
@@ -258,13 +261,21 @@ def print_published(
         table.add_column(heading, justify="right")
     means = {name: statistics.mean(summary.scores[name]) for name in ours}
     for i, task in enumerate(summary.tasks):
-        scores = {_agent_and_budget(x): f"{x.score:g}" for x in scores_of_papers.get(task, ())}
+        scores = {
+            _agent_and_budget(x): f"{x.score:g}" + "*" * (x.task != task)
+            for x in scores_of_papers.get(task, ())
+        }
         cells = [_with_error(means[name][i], math.nan) for name in ours]
         table.add_row(task, *cells, *(scores.get(heading, "") for heading in theirs))
     console = Console()
     if not console.is_terminal:
         console.width = 44 + 16 * (len(ours) + len(theirs))  # A log has no width to fit.
     console.print(table)
+
+
+def _note(score: PublishedScore, task: str) -> str:
+    elsewhere = f"measured on {score.task}" if score.task != task else ""
+    return "; ".join(filter(None, (elsewhere, score.note)))
 
 
 def _agent_and_budget(score: PublishedScore) -> str:

@@ -337,7 +337,8 @@ class Trainer:
         """
         for contender in contenders:
             for index in self._on_host:
-                require_memory(self._host_program(contender, self._tasks[index]).agent)
+                task = self._tasks[index]
+                require_memory([(task.name, self._host_program(contender, task).agent, 1)])
 
     def train(self, contender: Contender, report: Report = lambda *_: None) -> History:
         """All of a contender's runs.

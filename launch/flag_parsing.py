@@ -53,9 +53,16 @@ def given(name: str) -> str:
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses as absl does; returns the arguments that are not flags."""
     try:
-        return app.parse_flags_with_usage(argv)
+        return flags.FLAGS(argv)
     except AttributeError as error:
         _refuse(error)
+    except flags.Error as error:
+        *_, last = str(error).strip().splitlines()
+        kind, _, message = last.strip().partition(": ")
+        if kind == "ValueError":  # At the end of the traceback of a config file that refuses.
+            print(message, file=sys.stderr)
+            sys.exit(2)
+        return app.parse_flags_with_usage(argv)  # Which says what is wrong, and ends.
 
 
 def _refuse(error: AttributeError) -> NoReturn:

@@ -14,6 +14,7 @@ Where all environments are JAX's, a meta-step is one compiled program. Agents of
 do 1 and 2 piece by piece, as their experience comes (`meta.host_group`); the rest is the same.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -32,6 +33,9 @@ from jaxtyping import Array, Int, PRNGKeyArray
 import disco
 import environments
 from agents.agent import Agent, AgentConfig
+from agents.device_clock import DeviceClock
+from agents.host_acting import NUM_HALVES
+from agents.host_experience import require_memory
 from agents.passes import agents_per_pass, map_agents
 from disco.types import Metrics
 from meta import lifetime
@@ -159,6 +163,7 @@ class Discovery:
         self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
         self.groups = tuple(self._make_groups(tasks, rule, agent, family_agents, value_function))
         self._host_groups: dict[int, HostGroup] | None = None
+        self._clock: DeviceClock | None = None
         self._meta_optimizer = optax.chain(
             optax.clip_by_global_norm(meta.max_gradient_norm), optax.scale_by_adam(b2=meta.adam_b2)
         )
@@ -180,6 +185,11 @@ class Discovery:
             padding = -len(places) % self._mesh.size
             family = group.names[0].partition("/")[0]
             agent_config = family_agents.get(family, default_agent)
+            if agent_config.burn_in > self._meta.validation_length:
+                raise ValueError(
+                    f"agent.burn_in of {family} is {agent_config.burn_in}; expected at most"
+                    f" meta.validation_length ({self._meta.validation_length})."
+                )
             agent = Agent.create(agent_config, group.dynamics, rule)
             yield Group(
                 agent=agent,
@@ -204,6 +214,20 @@ class Discovery:
     def sharding(self) -> Any:
         """Shardings of a `DiscoveryState`: agents over the mesh, all else replicated."""
         return _placement(NamedSharding(self._mesh, P(AXIS)), NamedSharding(self._mesh, P()))
+
+    def check(self) -> None:
+        """Refuses, before anything starts, what this machine has no room for.
+
+        Raises:
+          ValueError: if the replays of host environments do not fit in memory together.
+        """
+        require_memory(
+            [
+                (group.names[0].partition("/")[0], group.agent, len(group.places))
+                for group in self.groups
+                if group.is_host
+            ]
+        )
 
     def init(self) -> DiscoveryState:
         """The first generation of agents and the rule to start from."""
@@ -270,35 +294,51 @@ class Discovery:
 
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
-          ValueError: at the first one, if the replays of host environments do not fit in memory.
         """
         if not self.has_hosts:
             return self._step(state)
-        if self._host_groups is None:
-            self._host_groups = {
-                number: HostGroup(group, self._judge, self._meta, self._mesh, self._seed)
-                for number, group in enumerate(self.groups)
-                if group.is_host
-            }
+        if self._host_groups is None or self._clock is None:
+            self._host_groups = self._make_host_groups()
             for number, host_group in self._host_groups.items():
                 host_group.start(state.groups[number], int(state.meta_step))
+            assert self._clock is not None
         rule, meta_step = state.rule, state.meta_step
         evolved: list[Any] = [None] * len(self.groups)
         on_device = [i for i in range(len(self.groups)) if i not in self._host_groups]
         if on_device:  # Dispatched first: it is computed while the others act.
             groups = tuple(state.groups[number] for number in on_device)
-            parts = self._evolve_all(tuple(on_device), rule, meta_step, groups)
+            parts = self._clock.follow(
+                lambda: self._evolve_all(tuple(on_device), rule, meta_step, groups),
+                watched=lambda parts: [part.metrics["finite"] for part in parts],
+            )
             for number, part in zip(on_device, parts, strict=True):
                 evolved[number] = part
         for number, host_group in self._host_groups.items():
             evolved[number] = host_group.evolve(rule, int(meta_step), state.groups[number])
         individuals = tuple(part.individuals for part in evolved)
         shares = tuple(part._replace(individuals=None) for part in evolved)
-        state, metrics = self._conclude(rule, state.average, meta_step, individuals, shares)
+        average = state.average
+        state, metrics = self._clock.follow(
+            lambda: self._conclude(rule, average, meta_step, individuals, shares),
+            watched=lambda results: results[1],
+        )
         for number, host_group in self._host_groups.items():
             reborn = np.asarray(metrics[number]["reborn"]) > 0
             host_group.replace_reborn(state.groups[number], reborn, int(state.meta_step))
         return state, metrics
+
+    def _make_host_groups(self) -> dict[int, HostGroup]:
+        self._clock = DeviceClock()
+        groups = {number: group for number, group in enumerate(self.groups) if group.is_host}
+        # All agents act at the same time.
+        num_halves = NUM_HALVES * sum(len(group.places) for group in groups.values())
+        workers = max(1, environments.available_processors() // num_halves)
+        return {
+            number: HostGroup(
+                group, self._judge, self._meta, self._mesh, self._seed, self._clock, workers
+            )
+            for number, group in groups.items()
+        }
 
     @property
     def has_hosts(self) -> bool:
@@ -307,11 +347,11 @@ class Discovery:
 
     def host_metrics(self) -> dict[str, float]:
         """How the host environments went since the last call; nothing if there are none."""
-        if not self._host_groups:
+        if not self._host_groups or self._clock is None:
             return {}
         parts = [host_group.timing() for host_group in self._host_groups.values()]
         return {
-            "device_idle_fraction": min(part["device_idle_fraction"] for part in parts),
+            "device_idle_fraction": self._clock.idle_fraction(),
             **{
                 name: sum(part[name] for part in parts)
                 for name in ("engine_seconds", "policy_seconds", "simulator_restarts")
@@ -320,9 +360,12 @@ class Discovery:
 
     def close(self) -> None:
         """Ends host environments."""
-        for host_group in (self._host_groups or {}).values():
-            host_group.close()
-        self._host_groups = None
+        with contextlib.ExitStack() as closing:
+            for host_group in (self._host_groups or {}).values():
+                closing.callback(host_group.close)
+            if self._clock is not None:
+                closing.callback(self._clock.close)
+        self._host_groups = self._clock = None
 
     @partial(jax.jit, static_argnums=0, donate_argnums=1)
     def _step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[Metrics, ...]]:

@@ -7,9 +7,10 @@ trajectories. What the updates remembered (`meta.lifetime`) is what the meta-gra
 that it is on-policy and no update is made twice.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ import disco
 import environments
 from agents.device_clock import DeviceClock
 from agents.host_acting import Act, Collected, HostActor, Timing, make_act
-from agents.host_experience import Experience, HostExperience, require_memory
+from agents.host_experience import Experience, HostExperience
 from agents.passes import agents_per_pass, map_agents
 from meta import lifetime
 from meta.groups import AXIS, Evolved, Group, summed
@@ -32,7 +33,16 @@ from meta.population import Individual
 class HostGroup:
     """A group's environments and replays, and its part of a meta-step."""
 
-    def __init__(self, group: Group, judge: Callable, meta: Any, mesh: Mesh, seed: int):
+    def __init__(
+        self,
+        group: Group,
+        judge: Callable,
+        meta: Any,
+        mesh: Mesh,
+        seed: int,
+        clock: DeviceClock,
+        workers: int,
+    ):
         """Compiles nothing and starts nothing.
 
         Args:
@@ -41,6 +51,8 @@ class HostGroup:
           meta: a `MetaConfig`.
           mesh: with the axis `agents`.
           seed: of all randomness.
+          clock: follows what the device does.
+          workers: threads or processes for each half of an agent's environments.
         """
         self._group, self._meta, self._seed = group, meta, seed
         self._sharding = NamedSharding(mesh, P(AXIS))
@@ -49,7 +61,7 @@ class HostGroup:
         self._source = np.array([np.flatnonzero(group.places == p)[0] for p in group.padded])
         self._lives: list[_Life] = []
         self._memoirs: Any = None
-        self._clock = DeviceClock()
+        self._clock, self._workers = clock, workers
         self._threads = ThreadPoolExecutor(len(group.places), "validation")
         self._time = Timing(0.0, 0.0)
 
@@ -113,10 +125,8 @@ class HostGroup:
 
         Raises:
           SimulatorError: if one cannot be started.
-          ValueError: if a replay does not fit in memory.
         """
         births = np.asarray(individuals.life.births)
-        require_memory(self._group.agent, len(self._group.places))
         for order in range(len(self._group.places)):
             self._lives.append(self._live(order, int(births[order]), meta_step))
 
@@ -124,7 +134,8 @@ class HostGroup:
         group = self._group
         task = group.tasks[int(group.task_index(np.int32(order), np.int32(births)))]
         address = (self._seed, int(group.places[order]), births, meta_step)
-        return _Life(group, self._act, task, address, self._meta.validation_trajectories)
+        num_validation = self._meta.validation_trajectories
+        return _Life(group, self._act, task, address, num_validation, self._workers)
 
     def evolve(self, rule: Any, meta_step: int, individuals: Individual) -> Evolved:
         """The group's K updates, validation, and what the agents would do to the rule.
@@ -179,10 +190,9 @@ class HostGroup:
             self._lives[order] = self._live(int(order), int(births[order]), meta_step)
 
     def timing(self) -> dict[str, float]:
-        """Since the last call: the device's idle time, threads' seconds, deaths of simulators."""
+        """Since the last call threads' seconds; so far deaths of simulators."""
         timing, self._time = self._time, Timing(0.0, 0.0)
         return {
-            "device_idle_fraction": self._clock.idle_fraction(),
             "engine_seconds": timing.engine,
             "policy_seconds": timing.policy,
             "simulator_restarts": float(sum(life.restarts for life in self._lives)),
@@ -190,11 +200,11 @@ class HostGroup:
 
     def close(self) -> None:
         """Ends all environments."""
-        for life in self._lives:
-            life.close()
-        self._lives = []
         self._threads.shutdown()
-        self._clock.close()
+        with contextlib.ExitStack() as closing:  # All of them, also when one fails to.
+            for life in self._lives:
+                closing.callback(life.close)
+        self._lives = []
 
     def _request(self, params: list[disco.Params], update: int) -> None:
         """Lets those agents act that do not yet."""
@@ -243,6 +253,7 @@ class HostGroup:
             )
             for life, own, place in zip(self._lives, params, self._group.places, strict=True)
         ]
+        wait(playing)
         return [future.result() for future in playing]
 
     def _metrics(self, taken: list[list[Experience]], learning, validations) -> dict[str, Any]:
@@ -275,21 +286,30 @@ class HostGroup:
 class _Life:
     """One agent's environments from its birth on."""
 
-    def __init__(self, group: Group, act: Act, task: Any, address: tuple, num_validation: int):
+    def __init__(
+        self,
+        group: Group,
+        act: Act,
+        task: Any,
+        address: tuple,
+        num_validation: int,
+        workers: int,
+    ):
         agent = group.agent
         assert isinstance(agent.environment, environments.HostEnvironment)
         seeds = np.random.SeedSequence(address).generate_state(2) % 2**31
-        self.experience = HostExperience(agent, act, task, int(seeds[0]))
-        self.validation = HostActor(
-            agent.environment, agent.network, act, task, num_validation, int(seeds[1])
-        )
+        with contextlib.ExitStack() as started:
+            self.experience = HostExperience(agent, act, task, int(seeds[0]), workers=workers)
+            started.callback(self.experience.close)
+            self.validation = HostActor(
+                agent.environment, agent.network, act, task, num_validation, int(seeds[1]), workers
+            )
+            started.pop_all()
 
     @property
     def restarts(self) -> int:
         return self.experience.restarts + self.validation.restarts
 
     def close(self) -> None:
-        if self.experience.is_requested:
-            self.experience.take()
-        self.experience.close()
-        self.validation.close()
+        with contextlib.closing(self.validation):
+            self.experience.close()

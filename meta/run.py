@@ -1,5 +1,6 @@
 """The discovery loop: meta-steps, checkpoints, reports."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,8 @@ def run(
     """Runs meta-steps until `meta_steps` are made, or it is told to stop.
 
     Continues from the newest good checkpoint. What it computes does not depend on where it was
-    interrupted.
+    interrupted, unless some environments are outside JAX: those start new episodes then, and their
+    agents' replays fill anew.
 
     Args:
       discovery: the run.
@@ -42,37 +44,40 @@ def run(
 
     Raises:
       CheckpointError: if a checkpoint cannot be written or read.
+      SimulatorError: if a simulator failed, or died and could not be replaced.
+      ValueError: if replays do not fit in memory.
     """
-    restored = restore(discovery, checkpoints)
-    step, state = restored if restored else (0, discovery.init())
-    on_start(step)
-    window, started = [], time.monotonic()
-    while step < meta_steps:
-        state, metrics = discovery.step(state)
-        window.append(metrics)
-        step += 1
-        stopping = should_stop()
-        if step % log_interval == 0 or step == meta_steps or stopping:
-            report = summarize(discovery, window)
-            seconds = time.monotonic() - started
-            report |= discovery.host_metrics()
-            report["memory_gib"] = psutil.Process().memory_info().rss / 2**30
-            report["meta_step"] = step
-            report["seconds"] = seconds
-            report["meta_steps_per_second"] = len(window) / seconds
-            steps = discovery.steps_per_meta_step * discovery.population_size * len(window)
-            report["environment_steps_per_second"] = steps / seconds
-            report["environment_steps"] = (
-                step * discovery.steps_per_meta_step * discovery.population_size
-            )
-            on_report(report)
-            checkpoints.check()
-            window, started = [], time.monotonic()
-        if step % checkpoint_interval == 0 or step == meta_steps or stopping:
-            checkpoints.save(step, discovery.without_padding(state))
-        if stopping:
-            break
-    discovery.close()
+    discovery.check()
+    with contextlib.closing(discovery):
+        restored = restore(discovery, checkpoints)
+        step, state = restored if restored else (0, discovery.init())
+        on_start(step)
+        window, started = [], time.monotonic()
+        while step < meta_steps:
+            state, metrics = discovery.step(state)
+            window.append(metrics)
+            step += 1
+            stopping = should_stop()
+            if step % log_interval == 0 or step == meta_steps or stopping:
+                report = summarize(discovery, window)
+                seconds = time.monotonic() - started
+                report |= discovery.host_metrics()
+                report["memory_gib"] = psutil.Process().memory_info().rss / 2**30
+                report["meta_step"] = step
+                report["seconds"] = seconds
+                report["meta_steps_per_second"] = len(window) / seconds
+                steps = discovery.steps_per_meta_step * discovery.population_size * len(window)
+                report["environment_steps_per_second"] = steps / seconds
+                report["environment_steps"] = (
+                    step * discovery.steps_per_meta_step * discovery.population_size
+                )
+                on_report(report)
+                checkpoints.check()
+                window, started = [], time.monotonic()
+            if step % checkpoint_interval == 0 or step == meta_steps or stopping:
+                checkpoints.save(step, discovery.without_padding(state))
+            if stopping:
+                break
     checkpoints.wait()
     return state
 

@@ -152,7 +152,7 @@ def get_settings(family: str) -> EvaluationConfig:
     name = _SAME.get(family, family)
     if name not in _TABLE:
         raise ValueError(
-            f"evaluate_paper.py:{family} is not in the paper's table; expected one of"
+            f"The family of environments {family!r} is not in the paper's table; expected one of"
             f" {sorted({*_TABLE, *_SAME})}, as in --config=launch/configs/evaluate_paper.py:atari."
         )
     column = _TABLE[name]

@@ -141,10 +141,3 @@ def test_no_gradient_flows_through_burn_in():
     zero = jnp.float32(0.0)
     assert jax.grad(loss)(zero) == 0.0
     assert loss(zero) != loss(zero + 1.0)
-
-
-def test_a_replay_that_does_not_fit_is_refused():
-    network, params = make()
-    (trajectory,) = from_host(network, params, 1)
-    with pytest.raises(ValueError, match=r"agent.replay_capacity is 10+ .* GiB are free .* enough"):
-        HostReplay(trajectory, network.seen, capacity=10**12)

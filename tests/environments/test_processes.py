@@ -6,18 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 import psutil
 import pytest
 
-from environments import SimulatorError, processes
+from environments import EngineDiedError, SimulatorError
 from environments.processes import ProcessSimulators, SerialSimulators
 from tests.agents.common import Corridor, HostCorridor
 from tests.environments.streams import FIRST, LAST, MID, assert_same, record
 
-DIE, FAIL, HANG = 2, 3, 4
+DIE, FAIL, HANG, LOSE_ENGINE = 2, 3, 4, 5
 SPECS = (Corridor().observation_spec(), Corridor().action_spec())
 RESULTS = ("reached", "seen")
 
@@ -32,6 +33,8 @@ class Mortal(HostCorridor):
             raise RuntimeError("The corridor has collapsed.")
         if action == HANG:
             time.sleep(600.0)
+        if action == LOSE_ENGINE:
+            raise EngineDiedError("The corridor's engine is gone.")
         timestep = super().step(action)
         self._seen = timestep.observation[1]
         return timestep._replace(reward=timestep.reward + 10.0 * action)
@@ -134,13 +137,60 @@ def test_a_worker_that_dies_is_replaced_once(monkeypatch):
         assert numbers == [[MID, 3, 1], [LAST, 3, 0], [MID, 1, 1], [MID, 1, 1]]
         assert simulators.results["reached"][1] == 3.0
 
-        monkeypatch.setattr(processes, "_STEP_SECONDS", 2.0)
+        monkeypatch.setattr(simulators, "_patience", 2.0)
         again = "simulators 2 to 3 of 4 did not answer within 2 seconds again, .* replaced once"
         with pytest.raises(SimulatorError, match=again):
             step(0, 0, 0, HANG)
     finally:
         simulators.close()
     assert children() == before
+
+
+def test_a_simulator_whose_engine_dies_is_replaced_once():
+    simulators = in_processes(staggered, 2, 1)
+    try:
+        simulators.reset()
+        simulators.step(np.array([0, 0]))
+        timestep = simulators.step(np.array([0, LOSE_ENGINE]))
+        assert timestep.step_type.tolist() == [LAST, LAST]
+        assert timestep.discount.tolist() == [1, 1]
+        assert simulators.results["reached"].tolist() == [0, 0]
+        assert simulators.restarts == 1
+        assert simulators.step(np.array([0, 0])).step_type.tolist() == [FIRST, FIRST]
+        with pytest.raises(SimulatorError, match=r"engine is gone\.\) again, after it had been"):
+            simulators.step(np.array([0, LOSE_ENGINE]))
+    finally:
+        simulators.close()
+
+
+def test_simulators_may_be_closed_while_another_thread_steps_them():
+    before = children()
+    simulators = in_processes(staggered, 1, 1)
+    simulators.reset()
+    with ThreadPoolExecutor(1) as threads:
+        step = threads.submit(simulators.step, np.array([HANG]))
+        time.sleep(0.5)
+        simulators.close()
+        with pytest.raises(SimulatorError, match="closed during a step"):
+            step.result()
+    assert simulators.restarts == 0
+    assert children() == before
+
+
+def test_a_script_without_a_main_guard_is_told_of_it(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from tests.environments.test_processes import in_processes, staggered\n"
+        "in_processes(staggered, 1, 1)\n"
+    )
+    outcome = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+    )
+    assert "SimulatorError: A worker process" in outcome.stderr
+    assert "__name__ ==" in outcome.stderr.splitlines()[-1]
 
 
 def test_a_simulator_that_fails_is_an_error_with_its_traceback():

@@ -11,7 +11,7 @@ from environments import EnvironmentNameError, bsuite_adapter
 from evaluation.bsuite_scores import score
 
 
-def run(bsuite_id, policy):
+def run(bsuite_id, policy, interrupted_at=None):
     """All episodes of a run, by a function of observation and random generator."""
     name = f"bsuite/{bsuite_id}"
     environment, generator = bsuite_adapter.make(bsuite_id), np.random.default_rng(0)
@@ -25,14 +25,17 @@ def run(bsuite_id, policy):
             results = {key: float(value[0]) for key, value in simulators.results.items()}
             episodes.append(Episode(total, length + 1, results))
             length, total = -1, 0.0  # The next step starts an episode.
+            if len(episodes) == interrupted_at:
+                simulators = environment.dynamics.start(environment.task, 1, 1)
+                timestep, length = simulators.reset(), -1
         length += 1
     return {name: episodes}
 
 
 def deep_sea(solved_from, episodes=2000):
     return [
-        Episode(0.0, 10, {"total_bad_episodes": min(i, solved_from), "denoised_return": 0.0})
-        for i in range(1, episodes + 1)
+        Episode(0.0, 10, {"total_bad_episodes": float(i < solved_from), "denoised_return": 0.0})
+        for i in range(episodes)
     ]
 
 
@@ -42,6 +45,11 @@ def test_random_actions_score_nothing():
     scores = score(runs)
     assert scores.experiments == pytest.approx({"bandit": 0.0, "catch": 0.0}, abs=0.05)
     assert scores.unfinished == ()
+
+
+def test_runs_that_went_on_in_another_simulator_are_scored_as_one():
+    runs = run("catch/0", lambda _, generator: generator.integers(3), interrupted_at=9_000)
+    assert score(runs).experiments == pytest.approx({"catch": 0.0}, abs=0.05)
 
 
 def test_catching_every_ball_scores_one():
@@ -58,13 +66,16 @@ def test_scores_are_those_of_bsuites_own_logs(tmp_path):
     runs = {}
     for bsuite_id in ("umbrella_length/2", "umbrella_length/9", "cartpole_swingup/3"):
         environment = bsuite.load_and_record_to_csv(bsuite_id, str(tmp_path))
-        generator, episodes = np.random.default_rng(1), []
+        generator, episodes, before = np.random.default_rng(1), [], environment.bsuite_info()
         for _ in range(40):
             timestep, length, total = environment.reset(), 0, 0.0
             while not timestep.last():
                 timestep = environment.step(generator.integers(2))
                 length, total = length + 1, total + timestep.reward
-            episodes.append(Episode(total, length, environment.bsuite_info()))
+            now = environment.bsuite_info()
+            added = {key: now[key] - before[key] * (key != "best_episode") for key in now}
+            episodes.append(Episode(total, length, added))
+            before = now
         runs[f"bsuite/{bsuite_id}"] = episodes
     logs, _ = csv_load.load_bsuite(str(tmp_path))
     theirs = summary_analysis.bsuite_score(logs)

@@ -10,6 +10,7 @@ import environments
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
 from disco.json_lines import JsonLines
+from environments.processes import SerialSimulators
 from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
@@ -105,6 +106,47 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path):
     assert [line["update"] for line in JsonLines(run / "metrics.jsonl").read()][-1] == 19
 
 
+def test_what_happened_before_an_interruption_is_not_forgotten(tmp_path, monkeypatch):
+    config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
+    steps = SerialSimulators.step
+
+    def step(simulators, action):  # Rewards that no agent survives, and a death.
+        simulators.restarts = 1
+        timestep = steps(simulators, action)
+        return timestep._replace(reward=timestep.reward * np.nan)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SerialSimulators, "step", step)
+        with pytest.raises(Stopped):
+            train(tmp_path, stop_at=10, config=config)
+    train(tmp_path, config=config)
+    run = tmp_path / "actor_critic@0.01" / "corridor_host" / "seed_0"
+    finished = json.loads((run / "finished.json").read_text())
+    assert not finished["is_finite"]
+    assert finished["restarts"] == 2  # Of two halves.
+
+
+def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
+    config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
+    (random,) = [c for c in make_contenders([], config) if c.kind == "random"]
+
+    def report(updates, *_):
+        if updates == 10:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        Trainer([TASK], config, tmp_path).train(random, report)
+    run = tmp_path / "random" / "corridor_host" / "seed_0"
+    before = (run / "episodes.jsonl").read_text().splitlines()
+    outcome = Trainer([TASK], config, tmp_path).train(random)
+    lines = (run / "episodes.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["update"] == 19
+    kept = [line for line in before if json.loads(line)["update"] < 9]
+    assert kept
+    assert lines[: len(kept)] == kept
+    assert outcome.is_finite.all()
+
+
 def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
     tasks = (TASK, *resolve(["catch/3x3"]))
     summary = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path)
@@ -123,7 +165,9 @@ def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
 def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
     large = dataclasses.replace(CONFIG.agent, replay_capacity=10**13)
     config = dataclasses.replace(CONFIG, agent=large, actor_critic_replay_ratio=0.5)
-    with pytest.raises(ValueError, match=r"agent.replay_capacity is 1\d+ .* GiB are free"):
+    with pytest.raises(
+        ValueError, match=r"agent.replay_capacity.* 1 of 1\d+ .*corridor/host.* GiB are free"
+    ):
         evaluate([TASK], make_contenders([], config), config, tmp_path)
     tasks = resolve(["control_proprio/cartpole_swingup"])
     with pytest.raises(ValueError, match="continuous actions"):

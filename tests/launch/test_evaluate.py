@@ -15,6 +15,10 @@ REFUSED = {
     "nested field": (["--config.agent.speed=1"], "no field 'speed'"),
     "value": (["--config.seeds=many"], "seeds"),
     "range": (["--config.seeds=0"], "seeds is 0; expected at least 1"),
+    "family": (
+        ["--config=launch/configs/evaluate_paper.py:foo"],
+        "family of environments 'foo' is not",
+    ),
     "budget": (["--config.budget=1"], "expected at least one update's 128"),
     "workdir": (["--workdir={file}/below"], "file"),
     "other": (["--workdir={other}"], "config.budget"),

@@ -1,13 +1,21 @@
 """Discovery with agents of host environments, alone and beside those of JAX environments."""
 
+import contextlib
+import dataclasses
 import itertools
+import threading
 
 import jax
 import numpy as np
 import pytest
 
 import environments
+from agents import host_replay
+from agents.agent import AgentConfig
 from agents.checkpoints import Checkpoints
+from agents.device_clock import DeviceClock
+from environments import SimulatorError
+from environments.processes import SerialSimulators
 from meta.discovery import Discovery, MetaConfig
 from meta.objective import ObjectiveConfig
 from meta.population import PopulationConfig
@@ -24,11 +32,11 @@ TASKS = (
 )
 
 
-def make(lifetime: int = 3) -> Discovery:
+def make(lifetime: int = 3, agent: AgentConfig = AGENT, tasks=(*TASKS, TASKS[1])) -> Discovery:
     return Discovery(
-        (*TASKS, TASKS[1]),
+        tasks,
         small_rule(),
-        AGENT,
+        agent,
         ValueFunctionConfig(hidden=(8,)),
         ObjectiveConfig(),
         PopulationConfig(size=4, lifetimes=(lifetime * STEPS,), first_rebirth=lifetime * STEPS),
@@ -95,6 +103,61 @@ def test_idle_time_is_reported(outcome):
         assert report["policy_seconds"] > 0.0
         assert report["simulator_restarts"] == 0.0
         assert report["memory_gib"] > 0.0
+
+
+def test_all_groups_work_counts_as_the_devices(monkeypatch):
+    """Two groups of host environments, and one in JAX: none idles while another one computes."""
+    followed = []
+    follow = DeviceClock.follow
+
+    def count(clock, dispatch, watched):
+        followed.append(clock)
+        return follow(clock, dispatch, watched)
+
+    monkeypatch.setattr(DeviceClock, "follow", count)
+    discovery = make(tasks=(*TASKS[:2], environments.Environment("hall/1", HostCorridors(5), True)))
+    with contextlib.closing(discovery):
+        discovery.step(discovery.init())
+        # Updates and a conclusion of each host group, the JAX group's part, the rule's update.
+        assert len(followed) == 2 * (NUM_UPDATES + 1) + 1 + 1
+        assert len(set(followed)) == 1
+        assert 0.0 <= discovery.host_metrics()["device_idle_fraction"] < 1.0
+
+
+def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+    threads, closed, steps = threading.active_count(), [], SerialSimulators.step
+    monkeypatch.setattr(SerialSimulators, "close", lambda self: closed.append(id(self)))
+
+    def step(self, action):
+        if len(failed) == 60:
+            raise SimulatorError("It is broken.")
+        failed.append(0)
+        return steps(self, action)
+
+    failed = []
+    monkeypatch.setattr(SerialSimulators, "step", step)
+    discovery = make()
+    with (
+        contextlib.closing(Checkpoints(tmp_path)) as checkpoints,
+        pytest.raises(SimulatorError, match="broken"),
+    ):
+        run(discovery, meta_steps=3, checkpoints=checkpoints, checkpoint_interval=3, log_interval=1)
+    assert len(closed) == len(set(closed)) == 2 * 4  # Two agents' halves, twice.
+    assert threading.active_count() <= threads + 1
+
+
+def test_replays_are_checked_together_and_before_the_start(monkeypatch):
+    monkeypatch.setattr(host_replay, "free_memory", lambda: 1_000)
+    discovery = make(tasks=(TASKS[0], environments.Environment("hall/1", HostCorridors(5), True)))
+    with pytest.raises(ValueError, match=r"2 of \d+ .*\(corridor,.*; 2 of \d+ .*\(hall,"):
+        discovery.check()
+
+
+def test_a_burn_in_longer_than_validation_is_refused():
+    network = dataclasses.replace(AGENT.network, memory=4)
+    agent = dataclasses.replace(AGENT, network=network, unroll_length=8, burn_in=7)
+    with pytest.raises(ValueError, match=r"burn_in of corridor is 7; .*validation_length \(6\)"):
+        make(agent=agent)
 
 
 def test_a_run_continues_from_its_checkpoint(outcome):

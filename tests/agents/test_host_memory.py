@@ -1,0 +1,96 @@
+"""Replays that do not fit in memory are refused, whoever bounds it."""
+
+import numpy as np
+import psutil
+import pytest
+
+from agents import host_replay
+from agents.frames import Seen
+from agents.host_replay import HostReplay, Planned, require_memory
+from disco.types import Trajectory
+
+LENGTH, BATCH = 7, 4
+GROUP_FILES = {
+    "v2": ("0::/jobs/mine\n", "jobs", ("memory.max", "memory.current", "inactive_file")),
+    "v1": (
+        "4:cpu:/other\n3:memory:/jobs/mine\n",
+        "memory/jobs",
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ),
+}
+
+
+def planned(capacity, seen=Seen(), name="corridor", count=1):
+    def rows(dtype, *shape):
+        return np.zeros((LENGTH, BATCH, *shape), dtype)
+
+    example = Trajectory(
+        observation=np.zeros((LENGTH + 1, BATCH, 84, 84), np.uint8),
+        action=rows(np.int32),
+        reward=rows(np.float32),
+        discount=rows(np.float32),
+        last=rows(bool),
+        mask=rows(bool),
+        behaviour_logits=rows(np.float32, 2),
+        core_state=None,
+    )
+    return Planned(name, example, seen, capacity, count)
+
+
+def size(plan):
+    return HostReplay(plan.example, plan.seen, plan.capacity).num_bytes
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Sets the free memory, of which all may be taken."""
+    monkeypatch.setattr(host_replay, "_MARGIN", 1.0)
+    return lambda value: monkeypatch.setattr(host_replay, "free_memory", lambda: value)
+
+
+def test_what_fits_is_exact(free):
+    plan = planned(40)
+    free(size(plan))
+    require_memory([plan])
+    with pytest.raises(ValueError, match=r"44 trajectories of 7 steps \(corridor.* capacity of 40"):
+        require_memory([plan._replace(capacity=44)])
+    free(size(planned(4)))
+    require_memory([planned(4)])
+    free(size(planned(4)) - 1)
+    with pytest.raises(ValueError, match="not enough for one trajectory of each environment"):
+        require_memory([planned(40)])
+
+
+def test_replays_must_fit_together(free):
+    plans = [planned(40, name="here", count=2), planned(20, name="there")]
+    needed = 2 * size(plans[0]) + size(plans[1])
+    free(needed)
+    require_memory(plans)
+    free(needed // 2)
+    with pytest.raises(ValueError, match=r"2 of 40 .*here.*; 1 of 20 .*there.*about 50% of that"):
+        require_memory(plans)
+
+
+def test_nothing_is_asked_of_agents_without_a_replay(free):
+    free(0)
+    require_memory([])
+
+
+@pytest.mark.parametrize("version", GROUP_FILES)
+def test_control_groups_bound_the_free_memory(tmp_path, monkeypatch, version):
+    memberships, folder, (limit, used, droppable) = GROUP_FILES[version]
+    (tmp_path / "cgroup").write_text(memberships)
+    own = tmp_path / folder / "mine"
+    own.mkdir(parents=True)
+    for place, bound in ((own, "max"), (own.parent, "1000000")):
+        (place / limit).write_text(bound)
+        (place / used).write_text("900000")
+        (place / "memory.stat").write_text(f"file 5\n{droppable} 300000\n")
+    monkeypatch.setattr(host_replay, "_MEMBERSHIPS", tmp_path / "cgroup")
+    monkeypatch.setattr(host_replay, "_CONTROL_GROUPS", tmp_path)
+    assert host_replay.free_memory() == 400_000
+    (own / limit).write_text("950000")
+    assert host_replay.free_memory() == 350_000
+    monkeypatch.setattr(host_replay, "_MEMBERSHIPS", tmp_path / "none")
+    available = psutil.virtual_memory().available
+    assert host_replay.free_memory() == pytest.approx(available, rel=0.2)
