@@ -38,7 +38,9 @@ def get_settings(family: str = "") -> EvaluationConfig:
                 frame_stack=1 if family == "nethack" else 4,
             ),
             seeds=2,
-            budget=20_000,
+            # Episodes are long, and those of untrained agents in NetHack the longest.
+            budget=60_000 if family == "nethack" else 20_000,
+            score_window=0.5,
             baselines=("actor_critic",),
             baseline_learning_rates=(3e-4,),
         )
