@@ -22,8 +22,8 @@ from evaluation.published_scores import published
 _SUITE = flags.DEFINE_string(
     "suite",
     "atari/Pong,atari/Breakout,atari/Freeway,atari/Boxing,atari/Bowling,atari/Enduro,"
-    "atari/Tutankham,atari/FishingDerby,procgen/coinrun,procgen/leaper,procgen/starpilot,"
-    "procgen/bigfish,crafter/reward",
+    "atari/Tutankham,atari/FishingDerby,procgen/leaper,procgen/maze,procgen/heist,"
+    "procgen/plunder,crafter/reward",
     "Environments, by commas.",
 )
 _EPISODES = flags.DEFINE_integer("episodes", 40, "Of each environment.", lower_bound=2)
