@@ -7,7 +7,7 @@ import pytest
 
 from agents import acting
 from agents.networks import NetworkConfig, make_network
-from tests.agents.common import Corridor
+from tests.agents.common import Corridor, assert_corridor
 
 BATCH = 2
 
@@ -36,21 +36,10 @@ def test_rollout(act, terminates):
     start, rollout, policy = act
     task = jnp.asarray(terminates)
     actor, trajectory, statistics = rollout(task, start(task), jax.random.key(2))
-
-    def is_same(array, expected):
-        np.testing.assert_array_equal(array, np.tile(np.array(expected)[:, None], (1, BATCH)))
-
-    # State 3 is an episode's last; the transition from it to state 0 is not to be learned from.
-    is_same(trajectory.observation[..., 0], [0, 1, 2, 3, 0, 1, 2, 3])
-    is_same(trajectory.reward, [1, 2, 3, 0, 1, 2, 3])
-    is_same(trajectory.last, [False, False, True, False, False, False, True])
-    is_same(trajectory.mask, [True, True, True, False, True, True, True])
-    end = 0.0 if terminates else 1.0
-    is_same(trajectory.discount, [1, 1, end, 1, 1, 1, end])
+    assert_corridor(trajectory, terminates, BATCH)
     np.testing.assert_allclose(
         trajectory.behaviour_logits, policy(trajectory.observation[:-1]), rtol=1e-5, atol=1e-6
     )
-    assert set(np.unique(trajectory.action)) == {0, 1}
     assert float(statistics.count) == 2 * BATCH
     assert float(statistics.return_sum) == 2 * 6 * BATCH
     assert float(statistics.length_sum) == 2 * 3 * BATCH

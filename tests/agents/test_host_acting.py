@@ -12,7 +12,7 @@ from agents.agent import Agent, AgentConfig
 from agents.host_acting import HostActor, make_act
 from agents.host_experience import HostExperience, example_trajectory
 from agents.networks import NetworkConfig, uniform_network
-from tests.agents.common import HostCorridors
+from tests.agents.common import HostCorridors, assert_corridor
 
 BATCH, LENGTH = 3, 7
 CONFIG = AgentConfig(
@@ -38,17 +38,7 @@ def test_what_is_collected_is_what_jax_environments_give(terminates):
     acting = actor(terminates)
     collected = acting.collect({}, jax.random.key(0), LENGTH)
     trajectory = collected.trajectory
-
-    def is_same(array, expected):
-        np.testing.assert_array_equal(array, np.tile(np.array(expected)[:, None], (1, BATCH)))
-
-    is_same(trajectory.observation[..., 0], [0, 1, 2, 3, 0, 1, 2, 3])
-    is_same(trajectory.reward, [1, 2, 3, 0, 1, 2, 3])
-    is_same(trajectory.last, [False, False, True, False, False, False, True])
-    is_same(trajectory.mask, [True, True, True, False, True, True, True])
-    end = 0.0 if terminates else 1.0
-    is_same(trajectory.discount, [1, 1, end, 1, 1, 1, end])
-    assert set(np.unique(trajectory.action)) == {0, 1}
+    assert_corridor(trajectory, terminates, BATCH)
     assert [e.episode_return for e in collected.episodes] == [6.0] * 2 * BATCH
     assert {e.length for e in collected.episodes} == {3}
     assert {e.results["reached"] for e in collected.episodes} == {3.0}

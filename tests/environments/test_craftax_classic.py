@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from craftax.craftax_classic import constants
 
-from environments import EnvironmentNameError, MissingPackageError, craftax_classic, stream
+from environments import EnvironmentNameError, MissingPackageError, craftax_classic
 from environments.craftax_classic import CraftaxClassic
 from environments.crafter import ACHIEVEMENTS
-from tests.environments.test_protocol import avals
+from tests.environments.test_protocol import start_whose_types_stay
 
 NOOP, LEFT, DO = 0, 1, 5
 
@@ -61,12 +61,7 @@ def test_reset_and_step_agree_with_each_other_and_with_the_specs(environment, st
     assert environment.name == "craftax_classic/symbolic"
     assert not environment.is_host
     assert (dynamics, hash(dynamics)) == (CraftaxClassic(), hash(CraftaxClassic()))
-    action = jax.ShapeDtypeStruct((), jnp.int32)
-    first = jax.eval_shape(dynamics.reset, task, key)
-    second = jax.eval_shape(dynamics.step, task, first[0], action, key)
-    streamed = jax.eval_shape(lambda *a: stream(dynamics, *a), task, *first, action, key)
-    assert avals(first) == avals(second) == avals(streamed)
-    assert not any(leaf.weak_type for leaf in jax.tree.leaves(first))
+    start_whose_types_stay(dynamics, task, key)
     # Checkpoints write states by NumPy.
     assert all(isinstance(np.asarray(leaf), np.ndarray) for leaf in jax.tree.leaves(start))
     timestep = start[1]

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from environments import EnvironmentNameError, minatar, stream
-from tests.environments.test_protocol import avals
+from environments import EnvironmentNameError, minatar
+from tests.environments.test_protocol import start_whose_types_stay
 
 # Channels and actions.
 SIZES = {
@@ -27,12 +27,7 @@ def test_games_keep_to_their_specs(game):
     spec = dynamics.observation_spec()
     assert spec.shape == (10, 10, channels)
     assert dynamics.action_spec().num_values == actions
-    action = jax.ShapeDtypeStruct((), jnp.int32)
-    first = jax.eval_shape(dynamics.reset, task, key)
-    second = jax.eval_shape(dynamics.step, task, first[0], action, key)
-    streamed = jax.eval_shape(lambda *a: stream(dynamics, *a), task, *first, action, key)
-    assert avals(first) == avals(second) == avals(streamed)
-    assert not any(leaf.weak_type for leaf in jax.tree.leaves(first))
+    first = start_whose_types_stay(dynamics, task, key)
     assert (first[1].observation.shape, first[1].observation.dtype) == (spec.shape, spec.dtype)
     _, timestep = dynamics.reset(task, key)
     assert timestep.first()

@@ -36,9 +36,21 @@ NAMES = [
 ]
 
 
-def avals(tree):
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in leaves]
+def start_whose_types_stay(dynamics, task, key):
+    """Shapes of an episode's start; all further steps have the same structure and strong types."""
+
+    def avals(tree):
+        leaves, structure = jax.tree.flatten(tree)
+        return structure, [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in leaves]
+
+    action = jax.ShapeDtypeStruct((), jnp.int32)
+    first = jax.eval_shape(dynamics.reset, task, key)
+    second = jax.eval_shape(dynamics.step, task, first[0], action, key)
+    third = jax.eval_shape(dynamics.step, task, second[0], action, key)
+    streamed = jax.eval_shape(lambda *a: stream(dynamics, *a), task, *first, action, key)
+    assert avals(first) == avals(second) == avals(third) == avals(streamed)
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves(first))
+    return first
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,13 +60,7 @@ def test_reset_and_step_agree_with_each_other_and_with_the_specs(name):
     assert isinstance(dynamics, JaxEnvironment)
     assert hash(dynamics) == hash(environments.make(name).dynamics)
     assert dynamics == environments.make(name).dynamics
-    action = jax.ShapeDtypeStruct((), jnp.int32)
-    first = jax.eval_shape(dynamics.reset, task, key)
-    second = jax.eval_shape(dynamics.step, task, first[0], action, key)
-    third = jax.eval_shape(dynamics.step, task, second[0], action, key)
-    streamed = jax.eval_shape(lambda *a: stream(dynamics, *a), task, *first, action, key)
-    assert avals(first) == avals(second) == avals(third) == avals(streamed)
-    assert not any(leaf.weak_type for leaf in jax.tree.leaves((first, second)))
+    first = start_whose_types_stay(dynamics, task, key)
     assert not any(jnp.asarray(leaf).weak_type for leaf in jax.tree.leaves(task))
     spec = dynamics.observation_spec()
     assert (first[1].observation.shape, first[1].observation.dtype) == (spec.shape, spec.dtype)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from environments import EnvironmentNameError, JaxEnvironment, registry, sokoban, stream
+from environments import EnvironmentNameError, registry, sokoban, stream
 from environments import sokoban_levels as levels
 from environments.sokoban import Sokoban
 from environments.sokoban_levels import BOX, PLAYER, TARGET, WALL
@@ -378,27 +378,6 @@ def test_pools_share_their_dynamics(environment, tmp_path):
     _, timestep = jax.vmap(group.dynamics.reset)(group.task, keys)
     assert timestep.observation.shape == (2, 10, 10, 4)
     assert sokoban.POOL_SIZES == {"train": 10_000, "valid": 1_000, "test": 1_000}
-
-
-def test_reset_and_step_agree_with_each_other_and_with_the_specs(environment):
-    def avals(tree):
-        leaves, structure = jax.tree.flatten(tree)
-        return structure, [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in leaves]
-
-    dynamics, task = environment.dynamics, environment.task
-    assert isinstance(dynamics, JaxEnvironment)
-    action = jax.ShapeDtypeStruct((), jnp.int32)
-    first = jax.eval_shape(dynamics.reset, task, KEY)
-    second = jax.eval_shape(dynamics.step, task, first[0], action, KEY)
-    streamed = jax.eval_shape(lambda *a: stream(dynamics, *a), task, *first, action, KEY)
-    assert avals(first) == avals(second) == avals(streamed)
-    assert not any(leaf.weak_type for leaf in jax.tree.leaves((task, first)))
-    _, timestep = dynamics.reset(task, KEY)
-    dynamics.observation_spec().validate(np.asarray(timestep.observation))
-    assert timestep.first()
-    assert timestep.reward == 0.0
-    assert timestep.discount == 1.0
-    assert dynamics.action_spec().num_values == 4
 
 
 def test_rollouts_compile_once(environment):
