@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any, NoReturn
 
-from absl import app, flags
+from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 _NAME = "config"
@@ -62,7 +62,10 @@ def parse_flags(argv: list[str]) -> list[str]:
         if kind == "ValueError":  # At the end of the traceback of a config file that refuses.
             print(message, file=sys.stderr)
             sys.exit(2)
-        return app.parse_flags_with_usage(argv)  # Which says what is wrong, and ends.
+        # As absl's own `app.parse_flags_with_usage`, which would define overrides again.
+        print(f"FATAL Flags parsing error: {error}", file=sys.stderr)
+        print("Pass --helpshort or --helpfull to see help on flags.", file=sys.stderr)
+        sys.exit(1)
 
 
 def _refuse(error: AttributeError) -> NoReturn:

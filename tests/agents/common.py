@@ -79,21 +79,23 @@ class HostCorridor(dm_env.Environment):
         return np.array([self._at, self._random.uniform()], np.float32)
 
 
-def assert_corridor(trajectory, terminates: bool, batch_size: int) -> None:
+def assert_in_all(array, expected) -> None:
+    """That each column `[T]` of the array is as expected."""
+    columns = np.tile(np.array(expected)[:, None], (1, array.shape[1]))
+    np.testing.assert_array_equal(array, columns)
+
+
+def assert_corridor(trajectory, terminates: bool) -> None:
     """That seven steps from the start of corridors of length 3 are recorded as they were.
 
     State 3 is an episode's last; the transition from it to state 0 is not to be learned from.
     """
-
-    def is_same(array, expected):
-        np.testing.assert_array_equal(array, np.tile(np.array(expected)[:, None], (1, batch_size)))
-
-    is_same(trajectory.observation[..., 0], [0, 1, 2, 3, 0, 1, 2, 3])
-    is_same(trajectory.reward, [1, 2, 3, 0, 1, 2, 3])
-    is_same(trajectory.last, [False, False, True, False, False, False, True])
-    is_same(trajectory.mask, [True, True, True, False, True, True, True])
+    assert_in_all(trajectory.observation[..., 0], [0, 1, 2, 3, 0, 1, 2, 3])
+    assert_in_all(trajectory.reward, [1, 2, 3, 0, 1, 2, 3])
+    assert_in_all(trajectory.last, [False, False, True, False, False, False, True])
+    assert_in_all(trajectory.mask, [True, True, True, False, True, True, True])
     end = 0.0 if terminates else 1.0
-    is_same(trajectory.discount, [1, 1, end, 1, 1, 1, end])
+    assert_in_all(trajectory.discount, [1, 1, end, 1, 1, 1, end])
     assert set(np.unique(trajectory.action)) == {0, 1}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from agents import acting
 from agents.networks import NetworkConfig, make_network
-from tests.agents.common import Corridor, assert_corridor
+from tests.agents.common import Corridor, assert_corridor, assert_in_all
 
 BATCH = 2
 
@@ -36,7 +36,7 @@ def test_rollout(act, terminates):
     start, rollout, policy = act
     task = jnp.asarray(terminates)
     actor, trajectory, statistics = rollout(task, start(task), jax.random.key(2))
-    assert_corridor(trajectory, terminates, BATCH)
+    assert_corridor(trajectory, terminates)
     np.testing.assert_allclose(
         trajectory.behaviour_logits, policy(trajectory.observation[:-1]), rtol=1e-5, atol=1e-6
     )
@@ -50,8 +50,8 @@ def test_rollout(act, terminates):
     last_observation = trajectory.observation[-1]
     actor, trajectory, statistics = rollout(task, actor, jax.random.key(3))
     np.testing.assert_array_equal(trajectory.observation[0], last_observation)
-    is_same(trajectory.observation[..., 0], [3, 0, 1, 2, 3, 0, 1, 2])
-    is_same(trajectory.mask, [False, True, True, True, False, True, True])
+    assert_in_all(trajectory.observation[..., 0], [3, 0, 1, 2, 3, 0, 1, 2])
+    assert_in_all(trajectory.mask, [False, True, True, True, False, True, True])
     assert float(statistics.count) == BATCH
     assert float(statistics.return_sum) == 6 * BATCH
     assert float(statistics.reward_sum) == (6 + 1 + 2) * BATCH
@@ -59,5 +59,5 @@ def test_rollout(act, terminates):
 
     # A return counts what the episode paid before this trajectory.
     _, trajectory, statistics = rollout(task, actor, jax.random.key(4))
-    is_same(trajectory.last, [True, False, False, False, True, False, False])
+    assert_in_all(trajectory.last, [True, False, False, False, True, False, False])
     assert float(statistics.return_sum) == 2 * 6 * BATCH

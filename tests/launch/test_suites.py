@@ -88,7 +88,7 @@ def test_presets_of_the_paper(name):
 
 
 def test_a_preset_that_the_paper_has_not():
-    with pytest.raises(ValueError, match=r"evaluate_paper.py:gymnax is not .*'atari'"):
+    with pytest.raises(ValueError, match=r"environments 'gymnax' is not .*'atari'"):
         evaluate_paper.get_config("gymnax")
 
 
