@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PRNGKeyArray
@@ -499,13 +500,13 @@ class Discovery:
 
     def _shard_conclude(self, rule, average, meta_step, evolved, addresses):
         """The end of the meta-step on one device; the rule's update is the mean over all."""
-        update, count = jax.lax.psum(
-            jax.tree.map(
-                lambda *x: jnp.sum(jnp.concatenate(x), axis=0),
-                *((part.update, part.count) for part in evolved),
-            ),
-            AXIS,
+        update, count = jax.tree.map(
+            lambda *x: jnp.sum(jnp.concatenate(x), axis=0),
+            *((part.update, part.count) for part in evolved),
         )
+        # In one vector: the meta-step's only message between devices but for its metrics.
+        flat, unravel = ravel_pytree((update, count))
+        update, count = unravel(jax.lax.psum(flat, AXIS))
         scale = -self._meta.learning_rate / jnp.maximum(count, 1.0)
         rule = jax.tree.map(lambda x, u: x + scale * u, rule, update)
         old = jnp.minimum(self._meta.average_decay, meta_step / (meta_step + 1.0))

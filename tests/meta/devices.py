@@ -1,45 +1,75 @@
-"""Discovers on several simulated devices and on one; writes the meta-parameters of both.
+"""Discovers on 1, 2, 4 and 8 simulated devices; writes what came out of each.
 
 python -m tests.meta.devices OUTPUT.npz
 """
 
+import re
 import sys
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from meta.discovery import Discovery
 from meta.population import PopulationConfig
 from tests.meta.common import STEPS, small_discovery
 
 META_STEPS = 3
+AGENTS = 12
+# Groups of four agents, which do not divide among eight devices.
+SUITE = "catch/4x3,catch/5x5,deep_sea/4"
+_ITEM_BYTES = {"f64": 8, "f32": 4, "s64": 8, "s32": 4, "u32": 4, "pred": 1}
 
 
-def discover(num_devices: int, agents_at_once: int | None) -> np.ndarray:
-    """The meta-parameters in one vector.
-
-    Ten agents do not divide among eight devices. Some are reborn on the way.
-    """
-    discovery = small_discovery(
-        "catch/4x3",
-        population=PopulationConfig(size=10, lifetimes=(2 * STEPS,)),
+def make(num_devices: int, agents_at_once: int | None) -> Discovery:
+    """A mixed population, some of which is reborn on the way."""
+    return small_discovery(
+        SUITE,
+        population=PopulationConfig(size=AGENTS, lifetimes=(2 * STEPS,)),
         mesh=Mesh(np.array(jax.devices()[:num_devices]), ("agents",)),
         agents_at_once=agents_at_once,
     )
+
+
+def discover(num_devices: int, agents_at_once: int | None) -> tuple[np.ndarray, str]:
+    """The meta-parameters in one vector, and the compiled meta-step."""
+    discovery = make(num_devices, agents_at_once)
     state = discovery.init()
+    program = Discovery._step.lower(discovery, state).compile()
     reborn = 0
     for _ in range(META_STEPS):
-        state, (metrics,) = discovery.step(state)
-        assert metrics["finite"].shape == (10,)
-        reborn += metrics["reborn"].sum()
+        state, metrics = program(state)
+        assert [group["finite"].shape for group in metrics] == [(AGENTS // 3,)] * 3
+        reborn += sum(group["reborn"].sum() for group in metrics)
     assert reborn > 0
-    return np.concatenate([np.asarray(x).ravel() for x in jax.tree.leaves(state.rule)])
+    rule = np.concatenate([np.asarray(x).ravel() for x in jax.tree.leaves(state.rule)])
+    return rule, program.as_text()
+
+
+def collectives(program: str) -> list[tuple[str, int]]:
+    """Kind and bytes of each message between devices."""
+    kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
+    found = re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", program)
+    return [(kind, _num_bytes(shape)) for shape, kind in found]
+
+
+def _num_bytes(shape: str) -> int:
+    """Of an array, or of all in a tuple, as XLA writes it: `(f32[4,2]{1,0}, s32[])`."""
+    arrays = re.findall(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]", shape)
+    return sum(
+        _ITEM_BYTES[dtype] * int(np.prod([int(n) for n in sizes.split(",") if n], dtype=int))
+        for dtype, sizes in arrays
+    )
 
 
 def main(output: str) -> None:
-    """Compares eight devices, each with one agent after the other, to one with all at once."""
+    """One device has all agents at once; several have one after the other."""
     assert jax.device_count() == 8
-    np.savez(output, one=discover(1, None), eight=discover(8, 1))
+    rules, program = {}, ""
+    for number in (1, 2, 4, 8):
+        rules[str(number)], program = discover(number, None if number == 1 else 1)
+    kinds, sizes = zip(*collectives(program), strict=True)
+    np.savez(output, kinds=kinds, sizes=sizes, **rules)
 
 
 if __name__ == "__main__":

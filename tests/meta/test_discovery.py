@@ -241,12 +241,15 @@ def test_meta_config_refused():
         MetaConfig(average_decay=1)
 
 
-def test_devices_and_agents_at_once_do_not_change_the_result(tmp_path):
-    """In float64: in float32 they change the order of sums, and Adam, which divides a gradient
-    by its size, makes the rounding of a vanishing one as large as any other's update (4e-6 of
-    the rule's norm after three meta-steps, 2e-5 in single entries).
+@pytest.fixture(scope="module")
+def devices(tmp_path_factory):
+    """What `tests.meta.devices` wrote.
+
+    In float64: in float32 devices change the order of sums, and Adam, which divides a gradient by
+    its size, makes the rounding of a vanishing one as large as any other's update (4e-6 of the
+    rule's norm after three meta-steps, 2e-5 in single entries).
     """
-    output = tmp_path / "rules.npz"
+    output = tmp_path_factory.mktemp("devices") / "rules.npz"
     environment = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
         "JAX_PLATFORMS": "cpu",
@@ -259,7 +262,19 @@ def test_devices_and_agents_at_once_do_not_change_the_result(tmp_path):
         env=environment,
         check=True,
     )
-    with np.load(output) as rules:
-        one, eight = rules["one"], rules["eight"]
-        assert one.dtype == np.float64
-        assert np.max(np.abs(eight - one)) < 1e-10 * np.max(np.abs(one))
+    with np.load(output) as file:
+        return dict(file)
+
+
+def test_devices_and_agents_at_once_do_not_change_the_result(devices):
+    one = devices["1"]
+    assert one.dtype == np.float64
+    for number in ("2", "4", "8"):
+        assert np.max(np.abs(devices[number] - one)) < 1e-10 * np.max(np.abs(one))
+
+
+def test_devices_send_each_other_the_rules_update_once_and_metrics(devices):
+    update = 8 * (devices["1"].size + 1)  # And how many agents have a say.
+    assert update <= np.max(devices["sizes"])
+    assert np.sum(devices["sizes"]) < update + 4_000
+    assert devices["kinds"][np.argmax(devices["sizes"])] == "all-reduce"
