@@ -3,13 +3,13 @@
 python -m tests.meta.devices OUTPUT.npz
 """
 
-import re
 import sys
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from benchmarks.weak_scaling import messages
 from meta.discovery import Discovery
 from meta.population import PopulationConfig
 from tests.meta.common import STEPS, small_discovery
@@ -18,7 +18,6 @@ META_STEPS = 3
 AGENTS = 12
 # Groups of four agents, which do not divide among eight devices.
 SUITE = "catch/4x3,catch/5x5,deep_sea/4"
-_ITEM_BYTES = {"f64": 8, "f32": 4, "s64": 8, "s32": 4, "u32": 4, "pred": 1}
 
 
 def make(num_devices: int, agents_at_once: int | None) -> Discovery:
@@ -46,29 +45,13 @@ def discover(num_devices: int, agents_at_once: int | None) -> tuple[np.ndarray, 
     return rule, program.as_text()
 
 
-def collectives(program: str) -> list[tuple[str, int]]:
-    """Kind and bytes of each message between devices."""
-    kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
-    found = re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", program)
-    return [(kind, _num_bytes(shape)) for shape, kind in found]
-
-
-def _num_bytes(shape: str) -> int:
-    """Of an array, or of all in a tuple, as XLA writes it: `(f32[4,2]{1,0}, s32[])`."""
-    arrays = re.findall(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]", shape)
-    return sum(
-        _ITEM_BYTES[dtype] * int(np.prod([int(n) for n in sizes.split(",") if n], dtype=int))
-        for dtype, sizes in arrays
-    )
-
-
 def main(output: str) -> None:
     """One device has all agents at once; several have one after the other."""
     assert jax.device_count() == 8
     rules, program = {}, ""
     for number in (1, 2, 4, 8):
         rules[str(number)], program = discover(number, None if number == 1 else 1)
-    kinds, sizes = zip(*collectives(program), strict=True)
+    kinds, sizes = zip(*messages(program), strict=True)
     np.savez(output, kinds=kinds, sizes=sizes, **rules)
 
 

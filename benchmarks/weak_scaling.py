@@ -1,0 +1,123 @@
+"""What an agent costs in a compiled meta-step, from 1 agent to 64 on 1 to 8 devices.
+
+    python -m benchmarks.weak_scaling
+    python -m benchmarks.weak_scaling --agents_per_device=16 --devices=1,4
+
+Needs no accelerator: it compiles the meta-step for simulated devices, and reads from the program
+what each agent adds to it. FLOP, bytes accessed and temporary memory are XLA's own count of one
+device's program, divided by its agents (it counts a loop's body once, so FLOP and bytes are not
+those of a whole meta-step). Weak scaling is that they stay as they are when agents and devices grow
+alike. Messages between devices must not depend on the agents, but for some numbers of metrics: one
+all-reduce of the rule's size.
+
+Prints each figure's ratio to that of the first mesh, and fails if one grows by more than
+`--tolerance`. Between different numbers of agents per device bytes differ, as the rule is read once
+for all of them.
+"""
+
+import re
+import sys
+
+import jax
+import numpy as np
+from absl import app, flags
+from jax.sharding import Mesh
+
+import disco
+import environments
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+from meta.discovery import Discovery, MetaConfig
+from meta.objective import ObjectiveConfig
+from meta.population import PopulationConfig
+from meta.value_function import ValueFunctionConfig
+
+_LOADS = flags.DEFINE_list("agents_per_device", ["1", "8"], "Agents of each device.")
+_DEVICES = flags.DEFINE_list("devices", ["1", "2", "8"], "Numbers of devices.")
+_TOLERANCE = flags.DEFINE_float("tolerance", 0.02, "By which a figure may grow, relative.")
+
+_ITEM_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "s64": 8, "s32": 4, "u32": 4, "pred": 1}
+_KINDS = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
+
+
+def messages(program: str) -> list[tuple[str, int]]:
+    """Kind and bytes of each message between devices in a program, as XLA prints it."""
+    found = re.findall(rf"= (.*?) ({_KINDS})(?:-start)?\(", program)
+    return [(kind, _num_bytes(shape)) for shape, kind in found]
+
+
+def _num_bytes(shape: str) -> int:
+    """Of an array, or of all in a tuple: `(f32[4,2]{1,0}, s32[])`."""
+    arrays = re.findall(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]", shape)
+    return sum(
+        _ITEM_BYTES[dtype] * int(np.prod([int(n) for n in sizes.split(",") if n], dtype=int))
+        for dtype, sizes in arrays
+    )
+
+
+def compile_meta_step(num_agents: int, num_devices: int) -> jax.stages.Compiled:
+    """The meta-step of agents on Catch, all agents of a device in one vectorised pass."""
+    rule = disco.DiscoveredRule.create(jax.random.key(0))
+    discovery = Discovery(
+        (environments.make("catch/5x5"),),
+        rule,
+        AgentConfig(
+            network=NetworkConfig(torso=(256,), model=64, head=(64,)),
+            num_environments=16,
+            unroll_length=16,
+            batch_size=16,
+            replay_ratio=0.0,
+        ),
+        ValueFunctionConfig(hidden=(256,)),
+        ObjectiveConfig(),
+        PopulationConfig(size=num_agents),
+        MetaConfig(
+            num_updates=2,
+            validation_trajectories=16,
+            validation_length=16,
+            agents_at_once=num_agents // num_devices,
+        ),
+        seed=0,
+        mesh=Mesh(np.array(jax.devices()[:num_devices]), ("agents",)),
+    )
+    state = jax.eval_shape(discovery._init, rule)
+    return Discovery._step.lower(discovery, state).compile()
+
+
+def main(argv: list[str]) -> None:
+    """Prints a line per number of agents per device, and mesh."""
+    del argv
+    loads, devices = (sorted(map(int, x)) for x in (_LOADS.value, _DEVICES.value))
+    jax.config.update("jax_num_cpu_devices", devices[-1])
+    failed = False
+    for load in loads:
+        first = None
+        for num_devices in devices:
+            program = compile_meta_step(load * num_devices, num_devices)
+            sent = [size for _, size in messages(program.as_text() or "")]
+            figures = _per_agent(program, load)
+            first = first or figures
+            ratios = {name: value / first[name] for name, value in figures.items()}
+            failed |= any(ratio > 1.0 + _TOLERANCE.value for ratio in ratios.values())
+            shown = ", ".join(f"{v:.1f} {name} ({ratios[name]:.3f})" for name, v in figures.items())
+            print(
+                f"{load * num_devices} agents on {num_devices} devices, per agent: {shown};"
+                f" {len(sent)} messages of {sum(sent):,} bytes",
+                flush=True,
+            )
+    sys.exit(int(failed))
+
+
+def _per_agent(program: jax.stages.Compiled, num_agents: int) -> dict[str, float]:
+    cost, memory = program.cost_analysis(), program.memory_analysis()
+    assert cost is not None
+    assert memory is not None
+    return {
+        "MFLOP": cost["flops"] / num_agents / 1e6,
+        "MB accessed": cost["bytes accessed"] / num_agents / 1e6,
+        "MB temporary": memory.temp_size_in_bytes / num_agents / 1e6,
+    }
+
+
+if __name__ == "__main__":
+    app.run(main)
