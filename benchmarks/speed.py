@@ -1,0 +1,112 @@
+"""How fast discovery and evaluation are, and how long they take to compile.
+
+    python -m benchmarks.speed --what=discovery
+    python -m benchmarks.speed --what=evaluation
+
+- `discovery`: a meta-step of the published tutorial's configuration (Catch 5x5, MLP 512-512, model
+  LSTM and heads of 256, 32 trajectories of 16 steps, 32 validation trajectories, Disco103's sizes):
+  2 agents, K = 2, on one device per core, as `launch.discover` runs it. The published code took
+  1.18 seconds, and 18 to compile (two cores).
+- `evaluation`: an iteration (act, replay, update) of `benchmarks.catch`: 64 replayed trajectories
+  of 29 steps. The published code made about 5.8 a second (two cores).
+
+Compile time is of the step alone, from tracing to the program: with a cold persistent cache, and
+once more with the cache that this has warmed.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from absl import app, flags
+
+import disco
+import environments
+from agents.agent import Agent, AgentConfig
+from agents.networks import NetworkConfig
+from launch import commands
+from meta.discovery import Discovery, MetaConfig
+from meta.objective import ObjectiveConfig
+from meta.population import PopulationConfig
+from meta.value_function import ValueFunctionConfig
+
+_WHAT = flags.DEFINE_enum("what", "discovery", ["discovery", "evaluation"], "What to time.")
+_STEPS = flags.DEFINE_integer("steps", 20, "Counted steps, after three that are not.")
+
+
+def discovery() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """A newborn state, and the meta-step."""
+    run = Discovery(
+        (environments.make("catch/5x5"),),
+        disco.DiscoveredRule.create(jax.random.key(0)),
+        AgentConfig(
+            network=NetworkConfig(torso=(512, 512), model=256, head=(256,)),
+            learning_rate=5e-4,
+            num_environments=32,
+            unroll_length=16,
+            batch_size=32,
+            replay_ratio=0.0,
+        ),
+        ValueFunctionConfig(),
+        ObjectiveConfig(),
+        PopulationConfig(size=2),
+        MetaConfig(num_updates=2, validation_trajectories=32, validation_length=16),
+        seed=0,
+    )
+    return run.init, jax.jit(lambda state: Discovery._step(run, state)[0], donate_argnums=0)
+
+
+def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """A newborn agent, and one iteration."""
+    rule = disco.DiscoveredRule.create(jax.random.key(0))
+    environment = environments.make("catch/8x8")
+    agent = Agent.create(AgentConfig(learning_rate=1e-2), environment.dynamics, rule)
+
+    def init():
+        key = jax.random.key(0)
+        return key, rule, jax.jit(agent.init)(rule, environment.task, key)
+
+    def iterate(carry):
+        key, rule, state = carry
+        key, update_key = jax.random.split(key)
+        state, _, _ = agent.update(rule, state, environment.task, update_key)
+        return key, rule, state
+
+    return init, jax.jit(iterate, donate_argnums=0)
+
+
+def main(argv: list[str]) -> None:
+    """Prints compile times, and the median and range of a step's."""
+    del argv
+    if _WHAT.value == "discovery":
+        commands.use_all_cores()
+    make = {"discovery": discovery, "evaluation": evaluation}[_WHAT.value]
+    with tempfile.TemporaryDirectory() as cache:
+        jax.config.update("jax_compilation_cache_dir", cache)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        for name in ("cold", "warm"):
+            init, step = make()
+            state = init()
+            began = time.perf_counter()
+            program = step.lower(state).compile()
+            print(f"compiled from a {name} cache: {time.perf_counter() - began:.1f} s", flush=True)
+            if name == "cold":
+                jax.clear_caches()
+    seconds = []
+    for _ in range(3 + _STEPS.value):
+        began = time.perf_counter()
+        state = jax.block_until_ready(program(state))
+        seconds.append(time.perf_counter() - began)
+    times = sorted(seconds[3:])
+    middle = times[len(times) // 2]
+    print(
+        f"{_WHAT.value}: {middle:.3f} s a step ({times[0]:.3f} to {times[-1]:.3f}),"
+        f" {1 / middle:.2f} a second, {jax.device_count()} devices"
+    )
+
+
+if __name__ == "__main__":
+    app.run(main)
