@@ -20,8 +20,8 @@ from absl import app, flags
 
 import disco
 import environments
-from agents.agent import Agent, AgentConfig
-from agents.networks import NetworkConfig
+from agents.agent import Agent
+from benchmarks import tutorial
 from benchmarks.timing import compiled, ratios, time_in_turn
 from meta import lifetime
 from meta.objective import ObjectiveConfig, meta_objective, target_statistics
@@ -29,7 +29,7 @@ from meta.objective import ObjectiveConfig, meta_objective, target_statistics
 _NUM_UPDATES = flags.DEFINE_integer("num_updates", 20, "K.")
 _REPEATS = flags.DEFINE_integer("repeats", 5, "Counted calls of each.")
 
-_LENGTH, _BATCH, _VALIDATION = 16, 32, 32
+_VALIDATION = 32  # Steps.
 
 
 def plain_learn(agent, rule, learner, batch):
@@ -50,16 +50,8 @@ def main(argv: list[str]) -> None:
     del argv
     num_updates = _NUM_UPDATES.value
     rule = disco.DiscoveredRule.create(jax.random.key(0))
-    environment = environments.make("catch/5x5")
-    config = AgentConfig(
-        network=NetworkConfig(torso=(512, 512), model=256, head=(256,)),
-        learning_rate=5e-4,
-        num_environments=_BATCH,
-        unroll_length=_LENGTH,
-        batch_size=_BATCH,
-        replay_ratio=0.0,
-    )
-    agent = Agent.create(config, environment.dynamics, rule)
+    environment = environments.make(tutorial.ENVIRONMENT)
+    agent = Agent.create(tutorial.AGENT, environment.dynamics, rule)
     state = agent.init(rule, environment.task, jax.random.key(1))
     learner = state.learner
     act = jax.jit(agent.act, static_argnums=4)

@@ -25,7 +25,7 @@ from absl import app, flags
 import disco
 import environments
 from agents.agent import Agent, AgentConfig
-from agents.networks import NetworkConfig
+from benchmarks import tutorial
 from launch import commands
 from meta.discovery import Discovery, MetaConfig
 from meta.objective import ObjectiveConfig
@@ -36,30 +36,28 @@ _WHAT = flags.DEFINE_enum("what", "discovery", ["discovery", "evaluation"], "Wha
 _STEPS = flags.DEFINE_integer("steps", 20, "Counted steps, after three that are not.")
 
 
-def discovery() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """A newborn state, and the meta-step."""
+def discovery() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
+    """Makes a newborn state; compiles the meta-step for it, to give the next one."""
     run = Discovery(
-        (environments.make("catch/5x5"),),
+        (environments.make(tutorial.ENVIRONMENT),),
         disco.DiscoveredRule.create(jax.random.key(0)),
-        AgentConfig(
-            network=NetworkConfig(torso=(512, 512), model=256, head=(256,)),
-            learning_rate=5e-4,
-            num_environments=32,
-            unroll_length=16,
-            batch_size=32,
-            replay_ratio=0.0,
-        ),
+        tutorial.AGENT,
         ValueFunctionConfig(),
         ObjectiveConfig(),
         PopulationConfig(size=2),
         MetaConfig(num_updates=2, validation_trajectories=32, validation_length=16),
         seed=0,
     )
-    return run.init, jax.jit(lambda state: Discovery._step(run, state)[0], donate_argnums=0)
+
+    def compile_step(state):
+        program = run.compile_step(state)
+        return lambda state: program(state)[0]
+
+    return run.init, compile_step
 
 
-def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """A newborn agent, and one iteration."""
+def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
+    """Makes a newborn agent; compiles an iteration for it, to give what it becomes."""
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make("catch/8x8")
     agent = Agent.create(AgentConfig(learning_rate=1e-2), environment.dynamics, rule)
@@ -74,7 +72,7 @@ def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
         state, _, _ = agent.update(rule, state, environment.task, update_key)
         return key, rule, state
 
-    return init, jax.jit(iterate, donate_argnums=0)
+    return init, lambda carry: jax.jit(iterate, donate_argnums=0).lower(carry).compile()
 
 
 def main(argv: list[str]) -> None:
@@ -88,10 +86,10 @@ def main(argv: list[str]) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         for name in ("cold", "warm"):
-            init, step = make()
+            init, compile_step = make()
             state = init()
             began = time.perf_counter()
-            program = step.lower(state).compile()
+            program = compile_step(state)
             print(f"compiled from a {name} cache: {time.perf_counter() - began:.1f} s", flush=True)
             if name == "cold":
                 jax.clear_caches()

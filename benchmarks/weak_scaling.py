@@ -80,8 +80,7 @@ def compile_meta_step(num_agents: int, num_devices: int) -> jax.stages.Compiled:
         seed=0,
         mesh=Mesh(np.array(jax.devices()[:num_devices]), ("agents",)),
     )
-    state = jax.eval_shape(discovery._init, rule)
-    return Discovery._step.lower(discovery, state).compile()
+    return discovery.compile_step(discovery.abstract_state())
 
 
 def main(argv: list[str]) -> None:

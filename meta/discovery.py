@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -117,6 +117,13 @@ class DiscoveryState:
     meta_step: Int[Array, ""]
 
 
+class _Hosts(NamedTuple):
+    """What steps host environments: by the number of their group, and the device's clock."""
+
+    groups: dict[int, HostGroup]
+    clock: DeviceClock
+
+
 class Discovery:
     """The functions of one discovery run. Construction compiles nothing.
 
@@ -163,8 +170,7 @@ class Discovery:
         self._mesh = mesh
         self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
         self.groups = tuple(self._make_groups(tasks, rule, agent, family_agents, value_function))
-        self._host_groups: dict[int, HostGroup] | None = None
-        self._clock: DeviceClock | None = None
+        self._hosts: _Hosts | None = None
         self._meta_optimizer = optax.chain(
             optax.clip_by_global_norm(meta.max_gradient_norm), optax.scale_by_adam(b2=meta.adam_b2)
         )
@@ -298,48 +304,56 @@ class Discovery:
         """
         if not self.has_hosts:
             return self._step(state)
-        if self._host_groups is None or self._clock is None:
-            self._host_groups = self._make_host_groups()
-            for number, host_group in self._host_groups.items():
+        if self._hosts is None:
+            self._hosts = self._make_hosts()
+            for number, host_group in self._hosts.groups.items():
                 host_group.start(state.groups[number], int(state.meta_step))
-            assert self._clock is not None
+        host_groups, clock = self._hosts
         rule, meta_step = state.rule, state.meta_step
         evolved: list[Any] = [None] * len(self.groups)
-        on_device = [i for i in range(len(self.groups)) if i not in self._host_groups]
+        on_device = [i for i in range(len(self.groups)) if i not in host_groups]
         if on_device:  # Dispatched first: it is computed while the others act.
             groups = tuple(state.groups[number] for number in on_device)
-            parts = self._clock.follow(
+            parts = clock.follow(
                 lambda: self._evolve_all(tuple(on_device), rule, meta_step, groups),
                 watched=lambda parts: [part.metrics["finite"] for part in parts],
             )
             for number, part in zip(on_device, parts, strict=True):
                 evolved[number] = part
-        for number, host_group in self._host_groups.items():
+        for number, host_group in host_groups.items():
             evolved[number] = host_group.evolve(rule, int(meta_step), state.groups[number])
         individuals = tuple(part.individuals for part in evolved)
         shares = tuple(part._replace(individuals=None) for part in evolved)
         average = state.average
-        state, metrics = self._clock.follow(
+        state, metrics = clock.follow(
             lambda: self._conclude(rule, average, meta_step, individuals, shares),
             watched=lambda results: results[1],
         )
-        for number, host_group in self._host_groups.items():
+        for number, host_group in host_groups.items():
             reborn = np.asarray(metrics[number]["reborn"]) > 0
             host_group.replace_reborn(state.groups[number], reborn, int(state.meta_step))
         return state, metrics
 
-    def _make_host_groups(self) -> dict[int, HostGroup]:
-        self._clock = DeviceClock()
+    def compile_step(self, state: DiscoveryState) -> jax.stages.Compiled:
+        """The meta-step's program for such a state, arrays or shapes, where all are in JAX."""
+        assert not self.has_hosts
+        return Discovery._step.lower(self, state).compile()
+
+    def _make_hosts(self) -> "_Hosts":
+        clock = DeviceClock()
         groups = {number: group for number, group in enumerate(self.groups) if group.is_host}
         # All agents act at the same time.
         num_halves = NUM_HALVES * sum(len(group.places) for group in groups.values())
         workers = max(1, environments.available_processors() // num_halves)
-        return {
-            number: HostGroup(
-                group, self._judge, self._meta, self._mesh, self._seed, self._clock, workers
-            )
-            for number, group in groups.items()
-        }
+        return _Hosts(
+            groups={
+                number: HostGroup(
+                    group, self._judge, self._meta, self._mesh, self._seed, clock, workers
+                )
+                for number, group in groups.items()
+            },
+            clock=clock,
+        )
 
     @property
     def has_hosts(self) -> bool:
@@ -348,11 +362,11 @@ class Discovery:
 
     def host_metrics(self) -> dict[str, float]:
         """How the host environments went since the last call; nothing if there are none."""
-        if not self._host_groups or self._clock is None:
+        if self._hosts is None:
             return {}
-        parts = [host_group.timing() for host_group in self._host_groups.values()]
+        parts = [host_group.timing() for host_group in self._hosts.groups.values()]
         return {
-            "device_idle_fraction": self._clock.idle_fraction(),
+            "device_idle_fraction": self._hosts.clock.idle_fraction(),
             **{
                 name: sum(part[name] for part in parts)
                 for name in ("engine_seconds", "policy_seconds", "simulator_restarts")
@@ -361,12 +375,13 @@ class Discovery:
 
     def close(self) -> None:
         """Ends host environments."""
+        hosts, self._hosts = self._hosts, None
+        if hosts is None:
+            return
         with contextlib.ExitStack() as closing:
-            for host_group in (self._host_groups or {}).values():
+            for host_group in hosts.groups.values():
                 closing.callback(host_group.close)
-            if self._clock is not None:
-                closing.callback(self._clock.close)
-        self._host_groups = self._clock = None
+            closing.callback(hosts.clock.close)
 
     @partial(jax.jit, static_argnums=0, donate_argnums=1)
     def _step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[Metrics, ...]]:

@@ -1,9 +1,9 @@
 """Evaluation at the size of a laptop: minutes on two cores.
 
 The settings depend on the family of the first environment or suite that is named: `--suite=crafter`
-without `--config` has those of `get_config("crafter")`. Learning rates of the
-small tasks are where Disco103 and actor-critic do well; networks are small, and images are cut into
-patches, as a CPU's convolutions are slow.
+without `--config` has those of `get_config("crafter")`. Learning rates of the small tasks are where
+Disco103 and actor-critic do well; networks are small, and images are cut into patches, as a CPU's
+convolutions are slow.
 """
 
 from ml_collections import ConfigDict

@@ -34,7 +34,7 @@ def discover(num_devices: int, agents_at_once: int | None) -> tuple[np.ndarray, 
     """The meta-parameters in one vector, and the compiled meta-step."""
     discovery = make(num_devices, agents_at_once)
     state = discovery.init()
-    program = Discovery._step.lower(discovery, state).compile()
+    program = discovery.compile_step(state)
     reborn = 0
     for _ in range(META_STEPS):
         state, metrics = program(state)

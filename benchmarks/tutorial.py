@@ -1,0 +1,14 @@
+"""The configuration of the published tutorial, on Catch 5x5, that benchmarks compare on."""
+
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+
+ENVIRONMENT = "catch/5x5"
+AGENT = AgentConfig(
+    network=NetworkConfig(torso=(512, 512), model=256, head=(256,)),
+    learning_rate=5e-4,
+    num_environments=32,
+    unroll_length=16,
+    batch_size=32,
+    replay_ratio=0.0,
+)
