@@ -21,13 +21,13 @@ import sys
 import jax
 import numpy as np
 from absl import app, flags
-from jax.sharding import Mesh
 
 import disco
 import environments
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
 from meta.discovery import Discovery, MetaConfig
+from meta.mesh import make_mesh
 from meta.objective import ObjectiveConfig
 from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
@@ -78,7 +78,7 @@ def compile_meta_step(num_agents: int, num_devices: int) -> jax.stages.Compiled:
             agents_at_once=num_agents // num_devices,
         ),
         seed=0,
-        mesh=Mesh(np.array(jax.devices()[:num_devices]), ("agents",)),
+        mesh=make_mesh(devices=jax.devices()[:num_devices]),
     )
     return discovery.compile_step(discovery.abstract_state())
 

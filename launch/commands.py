@@ -1,14 +1,21 @@
 """What all commands share: quiet libraries, and user errors in a sentence."""
 
 import os
+import pathlib
+import platform
 import sys
+import traceback
+import zlib
 from collections.abc import Callable
+from typing import NoReturn
 
 import jax
 from absl import app, flags, logging
 
 from environments import SimulatorError, available_processors
 from launch.flag_parsing import parse_flags
+
+_CACHE_BYTES = 4 << 30
 
 # What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
@@ -26,6 +33,7 @@ def run(command: Callable[[], int | None]) -> None:
             raise app.UsageError(f"Unknown arguments {argv[1:]}.")
         if not flags.FLAGS["verbosity"].present:
             _silence_libraries()
+        _keep_compiled_programs()
         try:
             status = command()
         except _USER_ERRORS as error:
@@ -33,10 +41,46 @@ def run(command: Callable[[], int | None]) -> None:
                 raise
             spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
             print(f"{spec.name if spec else command.__module__}: {error}", file=sys.stderr)
-            sys.exit(2)
+            _exit(2)
+        except Exception:
+            traceback.print_exc()
+            _exit(1)
         sys.exit(status or 0)
 
     app.run(main, flags_parser=parse_flags)
+
+
+def _exit(status: int) -> NoReturn:
+    """Ends a command that failed; at once where other processes may wait for this one."""
+    if jax.distributed.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
+
+
+def _keep_compiled_programs() -> None:
+    """Compiles no program twice: JAX keeps them in the user's cache folder, the last few GB.
+
+    A CPU's programs use all that the CPU can do, so that each kind of CPU has a folder of its own.
+    The environment variable JAX_COMPILATION_CACHE_DIR names another folder;
+    JAX_ENABLE_COMPILATION_CACHE=0 keeps nothing.
+    """
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    cpu = zlib.crc32(_cpu_features().encode())
+    jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(root) / f"disco/xla-{cpu:08x}"))
+    jax.config.update("jax_compilation_cache_max_size", _CACHE_BYTES)
+
+
+def _cpu_features() -> str:
+    """What this machine's CPU can do, as the system tells it."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((x for x in lines if x.startswith(("flags", "Features"))), platform.processor())
 
 
 def _silence_libraries() -> None:

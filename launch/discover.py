@@ -5,20 +5,30 @@
 Started again with the same workdir, it continues from the newest good checkpoint. SIGTERM and
 Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. The workdir has
 metrics (`metrics.jsonl`, `tensorboard/`) and, when the run ends or is stopped, `curves.png`.
+
+Several processes, each with its own devices and simulators, make one run together: see
+`launch.processes`. The status is 143 for all of them when one was stopped.
 """
 
+import contextlib
+import dataclasses
+import json
+import os
 import signal
+from functools import partial
+from typing import Any
 
 from absl import flags, logging
 
 from agents.checkpoints import Checkpoints
 from disco.atomic import write_atomically
 from evaluation.plots import discovery_curves
-from launch import commands, workdirs
+from launch import commands, processes, workdirs
 from launch.configs import grid57_laptop
 from launch.configuration import from_config
 from launch.flag_parsing import define_config
 from launch.progress import Progress
+from launch.provenance import code_version
 from launch.settings import CHANGEABLE, DiscoverSettings
 from launch.setup import make_discovery
 from meta.run import run
@@ -34,15 +44,25 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
       ValueError: if the settings or the workdir do not fit.
       CheckpointError: if a checkpoint cannot be written or read.
     """
+    described = json.dumps(dataclasses.asdict(settings)) + code_version()
+    processes.require_equal("config or version of the code", described)
     discovery = make_discovery(settings)
+    discovery.check()
     folder = workdirs.open_workdir(workdir, settings, changeable=CHANGEABLE)
     checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
-    caught: list[int] = []
-    previous = {
-        number: signal.signal(number, lambda number, _: caught.append(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
+    with contextlib.closing(checkpoints), _Stop() as stop:
+        live = partial(
+            run,
+            discovery,
+            meta_steps=settings.meta_steps,
+            checkpoints=checkpoints,
+            checkpoint_interval=settings.checkpoint_interval,
+            log_interval=settings.log_interval,
+            should_stop=stop.is_asked,
+        )
+        if not processes.is_first():
+            live()
+            return stop.status
         with workdirs.MetricsLog(folder) as log, Progress("discover", settings.meta_steps) as bar:
 
             def on_start(step):
@@ -66,36 +86,63 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
                     },
                 )
 
-            run(
-                discovery,
-                meta_steps=settings.meta_steps,
-                checkpoints=checkpoints,
-                checkpoint_interval=settings.checkpoint_interval,
-                log_interval=settings.log_interval,
-                on_start=on_start,
-                on_report=on_report,
-                should_stop=lambda: bool(caught),
-            )
+            live(on_start=on_start, on_report=on_report)
             if reports := log.read():
                 write_atomically(folder / "curves.png", discovery_curves(reports))
-    finally:
-        for number, handler in previous.items():
+    if stop.signal:
+        logging.warning("Stopped by signal %d; a checkpoint is written.", stop.signal)
+    else:
+        print(f"Discovered: {settings.meta_steps} meta-steps. The run is in {folder}.")
+    return stop.status
+
+
+class _Stop:
+    """Notes the signal that asks the run to stop; of several processes, to any of them.
+
+    Attributes:
+      signal: its number; 0 if there was none.
+    """
+
+    def __init__(self):
+        self.signal = 0
+        self._previous: dict[int, Any] = {}
+
+    @property
+    def status(self) -> int:
+        """To exit with."""
+        return 128 + self.signal if self.signal else 0
+
+    def is_asked(self, step: int) -> bool:
+        """Whether to stop after that step; the same for all processes."""
+        if processes.are_several() and processes.stop_agreed(step):
+            self.signal = int(signal.SIGTERM)
+        return bool(self.signal)
+
+    def __enter__(self) -> "_Stop":
+        def note(number, _):
+            self.signal = number
+
+        # Of several processes, JAX hears SIGTERM itself, and tells the others.
+        handlers = {signal.SIGTERM: note, signal.SIGINT: note}
+        if processes.are_several():
+            handlers = {signal.SIGINT: lambda *_: os.kill(os.getpid(), signal.SIGTERM)}
+        self._previous = {number: signal.signal(number, h) for number, h in handlers.items()}
+        return self
+
+    def __exit__(self, *exception) -> None:
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
-        checkpoints.close()
-    if caught:
-        logging.warning("Stopped by signal %d; a checkpoint is written.", caught[0])
-        return 128 + caught[0]
-    print(f"Discovered: {settings.meta_steps} meta-steps. The run is in {folder}.")
-    return 0
 
 
 def main() -> int:
     """The command."""
+    processes.join()
     return discover(from_config(DiscoverSettings, flags.FLAGS.config), flags.FLAGS.workdir)
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+    processes.define_flags()
     define_config(grid57_laptop)
     commands.use_all_cores()
     commands.run(main)

@@ -44,7 +44,8 @@ def export(workdir: str, output: str, meta_step: int | None = None) -> dict[str,
         if meta_step is None:
             restored = restore(discovery, checkpoints)
         else:
-            restored = meta_step, checkpoints.load(meta_step, discovery.abstract_state())
+            like, agents = discovery.abstract_state(), discovery.agents_stacked
+            restored = meta_step, checkpoints.load(meta_step, like, agents)
     finally:
         checkpoints.close()
     if restored is None:

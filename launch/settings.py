@@ -45,6 +45,7 @@ class DiscoverSettings:
       checkpoint_interval: meta-steps between checkpoints.
       checkpoints_kept: of the newest.
       log_interval: meta-steps between reports.
+      devices_per_agent: that split its batches, where one is too small for an agent.
       families: how agents of some environments differ from `agent`, for example
         `"dmlab: memory=256 frame_stack=1"`; the family is what stands before the slash in their
         names. Known are memory (units of the network's memory), frame_stack and burn_in.
@@ -57,6 +58,7 @@ class DiscoverSettings:
     checkpoint_interval: int = 100
     checkpoints_kept: int = 3
     log_interval: int = 10
+    devices_per_agent: int = 1
     rule: RuleSettings = RuleSettings()
     agent: AgentConfig = AgentConfig()
     families: tuple[str, ...] = ()
@@ -72,4 +74,10 @@ class DiscoverSettings:
 
 
 # Fields that may differ when a run is continued: they do not change what is computed.
-CHANGEABLE = ("meta_steps", "checkpoint_interval", "checkpoints_kept", "log_interval")
+CHANGEABLE = (
+    "meta_steps",
+    "checkpoint_interval",
+    "checkpoints_kept",
+    "log_interval",
+    "devices_per_agent",
+)

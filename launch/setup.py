@@ -10,6 +10,7 @@ import environments
 from agents.agent import AgentConfig
 from launch.settings import DiscoverSettings
 from meta.discovery import Discovery
+from meta.mesh import make_mesh
 
 
 def make_discovery(settings: DiscoverSettings) -> Discovery:
@@ -30,6 +31,7 @@ def make_discovery(settings: DiscoverSettings) -> Discovery:
         settings.population,
         settings.meta,
         seed=settings.seed,
+        mesh=make_mesh(settings.devices_per_agent),
         family_agents=make_family_agents(settings),
     )
 

@@ -11,6 +11,7 @@ from tensorboardX import SummaryWriter
 
 from disco.atomic import write_atomically
 from disco.json_lines import JsonLines
+from launch import processes
 
 
 def open_workdir(
@@ -22,6 +23,8 @@ def open_workdir(
       workdir: the folder.
       settings: a dataclass of JSON values and further dataclasses.
       changeable: top-level fields that may differ from those the run was started with.
+
+    Of several processes, one writes.
 
     Raises:
       ValueError: if the folder belongs to a run of other settings, or cannot be written.
@@ -46,6 +49,8 @@ def open_workdir(
                 + "; ".join(differences)
                 + ". Choose another workdir, or those values."
             )
+    if not processes.is_first():
+        return folder
     try:
         write_atomically(file, json.dumps(wanted, indent=2) + "\n")
     except OSError as error:

@@ -26,8 +26,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.experimental import multihost_utils
 from jax.flatten_util import ravel_pytree
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int, PRNGKeyArray
 
@@ -40,8 +41,9 @@ from agents.host_experience import require_memory
 from agents.passes import agents_per_pass, map_agents
 from disco.types import Metrics
 from meta import lifetime
-from meta.groups import AXIS, Evolved, Group, summed
+from meta.groups import Evolved, Group, summed
 from meta.host_group import HostGroup
+from meta.mesh import AGENTS, BATCH, for_each_device, make_mesh, on_all, over_agents, split_batch
 from meta.objective import ObjectiveConfig, meta_objective
 from meta.population import Individual, Life, PopulationConfig, draw_budget, newborn
 from meta.value_function import ValueFunction, ValueFunctionConfig
@@ -156,7 +158,7 @@ class Discovery:
           population: its size and lifetimes.
           meta: the meta-step.
           seed: of all randomness.
-          mesh: with an axis `agents` to shard the population over; by default all devices.
+          mesh: as `meta.mesh.make_mesh` makes it; by default all devices, one for each agent.
           family_agents: how agents learn instead, by the part of their environments' names that
             stands before the slash. They consume as many steps per update.
         """
@@ -165,9 +167,7 @@ class Discovery:
         self._population = population
         self._meta = meta
         self._seed = seed
-        if mesh is None:
-            mesh = Mesh(np.array(jax.devices()), (AXIS,))
-        self._mesh = mesh
+        self._mesh = make_mesh() if mesh is None else mesh
         self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
         self.groups = tuple(self._make_groups(tasks, rule, agent, family_agents, value_function))
         self._hosts: _Hosts | None = None
@@ -189,7 +189,7 @@ class Discovery:
             places = [i for i in range(size) if group_of_task[i % len(tasks)] == index]
             if not places:
                 continue
-            padding = -len(places) % self._mesh.size
+            padding = -len(places) % self._mesh.shape[AGENTS]
             family = group.names[0].partition("/")[0]
             agent_config = family_agents.get(family, default_agent)
             if agent_config.burn_in > self._meta.validation_length:
@@ -220,17 +220,43 @@ class Discovery:
     @property
     def sharding(self) -> Any:
         """Shardings of a `DiscoveryState`: agents over the mesh, all else replicated."""
-        return _placement(NamedSharding(self._mesh, P(AXIS)), NamedSharding(self._mesh, P()))
+        return _by_part(agents=over_agents(self._mesh), rest=on_all(self._mesh))
+
+    @property
+    def agents_stacked(self) -> Any:
+        """Over how many agents arrays of a `DiscoveryState` are stacked; 0 for the others."""
+        sizes = tuple(len(group.places) for group in self.groups)
+        return _by_part(agents=sizes, rest=0)
 
     def check(self) -> None:
-        """Refuses, before anything starts, what this machine has no room for.
+        """Refuses, before anything starts, what these machines have no room or no work for.
 
         Raises:
-          ValueError: if the replays of host environments do not fit in memory together.
+          ValueError: if there are more processes than agents, a batch cannot be split over an
+            agent's devices, or this process's replays do not fit in memory together.
         """
+        if jax.process_count() > self._population.size:
+            raise ValueError(
+                f"population.size is {self._population.size}; expected at least one agent for each"
+                f" of the {jax.process_count()} processes."
+            )
+        per_agent = self._mesh.shape[BATCH]
+        sizes = {"meta.validation_trajectories": self._meta.validation_trajectories} | {
+            f"agent.batch_size of {group.names[0]}": group.agent.config.batch_size
+            for group in self.groups
+        }
+        for name, size in sizes.items():
+            if size % per_agent:
+                raise ValueError(
+                    f"{name} is {size}; expected a multiple of devices_per_agent ({per_agent})."
+                )
         require_memory(
             [
-                (group.names[0].partition("/")[0], group.agent, len(group.places))
+                (
+                    group.names[0].partition("/")[0],
+                    group.agent,
+                    len(group.places_here(self._mesh)),
+                )
                 for group in self.groups
                 if group.is_host
             ]
@@ -242,7 +268,7 @@ class Discovery:
         init: Callable[..., DiscoveryState] = jax.jit(
             self._init, out_shardings=self.sharding, compiler_options=fast
         )
-        return init(self._initial_rule)
+        return init(jax.tree.map(np.asarray, self._initial_rule))
 
     def _init(self, rule) -> DiscoveryState:
         groups = []
@@ -343,7 +369,9 @@ class Discovery:
         clock = DeviceClock()
         groups = {number: group for number, group in enumerate(self.groups) if group.is_host}
         # All agents act at the same time.
-        num_halves = NUM_HALVES * sum(len(group.places) for group in groups.values())
+        num_halves = NUM_HALVES * sum(
+            len(group.places_here(self._mesh)) for group in groups.values()
+        )
         workers = max(1, environments.available_processors() // num_halves)
         return _Hosts(
             groups={
@@ -361,16 +389,19 @@ class Discovery:
         return any(group.is_host for group in self.groups)
 
     def host_metrics(self) -> dict[str, float]:
-        """How the host environments went since the last call; nothing if there are none."""
+        """How the host environments went since the last call; nothing if there are none.
+
+        Seconds and deaths are sums over processes, the idle fraction is their mean.
+        """
         if self._hosts is None:
             return {}
+        names = ("engine_seconds", "policy_seconds", "simulator_restarts")
         parts = [host_group.timing() for host_group in self._hosts.groups.values()]
+        own = [self._hosts.clock.idle_fraction(), *(sum(p[name] for p in parts) for name in names)]
+        idle, *sums = np.atleast_2d(multihost_utils.process_allgather(np.array(own))).T
         return {
-            "device_idle_fraction": self._hosts.clock.idle_fraction(),
-            **{
-                name: sum(part[name] for part in parts)
-                for name in ("engine_seconds", "policy_seconds", "simulator_restarts")
-            },
+            "device_idle_fraction": float(idle.mean()),
+            **{name: float(x.sum()) for name, x in zip(names, sums, strict=True)},
         }
 
     def close(self) -> None:
@@ -394,10 +425,10 @@ class Discovery:
             ]
             return self._shard_conclude(rule, average, meta_step, tuple(evolved), addresses)
 
-        state, metrics = self._sharded(shard, "rrraa", self._conclusion)(
+        state, metrics = for_each_device(self._mesh, shard, "rrraa", self._conclusion)(
             state.rule, state.average, state.meta_step, state.groups, self._addresses()
         )
-        return state, self._unpadded(metrics)
+        return self._placed(state), self._unpadded(metrics)
 
     @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
     def _evolve_all(self, which, rule, meta_step, groups) -> tuple[Evolved, ...]:
@@ -410,7 +441,7 @@ class Discovery:
                 for number, *rows in zip(which, groups, addresses, strict=True)
             )
 
-        return self._sharded(shard, "rraa", P(AXIS))(
+        return for_each_device(self._mesh, shard, "rraa", P(AGENTS))(
             rule,
             meta_step,
             groups,
@@ -430,32 +461,19 @@ class Discovery:
             share._replace(individuals=group)
             for group, share in zip(individuals, shares, strict=True)
         )
-        state, metrics = self._sharded(self._shard_conclude, "rrraa", self._conclusion)(
-            rule, average, meta_step, evolved, self._addresses()
-        )
-        return state, self._unpadded(metrics)
+        state, metrics = for_each_device(
+            self._mesh, self._shard_conclude, "rrraa", self._conclusion
+        )(rule, average, meta_step, evolved, self._addresses())
+        return self._placed(state), self._unpadded(metrics)
 
-    def _sharded(self, function: Callable, arguments: str, out_specs: Any) -> Callable:
-        """`function` of one device's agents, for all devices.
-
-        Args:
-          function: of replicated arguments and of some with a leading axis over agents.
-          arguments: "r" for each that is replicated, "a" for each that is sharded.
-          out_specs: of its results.
-        """
-        specs = {"r": P(), "a": P(AXIS)}
-        return jax.shard_map(
-            function,
-            mesh=self._mesh,
-            in_specs=tuple(specs[argument] for argument in arguments),
-            out_specs=out_specs,
-            check_vma=False,
-        )
+    def _placed(self, state: DiscoveryState) -> DiscoveryState:
+        """The state where the next meta-step expects it, also along an agent's devices."""
+        return jax.lax.with_sharding_constraint(state, jax.tree.broadcast(self.sharding, state))
 
     @property
     def _conclusion(self) -> Any:
         """Placement of the next state and of metrics."""
-        return _placement(P(AXIS), P()), P(AXIS)
+        return _by_part(agents=P(AGENTS), rest=P()), P()
 
     def _addresses(self) -> tuple[Any, ...]:
         """Each group's agents' numbers, and whether they have a say."""
@@ -471,37 +489,33 @@ class Discovery:
         )
 
     def abstract_state(self) -> DiscoveryState:
-        """Shapes and dtypes of a state without padding."""
+        """Shapes, dtypes and shardings of a state."""
         state = jax.eval_shape(self._init, self._initial_rule)
-        groups = tuple(
-            jax.tree.map(
-                lambda x, n=len(group.places): jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype),
-                individuals,
-            )
-            for group, individuals in zip(self.groups, state.groups, strict=True)
+        return jax.tree.map(
+            lambda sharding, x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            jax.tree.broadcast(self.sharding, state),
+            state,
         )
-        return dataclasses.replace(state, groups=groups)
 
-    def without_padding(self, state: DiscoveryState) -> DiscoveryState:
-        """The state in NumPy arrays that do not depend on the number of devices."""
-        groups = tuple(
-            jax.tree.map(lambda x, n=len(group.places): np.asarray(x)[:n], individuals)
-            for group, individuals in zip(self.groups, state.groups, strict=True)
-        )
-        return dataclasses.replace(jax.tree.map(np.asarray, state), groups=groups)
-
-    def with_padding(self, state: DiscoveryState) -> DiscoveryState:
-        """The inverse of `without_padding`: the state on this run's devices."""
+    def with_copies(self, state: DiscoveryState) -> DiscoveryState:
+        """The state with groups padded by copies of their first agents, as a checkpoint is not."""
 
         def pad(group, x):
-            copies = len(group.padded) - len(group.places)
-            return np.concatenate([x, np.repeat(x[:1], copies, axis=0)])
+            is_copy = (jnp.arange(x.shape[0]) >= len(group.places)).reshape(
+                -1, *(1,) * (x.ndim - 1)
+            )
+            return jnp.where(is_copy, x[:1], x)
 
-        groups = tuple(
-            jax.tree.map(partial(pad, group), individuals)
-            for group, individuals in zip(self.groups, state.groups, strict=True)
+        def pad_all(groups):
+            return tuple(
+                jax.tree.map(partial(pad, group), individuals)
+                for group, individuals in zip(self.groups, groups, strict=True)
+            )
+
+        groups = jax.jit(pad_all, donate_argnums=0, out_shardings=self.sharding.groups)(
+            state.groups
         )
-        return jax.device_put(dataclasses.replace(state, groups=groups), self.sharding)
+        return dataclasses.replace(state, groups=groups)
 
     def _evolve_group(self, group: Group, rule, meta_step, individuals, addresses) -> Evolved:
         """A JAX group's part of the meta-step on one device."""
@@ -519,9 +533,9 @@ class Discovery:
             lambda *x: jnp.sum(jnp.concatenate(x), axis=0),
             *((part.update, part.count) for part in evolved),
         )
-        # In one vector: the meta-step's only message between devices but for its metrics.
+        # In one vector: the meta-step's only message between agents' devices but for metrics.
         flat, unravel = ravel_pytree((update, count))
-        update, count = unravel(jax.lax.psum(flat, AXIS))
+        update, count = unravel(jax.lax.psum(flat, AGENTS))
         scale = -self._meta.learning_rate / jnp.maximum(count, 1.0)
         rule = jax.tree.map(lambda x, u: x + scale * u, rule, update)
         old = jnp.minimum(self._meta.average_decay, meta_step / (meta_step + 1.0))
@@ -537,7 +551,7 @@ class Discovery:
         state = DiscoveryState(
             rule=rule, average=average, groups=tuple(groups), meta_step=meta_step + 1
         )
-        return state, tuple(metrics)
+        return state, _gathered(tuple(metrics))
 
     def _evolve(self, group: Group, rule, meta_step, individual: Individual, order, place):
         """Steps 1-4 for one agent: it afterwards, its share of the update, its metrics."""
@@ -593,6 +607,7 @@ class Discovery:
           It afterwards, its share of the rule's update, and metrics.
         """
         agent, life = group.agent, individual.life
+        validation = split_batch(validation)
 
         def judge(rule):
             learner, target_statistics = lifetime.relive(
@@ -661,9 +676,21 @@ class Discovery:
         return jax.lax.cond(jnp.any(is_over), replace, lambda x: x, individuals)
 
 
-def _placement(agents: Any, replicated: Any) -> Any:
+def _by_part(agents: Any, rest: Any) -> Any:
     """A prefix of a `DiscoveryState`: what holds for the agents, and for all else."""
-    return DiscoveryState(rule=replicated, average=replicated, groups=agents, meta_step=replicated)
+    return DiscoveryState(rule=rest, average=rest, groups=agents, meta_step=rest)
+
+
+def _gathered(metrics: tuple[Metrics, ...]) -> tuple[Metrics, ...]:
+    """Metrics of all devices' agents, by one message for each dtype."""
+    leaves, structure = jax.tree.flatten(metrics)
+    for dtype in sorted({x.dtype for x in leaves}, key=str):
+        which = [i for i, x in enumerate(leaves) if x.dtype == dtype]
+        flat, unravel = ravel_pytree([leaves[i] for i in which])
+        parts = jax.vmap(unravel)(jax.lax.all_gather(flat, AGENTS))
+        for i, part in zip(which, parts, strict=True):
+            leaves[i] = part.reshape(-1)
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _addresses(group: Group) -> tuple[Int[Array, "N"], Int[Array, "N"]]:

@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
 import disco
 import environments
 from agents.agent import Agent
 from disco.types import Metrics
+from meta.mesh import own_rows
 from meta.population import Individual, task_index
 from meta.value_function import ValueFunction
-
-AXIS = "agents"  # Of the mesh.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,10 @@ class Group:
     def is_host(self) -> bool:
         """Whether the environments are outside JAX."""
         return isinstance(self.agent.environment, environments.HostEnvironment)
+
+    def places_here(self, mesh: Mesh) -> Int[np.ndarray, "here"]:
+        """The numbers in the population of the agents that this process holds."""
+        return np.unique(self.padded[own_rows(mesh, len(self.padded))])
 
     def task_index(self, order: Any, births: Any) -> Int[Array, ""]:
         """The index of an agent's task among the group's, by its number within the group."""

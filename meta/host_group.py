@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import disco
@@ -26,7 +26,8 @@ from agents.host_acting import Act, Collected, HostActor, Timing, make_act
 from agents.host_experience import Experience, HostExperience
 from agents.passes import agents_per_pass, map_agents
 from meta import lifetime
-from meta.groups import AXIS, Evolved, Group, summed
+from meta.groups import Evolved, Group, summed
+from meta.mesh import AGENTS, for_each_device, over_agents, own_rows
 from meta.population import Individual
 
 
@@ -55,19 +56,26 @@ class HostGroup:
           workers: threads or processes for each half of an agent's environments.
         """
         self._group, self._meta, self._seed = group, meta, seed
-        self._sharding = NamedSharding(mesh, P(AXIS))
+        self._sharding = over_agents(mesh)
         self._act: Act = make_act(group.agent.network)
-        # Copies that pad the group learn from what their original collects.
-        self._source = np.array([np.flatnonzero(group.places == p)[0] for p in group.padded])
+        # The agents of this process: their rows of the group's arrays, places in the population,
+        # and numbers within the group. Copies that pad the group learn from what their original
+        # collects, or where that is another process's, from what the first of them does.
+        self._rows = own_rows(mesh, len(group.padded))
+        self._places, first, self._source = np.unique(
+            group.padded[self._rows], return_index=True, return_inverse=True
+        )
+        self._first_rows = self._rows[first]
+        self._orders = np.searchsorted(group.places, self._places)
         self._lives: list[_Life] = []
         self._memoirs: Any = None
         self._clock, self._workers = clock, workers
-        self._threads = ThreadPoolExecutor(len(group.places), "validation")
+        self._threads = ThreadPoolExecutor(max(1, len(self._places)), "validation")
         self._time = Timing(0.0, 0.0)
 
-        orders = jnp.asarray(self._source, jnp.int32)
+        orders = jnp.asarray(np.searchsorted(group.places, group.padded), jnp.int32)
         counts = jnp.arange(len(group.padded)) < len(group.places)
-        per_pass = agents_per_pass(meta.agents_at_once, len(group.padded) // mesh.size)
+        per_pass = agents_per_pass(meta.agents_at_once, len(group.padded) // mesh.shape[AGENTS])
 
         def update(rule, individuals, batches):
             def one(row):
@@ -98,14 +106,8 @@ class HostGroup:
             return jax.tree.map(lambda kept, x: kept.at[:, number].set(x), memoirs, memoir)
 
         def sharded(function, arguments):
-            specs = {"r": P(), "a": P(AXIS)}
-            return jax.shard_map(
-                function,
-                mesh=mesh,
-                in_specs=tuple(specs[a] for a in arguments),
-                out_specs=P(AXIS),
-                check_vma=False,
-            )
+            spread = for_each_device(mesh, function, arguments, P(AGENTS))
+            return lambda *rows: jax.lax.with_sharding_constraint(spread(*rows), self._sharding)
 
         self._update = jax.jit(sharded(update, "raa"), donate_argnums=1)
         self._keep = jax.jit(sharded(keep, "aar"), donate_argnums=0)
@@ -126,9 +128,9 @@ class HostGroup:
         Raises:
           SimulatorError: if one cannot be started.
         """
-        births = np.asarray(individuals.life.births)
-        for order in range(len(self._group.places)):
-            self._lives.append(self._live(order, int(births[order]), meta_step))
+        births = self._own(individuals.life.births)
+        for order in self._orders:
+            self._lives.append(self._live(int(order), births[len(self._lives)], meta_step))
 
     def _live(self, order: int, births: int, meta_step: int) -> "_Life":
         group = self._group
@@ -184,10 +186,11 @@ class HostGroup:
         """New environments and replays for agents that start anew."""
         if not reborn.any():
             return
-        births = np.asarray(individuals.life.births)
-        for order in np.flatnonzero(reborn):
-            self._lives[order].close()
-            self._lives[order] = self._live(int(order), int(births[order]), meta_step)
+        births = self._own(individuals.life.births)
+        for number in np.flatnonzero(reborn[self._orders]):
+            self._lives[number].close()
+            order = int(self._orders[number])
+            self._lives[number] = self._live(order, births[number], meta_step)
 
     def timing(self) -> dict[str, float]:
         """Since the last call threads' seconds; so far deaths of simulators."""
@@ -213,22 +216,36 @@ class HostGroup:
                 life.experience.request(own, update)
 
     def _params(self, individuals: Individual) -> list[disco.Params]:
-        """Each agent's parameters, on its device."""
-        params = individuals.agent.learner.params
-        leaves, structure = jax.tree.flatten(params)
+        """The parameters of each life's agent, on its device."""
+        leaves, structure = jax.tree.flatten(individuals.agent.learner.params)
         by_device = zip(*(leaf.addressable_shards for leaf in leaves), strict=True)
-        own = [
-            agent
-            for shards in by_device
-            for agent in self._unstack(structure.unflatten(shard.data for shard in shards))
-        ]
-        return own[: len(self._lives)]
+        by_row = {}
+        for shards in by_device:
+            first = shards[0].index[0].start or 0
+            if first not in by_row:  # An agent's further devices hold the same.
+                agents = self._unstack(structure.unflatten(shard.data for shard in shards))
+                by_row |= dict(enumerate(agents, first))
+        return [by_row[row] for row in self._first_rows]
+
+    def _own(self, x: jax.Array) -> list[int]:
+        """An integer of each life's agent."""
+        by_row = {
+            row: value
+            for shard in x.addressable_shards
+            for row, value in enumerate(np.asarray(shard.data).tolist(), shard.index[0].start or 0)
+        }
+        return [by_row[row] for row in self._first_rows]
+
+    def _place(self, x: np.ndarray) -> jax.Array:
+        """An array over this process's rows as its part of one over all agents."""
+        return jax.make_array_from_process_local_data(
+            self._sharding, x, (len(self._group.padded), *x.shape[1:])
+        )
 
     def _stack(self, trajectories: list[disco.Trajectory]) -> disco.Trajectory:
         """Of all agents, on their devices."""
         rows = [trajectories[i] for i in self._source]
-        stacked = jax.tree.map(lambda *x: np.stack(x), *rows)
-        return jax.device_put(stacked, self._sharding)
+        return jax.tree.map(lambda *x: self._place(np.stack(x)), *rows)
 
     def _remember(self, memoir: lifetime.Memoir, number: int) -> None:
         if self._memoirs is None:  # Its memory is used again in every meta-step.
@@ -251,7 +268,7 @@ class HostGroup:
                 jax.random.fold_in(key, place),
                 self._meta.validation_length,
             )
-            for life, own, place in zip(self._lives, params, self._group.places, strict=True)
+            for life, own, place in zip(self._lives, params, self._places, strict=True)
         ]
         wait(playing)
         return [future.result() for future in playing]
@@ -270,7 +287,7 @@ class HostGroup:
             "episode_return_sum": over_agents([sum(e.episode_return for e in x) for x in episodes]),
             "episodes": over_agents([float(len(x)) for x in episodes]),
         }
-        metrics = {name: jax.device_put(x, self._sharding) for name, x in metrics.items()}
+        metrics = {name: self._place(x) for name, x in metrics.items()}
         return metrics | {
             f"agent_{name}": sum(metrics[name] for metrics in learning) / len(learning)
             for name in learning[0]

@@ -18,6 +18,7 @@ import disco
 from agents.acting import EpisodeStatistics
 from agents.agent import Agent, AgentState, LearnerState
 from disco.types import Metrics
+from meta.mesh import split_batch
 from meta.objective import TargetStatistics, target_statistics
 from meta.value_function import ValueFunction, ValueFunctionState
 
@@ -64,6 +65,7 @@ def update(
     batch: disco.Trajectory,
 ) -> tuple[AgentState, ValueFunctionState, Memoir, Metrics]:
     """One update of the agent and of its meta-value function."""
+    batch = split_batch(batch)
     logits = agent.network.unroll(state.learner.params, batch)["logits"]
     value_state = value_function.update(value_state, logits, batch)
     learner, memoir, metrics = remember(agent, rule, state.learner, batch)

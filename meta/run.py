@@ -24,7 +24,7 @@ def run(
     log_interval: int,
     on_start: Callable[[int], None] = lambda step: None,
     on_report: Callable[[Report], None] = lambda report: None,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[int], bool] = lambda step: False,
 ) -> DiscoveryState:
     """Runs meta-steps until `meta_steps` are made, or it is told to stop.
 
@@ -40,7 +40,8 @@ def run(
       log_interval: meta-steps between reports, which average over them.
       on_start: called with the meta-step that the run starts or continues from.
       on_report: called with each report.
-      should_stop: asked after each meta-step; if so, a checkpoint is written and the loop ends.
+      should_stop: asked after each meta-step, with how many are made; if so, a checkpoint is
+        written and the loop ends. All processes are to agree.
 
     Raises:
       CheckpointError: if a checkpoint cannot be written or read.
@@ -57,7 +58,7 @@ def run(
             state, metrics = discovery.step(state)
             window.append(metrics)
             step += 1
-            stopping = should_stop()
+            stopping = should_stop(step)
             if step % log_interval == 0 or step == meta_steps or stopping:
                 report = summarize(discovery, window)
                 seconds = time.monotonic() - started
@@ -75,7 +76,7 @@ def run(
                 checkpoints.check()
                 window, started = [], time.monotonic()
             if step % checkpoint_interval == 0 or step == meta_steps or stopping:
-                checkpoints.save(step, discovery.without_padding(state))
+                checkpoints.save(step, state, agents=discovery.agents_stacked)
             if stopping:
                 break
     checkpoints.wait()
@@ -88,12 +89,11 @@ def restore(discovery: Discovery, checkpoints: Checkpoints) -> tuple[int, Discov
     Raises:
       CheckpointError: if there are checkpoints and none can be used.
     """
-    like = discovery.abstract_state()
-    restored = checkpoints.restore(like)
+    restored = checkpoints.restore(discovery.abstract_state(), agents=discovery.agents_stacked)
     if restored is None:
         return None
     step, state = restored
-    return step, discovery.with_padding(state)
+    return step, discovery.with_copies(state)
 
 
 def summarize(discovery: Discovery, window: list) -> Report:

@@ -1,4 +1,6 @@
-"""Discovers on 1, 2, 4 and 8 simulated devices; writes what came out of each.
+"""Discovers on 1, 2, 4 and 8 simulated devices, and on 4 that share agents by two.
+
+Writes what came out of each.
 
 python -m tests.meta.devices OUTPUT.npz
 """
@@ -7,10 +9,10 @@ import sys
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from benchmarks.weak_scaling import messages
 from meta.discovery import Discovery
+from meta.mesh import make_mesh
 from meta.population import PopulationConfig
 from tests.meta.common import STEPS, small_discovery
 
@@ -20,19 +22,22 @@ AGENTS = 12
 SUITE = "catch/4x3,catch/5x5,deep_sea/4"
 
 
-def make(num_devices: int, agents_at_once: int | None) -> Discovery:
+def make(num_devices: int, devices_per_agent: int, agents_at_once: int | None) -> Discovery:
     """A mixed population, some of which is reborn on the way."""
     return small_discovery(
         SUITE,
         population=PopulationConfig(size=AGENTS, lifetimes=(2 * STEPS,)),
-        mesh=Mesh(np.array(jax.devices()[:num_devices]), ("agents",)),
+        mesh=make_mesh(devices_per_agent, jax.devices()[:num_devices]),
         agents_at_once=agents_at_once,
     )
 
 
-def discover(num_devices: int, agents_at_once: int | None) -> tuple[np.ndarray, str]:
+def discover(
+    num_devices: int, devices_per_agent: int, agents_at_once: int | None
+) -> tuple[np.ndarray, jax.stages.Compiled]:
     """The meta-parameters in one vector, and the compiled meta-step."""
-    discovery = make(num_devices, agents_at_once)
+    discovery = make(num_devices, devices_per_agent, agents_at_once)
+    discovery.check()
     state = discovery.init()
     program = discovery.compile_step(state)
     reborn = 0
@@ -42,17 +47,28 @@ def discover(num_devices: int, agents_at_once: int | None) -> tuple[np.ndarray, 
         reborn += sum(group["reborn"].sum() for group in metrics)
     assert reborn > 0
     rule = np.concatenate([np.asarray(x).ravel() for x in jax.tree.leaves(state.rule)])
-    return rule, program.as_text()
+    return rule, program
 
 
 def main(output: str) -> None:
     """One device has all agents at once; several have one after the other."""
     assert jax.device_count() == 8
-    rules, program = {}, ""
+    results, flops = {}, {}
     for number in (1, 2, 4, 8):
-        rules[str(number)], program = discover(number, None if number == 1 else 1)
-    kinds, sizes = zip(*messages(program), strict=True)
-    np.savez(output, kinds=kinds, sizes=sizes, **rules)
+        results[str(number)], program = discover(number, 1, None if number == 1 else 1)
+        flops[number] = _flops(program)
+    kinds, sizes = zip(*messages(program.as_text() or ""), strict=True)
+    results["4, two per agent"], program = discover(4, 2, 1)
+    # One device of two for all agents, and one of four that share them by two.
+    results["flops"] = np.array([flops[2], _flops(program)])
+    np.savez(output, kinds=kinds, sizes=sizes, **results)
+
+
+def _flops(program: jax.stages.Compiled) -> float:
+    """Of one device."""
+    cost = program.cost_analysis()
+    assert cost is not None
+    return cost["flops"]
 
 
 if __name__ == "__main__":

@@ -269,7 +269,7 @@ def devices(tmp_path_factory):
 def test_devices_and_agents_at_once_do_not_change_the_result(devices):
     one = devices["1"]
     assert one.dtype == np.float64
-    for number in ("2", "4", "8"):
+    for number in ("2", "4", "8", "4, two per agent"):
         assert np.max(np.abs(devices[number] - one)) < 1e-10 * np.max(np.abs(one))
 
 
@@ -278,3 +278,8 @@ def test_devices_send_each_other_the_rules_update_once_and_metrics(devices):
     assert update <= np.max(devices["sizes"])
     assert np.sum(devices["sizes"]) < update + 4_000
     assert devices["kinds"][np.argmax(devices["sizes"])] == "all-reduce"
+
+
+def test_devices_of_one_agent_share_its_work(devices):
+    alone, shared = devices["flops"]
+    assert shared < 0.7 * alone

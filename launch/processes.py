@@ -1,0 +1,171 @@
+"""Several processes, on one machine or many, that make one run together.
+
+    python -m launch.discover --coordinator=HOST:PORT --num_processes=2 --process_id=0 ...
+    python -m launch.discover --coordinator=HOST:PORT --num_processes=2 --process_id=1 ...
+
+All start the same command with the same workdir, on a file system that they share; process 0
+listens at the coordinator's address. Under Slurm (`srun` with several tasks) and Open MPI they find
+each other without these flags, on TPU pods with `--coordinator=auto` (`jax.distributed`).
+
+When a process dies, the others end within a minute: with status 134 and a message of JAX's that
+starts "Terminating process", as they miss its heartbeats, or with status 2 if they are told. The
+command started again, with as many processes or others, goes on from the newest checkpoint.
+"""
+
+import hashlib
+import os
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from absl import flags
+from jax.experimental import multihost_utils
+
+_HEARTBEAT_SECONDS = 20
+_AUTO = "auto"
+# By which a launcher tells its processes how many they are.
+_TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+
+
+def define_flags() -> None:
+    """The flags of commands that several processes may run together."""
+    flags.DEFINE_string(
+        "coordinator",
+        "",
+        "HOST:PORT where process 0 listens and the others find it; 'auto' to ask Slurm, Open MPI or"
+        " the TPU pod. By default auto under srun and mpirun, and else one process.",
+    )
+    flags.DEFINE_integer("num_processes", None, "With --coordinator=HOST:PORT.", lower_bound=1)
+    flags.DEFINE_integer("process_id", None, "Likewise, from 0.", lower_bound=0)
+    flags.DEFINE_integer(
+        "coordinator_timeout", 300, "Seconds to wait until all processes are there.", lower_bound=1
+    )
+
+
+def join() -> None:
+    """Makes this process one of the run's, by the flags; to be called before JAX computes.
+
+    Raises:
+      ValueError: if flags are missing or contradict each other.
+      OSError: if the coordinator or other processes cannot be found in time.
+    """
+    address, timeout = flags.FLAGS.coordinator, flags.FLAGS.coordinator_timeout
+    number, own = flags.FLAGS.num_processes, flags.FLAGS.process_id
+    if not address and any(int(os.environ.get(name, 1)) > 1 for name in _TASKS):
+        address = _AUTO
+    if address in ("", _AUTO):
+        if not (number is None and own is None):
+            raise ValueError(
+                f"--num_processes and --process_id need --coordinator=HOST:PORT; it is {address!r}."
+            )
+        if address:
+            _initialize(f"--coordinator={_AUTO}", timeout)
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"--coordinator is {address!r}; expected HOST:PORT or {_AUTO!r}.")
+    if number is None or own is None or own >= number:
+        raise ValueError(
+            f"--num_processes is {number} and --process_id {own}; with --coordinator={address}"
+            " expected both, the second less than the first."
+        )
+    if own > 0:
+        _await_coordinator(host.strip("[]"), int(port), timeout)
+    _initialize(
+        f"--coordinator={address}",
+        timeout,
+        coordinator_address=address,
+        num_processes=number,
+        process_id=own,
+        # Addresses and numbers are known, so nothing needs to be asked for.
+        cluster_detection_method="deactivate",
+    )
+
+
+def _await_coordinator(host: str, port: int, timeout: float) -> None:
+    """Waits until somebody listens there: JAX itself would end without a word of where."""
+    end, refusal = time.monotonic() + timeout, None
+    while time.monotonic() < end:
+        try:
+            socket.create_connection((host, port), timeout=5).close()
+        except OSError as error:
+            refusal = error
+            time.sleep(0.5)
+        else:
+            return
+    raise OSError(
+        f"The coordinator at {host}:{port} does not answer: {refusal}. Waited for {timeout} s"
+        " (--coordinator_timeout); process 0 listens there once it is started."
+    )
+
+
+def _initialize(flag: str, timeout: int, **arguments: Any) -> None:
+    def give_up() -> None:
+        print(
+            f"The processes of {flag} did not find each other within {timeout} s"
+            " (--coordinator_timeout). Are all of them started, with the same --num_processes and"
+            " each with its own --process_id?",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(2)
+
+    # Before JAX gives up: it would end the process without a word of what it waited for.
+    waiting = threading.Timer(timeout, give_up)
+    waiting.daemon = True
+    waiting.start()
+    try:
+        jax.distributed.initialize(
+            initialization_timeout=2 * timeout + 60,
+            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+            **arguments,
+        )
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise OSError(
+            f"{flag}: the processes cannot be joined ({reason}). Where no launcher tells how many"
+            " they are, name them by --coordinator=HOST:PORT, --num_processes and --process_id."
+        ) from error
+    finally:
+        waiting.cancel()
+
+
+def are_several() -> bool:
+    """Whether this process joined others."""
+    return jax.process_count() > 1
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes and speaks for all."""
+    return jax.process_index() == 0
+
+
+def require_equal(what: str, value: str) -> None:
+    """Refuses processes that are not of the same mind.
+
+    Args:
+      what: for the message.
+      value: that all must have.
+
+    Raises:
+      ValueError: naming the processes that differ from process 0.
+    """
+    if not are_several():
+        return
+    digest = np.frombuffer(hashlib.sha256(value.encode()).digest(), np.uint8)
+    digests = multihost_utils.process_allgather(digest)
+    different = np.flatnonzero((digests != digests[0]).any(axis=1)).tolist()
+    if different:
+        raise ValueError(
+            f"Processes {different} have another {what} than process 0; expected the same"
+            " command for all."
+        )
+
+
+def stop_agreed(step: int) -> bool:
+    """Whether some process was sent SIGTERM, and all have come to the step to stop after."""
+    return multihost_utils.reached_preemption_sync_point(step)

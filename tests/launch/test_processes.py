@@ -1,0 +1,201 @@
+"""Several processes that make one run: the result is one process's, and none outlives another."""
+
+import json
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from agents.checkpoints import Checkpoints
+from launch.configuration import from_json
+from launch.settings import DiscoverSettings
+from launch.setup import make_discovery
+from meta.run import restore
+from tests.launch.common import TINY, outcome, start
+
+NUM_DEVICES = 4
+META_STEPS = 60
+FLAGS = (TINY, f"--config.meta_steps={META_STEPS}", "--config.population.size=6")
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory):
+    """Starts a run on four devices that some processes share; compiles for each number once.
+
+    In float64, as `tests.meta.devices`.
+    """
+    cache = tmp_path_factory.mktemp("compiled")
+
+    def launch(workdir: pathlib.Path, num_processes: int) -> list[subprocess.Popen]:
+        environment = {
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={NUM_DEVICES // num_processes}",
+            "JAX_ENABLE_X64": "1",
+            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+            "JAX_COMPILATION_CACHE_DIR": str(cache),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        flags = [f"--workdir={workdir}", *FLAGS]
+        if num_processes == 1:
+            return [start("launch.discover", *flags, **environment)]
+        flags += [f"--coordinator=localhost:{free_port()}", f"--num_processes={num_processes}"]
+        return [
+            start("launch.discover", *flags, f"--process_id={i}", **environment)
+            for i in range(num_processes)
+        ]
+
+    return launch
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return listening.getsockname()[1]
+
+
+def steps_logged(workdir: pathlib.Path) -> list[int]:
+    file = workdir / "metrics.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [json.loads(line)["meta_step"] for line in lines]
+
+
+def wait_for_steps(processes: list[subprocess.Popen], workdir: pathlib.Path, number: int) -> None:
+    end = time.monotonic() + 600
+    while len(steps_logged(workdir)) < number:
+        time.sleep(0.02)
+        for process in processes:
+            assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+
+
+def final_rule(workdir: pathlib.Path) -> tuple[int, np.ndarray]:
+    """The meta-step of the newest checkpoint, and its meta-parameters in one vector."""
+    settings = from_json(DiscoverSettings, json.loads((workdir / "config.json").read_text()))
+    with jax.enable_x64(True):
+        checkpoints = Checkpoints(workdir / "checkpoints")
+        restored = restore(make_discovery(settings), checkpoints)
+        checkpoints.close()
+    assert restored is not None
+    step, state = restored
+    return step, np.concatenate([np.asarray(x).ravel() for x in jax.tree.leaves(state.rule)])
+
+
+def test_result_is_one_processs_whoever_dies_on_the_way(launch, tmp_path):
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    (process,) = launch(alone, 1)
+    status, output = outcome(process, 600)
+    assert status == 0, output
+
+    two = launch(shared, 2)
+    wait_for_steps(two, shared, 5)
+    two[1].send_signal(signal.SIGTERM)
+    outcomes = [outcome(process) for process in two]
+    assert [status for status, _ in outcomes] == [143, 143], outcomes
+    assert "a checkpoint is written" in outcomes[0][1]
+    stopped_at = steps_logged(shared)[-1]
+    assert (shared / "checkpoints" / str(stopped_at)).exists()
+
+    four = launch(shared, 4)
+    wait_for_steps(four, shared, stopped_at + 5)
+    four[2].kill()
+    killed = time.monotonic()
+    outcomes = [outcome(process, 60) for process in four]
+    assert time.monotonic() - killed < 60
+    for index in (0, 1, 3):
+        status, output = outcomes[index]
+        assert status not in (0, 143)
+        assert "Terminating process because the JAX distributed service detected" in output
+
+    outcomes = [outcome(process, 600) for process in launch(shared, 2)]
+    assert [status for status, _ in outcomes] == [0, 0], outcomes
+    assert steps_logged(shared) == list(range(1, META_STEPS + 1))
+    (step, rule), (expected_step, expected) = final_rule(shared), final_rule(alone)
+    assert step == expected_step == META_STEPS
+    assert np.max(np.abs(rule - expected)) < 1e-10 * np.max(np.abs(expected))
+
+
+# Refused before anything is compiled.
+REFUSED = {
+    "nobody there": (
+        ["--coordinator=localhost:1", "--num_processes=2", "--process_id=1"],
+        "The coordinator at localhost:1 does not answer: [Errno 111] Connection refused. Waited"
+        " for 2 s (--coordinator_timeout)",
+    ),
+    "no others": (
+        ["--coordinator=localhost:{port}", "--num_processes=2", "--process_id=0"],
+        "The processes of --coordinator=localhost:{port} did not find each other within 2 s",
+    ),
+    "no number": (
+        ["--coordinator=localhost:1", "--process_id=0"],
+        "--num_processes is None and --process_id 0; with --coordinator=localhost:1 expected both",
+    ),
+    "no coordinator": (
+        ["--num_processes=2", "--process_id=0"],
+        "--num_processes and --process_id need --coordinator=HOST:PORT",
+    ),
+    "no port": (["--coordinator=somewhere"], "--coordinator is 'somewhere'; expected HOST:PORT"),
+    "mesh": (
+        ["--config.devices_per_agent=3"],
+        "devices_per_agent is 3; expected a divisor of the number of devices of each process (4)",
+    ),
+    "batch": (
+        ["--config.devices_per_agent=4"],
+        "meta.validation_trajectories is 2; expected a multiple of devices_per_agent (4)",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    folder, port = tmp_path_factory.mktemp("refused"), free_port()
+    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    started = {
+        name: start(
+            "launch.discover",
+            f"--workdir={folder / name}",
+            "--coordinator_timeout=2",
+            TINY,
+            *(argument.format(port=port) for argument in arguments),
+            **environment,
+        )
+        for name, (arguments, _) in REFUSED.items()
+    }
+    return folder, port, {name: outcome(process) for name, process in started.items()}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_in_a_sentence(refusals, name):
+    folder, port, outcomes = refusals
+    status, output = outcomes[name]
+    assert status == 2
+    assert REFUSED[name][1].format(port=port) in output
+    assert "Traceback" not in output
+    assert not (folder / name).exists()
+
+
+def test_processes_that_are_not_of_one_mind_are_refused(tmp_path):
+    def outcomes(*arguments: list[str]) -> list[tuple[int, str]]:
+        address = f"--coordinator=localhost:{free_port()}"
+        flags = [
+            f"--workdir={tmp_path / 'run'}",
+            TINY,
+            address,
+            f"--num_processes={len(arguments)}",
+        ]
+        started = [
+            start("launch.discover", *flags, f"--process_id={i}", *own)
+            for i, own in enumerate(arguments)
+        ]
+        return [outcome(process) for process in started]
+
+    for status, output in outcomes([], ["--config.seed=1"]):
+        assert status == 2
+        assert "Processes [1] have another config or version of the code than process 0" in output
+    for status, output in outcomes(*[["--config.population.size=1"]] * 2):
+        assert status == 2
+        assert "population.size is 1; expected at least one agent for each of the 2" in output
+    assert not (tmp_path / "run").exists()
