@@ -14,8 +14,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from evaluation import statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
+from evaluation.results import History
 from evaluation.scores import Summary, coarsen, normalized_curves
-from evaluation.training import History
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. Rules take the warm ones.
 _RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
