@@ -27,6 +27,7 @@ Report = Callable[[int, Numbers], None]
 _log = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_CONNECT = 5.0
+_SETTINGS = 4  # HTTP/2's type of a frame.
 
 
 class Progress(Protocol):
@@ -125,7 +126,6 @@ class LocalExecutor:
                 if failure := _try(job, report):
                     failures.append(failure)
                 done += job.units
-                report(0, {}, done)
         return failures
 
 
@@ -281,22 +281,20 @@ class RayExecutor:
             address = os.environ.get("RAY_ADDRESS", address)
         try:
             if address != "auto":
-                _require_listener(address)
-            started = time.monotonic()
+                _require_cluster(address)
             ray.init(address, **options)
         except (OSError, RuntimeError) as error:
-            where = f" (RAY_ADDRESS={address})" if address != self._address else ""
             tried = (
-                "looked for one that was started on this machine, and in RAY_ADDRESS"
+                "the environment variable RAY_ADDRESS, which is not set, and the clusters that were"
+                " started on this machine, of which none runs"
                 if address == "auto"
-                else f"a connection to {address}, {time.monotonic() - started:.0f} s"
-                if isinstance(error, RuntimeError)
-                else f"a connection to {address}"
+                else f"a connection to {address} ({_sentence(error)})"
             )
             raise ConnectionError(
-                f"There is no Ray cluster at --ray_address={self._address}{where}; tried: {tried}"
-                f" ({_sentence(error)}). Expected the address of one, as `ray start --head` prints"
-                " it, or nothing to start one on this machine."
+                f"There is no Ray cluster at --ray_address={self._address} that lets this process"
+                f" in; tried {tried}. Expected the address of one, as `ray start --head` prints it,"
+                " and RAY_AUTH_MODE=token if it asks for a token; or no address, to start one on"
+                " this machine."
             ) from error
 
     def _check_resources(self) -> None:
@@ -370,13 +368,26 @@ def _pickled(work: Callable[[Report], None]) -> bytes:
     return cloudpickle.dumps(work)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def _require_listener(address: str) -> None:
-    """Fails quickly where Ray itself would try for minutes."""
+def _require_cluster(address: str) -> None:
+    """Fails quickly where nobody speaks as Ray does, which itself would try for minutes.
+
+    Ray speaks gRPC, thus HTTP/2, whose server answers the client's greeting (RFC 9113, section
+    3.4) with a frame of settings. Where Ray is told to use TLS, only the connection is tried.
+
+    Raises:
+      OSError: if so.
+    """
     host, _, port = address.rpartition(":")
     if "/" in host or not (host and port.isdigit()):
         raise OSError("it is not of the form host:port")
-    with socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT):
-        pass
+    empty_settings = bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
+    with socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT) as connection:
+        if os.environ.get("RAY_USE_TLS", "0") != "0":
+            return
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + empty_settings)
+        answer = connection.recv(len(empty_settings))
+    if answer[3:4] != bytes([_SETTINGS]):
+        raise ConnectionError("something else than Ray answers there")
 
 
 def _sentence(error: BaseException) -> str:

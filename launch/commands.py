@@ -8,6 +8,7 @@ import jax
 from absl import app, flags, logging
 
 from environments import SimulatorError, available_processors
+from evaluation.executors import JobsFailedError
 from launch.flag_parsing import parse_flags
 
 # What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
@@ -17,8 +18,9 @@ _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
 def run(command: Callable[[], int | None]) -> None:
     """Parses flags and runs a command; its result, if any, is the exit status.
 
-    A user's error ends it with status 2 and the error's message; `--verbosity=1` shows the
-    traceback too, and what the libraries have to say.
+    A user's error ends it with status 2 and the error's message, jobs that failed again and again
+    with status 3 and a list of them; `--verbosity=1` shows the traceback too, and what the
+    libraries have to say.
     """
 
     def main(argv: list[str]) -> None:
@@ -31,12 +33,18 @@ def run(command: Callable[[], int | None]) -> None:
         except _USER_ERRORS as error:
             if logging.vlog_is_on(1):
                 raise
-            spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
-            print(f"{spec.name if spec else command.__module__}: {error}", file=sys.stderr)
-            sys.exit(2)
+            status = _say(command, error, 2)
+        except JobsFailedError as error:
+            status = _say(command, error, 3)
         sys.exit(status or 0)
 
     app.run(main, flags_parser=parse_flags)
+
+
+def _say(command: Callable[[], int | None], error: Exception, status: int) -> int:
+    spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
+    print(f"{spec.name if spec else command.__module__}: {error}", file=sys.stderr)
+    return status
 
 
 def _silence_libraries() -> None:
