@@ -140,6 +140,38 @@ def discovery_curves(reports: Sequence[Mapping[str, Any]]) -> bytes:
         return _png(figure)
 
 
+def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
+    """How the discoveries of a sweep went: the population's mean reward by meta-step.
+
+    Args:
+      points: each one's reports (see `discovery_curves`) by its name. A point of more than 20
+        reports is drawn as means over neighbouring ones.
+    """
+    colours = (*_BASELINE_COLOURS, *_RULE_COLOURS)
+    styles = ("-", "--", ":", "-.")
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+        panel = figure.subplots()
+        for i, (name, reports) in enumerate(points.items()):
+            known = [x for x in reports if x["meta_return"] is not None]
+            parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
+            panel.plot(
+                [known[part[-1]]["meta_step"] for part in parts if part.size],
+                [np.mean([known[k]["meta_return"] for k in part]) for part in parts if part.size],
+                color=colours[i % len(colours)],
+                linestyle=styles[i // len(colours) % len(styles)],
+                linewidth=1.3,
+                marker="." if len(parts) == 1 else None,
+                label=name,
+            )
+        _format(panel)
+        panel.set_xlabel("meta-steps")
+        panel.set_ylabel(_DISCOVERY_PANELS["meta_return"])
+        panel.set_title("Discoveries: mean over the agents")
+        _legend(figure, panel)
+        return _png(figure)
+
+
 def _line(panel, contender: Contender, steps, middle, low, high, colour) -> None:
     is_discovered = contender.kind == "discovered"
     panel.plot(

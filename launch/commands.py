@@ -66,10 +66,18 @@ def use_all_cores(most: int = 16) -> None:
 
     Many small agents keep cores busier side by side than one after the other with every core
     on each. To be called before JAX computes anything; leaves alone what the environment
-    variable XLA_FLAGS says of it.
+    variables XLA_FLAGS and JAX_NUM_CPU_DEVICES say of it.
     """
     found = os.environ.get("XLA_FLAGS", "")
-    if "device_count" in found:
+    if "device_count" in found or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
     os.environ["XLA_FLAGS"] = f"{found} --xla_cpu_multi_thread_eigen=false".strip()
     jax.config.update("jax_num_cpu_devices", min(available_processors(), most))
+
+
+def leave_accelerators() -> None:
+    """Makes JAX compute on the CPU, in a process whose children or workers need the accelerators.
+
+    To be called before JAX computes anything. Other processes do not inherit it.
+    """
+    jax.config.update("jax_platforms", "cpu")

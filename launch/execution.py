@@ -5,11 +5,11 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 from absl import flags
 
 from environments import available_processors
 from evaluation.executors import Executor, LocalExecutor, RayExecutor
+from launch import commands
 from launch.flag_parsing import given
 
 _EXECUTORS = ("local", "ray")
@@ -47,7 +47,7 @@ def define_flags() -> bool:
     )
     is_local = given("executor") != "ray"
     if not is_local:
-        jax.config.update("jax_platforms", "cpu")
+        commands.leave_accelerators()
     return is_local
 
 
@@ -74,8 +74,11 @@ def opened_executor(values: Any) -> Iterator[Executor]:
             gpus_per_job=values.ray_gpus_per_job,
         )
 
+    caught: list[int] = []
+
     def stop(number: int, frame: Any) -> None:
         del frame
+        caught.append(number)
         raise SystemExit(128 + number)
 
     previous = {}
@@ -84,6 +87,10 @@ def opened_executor(values: Any) -> Iterator[Executor]:
             for number in (signal.SIGTERM, signal.SIGINT):
                 previous[number] = signal.signal(number, stop)
             yield executor
+        except BaseException:
+            if caught:  # Ray makes other exceptions of what is raised while it waits.
+                raise SystemExit(128 + caught[0]) from None
+            raise
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
