@@ -67,7 +67,7 @@ def load(folder: pathlib.Path, run: Run) -> RunResult | None:
             devices=str(values["devices"]),
             restarts=int(values["restarts"]),
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         aside = path.with_name(f"{path.name}.damaged")

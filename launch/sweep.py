@@ -81,7 +81,7 @@ def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str,
     reports = {point.name: read_reports(workdir / point.name) for point in points}
     headings = ["point", *points[0].varied, "meta_steps", *_MEANS, "status"]
     buffer, table = io.StringIO(), Table(title="Means over the last tenth of the meta-steps.")
-    rows = csv.writer(buffer, lineterminator="\\n")
+    rows = csv.writer(buffer, lineterminator="\n")
     rows.writerow(headings)
     shown = ["point", "meta_steps", *_MEANS, "status"]
     for heading in shown:
