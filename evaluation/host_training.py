@@ -1,7 +1,7 @@
 """Training a fresh agent with a frozen rule on a task of a host environment.
 
-Runs follow one another, each with the machine to itself. A run acts one update behind: while
-the device learns from a batch, threads prepare the next one by the parameters from before.
+In one process runs follow one another. A run acts one update behind: while the device learns from
+a batch, threads prepare the next one by the parameters from before.
 
 A run's folder has
 
