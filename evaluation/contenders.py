@@ -21,7 +21,7 @@ class Contender:
     """An update rule and the agent that learns by it.
 
     Attributes:
-      name: unique in an evaluation; also the name of its file of runs.
+      name: unique in an evaluation; also the name of its folder of runs.
       kind: `"discovered"`, `"random"`, or the hand-designed rule's name. Contenders of one
         hand-designed kind differ in learning rate only.
       rule: None for the uniformly random policy, which does not learn.

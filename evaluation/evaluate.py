@@ -3,38 +3,27 @@
 import contextlib
 import dataclasses
 import datetime
+import functools
+import itertools
 import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 
 import environments
+from agents.host_experience import require_memory
 from disco.atomic import write_atomically
-from evaluation import bsuite_scores, host_training, report, storage
+from evaluation import bsuite_scores, executors, host_training, report, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
+from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
+from evaluation.results import History, RunResult
 from evaluation.scores import Summary, summarize
-from evaluation.training import History, Trainer
-
-
-class Progress(Protocol):
-    """Shows how far something is."""
-
-    def start(self, completed: int) -> None:
-        """Begins at so many units done."""
-        ...
-
-    def update(self, completed: int, numbers: Mapping[str, float | None]) -> None:
-        """Shows the units done, and numbers beside them."""
-        ...
-
-
-OpenProgress = Callable[[str, int], contextlib.AbstractContextManager[Progress | None]]
-"""From a title and a number of units to a `Progress`, or to None for silence."""
+from evaluation.training import Run, host_program, train_on_device, train_on_host
 
 
 def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
@@ -56,12 +45,14 @@ def evaluate(
     config: EvaluationConfig,
     folder: pathlib.Path,
     provenance: Mapping[str, Any] | None = None,
+    executor: Executor | None = None,
+    runs_per_job: int | None = None,
     open_progress: OpenProgress = lambda title, total: contextlib.nullcontext(),
 ) -> Summary:
     """Trains each contender on each task, and writes scores, curves and plots.
 
-    Contenders whose runs are in the folder already are not trained again; that they are of the
-    same tasks and config is the caller's to see to.
+    Runs whose results are in the folder already are not made again; that they are of the same
+    tasks and config is the caller's to see to.
 
     Args:
       tasks: with different names.
@@ -69,27 +60,34 @@ def evaluate(
       config: by which they were made.
       folder: for all results (see `evaluation.report` and `evaluation.storage`).
       provenance: to note beside the results; JSON values.
-      open_progress: to show progress in, a unit for each update.
+      executor: of the runs, already open; by default this process.
+      runs_per_job: at most so many runs are trained together; None for all that can be.
+      open_progress: to show progress in, a unit for each update of a job.
 
     Raises:
+      JobsFailedError: if some runs failed at each attempt. All others are kept.
       OSError: if something cannot be written.
       ValueError: if a rule cannot act in an environment, or a replay does not fit in memory.
-      SimulatorError: if a simulator failed, or died and could not be replaced.
     """
     started = time.perf_counter()
-    trainer = Trainer(tasks, config, storage.runs_folder(folder))
-    trainer.check(contenders)
-    histories, descriptions = {}, {}
-    for number, contender in enumerate(contenders, 1):
-        name, title = contender.name, f"[{number}/{len(contenders)}] {contender.name}"
-        history = storage.load(folder, name)
-        if history is None:
-            history = _train(trainer, contender, title, open_progress)
-            storage.save(folder, name, history, _describe(contender, history, config))
-        else:
-            print(f"{title}: finished before", flush=True)
-        histories[name] = history
-        descriptions[name] = _describe(contender, history, config)
+    check(tasks, contenders)
+    runs = {
+        contender.name: [
+            [Run(contender, task, index) for index in range(config.seeds)] for task in tasks
+        ]
+        for contender in contenders
+    }
+    every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
+    missing = [run for run in every if storage.load(folder, run) is None]
+    print(f"{len(every) - len(missing)} of {len(every)} runs are finished.", flush=True)
+    if missing:
+        _train_all(
+            missing, config, folder, executor or LocalExecutor(), runs_per_job, open_progress
+        )
+    histories = {
+        name: History.of([[_finished(folder, run) for run in row] for row in rows], config)
+        for name, rows in runs.items()
+    }
     summary = summarize([task.name for task in tasks], contenders, histories, config)
     report.write(
         folder,
@@ -97,7 +95,7 @@ def evaluate(
         contenders,
         histories,
         config,
-        descriptions,
+        {c.name: _describe(c, histories[c.name], config) for c in contenders},
         {
             **(provenance or {}),
             **_circumstances(),
@@ -106,6 +104,108 @@ def evaluate(
     )
     _score_bsuite(tasks, contenders, config, folder)
     return summary
+
+
+def check(tasks: Sequence[environments.Environment], contenders: Sequence[Contender]) -> None:
+    """Refuses, before anything starts, what could not be trained.
+
+    Raises:
+      ValueError: if a rule cannot act in an environment, or an agent's replay does not fit in
+        memory.
+    """
+    for contender, task in itertools.product(contenders, tasks):
+        if task.is_host:
+            require_memory([(task.name, host_program(contender, task).agent, 1)])
+
+
+def _train_all(
+    runs: Sequence[Run],
+    config: EvaluationConfig,
+    folder: pathlib.Path,
+    executor: Executor,
+    runs_per_job: int | None,
+    open_progress: OpenProgress,
+) -> None:
+    """Makes runs, and sees to it that their results are there."""
+    folder = folder.absolute()
+    packs = list(_packs(runs, runs_per_job))
+    jobs = [
+        Job(_names(pack), functools.partial(_train, pack, config, folder), config.num_updates)
+        for pack in packs
+    ]
+    failures = {id(x.job): x for x in executor.run("evaluate", jobs, open_progress)}
+    failed = []
+    for job, pack in zip(jobs, packs, strict=True):
+        if left := [run for run in pack if storage.load(folder, run) is None]:
+            reason = failures.get(id(job))
+            failed.append(reason or f"{_names(left)}: done, yet the result is not in {folder}")
+    if failed:
+        raise JobsFailedError(
+            failed,
+            len(jobs),
+            "The other runs are kept; started again, the command tries only what is missing.",
+        )
+
+
+def _packs(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
+    """Runs that are trained together: of one contender, in JAX environments of equal dynamics.
+
+    A run in a host environment is alone.
+    """
+    together: dict[Any, list[Run]] = {}
+    for run in runs:
+        alone = id(run) if run.task.is_host else None
+        together.setdefault((run.contender.name, run.task.dynamics, alone), []).append(run)
+    for pack in together.values():
+        size = most or len(pack)
+        yield from (pack[first : first + size] for first in range(0, len(pack), size))
+
+
+def _names(pack: Sequence[Run]) -> str:
+    """For example `tiny on catch/5x5 (seeds 0, 1), catch/8x8 (seeds 0, 1)`."""
+    seeds: dict[str, list[str]] = {}
+    for run in pack:
+        seeds.setdefault(run.task.name, []).append(str(run.seed_index))
+    tasks = [
+        f"{task} (seed{'s' * (len(found) > 1)} {', '.join(found)})" for task, found in seeds.items()
+    ]
+    more = f" and {len(tasks) - 4} tasks more" if len(tasks) > 5 else ""
+    return f"{pack[0].contender.name} on {', '.join(tasks[:4] if more else tasks)}{more}"
+
+
+def _train(
+    pack: Sequence[Run],
+    config: EvaluationConfig,
+    folder: pathlib.Path,
+    report: executors.Report,
+) -> None:
+    """A job: makes those runs of a pack that are not finished."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{platform.node()} has no folder {folder}; expected a workdir on a file system that"
+            " all machines share."
+        )
+    pack = [run for run in pack if storage.load(folder, run) is None]
+    if not pack:
+        return
+
+    def show(updates: int, steps_per_second: float | None, mean_return: float | None) -> None:
+        report(updates, {"steps/s": steps_per_second, "return": mean_return})
+
+    if pack[0].task.is_host:
+        (run,) = pack
+        results = [train_on_host(run, config, storage.run_folder(folder, run), show)]
+    else:
+        results = train_on_device(pack, config, show)
+    for run, result in zip(pack, results, strict=True):
+        storage.save(folder, run, result)
+
+
+def _finished(folder: pathlib.Path, run: Run) -> RunResult:
+    result = storage.load(folder, run)
+    if result is None:
+        raise OSError(f"The result of {run} has gone from {folder}; start the command again.")
+    return result
 
 
 def _score_bsuite(
@@ -129,9 +229,7 @@ def _score_bsuite(
         for seed in range(config.seeds):
             runs = {
                 task.name: host_training.read_episodes(
-                    host_training.run_folder(
-                        storage.runs_folder(folder), contender.name, task, seed
-                    )
+                    storage.run_folder(folder, Run(contender, task, seed))
                 )
                 for task in settings
             }
@@ -140,20 +238,6 @@ def _score_bsuite(
     if scores:
         write_atomically(folder / "bsuite.csv", bsuite_scores.to_csv(scores))
         print(f"Written: {folder / 'bsuite.csv'}, bsuite's own scores, by experiment and tag.")
-
-
-def _train(
-    trainer: Trainer, contender: Contender, title: str, open_progress: OpenProgress
-) -> History:
-    with open_progress(title, trainer.num_updates) as progress:
-        if progress is None:
-            return trainer.train(contender)
-        progress.start(0)
-
-        def show(updates: int, steps_per_second: float | None, mean_return: float | None):
-            progress.update(updates, {"steps/s": steps_per_second, "return": mean_return})
-
-        return trainer.train(contender, show)
 
 
 def _describe(contender: Contender, history: History, config: EvaluationConfig) -> dict[str, Any]:
@@ -169,6 +253,7 @@ def _describe(contender: Contender, history: History, config: EvaluationConfig) 
         "environment_steps_per_run": steps_per_run,
         "start_seconds": history.start_seconds,
         "train_seconds": history.train_seconds,
+        "devices": history.devices,
         "steps_per_second": num_runs * steps_per_run / history.train_seconds,
     }
 
@@ -179,6 +264,5 @@ def _circumstances() -> dict[str, Any]:
         "python_version": platform.python_version(),
         "machine": platform.platform(),
         "processors": os.cpu_count(),
-        "devices": [str(device) for device in jax.devices()],
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

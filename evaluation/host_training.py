@@ -1,20 +1,18 @@
 """Training a fresh agent with a frozen rule on a task of a host environment.
 
-Runs follow one another, each with the machine to itself. A run acts one update behind: while
-the device learns from a batch, threads prepare the next one by the parameters from before.
+In one process runs follow one another. A run acts one update behind: while the device learns from
+a batch, threads prepare the next one by the parameters from before.
 
-runs/<contender>/<task>/seed_<n>/ has
+A run's folder has
 
     episodes.jsonl   return, length and the suite's own results of each episode that ended
     metrics.jsonl    losses, speed, and the share of time in which the learner waited
     checkpoints/     from which a run that was stopped goes on; its environments start new
                      episodes, and its replay fills anew
-    finished.json    written when the run is complete, which is never repeated
 """
 
 import contextlib
 import dataclasses
-import json
 import logging
 import pathlib
 import time
@@ -35,7 +33,6 @@ from agents.device_clock import DeviceClock
 from agents.host_acting import Act, Episode, make_act
 from agents.host_experience import Experience, HostExperience
 from agents.networks import uniform_network
-from disco.atomic import write_atomically
 from disco.json_lines import JsonLines
 
 _log = logging.getLogger(__name__)
@@ -111,7 +108,7 @@ def train(
     checkpoint_seconds: float = 600.0,
     report: Callable[[int, float | None, float | None], None] = lambda *_: None,
 ) -> HostRun:
-    """Trains an agent, or continues to, or tells what became of it if it is finished.
+    """Trains an agent, or continues to.
 
     Args:
       program: for the task's family and rules of this form.
@@ -124,7 +121,7 @@ def train(
       log_interval: updates between two looks at the progress.
       checkpoint_seconds: between two checkpoints.
       report: called at each look with the updates made, environment steps per second, and the
-        mean return of the episodes since the last look (None if none); at the end with None.
+        mean return of the episodes since the last look (None if none).
 
     Raises:
       CheckpointError: if a checkpoint cannot be written, or none can be read.
@@ -134,28 +131,14 @@ def train(
     folder.mkdir(parents=True, exist_ok=True)
     episodes = JsonLines(folder / "episodes.jsonl")
     metrics = JsonLines(folder / "metrics.jsonl")
-    finished = folder / "finished.json"
-    if not finished.exists():
-        with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
-            run = _Run(program, rule, learning_rate, task, seed, checkpoints, episodes, metrics)
-            with contextlib.closing(run):
-                outcome = run.live(num_updates, log_interval, checkpoint_seconds, report)
-        write_atomically(finished, json.dumps(outcome, indent=2) + "\n")
-    outcome = json.loads(finished.read_text())
-    report(num_updates, None, None)
+    with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
+        run = _Run(program, rule, learning_rate, task, seed, checkpoints, episodes, metrics)
+        with contextlib.closing(run):
+            past = run.live(num_updates, log_interval, checkpoint_seconds, report)
     return HostRun(
         episodes=[(line[_UPDATE], _from_json(line)) for line in episodes.read()],
-        is_finite=outcome["is_finite"],
-        seconds=outcome["seconds"],
-        restarts=outcome["restarts"],
+        **dataclasses.asdict(past),
     )
-
-
-def run_folder(
-    runs: pathlib.Path, contender: str, task: environments.Environment, seed_index: int
-) -> pathlib.Path:
-    """Where a run is kept."""
-    return runs / contender / task.name.replace("/", "_") / f"seed_{seed_index}"
 
 
 def read_episodes(folder: pathlib.Path) -> list[Episode]:
@@ -207,7 +190,7 @@ class _Run:
         first, state = restored
         return jax.device_put(state["learner"]), first, _Past.of_arrays(state["past"])
 
-    def live(self, num_updates, log_interval, checkpoint_seconds, report) -> dict[str, Any]:
+    def live(self, num_updates, log_interval, checkpoint_seconds, report) -> "_Past":
         """All updates that are still to make; how it went."""
         config, past = self._program.agent.config, self._past
         window, saved_at = _Window(), time.monotonic()
@@ -238,7 +221,7 @@ class _Run:
                 saved_at = time.monotonic()
         self._checkpoints.wait()
         past.is_finite &= bool(all_finite(self._learner))
-        return dataclasses.asdict(past)
+        return past
 
     @property
     def _params(self) -> disco.Params:

@@ -14,8 +14,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from evaluation import statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
+from evaluation.results import History
 from evaluation.scores import Summary, coarsen, normalized_curves
-from evaluation.training import History
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. Rules take the warm ones.
 _RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
@@ -137,6 +137,38 @@ def discovery_curves(reports: Sequence[Mapping[str, Any]]) -> bytes:
         for panel in panels[2:]:
             panel.set_xlabel("meta-steps")
         figure.suptitle("Discovery: mean over the agents; band: their middle half")
+        return _png(figure)
+
+
+def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
+    """How the discoveries of a sweep went: the population's mean reward by meta-step.
+
+    Args:
+      points: each one's reports (see `discovery_curves`) by its name. A point of more than 20
+        reports is drawn as means over neighbouring ones.
+    """
+    colours = (*_BASELINE_COLOURS, *_RULE_COLOURS)
+    styles = ("-", "--", ":", "-.")
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+        panel = figure.subplots()
+        for i, (name, reports) in enumerate(points.items()):
+            known = [x for x in reports if x["meta_return"] is not None]
+            parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
+            panel.plot(
+                [known[part[-1]]["meta_step"] for part in parts if part.size],
+                [np.mean([known[k]["meta_return"] for k in part]) for part in parts if part.size],
+                color=colours[i % len(colours)],
+                linestyle=styles[i // len(colours) % len(styles)],
+                linewidth=1.3,
+                marker="." if len(parts) == 1 else None,
+                label=name,
+            )
+        _format(panel)
+        panel.set_xlabel("meta-steps")
+        panel.set_ylabel(_DISCOVERY_PANELS["meta_return"])
+        panel.set_title("Discoveries: mean over the agents")
+        _legend(figure, panel)
         return _png(figure)
 
 

@@ -29,9 +29,9 @@ from evaluation import plots, statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.published_scores import PublishedScore, published
+from evaluation.results import History
 from evaluation.scores import Summary, normalized_curves
 from evaluation.statistics import Estimate
-from evaluation.training import History
 
 
 def write(

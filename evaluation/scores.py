@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Int
 from evaluation import statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
+from evaluation.results import Episodes, History
 from evaluation.statistics import Estimate
-from evaluation.training import Episodes, History
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,92 +1,92 @@
-"""Results on disk. Files are replaced only once the new ones are complete.
+"""Results on disk: a folder for each run. Files are replaced only once the new ones are complete.
 
-runs/<contender>.npz     the episodes of its runs, written when all of them are finished
-runs/<contender>.json    who it is, and how long it took
-runs/<contender>/        what `evaluation.host_training` keeps of each run in a host environment
+runs/<contender>/<task>/seed_<n>/ has
+
+    result.json      what became of the run, written when it is complete, which is never repeated
+    ...              in a host environment also what `evaluation.host_training` keeps
 """
 
-import io
 import json
+import logging
 import os
 import pathlib
-import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
-from absl import logging
 
 from disco.atomic import write_atomically
-from evaluation.training import Episodes, History
+from evaluation.results import Episodes, RunResult
+from evaluation.training import Run
 
-_ARRAYS = (
-    "updates",
-    "curve_count",
-    "curve_return_sum",
-    "window_count",
-    "window_return_sum",
-    "is_finite",
-    "start_seconds",
-    "train_seconds",
-)
-_RESULTS = "results/"
+_CHECKSUM = "crc32"
+_log = logging.getLogger(__name__)
 
 
-def save(folder: pathlib.Path, name: str, history: History, description: dict[str, Any]) -> None:
-    """Keeps a contender's finished runs.
+def run_folder(folder: pathlib.Path, run: Run) -> pathlib.Path:
+    """Where an evaluation keeps a run."""
+    task = run.task.name.replace("/", "_")
+    return folder / "runs" / run.contender.name / task / f"seed_{run.seed_index}"
+
+
+def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
+    """Keeps a finished run.
 
     Raises:
-      OSError: if they cannot be written.
+      OSError: if it cannot be written.
     """
-    values = (
-        history.updates,
-        *history.curve,
-        *history.window,
-        history.is_finite,
-        history.start_seconds,
-        history.train_seconds,
-    )
-    buffer = io.BytesIO()
-    arrays = {key: np.asarray(value) for key, value in zip(_ARRAYS, values, strict=True)}
-    arrays |= {f"{_RESULTS}{name}": value for name, value in history.results.items()}
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    runs_folder(folder).mkdir(parents=True, exist_ok=True)
-    write_atomically(runs_folder(folder) / f"{name}.json", json.dumps(description, indent=2))
-    write_atomically(_runs(folder, name), buffer.getvalue())
+    values = {
+        "curve": _to_json(result.curve),
+        "window": _to_json(result.window),
+        "results": result.results,
+        "is_finite": result.is_finite,
+        "start_seconds": result.start_seconds,
+        "train_seconds": result.train_seconds,
+        "devices": result.devices,
+        "restarts": result.restarts,
+    }
+    path = _file(folder, run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(values | {_CHECKSUM: _checksum(values)}) + "\n")
 
 
-def load(folder: pathlib.Path, name: str) -> History | None:
-    """A contender's runs, if they are finished. A damaged file is set aside with a warning."""
-    path = _runs(folder, name)
-    if not path.exists():
-        return None
+def load(folder: pathlib.Path, run: Run) -> RunResult | None:
+    """What became of a run, if it is finished. A damaged file is set aside with a warning."""
+    path = _file(folder, run)
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in _ARRAYS}
-            results = {
-                key.removeprefix(_RESULTS): archive[key]
-                for key in archive.files
-                if key.startswith(_RESULTS)
-            }
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        values = json.loads(path.read_text())
+        if values.pop(_CHECKSUM) != _checksum(values):
+            raise ValueError("it is not what was written")
+        return RunResult(
+            curve=_of_json(values["curve"]),
+            window=_of_json(values["window"]),
+            results={name: float(x) for name, x in values["results"].items()},
+            is_finite=bool(values["is_finite"]),
+            start_seconds=float(values["start_seconds"]),
+            train_seconds=float(values["train_seconds"]),
+            devices=str(values["devices"]),
+            restarts=int(values["restarts"]),
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         aside = path.with_name(f"{path.name}.damaged")
-        logging.warning("%s is damaged (%s): kept as %s, and run again.", path, error, aside)
+        _log.warning("%s is damaged (%s): kept as %s, and run again.", path, error, aside)
         os.replace(path, aside)
         return None
-    return History(
-        updates=arrays["updates"],
-        curve=Episodes(arrays["curve_count"], arrays["curve_return_sum"]),
-        window=Episodes(arrays["window_count"], arrays["window_return_sum"]),
-        results=results,
-        is_finite=arrays["is_finite"],
-        start_seconds=float(arrays["start_seconds"]),
-        train_seconds=float(arrays["train_seconds"]),
-    )
 
 
-def runs_folder(folder: pathlib.Path) -> pathlib.Path:
-    """Of all contenders' runs."""
-    return folder / "runs"
+def _checksum(values: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 
-def _runs(folder: pathlib.Path, name: str) -> pathlib.Path:
-    return runs_folder(folder) / f"{name}.npz"
+def _to_json(episodes: Episodes) -> dict[str, Any]:
+    return {name: np.asarray(x).tolist() for name, x in episodes._asdict().items()}
+
+
+def _of_json(values: dict[str, Any]) -> Episodes:
+    return Episodes(*(np.array(values[name], np.float64) for name in Episodes._fields))
+
+
+def _file(folder: pathlib.Path, run: Run) -> pathlib.Path:
+    return run_folder(folder, run) / "result.json"

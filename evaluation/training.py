@@ -1,21 +1,23 @@
-"""Training fresh agents with a frozen rule on every task of a suite.
+"""Training fresh agents with a frozen rule.
 
-A *run* is one agent on one task with one seed. Runs in JAX environments are one compiled program:
-those whose environments share their dynamics form a group; the program advances all groups by
-some updates, a few runs per vectorised pass, and tells how the episodes went that ended
-meanwhile. What a run does depends on its rule, agent, task and seed only: neither on the runs
-beside it nor on the number of devices. Runs in host environments follow one another
-(`evaluation.host_training`).
+A *run* is one agent on one task with one seed. Runs by one rule in JAX environments that share
+their dynamics are trained together by one compiled program: it advances all of them by some
+updates, a few runs per vectorised pass, and tells how the episodes went that ended meanwhile.
+What a run does depends on its rule, agent, task and seed only: neither on the runs beside it nor
+on the number of devices. (On an accelerator, where a pass has all runs unless `runs_at_once` says
+otherwise, its width may change the last bits of a sum.) Runs in host environments follow one
+another (`evaluation.host_training`).
 """
 
 import dataclasses
+import functools
 import itertools
 import pathlib
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,12 +30,12 @@ import disco
 import environments
 from agents import acting
 from agents.agent import Agent, AgentConfig
-from agents.host_experience import require_memory
 from agents.networks import uniform_network
 from agents.passes import agents_per_pass, map_agents
 from evaluation import host_training
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
+from evaluation.results import RunResult, Tally
 
 Report = Callable[[int, float | None, float | None], None]
 
@@ -41,59 +43,36 @@ _AXIS = "runs"
 _PURPOSES = ("birth", "live")
 
 
-class Run(NamedTuple):
-    """Which run this is. Stacked over a group's runs in use.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """One agent on one task.
 
     Attributes:
-      task: of its environment.
+      contender: its rule and agent.
+      task: its environment.
+      seed_index: of `EvaluationConfig.all_seeds`.
+    """
+
+    contender: Contender
+    task: environments.Environment
+    seed_index: int
+
+    def __str__(self) -> str:
+        return f"{self.contender.name} on {self.task.name}, seed {self.seed_index}"
+
+
+class Rows(NamedTuple):
+    """What tells runs of one program apart; leaves have a leading axis of runs.
+
+    Attributes:
+      task: of their environments.
       code: a number for the task's name that no other task changes.
-      seed: of its randomness.
+      seed: of their randomness.
     """
 
     task: PyTree[Array]
-    code: Int[Array, ""]
-    seed: Int[Array, ""]
-
-
-class Episodes(NamedTuple):
-    """The episodes that ended in some stretch of each run.
-
-    Attributes:
-      count: how many.
-      return_sum: of their undiscounted returns.
-    """
-
-    count: Float[np.ndarray, "tasks seeds *points"]
-    return_sum: Float[np.ndarray, "tasks seeds *points"]
-
-    @property
-    def mean_return(self) -> Float[np.ndarray, "tasks seeds *points"]:
-        """NaN where no episode ended."""
-        return divide(self.return_sum, self.count)
-
-
-@dataclasses.dataclass(frozen=True)
-class History:
-    """What became of a contender's runs.
-
-    Attributes:
-      updates: at which each interval of the learning curves ended, `[points]`.
-      curve: the episodes that ended in each interval.
-      window: the episodes that ended in the score's window.
-      results: means over the episodes of the window, by name: their `length`, and what their
-        suites tell of them besides. NaN where no episode ended, or a suite does not tell it.
-      is_finite: whether all of an agent's numbers were, at the end.
-      start_seconds: to compile the program, if it was new, and to start all runs.
-      train_seconds: of wall time.
-    """
-
-    updates: Int[np.ndarray, "points"]
-    curve: Episodes
-    window: Episodes
-    results: dict[str, Float[np.ndarray, "tasks seeds"]]
-    is_finite: Bool[np.ndarray, "tasks seeds"]
-    start_seconds: float
-    train_seconds: float
+    code: Int[Array, "*runs"]
+    seed: Int[Array, "*runs"]
 
 
 class RandomAgent:
@@ -122,388 +101,263 @@ class RandomAgent:
         return state, statistics, {}
 
 
-class _Group(NamedTuple):
-    """Runs of equal dynamics, on the devices, padded so that they divide among passes."""
-
-    dynamics: environments.JaxEnvironment
-    runs: Run
-    num_runs: int
-    per_pass: int
-
-
+@dataclasses.dataclass(frozen=True)
 class Program:
-    """The compiled functions that train any rules of one form by one kind of agent.
+    """The compiled functions that train agents of one kind in environments of one dynamics.
 
     Meta-parameters and learning rates are arguments, so that rules of equal sizes, and all
-    values of a learning-rate grid, share one compilation.
+    values of a learning-rate grid, share one compilation; and so do equal programs.
+
+    Attributes:
+      dynamics: of the environments.
+      agent: of all runs; its learning rate is not read.
+      per_pass: runs per device and vectorised pass.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[environments.Environment],
-        seeds: Sequence[int],
-        agent: AgentConfig,
-        runs_at_once: int | None = None,
-    ):
-        """Places the tasks on the devices; compiles nothing.
+    dynamics: environments.JaxEnvironment
+    agent: AgentConfig
+    per_pass: int
+
+    def place(self, tasks: Sequence[environments.Environment], seeds: Sequence[int]) -> Rows:
+        """Runs on all devices, padded so that they divide among passes.
+
+        Whole passes only, so that a run is computed alike whatever runs are beside it. Those that
+        pad repeat the first ones, and are not to be read.
 
         Args:
-          tasks: with different names.
-          seeds: one run each, on every task.
-          agent: of all runs; its learning rate is not read.
-          runs_at_once: per device and vectorised pass; None to choose for the device.
+          tasks: of each run, of these dynamics.
+          seeds: of each run.
         """
-        self._agent = agent
-        self._seeds = seeds
-        self._mesh = Mesh(np.array(jax.devices()), (_AXIS,))
-        self._runs_at_once = runs_at_once
-        groups = environments.group(tasks)
-        self._groups = [self._make_group(group) for group in groups]
-        names = [name for group in groups for name in group.names]
-        self._order = [names.index(task.name) for task in tasks]
-
-    def _make_group(self, group: environments.Group) -> _Group:
-        num_runs = len(group.names) * len(self._seeds)
-        at_once = agents_per_pass(self._runs_at_once, -(-num_runs // self._mesh.size))
-        block = self._mesh.size * at_once
-        # Whole passes only, so that a run is computed alike whatever runs are beside it. Those
-        # that pad repeat the first ones, and are not read.
-        index = np.arange(-(-num_runs // block) * block) % num_runs
-        task_index, seed_index = np.divmod(index, len(self._seeds))
-        codes = np.array([zlib.crc32(name.encode()) for name in group.names], np.uint32)
-        runs = Run(
-            task=jax.tree.map(lambda x: x[task_index], group.task),
-            code=jnp.asarray(codes[task_index]),
-            seed=jnp.asarray(np.array(self._seeds, np.uint32)[seed_index]),
+        (group,) = environments.group(tasks)
+        mesh = _mesh()
+        block = mesh.size * self.per_pass
+        index = np.arange(-(-len(tasks) // block) * block) % len(tasks)
+        codes = np.array([zlib.crc32(task.name.encode()) for task in tasks], np.uint32)
+        rows = Rows(
+            task=jax.tree.map(lambda x: x[index], group.task),
+            code=jnp.asarray(codes[index]),
+            seed=jnp.asarray(np.array(seeds, np.uint32)[index]),
         )
-        runs = jax.device_put(runs, NamedSharding(self._mesh, P(_AXIS)))
-        assert isinstance(group.dynamics, environments.JaxEnvironment)
-        return _Group(group.dynamics, runs, num_runs, at_once)
+        return jax.device_put(rows, NamedSharding(mesh, P(_AXIS)))
 
-    def init(self, rule: disco.Rule | None) -> tuple[PyTree[Array], ...]:
-        """Newborn agents, each group's stacked."""
-        return self._init(rule, tuple(group.runs for group in self._groups))
+    # Runs once, so that it pays to compile it fast rather than well.
+    @partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+    def init(self, rule: disco.Rule | None, rows: Rows) -> PyTree[Array]:
+        """Newborn agents, stacked."""
 
+        def born(rule, row: Rows):
+            agent = self._make_agent(rule, learning_rate=0.0)
+            return agent.init(rule, row.task, _key("birth", row, 0))
+
+        return self._map(born, replicated=(rule,), per_run=rows)
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=4)
     def advance(
         self,
         rule: disco.Rule | None,
         learning_rate: float,
-        states: tuple[PyTree[Array], ...],
+        rows: Rows,
+        states: PyTree[Array],
         first_update: int,
         num_updates: int,
-    ) -> tuple[tuple[PyTree[Array], ...], dict[str, Float[np.ndarray, "tasks seeds"]]]:
+    ) -> tuple[PyTree[Array], dict[str, Float[Array, "runs"]]]:
         """Some updates of every run.
 
         Args:
           rule: to learn by; None for the random policy.
           learning_rate: of the agents.
+          rows: the runs.
           states: from `init` or the last call; donated.
           first_update: updates made so far.
           num_updates: to make now; any number, by the same compiled program.
 
         Returns:
           The agents after it; and sums over the episodes that ended in it: `count`, `return`,
-          `length`, and the suites' own results, NaN where a suite does not tell them.
+          `length`, and the suite's own results.
         """
-        states, sums = self._advance(
-            rule,
-            jnp.float32(learning_rate),
-            states,
-            tuple(group.runs for group in self._groups),
-            jnp.int32(first_update),
-            jnp.int32(num_updates),
-        )
-        names = dict.fromkeys(name for group in sums for name in group)
-        blank = [np.full(len(group.runs.seed), np.nan) for group in self._groups]
-        return states, {
-            name: self._by_task(
-                [group.get(name, nan) for group, nan in zip(sums, blank, strict=True)]
-            )
-            for name in names
-        }
 
-    def is_finite(self, states: tuple[PyTree[Array], ...]) -> Bool[np.ndarray, "tasks seeds"]:
-        """Whether all of an agent's numbers are finite."""
-        return self._by_task(
-            [jax.vmap(host_training.all_finite)(state) for state in states]
-        ).astype(bool)
-
-    # Runs once, so that it pays to compile it fast rather than well.
-    @partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
-    def _init(self, rule, runs):
-        def born(group, rule, run: Run):
-            agent = self._make_agent(group, rule, learning_rate=0.0)
-            return agent.init(rule, run.task, _key("birth", run, 0))
-
-        return self._map(born, replicated=(rule,), per_run=runs)
-
-    @partial(jax.jit, static_argnums=0, donate_argnums=3)
-    def _advance(self, rule, learning_rate, states, runs, first_update, num_updates):
-        def live(group, rule, learning_rate, first_update, num_updates, state_and_run):
-            state, run = state_and_run
-            agent = self._make_agent(group, rule, learning_rate)
+        def live(rule, learning_rate, first_update, num_updates, state_and_row):
+            state, row = state_and_row
+            agent = self._make_agent(rule, learning_rate)
 
             def update(i, carry):
                 state, total = carry
                 state, statistics, _ = agent.update(
-                    rule, state, run.task, _key("live", run, first_update + i)
+                    rule, state, row.task, _key("live", row, first_update + i)
                 )
                 return state, jax.tree.map(jnp.add, total, statistics)
 
             _, statistics, _ = jax.eval_shape(
-                agent.update, rule, state, run.task, _key("live", run, first_update)
+                agent.update, rule, state, row.task, _key("live", row, first_update)
             )
             total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), statistics)
             state, total = jax.lax.fori_loop(0, num_updates, update, (state, total))
             sums = {"count": total.count, "return": total.return_sum, "length": total.length_sum}
             return state, sums | total.result_sums
 
-        results = self._map(
+        return self._map(
             live,
             replicated=(rule, learning_rate, first_update, num_updates),
-            per_run=tuple(zip(states, runs, strict=True)),
+            per_run=(states, rows),
         )
-        states, sums = zip(*results, strict=True)
-        return states, sums
 
-    def _make_agent(self, group: _Group, rule, learning_rate) -> Agent | RandomAgent:
+    def _make_agent(self, rule, learning_rate) -> Agent | RandomAgent:
         if rule is None:
-            return RandomAgent(self._agent, group.dynamics)
-        agent = Agent.create(self._agent, group.dynamics, rule)
-        return dataclasses.replace(agent, optimizer=self._agent.optimizer(learning_rate))
+            return RandomAgent(self.agent, self.dynamics)
+        agent = Agent.create(self.agent, self.dynamics, rule)
+        return dataclasses.replace(agent, optimizer=self.agent.optimizer(learning_rate))
 
     def _map(self, function, replicated, per_run):
-        """`function(group, *replicated, run)` for all runs of each group, over all devices."""
+        """`function(*replicated, run)` for all runs, over all devices."""
 
         def shard(replicated, per_run):
-            return tuple(
-                map_agents(partial(function, group, *replicated), rows, group.per_pass)
-                for group, rows in zip(self._groups, per_run, strict=True)
-            )
+            return map_agents(partial(function, *replicated), per_run, self.per_pass)
 
         return jax.shard_map(
             shard,
-            mesh=self._mesh,
+            mesh=_mesh(),
             in_specs=(P(), P(_AXIS)),
             out_specs=P(_AXIS),
             check_vma=False,
         )(replicated, per_run)
 
-    def _by_task(self, rows: Sequence[Array]) -> Float[np.ndarray, "tasks seeds"]:
-        """Numbers of each group's runs, in the order of the tasks that were given."""
-        unpadded = [
-            np.asarray(row, np.float64)[: group.num_runs]
-            for row, group in zip(rows, self._groups, strict=True)
-        ]
-        return np.concatenate(unpadded).reshape(-1, len(self._seeds))[self._order]
 
+def train_on_device(
+    runs: Sequence[Run], config: EvaluationConfig, report: Report = lambda *_: None
+) -> list[RunResult]:
+    """Trains agents in JAX environments, together.
 
-class Trainer:
-    """Trains contenders on the same tasks, seeds and budget."""
+    Args:
+      runs: of one contender, in environments of equal dynamics.
+      config: of the evaluation.
+      report: called now and then with the updates made so far, of `config.num_updates`; the
+        environment steps per second since the first one, without compilation; and the mean
+        return of the episodes that ended since the last call (None if none did).
 
-    def __init__(
-        self,
-        tasks: Sequence[environments.Environment],
-        config: EvaluationConfig,
-        folder: pathlib.Path,
-    ):
-        """Compiles nothing.
-
-        Args:
-          tasks: with different names.
-          config: of the evaluation.
-          folder: for the runs in host environments.
-        """
-        self._tasks = tasks
-        self._on_device = [i for i, task in enumerate(tasks) if not task.is_host]
-        self._on_host = [i for i, task in enumerate(tasks) if task.is_host]
-        self._config = config
-        self._folder = folder
-        self._programs: dict[object, Program] = {}
-        self._host_programs: dict[object, host_training.HostProgram] = {}
-
-    @property
-    def num_updates(self) -> int:
-        """Of a contender, over stretches that follow one another."""
-        runs = bool(self._on_device) + len(self._on_host) * self._config.seeds
-        return runs * self._config.num_updates
-
-    def check(self, contenders: Sequence[Contender]) -> None:
-        """Refuses, before anything starts, what could not be trained.
-
-        Raises:
-          ValueError: if a rule cannot act in an environment, or an agent's replay does not fit in
-            memory.
-        """
-        for contender in contenders:
-            for index in self._on_host:
-                task = self._tasks[index]
-                require_memory([(task.name, self._host_program(contender, task).agent, 1)])
-
-    def train(self, contender: Contender, report: Report = lambda *_: None) -> History:
-        """All of a contender's runs.
-
-        Args:
-          contender: to train.
-          report: called now and then with the updates made so far, of `num_updates`; the
-            environment steps per second of the stretch, without compilation; and the mean
-            return of the episodes that ended since the last call (None if none did).
-
-        Raises:
-          SimulatorError: if a simulator failed, or died and could not be replaced.
-          CheckpointError: if a checkpoint of a run cannot be written or read.
-          ValueError: if a replay does not fit in memory.
-        """
-        tally = Tally(len(self._tasks), self._config)
-        is_finite = np.ones((len(self._tasks), self._config.seeds), bool)
-        start_seconds, train_seconds = 0.0, 0.0
-        if self._on_device:
-            finite, start_seconds, train_seconds = self._train_on_device(contender, tally, report)
-            is_finite[self._on_device] = finite
-        done = self._config.num_updates * bool(self._on_device)
-        for index, seed in itertools.product(self._on_host, range(self._config.seeds)):
-            run = self._train_on_host(contender, index, seed, done, report)
-            for update, episode in run.episodes:
-                sums = {"count": 1.0, "return": episode.episode_return, "length": episode.length}
-                tally.add((index, seed), update + 1, sums | dict(episode.results))
-            is_finite[index, seed] = run.is_finite
-            train_seconds += run.seconds
-            done += self._config.num_updates
-        return History(
-            updates=tally.ends,
-            curve=tally.curve,
-            window=tally.window,
-            results=tally.results,
-            is_finite=is_finite,
-            start_seconds=start_seconds,
-            train_seconds=train_seconds,
-        )
-
-    def _train_on_device(
-        self, contender: Contender, tally: "Tally", report: Report
-    ) -> tuple[Bool[np.ndarray, "tasks seeds"], float, float]:
-        """All runs in JAX environments: which stayed finite, seconds to start and to train."""
-        config, rule = self._config, contender.rule
-        program = self._program(contender)
-        learning_rate = contender.agent.learning_rate
-        start = time.perf_counter()
-        states = program.init(rule)
-        states, _ = program.advance(rule, learning_rate, states, 0, 0)
-        trained_from = time.perf_counter()
-
-        steps = len(self._on_device) * config.seeds * config.agent.steps_per_update
-        for first, last in _stretches(tally.ends, tally.window_start, config.updates_per_call):
-            states, sums = program.advance(rule, learning_rate, states, first, last - first)
-            tally.add(np.array(self._on_device), last, sums)
-            count = float(np.sum(sums["count"]))
-            mean_return = float(np.sum(sums["return"])) / count if count else None
-            report(last, steps * last / (time.perf_counter() - trained_from), mean_return)
-        is_finite = program.is_finite(states)
-        return is_finite, trained_from - start, time.perf_counter() - trained_from
-
-    def _train_on_host(
-        self, contender: Contender, index: int, seed: int, done: int, report: Report
-    ) -> host_training.HostRun:
-        """One run in a host environment, or what is known of it if it is finished."""
-        config, task = self._config, self._tasks[index]
-        return host_training.train(
-            self._host_program(contender, task),
-            contender.rule,
-            contender.agent.learning_rate,
-            task,
-            config.all_seeds[seed],
-            config.num_updates,
-            host_training.run_folder(self._folder, contender.name, task, seed),
-            log_interval=config.updates_per_call,
-            checkpoint_seconds=config.checkpoint_seconds,
-            report=lambda updates, speed, mean: report(done + updates, speed, mean),
-        )
-
-    def _program(self, contender: Contender) -> Program:
-        agent = dataclasses.replace(contender.agent, learning_rate=0.0)
-        key = (jax.tree.structure(contender.rule), agent)
-        if key not in self._programs:
-            tasks = [self._tasks[i] for i in self._on_device]
-            self._programs[key] = Program(
-                tasks, self._config.all_seeds, agent, self._config.runs_at_once
-            )
-        return self._programs[key]
-
-    def _host_program(
-        self, contender: Contender, task: environments.Environment
-    ) -> host_training.HostProgram:
-        agent = dataclasses.replace(contender.agent, learning_rate=0.0)
-        assert isinstance(task.dynamics, environments.HostEnvironment)
-        key = (jax.tree.structure(contender.rule), agent, task.dynamics)
-        if key not in self._host_programs:
-            self._host_programs[key] = host_training.HostProgram(
-                task.dynamics, agent, contender.rule
-            )
-        return self._host_programs[key]
-
-
-class Tally:
-    """The episodes of runs: along their curves, and in the window of their scores.
-
-    Attributes:
-      ends: updates at which the curves' intervals end, `[points]`.
-      window_start: the update with which the window starts.
-      curve, window: see `History`.
+    Returns:
+      What became of each run.
     """
+    contender = runs[0].contender
+    dynamics = runs[0].task.dynamics
+    assert isinstance(dynamics, environments.JaxEnvironment)
+    per_pass = agents_per_pass(config.runs_at_once, -(-len(runs) // _mesh().size))
+    program = Program(dynamics, _of_any_rate(contender.agent), per_pass)
+    rule, learning_rate = contender.rule, jnp.float32(contender.agent.learning_rate)
+    advance = partial(program.advance, rule, learning_rate)
+    tally = Tally(len(runs), config)
 
-    def __init__(self, num_tasks: int, config: EvaluationConfig):
-        """Of no episode yet."""
-        self.ends, self.window_start = intervals(config)
-        shape = (num_tasks, config.seeds)
-        self.curve = Episodes(*(np.zeros((*shape, len(self.ends))) for _ in Episodes._fields))
-        self.window = Episodes(*(np.zeros(shape) for _ in Episodes._fields))
-        self._result_sums: dict[str, np.ndarray] = {}
+    start = time.perf_counter()
+    rows = program.place(
+        [run.task for run in runs], [config.all_seeds[run.seed_index] for run in runs]
+    )
+    states = program.init(rule, rows)
+    states, _ = advance(rows, states, jnp.int32(0), jnp.int32(0))
+    jax.block_until_ready(states)
+    trained_from = time.perf_counter()
 
-    def add(self, runs: Any, last: int, sums: Mapping[str, Any]) -> None:
-        """Adds the episodes of a stretch that spans no interval's end, nor the window's start.
-
-        Args:
-          runs: whose they are: an index of the axes of tasks and seeds.
-          last: updates made at the stretch's end.
-          sums: `count`, `return`, and others by name, for these runs; NaN for what is not told.
-        """
-        point = int(np.searchsorted(self.ends, last))
-        for total, name in zip(self.curve, ("count", "return"), strict=True):
-            total[..., point][runs] += sums[name]
-        if last <= self.window_start:
-            return
-        for total, name in zip(self.window, ("count", "return"), strict=True):
-            total[runs] += sums[name]
-        for name in set(sums) - {"count", "return"}:
-            blank = np.full(self.window.count.shape, np.nan)
-            total = self._result_sums.setdefault(name, blank)
-            before = total[runs]
-            total[runs] = np.where(np.isnan(before), 0.0, before) + sums[name]
-
-    @property
-    def results(self) -> dict[str, Float[np.ndarray, "tasks seeds"]]:
-        """See `History`."""
-        return {
-            name: divide(total, self.window.count)
-            for name, total in sorted(self._result_sums.items())
-        }
-
-
-def divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Means; NaN where there is nothing."""
-    has_any = counts > 0
-    return np.where(has_any, sums / np.where(has_any, counts, 1.0), np.nan)
+    steps = len(runs) * config.agent.steps_per_update
+    for first, last in _stretches(tally.ends, tally.window_start, config.updates_per_call):
+        states, padded = advance(rows, states, jnp.int32(first), jnp.int32(last - first))
+        sums = {name: np.asarray(x, np.float64)[: len(runs)] for name, x in padded.items()}
+        tally.add(last, sums)
+        count = float(np.sum(sums["count"]))
+        mean_return = float(np.sum(sums["return"])) / count if count else None
+        report(last, steps * last / (time.perf_counter() - trained_from), mean_return)
+    is_finite = np.asarray(_all_finite(states))
+    train_seconds = time.perf_counter() - trained_from
+    return [
+        tally.result(
+            i,
+            is_finite=bool(is_finite[i]),
+            start_seconds=(trained_from - start) / len(runs),
+            train_seconds=train_seconds / len(runs),
+            devices=_devices(),
+        )
+        for i in range(len(runs))
+    ]
 
 
-def intervals(config: EvaluationConfig) -> tuple[Int[np.ndarray, "points"], int]:
-    """The updates at which a curve's intervals end, and the one with which the window starts."""
-    num_updates = config.num_updates
-    ends = np.unique(np.round(np.linspace(0, num_updates, config.num_points + 1)).astype(int))[1:]
-    window = max(1, round(num_updates * config.score_window))
-    return ends, num_updates - window
+@jax.jit
+@jax.vmap
+def _all_finite(states: PyTree[Array]) -> Bool[Array, ""]:
+    return host_training.all_finite(states)
 
 
-def _stretches(ends, window_start: int, longest: int):
+def train_on_host(
+    run: Run, config: EvaluationConfig, folder: pathlib.Path, report: Report = lambda *_: None
+) -> RunResult:
+    """Trains an agent in a host environment, or continues to.
+
+    Args:
+      run: which.
+      config: of the evaluation.
+      folder: of the run.
+      report: see `train_on_device`; the steps per second are those since the last call.
+
+    Raises:
+      SimulatorError: if a simulator failed, or died and could not be replaced.
+      CheckpointError: if a checkpoint of the run cannot be written or read.
+      ValueError: if the replay does not fit in memory.
+    """
+    outcome = host_training.train(
+        host_program(run.contender, run.task),
+        run.contender.rule,
+        run.contender.agent.learning_rate,
+        run.task,
+        config.all_seeds[run.seed_index],
+        config.num_updates,
+        folder,
+        log_interval=config.updates_per_call,
+        checkpoint_seconds=config.checkpoint_seconds,
+        report=report,
+    )
+    tally = Tally(1, config)
+    for update, episode in outcome.episodes:
+        sums = {"count": 1.0, "return": episode.episode_return, "length": float(episode.length)}
+        tally.add(update + 1, sums | dict(episode.results))
+    return tally.result(
+        0,
+        is_finite=outcome.is_finite,
+        start_seconds=0.0,
+        train_seconds=outcome.seconds,
+        devices=_devices(),
+        restarts=outcome.restarts,
+    )
+
+
+def host_program(contender: Contender, task: environments.Environment) -> host_training.HostProgram:
+    """The program of a contender's runs on a task, which others of its form share.
+
+    Raises:
+      ValueError: if the rule cannot act there.
+    """
+    agent = _of_any_rate(contender.agent)
+    assert isinstance(task.dynamics, environments.HostEnvironment)
+    key = (jax.tree.structure(contender.rule), agent, task.dynamics)
+    if key not in _host_programs:
+        _host_programs[key] = host_training.HostProgram(task.dynamics, agent, contender.rule)
+    return _host_programs[key]
+
+
+# For the life of the process, as JAX keeps what it compiled.
+_host_programs: dict[object, host_training.HostProgram] = {}
+
+
+def _of_any_rate(agent: AgentConfig) -> AgentConfig:
+    """What agents that differ in their learning rate only have in common."""
+    return dataclasses.replace(agent, learning_rate=0.0)
+
+
+@functools.cache
+def _mesh() -> Mesh:
+    return Mesh(np.array(jax.devices()), (_AXIS,))
+
+
+def _devices() -> str:
+    return f"{jax.local_device_count()} x {jax.devices()[0].device_kind}"
+
+
+def _stretches(ends, window_start: int, longest: int) -> Iterator[tuple[int, int]]:
     """(first, last) updates of each call: none spans a boundary, none is longer than `longest`."""
     boundaries = sorted({0, window_start, *map(int, ends)})
     for begin, end in itertools.pairwise(boundaries):
@@ -511,7 +365,7 @@ def _stretches(ends, window_start: int, longest: int):
             yield first, min(first + longest, end)
 
 
-def _key(purpose: str, run: Run, update) -> PRNGKeyArray:
+def _key(purpose: str, row: Rows, update) -> PRNGKeyArray:
     """A key by address, so that it depends on no other run."""
-    key = jax.random.fold_in(jax.random.key(run.seed), _PURPOSES.index(purpose))
-    return jax.random.fold_in(jax.random.fold_in(key, run.code), update)
+    key = jax.random.fold_in(jax.random.key(row.seed), _PURPOSES.index(purpose))
+    return jax.random.fold_in(jax.random.fold_in(key, row.code), update)

@@ -13,6 +13,7 @@ import jax
 from absl import app, flags, logging
 
 from environments import SimulatorError, available_processors
+from evaluation.executors import JobsFailedError
 from launch.flag_parsing import parse_flags
 
 _CACHE_BYTES = 4 << 30
@@ -24,8 +25,9 @@ _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
 def run(command: Callable[[], int | None]) -> None:
     """Parses flags and runs a command; its result, if any, is the exit status.
 
-    A user's error ends it with status 2 and the error's message; `--verbosity=1` shows the
-    traceback too, and what the libraries have to say.
+    A user's error ends it with status 2 and the error's message, jobs that failed again and again
+    with status 3 and a list of them; `--verbosity=1` shows the traceback too, and what the
+    libraries have to say.
     """
 
     def main(argv: list[str]) -> None:
@@ -39,18 +41,20 @@ def run(command: Callable[[], int | None]) -> None:
         except _USER_ERRORS as error:
             if logging.vlog_is_on(1):
                 raise
-            spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
-            print(f"{spec.name if spec else command.__module__}: {error}", file=sys.stderr)
-            _exit(2)
+            _fail(_say(command, error, 2))
+        except JobsFailedError as error:
+            _fail(_say(command, error, 3))
         except Exception:
+            if not jax.distributed.is_initialized():
+                raise
             traceback.print_exc()
-            _exit(1)
+            _fail(1)
         sys.exit(status or 0)
 
     app.run(main, flags_parser=parse_flags)
 
 
-def _exit(status: int) -> NoReturn:
+def _fail(status: int) -> NoReturn:
     """Ends a command that failed; at once where other processes may wait for this one."""
     if jax.distributed.is_initialized():
         sys.stdout.flush()
@@ -70,8 +74,10 @@ def _keep_compiled_programs() -> None:
         return
     root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     cpu = zlib.crc32(_cpu_features().encode())
-    jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(root) / f"disco/xla-{cpu:08x}"))
-    jax.config.update("jax_compilation_cache_max_size", _CACHE_BYTES)
+    folder = str(pathlib.Path(root) / f"disco/xla-{cpu:08x}")
+    for name, value in (("dir", folder), ("max_size", _CACHE_BYTES)):
+        jax.config.update(f"jax_compilation_cache_{name}", value)
+        os.environ[f"JAX_COMPILATION_CACHE_{name.upper()}"] = str(value)  # For child processes.
 
 
 def _cpu_features() -> str:
@@ -81,6 +87,12 @@ def _cpu_features() -> str:
     except OSError:
         return platform.processor()
     return next((x for x in lines if x.startswith(("flags", "Features"))), platform.processor())
+
+
+def _say(command: Callable[[], int | None], error: Exception, status: int) -> int:
+    spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
+    print(f"{spec.name if spec else command.__module__}: {error}", file=sys.stderr)
+    return status
 
 
 def _silence_libraries() -> None:
@@ -102,10 +114,18 @@ def use_all_cores(most: int = 16) -> None:
 
     Many small agents keep cores busier side by side than one after the other with every core
     on each. To be called before JAX computes anything; leaves alone what the environment
-    variable XLA_FLAGS says of it.
+    variables XLA_FLAGS and JAX_NUM_CPU_DEVICES say of it.
     """
     found = os.environ.get("XLA_FLAGS", "")
-    if "device_count" in found:
+    if "device_count" in found or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
     os.environ["XLA_FLAGS"] = f"{found} --xla_cpu_multi_thread_eigen=false".strip()
     jax.config.update("jax_num_cpu_devices", min(available_processors(), most))
+
+
+def leave_accelerators() -> None:
+    """Makes JAX compute on the CPU, in a process whose children or workers need the accelerators.
+
+    To be called before JAX computes anything. Other processes do not inherit it.
+    """
+    jax.config.update("jax_platforms", "cpu")

@@ -1,12 +1,21 @@
-"""Trains fresh agents by frozen rules on tasks, beside hand-designed rules and a random policy.
+r"""Trains fresh agents by frozen rules on tasks, beside hand-designed rules and a random policy.
 
     python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=runs/heldout
     python -m launch.evaluate --rule=first.npz --suite=crafter --workdir=runs/crafter
 
 Settings are a laptop's, those of the first suite's kind; the paper's, for an accelerator, are in
-`launch/configs/evaluate_paper.py`. Started again with the same workdir, it repeats no contender
-that was finished, and no run in a host environment; such a run that was stopped continues from
-its newest checkpoint.
+`launch/configs/evaluate_paper.py`.
+
+Runs (a rule on a task with a seed) are independent: started again with the same workdir, the
+command makes those only that are missing, and a run in a host environment that was stopped
+continues from its newest checkpoint. `--executor=ray` makes them on a Ray cluster, on this machine
+or on many, which must then share the workdir's file system:
+
+    python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=/shared/heldout \
+        --executor=ray --ray_address=auto
+
+A run that fails is tried again; if some fail three times, the others are made all the same, the
+exit status is 3, and there is no report.
 """
 
 import dataclasses
@@ -21,8 +30,9 @@ from environments import registry
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate, resolve
+from evaluation.executors import Executor
 from evaluation.scores import Summary
-from launch import commands, workdirs
+from launch import commands, execution, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config
 from launch.flag_parsing import define_config, given
@@ -39,8 +49,16 @@ class _Identity:
     config: EvaluationConfig
 
 
+_RUNS_PER_RAY_JOB = 16
+
+
 def run(
-    rules: Sequence[str], suites: Sequence[str], config: EvaluationConfig, workdir: str
+    rules: Sequence[str],
+    suites: Sequence[str],
+    config: EvaluationConfig,
+    workdir: str,
+    executor: Executor | None = None,
+    runs_per_job: int | None = None,
 ) -> Summary:
     """Runs or continues an evaluation.
 
@@ -49,8 +67,11 @@ def run(
       suites: suites or environments.
       config: of the evaluation.
       workdir: for all results.
+      executor: see `evaluation.evaluate.evaluate`.
+      runs_per_job: likewise.
 
     Raises:
+      JobsFailedError: if some runs failed at each attempt.
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
     tasks = resolve(suites)
@@ -62,7 +83,16 @@ def run(
     )
     folder = workdirs.open_workdir(workdir, identity)
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
-    return evaluate(tasks, contenders, config, pathlib.Path(folder), provenance, Progress)
+    return evaluate(
+        tasks,
+        contenders,
+        config,
+        pathlib.Path(folder),
+        provenance,
+        executor,
+        runs_per_job,
+        Progress,
+    )
 
 
 def main() -> None:
@@ -70,7 +100,12 @@ def main() -> None:
     values = flags.FLAGS
     rules = [name.strip() for value in values.rule for name in value.split(",") if name.strip()]
     suites = [name.strip() for name in values.suite.split(",") if name.strip()]
-    run(rules, suites, from_config(EvaluationConfig, values.config), values.workdir)
+    config = from_config(EvaluationConfig, values.config)
+    runs_per_job = values.runs_per_job
+    if runs_per_job is None and values.executor == "ray":
+        runs_per_job = _RUNS_PER_RAY_JOB
+    with execution.opened_executor(values) as executor:
+        run(rules, suites, config, values.workdir, executor, runs_per_job)
 
 
 if __name__ == "__main__":
@@ -84,6 +119,16 @@ if __name__ == "__main__":
     flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
     first_suite = (given("suite") or "grid_heldout").partition(",")[0].strip()
     define_config(default_config, registry.family_of(first_suite))
-    if not registry.is_host(first_suite):  # Runs there follow one another, each on all cores.
+    flags.DEFINE_integer(
+        "runs_per_job",
+        None,
+        "Runs, in JAX environments of one kind, that are trained together at most. By default all"
+        f" that can be, on Ray {_RUNS_PER_RAY_JOB}; those in host environments are always alone.",
+        lower_bound=1,
+    )
+    is_local = execution.define_flags()
+    if is_local and not registry.is_host(
+        first_suite
+    ):  # Runs there follow one another, each on all cores.
         commands.use_all_cores()
     commands.run(main)

@@ -4,7 +4,10 @@ _CONFIG = define_config(launch.configs.evaluate)
 app.run(main, flags_parser=parse_flags)
 """
 
+import os
 import sys
+import typing
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -35,6 +38,32 @@ def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[A
         )
     except AttributeError as error:
         _refuse(error)
+
+
+def config_arguments() -> list[str]:
+    """Flags that say the config of this command again: its file, and all overrides."""
+    flag: Any = flags.FLAGS[_NAME]
+    file = os.path.abspath(config_flags.get_config_filename(flag))
+    overrides = config_flags.get_override_values(flag)
+    return [f"--{_NAME}={file}"] + [f"--{_NAME}.{k}={value}" for k, value in overrides.items()]
+
+
+def parse_config(arguments: Sequence[str]) -> ConfigDict:
+    """The config that such flags say.
+
+    Raises:
+      ValueError: naming the flag, if a field is unknown or a value is not one of its.
+    """
+    values = flags.FlagValues()
+    argv = [sys.argv[0], *arguments]
+    try:
+        config_flags.DEFINE_config_file(_NAME, flag_values=values, sys_argv=argv)
+        values(argv)
+    except AttributeError as error:
+        raise ValueError(_no_field(error)) from error
+    except flags.Error as error:
+        raise ValueError(str(error).strip().splitlines()[-1]) from error
+    return typing.cast(ConfigDict, values[_NAME].value)
 
 
 def given(name: str) -> str:
@@ -69,13 +98,14 @@ def parse_flags(argv: list[str]) -> list[str]:
 
 
 def _refuse(error: AttributeError) -> NoReturn:
-    field = str(error).strip("\"'")
     given = [argument for argument in sys.argv if argument.lstrip("-").startswith(f"{_NAME}.")]
-    print(
-        f"{' '.join(given)}: the config has no field {field!r}; it has {', '.join(_known_fields)}.",
-        file=sys.stderr,
-    )
+    print(f"{' '.join(given)}: {_no_field(error)}", file=sys.stderr)
     sys.exit(2)
+
+
+def _no_field(error: AttributeError) -> str:
+    field = str(error).strip("\"'")
+    return f"the config has no field {field!r}; it has {', '.join(_known_fields)}."
 
 
 def _leaves(config: ConfigDict, prefix: str = "") -> list[str]:

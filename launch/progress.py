@@ -65,5 +65,6 @@ class Progress:
             self._last_line = now
             first, started = self._first
             rate = (completed - first) / max(now - started, 1e-9)
-            left = (self._total - completed) / rate if rate > 0 else float("inf")
-            print(f"{self._name}: {completed}/{self._total}, {text}, {left:.0f} s left", flush=True)
+            left = f"{(self._total - completed) / rate:.0f} s left" if rate > 0 else ""
+            parts = filter(None, (f"{self._name}: {completed}/{self._total}", text, left))
+            print(", ".join(parts), flush=True)

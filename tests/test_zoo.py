@@ -8,7 +8,7 @@ import environments
 from disco.rule_files import ZOO
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.training import Trainer
+from tests.evaluation import common
 
 
 def test_there_is_a_rule():
@@ -29,6 +29,6 @@ def test_fresh_agents_learn_by_it(name, tmp_path):
     """Catch, which it was not discovered on: 1 is a caught ball, -1 a missed one."""
     config = EvaluationConfig(seeds=3, budget=300 * EvaluationConfig().agent.steps_per_update)
     (contender,) = (c for c in make_contenders([name], config) if c.kind == "discovered")
-    history = Trainer([environments.make("catch/5x5")], config, tmp_path).train(contender)
+    history = common.train([environments.make("catch/5x5")], contender, config, tmp_path)
     assert np.all(history.is_finite)
     assert np.mean(history.window.mean_return) > 0.6

@@ -12,11 +12,10 @@ import pytest
 import disco
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
-from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate, resolve
-from evaluation.training import Trainer
+from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -102,42 +101,51 @@ def test_table_and_plots(folder):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_finished_contenders_are_not_trained_again(folder, rule_file, tasks, monkeypatch):
-    before = _scores(folder, "tiny")
+def _files(folder):
+    """Each result's file, which is another one if it was written again."""
+    return {path: path.stat().st_ino for path in sorted(folder.glob("runs/*/*/*/result.json"))}
 
-    def train(self, contender, *_):
-        raise AssertionError(f"{contender.name} is trained again")
 
-    monkeypatch.setattr(Trainer, "train", train)
+def test_finished_runs_are_not_trained_again(folder, rule_file, tasks, capsys):
+    before, files = _scores(folder, "tiny"), _files(folder)
+    assert len(files) == 12
     evaluate(tasks, make_contenders([rule_file], CONFIG), CONFIG, folder)
+    assert "12 of 12 runs are finished." in capsys.readouterr().out
     assert _scores(folder, "tiny") == before
+    assert _files(folder) == files
 
 
-def test_a_damaged_file_is_kept_and_its_runs_repeat_bit_for_bit(folder, rule_file, tasks):
-    before = _scores(folder, "actor_critic@0.01")
-    file = folder / "runs" / "actor_critic@0.01.npz"
-    file.write_bytes(file.read_bytes()[:100])
+@pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
+def test_a_damaged_file_is_kept_and_its_run_repeats_bit_for_bit(
+    damage, folder, rule_file, tasks, capsys
+):
+    before, files = _scores(folder, "tiny"), _files(folder)
+    file = folder / "runs" / "tiny" / "catch_5x5" / "seed_1" / "result.json"
+    good = file.read_text()
+    bad = {"cut": good[:100], "changed": good.replace("1.0", "7.0", 1), "empty": "{}"}[damage]
+    file.write_text(bad)
     evaluate(tasks, make_contenders([rule_file], CONFIG), CONFIG, folder)
-    assert _scores(folder, "actor_critic@0.01") == before
-    assert len(file.with_suffix(".npz.damaged").read_bytes()) == 100
-    assert storage.load(folder, "actor_critic@0.01") is not None
+    assert "11 of 12 runs are finished." in capsys.readouterr().out
+    assert _scores(folder, "tiny") == before
+    assert file.with_suffix(".json.damaged").read_text() == bad
+    assert {path for path, inode in _files(folder).items() if files[path] != inode} == {file}
 
 
-def test_other_tasks_and_batching_change_nothing(folder, rule_file, tmp_path):
+def test_other_tasks_and_batching_change_nothing(folder, rule_file, tasks, tmp_path):
     config = dataclasses.replace(CONFIG, updates_per_call=3)
     (contender,) = [c for c in make_contenders([rule_file], config) if c.name == "tiny"]
-    alone = Trainer(resolve(["catch/5x5"]), config, tmp_path).train(contender)
-    beside = storage.load(folder, "tiny")
-    assert beside is not None
-    np.testing.assert_array_equal(alone.curve.return_sum[0], beside.curve.return_sum[0])
-    np.testing.assert_array_equal(alone.window.count[0], beside.window.count[0])
+    alone = common.train(
+        resolve(["catch/5x5"]), contender, dataclasses.replace(config, seeds=1), tmp_path
+    )
+    beside = common.load(folder, tasks, contender, config)
+    np.testing.assert_array_equal(alone.curve.return_sum[0, 0], beside.curve.return_sum[0, 0])
+    np.testing.assert_array_equal(alone.window.count[0, 0], beside.window.count[0, 0])
 
 
 def test_actor_critic_learns_catch(tmp_path):
     config = EvaluationConfig(seeds=2, budget=20_000, baseline_learning_rates=(1e-2,))
-    trainer = Trainer(resolve(["catch/5x5"]), config, tmp_path)
     scores = {
-        c.kind: trainer.train(c).window.mean_return
+        c.kind: common.train(resolve(["catch/5x5"]), c, config, tmp_path).window.mean_return
         for c in make_contenders([], config)
         if c.kind in ("random", "actor_critic")
     }

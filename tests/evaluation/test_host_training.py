@@ -11,12 +11,11 @@ from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
 from disco.json_lines import JsonLines
 from environments.processes import SerialSimulators
-from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate, resolve
-from evaluation.training import Trainer
 from tests.agents.common import HostCorridors
+from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -51,7 +50,7 @@ def train(folder, *, stop_at: int | None = None, config=CONFIG):
         if updates == stop_at:
             raise Stopped
 
-    return Trainer([TASK], config, folder).train(contender, report)
+    return common.train([TASK], contender, config, folder, report)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +69,7 @@ def test_every_episode_is_recorded(history):
     assert outcome.results["reached"].tolist() == [[3.0, 3.0]]
     assert outcome.is_finite.all()
     assert outcome.updates[-1] == 20
-    run = folder / "actor_critic@0.01" / "corridor_host" / "seed_0"
+    run = folder / "runs" / "actor_critic@0.01" / "corridor_host" / "seed_0"
     lines = JsonLines(run / "episodes.jsonl").read()
     assert len(lines) == 75
     assert lines[0]["return"] == 6.0
@@ -81,18 +80,11 @@ def test_every_episode_is_recorded(history):
     assert all(np.isfinite(line["loss"]) for line in metrics)
 
 
-def test_a_finished_run_is_not_repeated(history):
-    folder, outcome = history
-    again = train(folder, stop_at=5)  # It never gets there.
-    np.testing.assert_array_equal(again.curve.count, outcome.curve.count)
-    assert again.train_seconds == outcome.train_seconds
-
-
 def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
     with pytest.raises(Stopped):
         train(tmp_path, stop_at=10, config=config)
-    run = tmp_path / "actor_critic@0.01" / "corridor_host" / "seed_0"
+    run = tmp_path / "runs" / "actor_critic@0.01" / "corridor_host" / "seed_0"
     steps = sorted(int(p.name) for p in (run / "checkpoints").iterdir() if p.name.isdigit())
     assert steps[-1] in (9, 10)
     before = (run / "episodes.jsonl").read_text().splitlines()
@@ -119,11 +111,11 @@ def test_what_happened_before_an_interruption_is_not_forgotten(tmp_path, monkeyp
         patch.setattr(SerialSimulators, "step", step)
         with pytest.raises(Stopped):
             train(tmp_path, stop_at=10, config=config)
-    train(tmp_path, config=config)
-    run = tmp_path / "actor_critic@0.01" / "corridor_host" / "seed_0"
-    finished = json.loads((run / "finished.json").read_text())
-    assert not finished["is_finite"]
-    assert finished["restarts"] == 2  # Of two halves.
+    evaluate([TASK], make_contenders([], config), config, tmp_path)
+    run = tmp_path / "runs" / "actor_critic@0.01" / "corridor_host" / "seed_0"
+    result = json.loads((run / "result.json").read_text())
+    assert not result["is_finite"]
+    assert result["restarts"] == 2  # Of two halves.
 
 
 def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
@@ -135,10 +127,10 @@ def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
             raise Stopped
 
     with pytest.raises(Stopped):
-        Trainer([TASK], config, tmp_path).train(random, report)
-    run = tmp_path / "random" / "corridor_host" / "seed_0"
+        common.train([TASK], random, config, tmp_path, report)
+    run = tmp_path / "runs" / "random" / "corridor_host" / "seed_0"
     before = (run / "episodes.jsonl").read_text().splitlines()
-    outcome = Trainer([TASK], config, tmp_path).train(random)
+    outcome = common.train([TASK], random, config, tmp_path)
     lines = (run / "episodes.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["update"] == 19
     kept = [line for line in before if json.loads(line)["update"] < 9]
@@ -156,8 +148,8 @@ def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
     assert any(line.startswith("corridor/host,actor_critic@0.01,reached,3,") for line in episodes)
     assert any(line.startswith("catch/3x3,random,length,2,") for line in episodes)
     assert not (tmp_path / "published.csv").exists()
-    loaded = storage.load(tmp_path, "random")
-    assert loaded is not None
+    (random,) = [c for c in make_contenders([], CONFIG) if c.kind == "random"]
+    loaded = common.load(tmp_path, tasks, random, CONFIG)
     assert np.isnan(loaded.results["reached"][1]).all()
     assert loaded.results["length"][1].tolist() == [2.0, 2.0]
 
@@ -191,6 +183,9 @@ def test_actor_critic_learns_in_a_host_environment(tmp_path):
         baseline_learning_rates=(3e-3,),
     )
     contenders = {c.kind: c for c in make_contenders([], config)}
-    trainer = Trainer(resolve(["bsuite/catch/0"]), config, tmp_path)
-    assert trainer.train(contenders["random"]).window.mean_return < -0.3
-    assert trainer.train(contenders["actor_critic"]).window.mean_return > 0.5
+    scores = {
+        kind: common.train(resolve(["bsuite/catch/0"]), c, config, tmp_path).window.mean_return
+        for kind, c in contenders.items()
+    }
+    assert scores["random"] < -0.3
+    assert scores["actor_critic"] > 0.5

@@ -5,8 +5,8 @@ import pytest
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
+from evaluation.results import Episodes, History, intervals
 from evaluation.scores import coarsen, summarize
-from evaluation.training import Episodes, History, intervals
 
 NAN = float("nan")
 
@@ -29,6 +29,7 @@ def _history(returns) -> History:
         is_finite=np.ones(returns.shape, bool),
         start_seconds=0.0,
         train_seconds=1.0,
+        devices=(),
     )
 
 

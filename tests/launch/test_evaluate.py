@@ -22,6 +22,12 @@ REFUSED = {
     "budget": (["--config.budget=1"], "expected at least one update's 128"),
     "workdir": (["--workdir={file}/below"], "file"),
     "other": (["--workdir={other}"], "config.budget"),
+    "address": (
+        ["--executor=ray", "--ray_address=127.0.0.1:1"],
+        "There is no Ray cluster at --ray_address=127.0.0.1:1 that lets this process in; tried a"
+        " connection to 127.0.0.1:1 (ConnectionRefusedError",
+    ),
+    "executor": (["--ray_address=auto"], "--ray_address is for --executor=ray"),
 }
 
 

@@ -1,0 +1,151 @@
+"""The points of a sweep over settings of a discovery: which they are, and how each one is made."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from disco.json_lines import JsonLines
+from evaluation.executors import Report
+from launch import child
+from launch.configuration import from_config
+from launch.flag_parsing import parse_config
+from launch.settings import DiscoverSettings
+from launch.setup import make_discovery
+
+LOG = "log.txt"
+_PREFIX = "config."
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One discovery of a sweep.
+
+    Attributes:
+      name: readable, and that of its folder.
+      varied: its values of the fields that vary, by name.
+      arguments: flags of `launch.discover` that say all of its config.
+      settings: what they stand for.
+    """
+
+    name: str
+    varied: dict[str, Any]
+    arguments: tuple[str, ...]
+    settings: DiscoverSettings
+
+
+def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Point]:
+    """The product of all variations.
+
+    Args:
+      arguments: flags that all points share: `--config=FILE`, `--config.FIELD=VALUE`.
+      variations: each `config.FIELD=VALUE,VALUE,...`; values in brackets or quotes may have commas.
+
+    Raises:
+      ValueError: naming the flag, if a field is unknown, or a value not one of its, or given twice.
+    """
+    fields: dict[str, list[str]] = {}
+    for variation in variations:
+        field, _, values = variation.lstrip("-").partition("=")
+        split = _split(values)
+        if not field.startswith(_PREFIX) or not all(split):
+            raise ValueError(
+                f"--vary={variation} has another form; expected config.FIELD=VALUE,VALUE,..."
+            )
+        if field in fields:
+            raise ValueError(f"--vary names {field} twice; expected all of its values in one.")
+        fields[field] = split
+    points = []
+    for values in itertools.product(*fields.values()):
+        own = [f"--{field}={value}" for field, value in zip(fields, values, strict=True)]
+        point = _make_point([*arguments, *own], list(fields))
+        if any(point.name == other.name for other in points):
+            raise ValueError(f"--vary gives {point.name} twice; expected different values.")
+        points.append(point)
+    return points
+
+
+def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
+    try:
+        settings = from_config(DiscoverSettings, parse_config(arguments))
+        make_discovery(settings)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{' '.join(arguments)}: {error}") from error
+    varied = {field.removeprefix(_PREFIX): _get(settings, field) for field in fields}
+    name = ",".join(f"{field}={_in_file_name(value)}" for field, value in varied.items())
+    return Point(name, varied, tuple(arguments), settings)
+
+
+def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report: Report) -> None:
+    """Makes or continues a point's discovery, in a process of its own; a job's work.
+
+    Args:
+      point: which.
+      folder: of the sweep.
+      directory: to run it in.
+      report: called with its meta-steps, about once a second.
+
+    Raises:
+      ChildProcessError: if it ended otherwise than it should, with the last thing that it said.
+    """
+    run, meta_steps = folder / point.name, point.settings.meta_steps
+    if is_finished(run, meta_steps):
+        return
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {folder}; expected a workdir on a file system that all machines"
+            " share."
+        )
+    seen = None
+
+    def look() -> None:
+        nonlocal seen
+        metrics = run / "metrics.jsonl"
+        now = metrics.stat().st_mtime_ns if metrics.exists() else None
+        if now != seen and (reports := read_reports(run)):
+            last = reports[-1]
+            report(last["meta_step"], {"meta-return": last["meta_return"]})
+        seen = now
+
+    log = run / LOG
+    status = child.run_command(
+        "launch.discover", [f"--workdir={run}", *point.arguments], directory, log, look
+    )
+    if status or not is_finished(run, meta_steps):
+        said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
+        raise ChildProcessError(
+            f"launch.discover ended with status {status}; {log} ends with: {said[-1][:300]}"
+        )
+
+
+def is_finished(run: pathlib.Path, meta_steps: int) -> bool:
+    """Whether all meta-steps of a discovery are made: there is a checkpoint of the last."""
+    steps = [int(p.name) for p in run.glob("checkpoints/*") if p.name.isdigit()]
+    return max(steps, default=0) >= meta_steps and (run / "curves.png").exists()
+
+
+def read_reports(run: pathlib.Path) -> list[dict[str, Any]]:
+    """What a discovery reported so far, but for a line that is being written."""
+    try:
+        return JsonLines(run / "metrics.jsonl").read()
+    except json.JSONDecodeError:
+        return []
+
+
+def _split(values: str) -> list[str]:
+    """At commas that are in no brackets or quotes."""
+    part = r"""(?:\([^()]*\)|\[[^\[\]]*\]|'[^']*'|"[^"]*"|[^,])*"""
+    return [value.strip() for value in re.findall(rf"(?:^|,)({part})", values)]
+
+
+def _get(settings: Any, field: str) -> Any:
+    for name in field.removeprefix(_PREFIX).split("."):
+        settings = getattr(settings, name)
+    return settings
+
+
+def _in_file_name(value: Any) -> str:
+    return re.sub(r"[^\w.+-]+", "_", str(value)).strip("_")

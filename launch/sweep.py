@@ -1,0 +1,139 @@
+r"""Discovers rules with several settings, and compares how that went.
+
+    python -m launch.sweep --workdir=runs/sweep --config=launch/configs/grid57_laptop.py \
+        --vary=config.meta.learning_rate=1e-3,3e-3 --vary=config.seed=0,1,2
+
+A discovery for each point of the product of all `--vary`, by `launch.discover` in a process of its
+own, in `workdir/<point>/` (for example `meta.learning_rate=0.001,seed=0/`), where `log.txt` has
+what it says. One after the other, or with `--executor=ray` on a Ray cluster of one or many
+machines, which must then share the workdir's file system.
+
+Started again with the same workdir, the command repeats no discovery that is finished, and
+continues the others from their checkpoints; that is also how one that failed is tried again. If
+one fails three times, the others are made all the same, and the exit status is 3. SIGTERM and
+Ctrl-C stop the discoveries, which write a checkpoint first, and end the command with 143 or 130.
+
+At the end the workdir has `sweep.csv`, a row per point with the means over the last tenth of its
+meta-steps, and `sweep.png`, their curves.
+"""
+
+import csv
+import functools
+import io
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from absl import flags
+from rich.console import Console
+from rich.table import Table
+
+from disco.atomic import write_atomically
+from evaluation.executors import Executor, Job, JobsFailedError
+from evaluation.plots import sweep_curves
+from launch import child, commands, execution, workdirs
+from launch.configs import grid57_laptop
+from launch.flag_parsing import config_arguments, define_config
+from launch.points import Point, discover, is_finished, make_points, read_reports
+from launch.progress import Progress
+from launch.settings import CHANGEABLE
+
+_MEANS = ("meta_return", "meta_loss", "episode_return")
+
+
+def sweep(points: Sequence[Point], workdir: pathlib.Path, executor: Executor) -> None:
+    """Makes all discoveries of a sweep that are not finished, and writes how they went.
+
+    Raises:
+      JobsFailedError: if some failed at each attempt.
+      ValueError: if the workdir has a point that was started with other settings.
+      OSError: if something cannot be written.
+    """
+    workdir = workdir.absolute()
+    for point in points:
+        workdirs.open_workdir(workdir / point.name, point.settings, changeable=CHANGEABLE)
+    jobs = [
+        Job(
+            point.name,
+            functools.partial(discover, point, workdir, pathlib.Path.cwd()),
+            units=point.settings.meta_steps,
+            seconds_to_stop=child.SECONDS_TO_STOP,
+        )
+        for point in points
+        if not is_finished(workdir / point.name, point.settings.meta_steps)
+    ]
+    print(f"{len(points) - len(jobs)} of {len(points)} discoveries are finished.", flush=True)
+    failures = executor.run("sweep", jobs, Progress) if jobs else []
+    failed = {failure.job.name: failure.error for failure in failures}
+    _report(points, workdir, failed)
+    if failures:
+        raise JobsFailedError(
+            failures,
+            len(jobs),
+            "The others are kept; started again, the command goes on with what is missing.",
+        )
+
+
+def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str, str]) -> None:
+    """Writes `sweep.csv` and `sweep.png`, and prints the table."""
+    reports = {point.name: read_reports(workdir / point.name) for point in points}
+    headings = ["point", *points[0].varied, "meta_steps", *_MEANS, "status"]
+    buffer, table = io.StringIO(), Table(title="Means over the last tenth of the meta-steps.")
+    rows = csv.writer(buffer, lineterminator="\n")
+    rows.writerow(headings)
+    shown = ["point", "meta_steps", *_MEANS, "status"]
+    for heading in shown:
+        table.add_column(heading, no_wrap=heading == "point")
+    for point in points:
+        row: dict[str, Any] = {
+            "point": point.name,
+            **point.varied,
+            **_last_means(reports[point.name]),
+            "status": f"failed: {failed[point.name]}" if point.name in failed else "finished",
+        }
+        rows.writerow([row[heading] for heading in headings])
+        table.add_row(*(str(row[heading]) for heading in shown))
+    write_atomically(workdir / "sweep.csv", buffer.getvalue())
+    write_atomically(workdir / "sweep.png", sweep_curves(reports))
+    console = Console()
+    if not console.is_terminal:
+        console.width = 200  # A log has no width to fit.
+    console.print(table)
+    print(f"Written: {workdir / 'sweep.csv'}, {workdir / 'sweep.png'}")
+
+
+def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of a discovery's reports on its last tenth; empty where there is no finite number."""
+    made = reports[-1]["meta_step"] if reports else 0
+    last = [report for report in reports if report["meta_step"] > 0.9 * made]
+    means: dict[str, Any] = {"meta_steps": made}
+    for name in _MEANS:
+        values = [x for x in (report[name] for report in last) if x is not None]
+        values = [x for x in values if math.isfinite(x)]
+        means[name] = f"{np.mean(values):.6g}" if values else ""
+    return means
+
+
+def main() -> None:
+    """The command."""
+    values = flags.FLAGS
+    points = make_points(config_arguments(), values.vary)
+    with execution.opened_executor(values) as executor:
+        sweep(points, pathlib.Path(values.workdir), executor)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("workdir", None, "Folder of the sweep.", required=True)
+    flags.DEFINE_multi_string(
+        "vary",
+        None,
+        "config.FIELD=VALUE,VALUE,...: a field to vary, and its values. Repeated, all combinations"
+        " are made.",
+        required=True,
+    )
+    define_config(grid57_laptop)
+    execution.define_flags()
+    commands.leave_accelerators()
+    commands.run(main)

@@ -1,0 +1,160 @@
+"""Jobs, in turn and on a Ray cluster of this machine."""
+
+import contextlib
+import os
+import pathlib
+import socket
+import time
+
+import numpy as np
+import pytest
+
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import make_contenders
+from evaluation.evaluate import evaluate, resolve
+from evaluation.executors import ATTEMPTS, Job, JobsFailedError, LocalExecutor, RayExecutor
+from tests.evaluation import common
+
+CONFIG = EvaluationConfig(
+    agent=AgentConfig(
+        network=NetworkConfig(torso=(8,), model=4, head=()),
+        learning_rate=1e-2,
+        num_environments=2,
+        unroll_length=5,
+        batch_size=2,
+        replay_ratio=0.0,
+    ),
+    seeds=2,
+    budget=10 * 30,
+    baselines=("actor_critic",),
+    baseline_learning_rates=(1e-2,),
+    num_points=4,
+    resamples=50,
+    updates_per_call=5,
+)
+TASKS = ("deep_sea/4", "delayed_chain/short")
+
+
+def test_jobs_that_no_machine_could_do_are_refused():
+    """First, as a process can be of one cluster at a time."""
+    with pytest.raises(ValueError, match=r"--ray_cpus_per_job=64 .* they have 2 CPUs and 0 GPUs"):
+        RayExecutor(num_cpus=2, cpus_per_job=64, gpus_per_job=0.0).__enter__()
+
+
+@pytest.fixture(scope="module")
+def executors():
+    with RayExecutor(num_cpus=2) as ray:
+        yield {"local": LocalExecutor(), "ray": ray}
+
+
+def silent(title, total):
+    del title, total
+    return contextlib.nullcontext()
+
+
+def _note(folder: pathlib.Path, name: str) -> int:
+    """One attempt more; how many there were before."""
+    number = len(list(folder.glob(f"{name}.*")))
+    (folder / f"{name}.{number}").touch()
+    return number
+
+
+def _fails_at_first(folder, name, times, report):
+    report(1, {"loss": 0.5})
+    if _note(folder, name) < times:
+        raise ValueError(f"not yet\n{name}")
+
+
+def _dies_at_first(folder, name, times, report):
+    if _note(folder, name) < times:
+        os.kill(os.getpid(), 9)
+
+
+def _job(function, folder, name, times) -> Job:
+    def work(report):
+        function(folder, name, times, report)
+
+    return Job(name, work, units=2)
+
+
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_a_job_that_fails_is_tried_again_and_the_others_go_on(executors, executor, tmp_path):
+    jobs = [
+        _job(_fails_at_first, tmp_path, "always", 100),
+        _job(_fails_at_first, tmp_path, "once", 1),
+        _job(_fails_at_first, tmp_path, "good", 0),
+    ]
+    (failure,) = executors[executor].run("test", jobs, silent)
+    assert failure.job.name == "always"
+    assert str(failure) == "always: ValueError: not yet (3 attempts)"
+    attempts = {job.name: len(list(tmp_path.glob(f"{job.name}.*"))) for job in jobs}
+    assert attempts == {"always": ATTEMPTS, "once": 2, "good": 1}
+
+
+def test_a_worker_that_is_killed_is_replaced(executors, tmp_path):
+    jobs = [_job(_dies_at_first, tmp_path, "twice", 2), _job(_dies_at_first, tmp_path, "ever", 9)]
+    (failure,) = executors["ray"].run("test", jobs, silent)
+    assert failure.job.name == "ever"
+    assert "WorkerCrashedError" in failure.error
+    assert len(list(tmp_path.glob("twice.*"))) == 3
+
+
+def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, tmp_path, capsys):
+    tasks, contenders = resolve(TASKS), make_contenders([], CONFIG)
+    there, here = tmp_path / "ray", tmp_path / "local"
+    there.mkdir()
+    here.mkdir()
+    evaluate(tasks, contenders, CONFIG, here)
+    evaluate(tasks, contenders, CONFIG, there, executor=executors["ray"], runs_per_job=1)
+    files = {path: path.stat().st_ino for path in there.glob("runs/*/*/*/result.json")}
+    assert len(files) == 8
+    for contender in contenders:
+        ours = common.load(here, tasks, contender, CONFIG)
+        theirs = common.load(there, tasks, contender, CONFIG)
+        np.testing.assert_array_equal(ours.curve, theirs.curve)
+        np.testing.assert_array_equal(ours.window, theirs.window)
+        assert theirs.train_seconds > 0.0
+    lost = next(path for path in files if "actor_critic" in str(path))
+    lost.unlink()
+    capsys.readouterr()
+    evaluate(tasks, contenders, CONFIG, there, executor=executors["ray"])
+    assert "7 of 8 runs are finished." in capsys.readouterr().out
+    again = {path: path.stat().st_ino for path in there.glob("runs/*/*/*/result.json")}
+    assert {path for path in files if again[path] != files[path]} <= {lost}
+    assert set(again) == set(files)
+
+
+def test_runs_that_cannot_be_kept_are_named_and_the_others_are_made(tmp_path):
+    tasks, contenders = resolve(TASKS), make_contenders([], CONFIG)
+    blocked = tmp_path / "runs" / "random" / "deep_sea_4"
+    blocked.mkdir(parents=True)
+    (blocked / "seed_1").touch()  # Where a folder should be.
+    with pytest.raises(JobsFailedError, match="1 of 4 jobs failed") as caught:
+        evaluate(tasks, contenders, CONFIG, tmp_path)
+    assert "random on deep_sea/4 (seeds 0, 1): " in str(caught.value)
+    assert "(3 attempts)" in str(caught.value)
+    assert len(list(tmp_path.glob("runs/*/*/*/result.json"))) == 7
+    assert not (tmp_path / "results.json").exists()
+    (blocked / "seed_1").unlink()
+    evaluate(tasks, contenders, CONFIG, tmp_path)
+    assert (tmp_path / "results.json").exists()
+
+
+def test_an_address_without_a_cluster_is_refused_quickly():
+    with socket.socket() as silent_listener, socket.socket() as unused:
+        for endpoint in (silent_listener, unused):
+            endpoint.bind(("127.0.0.1", 0))
+        silent_listener.listen()
+        addresses = {
+            f"127.0.0.1:{unused.getsockname()[1]}": "Connection refused",
+            f"127.0.0.1:{silent_listener.getsockname()[1]}": "timed out",
+            "nowhere": "it is not of the form host:port",
+        }
+        for address, reason in addresses.items():
+            started = time.monotonic()
+            message = f"--ray_address={address} .*tried a connection to {address} .*{reason}"
+            with pytest.raises(ConnectionError, match=message):
+                RayExecutor(address, num_cpus=1).__enter__()
+            assert time.monotonic() - started < 15.0
