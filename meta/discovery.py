@@ -500,6 +500,9 @@ class Discovery:
     def with_copies(self, state: DiscoveryState) -> DiscoveryState:
         """The state with groups padded by copies of their first agents, as a checkpoint is not."""
 
+        if all(len(group.padded) == len(group.places) for group in self.groups):
+            return state
+
         def pad(group, x):
             is_copy = (jnp.arange(x.shape[0]) >= len(group.places)).reshape(
                 -1, *(1,) * (x.ndim - 1)
