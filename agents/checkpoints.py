@@ -81,8 +81,12 @@ class Checkpoints:
         self._guarded(self._manager.wait_until_finished)
 
     def close(self) -> None:
-        """Ends the background threads."""
-        self._manager.close()
+        """Waits for a write in the background, and ends the threads that do it.
+
+        Raises:
+          CheckpointError: if that write failed.
+        """
+        self._guarded(self._manager.close)
 
     def restore(self, like: T) -> tuple[int, T] | None:
         """The newest good checkpoint.

@@ -71,5 +71,12 @@ class DiscoverSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
 
 
-# Fields that may differ when a run is continued: they do not change what is computed.
-CHANGEABLE = ("meta_steps", "checkpoint_interval", "checkpoints_kept", "log_interval")
+# Fields that may differ when a run is continued: they do not change what is computed, or, as the
+# number of devices, in which order it is summed.
+CHANGEABLE = (
+    "meta_steps",
+    "checkpoint_interval",
+    "checkpoints_kept",
+    "log_interval",
+    "meta.agents_at_once",
+)
