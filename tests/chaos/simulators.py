@@ -15,11 +15,11 @@ _SUITE = "corridor/well,catch/4x3"
 
 def simulator_killed(bench: Bench) -> Outcome:
     """SIGKILL of one simulator process."""
-    workdir, meta_steps = bench.new("simulator"), 150
+    workdir, meta_steps = bench.new("simulator"), 60
     process = bench.disturbed(
         "nothing", "launch.discover", f"--workdir={workdir}", *mixed(_SUITE, meta_steps)
     )
-    moment = bench.rng.randint(3, 20)
+    moment = bench.rng.randint(3, 12)
     wait_until(process, lambda: steps_logged(workdir) >= moment)
     bench.rng.choice(_simulators(process)).kill()
     output = finished(process)
@@ -34,7 +34,7 @@ def simulator_killed(bench: Bench) -> Outcome:
 
 def simulators_killed_again(bench: Bench) -> Outcome:
     """SIGKILL of simulator processes until the run gives up; then they are left alone."""
-    workdir, meta_steps = bench.new("simulators"), 150
+    workdir, meta_steps = bench.new("simulators"), 60
     arguments = (f"--workdir={workdir}", *mixed(_SUITE, meta_steps))
     process = bench.disturbed("nothing", "launch.discover", *arguments)
     wait_until(process, lambda: steps_logged(workdir) >= 5)
