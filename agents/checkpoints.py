@@ -89,7 +89,10 @@ class Checkpoints:
         Raises:
           CheckpointError: if that write failed.
         """
-        self._guarded(self._manager.close)
+        try:
+            self.wait()
+        finally:
+            self._guarded(self._manager.close)
 
     def restore(self, like: T) -> tuple[int, T] | None:
         """The newest good checkpoint.

@@ -21,7 +21,7 @@ def start(module: str, *arguments: object, **environment: str) -> subprocess.Pop
     )
 
 
-def outcome(process: subprocess.Popen[str], timeout: float = 300.0) -> tuple[int, str]:
+def outcome(process: subprocess.Popen[str], timeout: float = 900.0) -> tuple[int, str]:
     """Its exit status, and all that it printed. Stops it if it takes too long."""
     try:
         out, error = process.communicate(timeout=timeout)
