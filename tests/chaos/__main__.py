@@ -15,6 +15,7 @@ import random
 import sys
 import tempfile
 import time
+import traceback
 
 from absl import app, flags, logging
 from rich.console import Console
@@ -71,8 +72,10 @@ def main(argv: list[str]) -> None:
                 outcome = FAULTS[name](bench)
             except Exception as error:  # The others are to be seen too.
                 num_broken += 1
-                print(f"{name}: {type(error).__name__}: {error}", flush=True)
-                outcome = Outcome(f"BROKEN: {str(error)[:500]}", "?")
+                traceback.print_exc()
+                outcome = Outcome(f"BROKEN: {type(error).__name__}: {str(error)[:500]}", "?")
+            finally:
+                bench.end_processes()
             seconds = time.monotonic() - started
             table.add_row(name, *outcome, f"{seconds:.0f}")
             print(f"    {outcome.happened}; lost: {outcome.lost} ({seconds:.0f} s)", flush=True)

@@ -49,10 +49,12 @@ class Bench:
     Attributes:
       folder: of all runs and of what they compile.
       rng: of the moments at which faults happen.
+      processes: that were started.
     """
 
     folder: pathlib.Path
     rng: random.Random = dataclasses.field(default_factory=random.Random)
+    processes: list[subprocess.Popen[str]] = dataclasses.field(default_factory=list)
 
     def new(self, name: str) -> pathlib.Path:
         """A workdir that does not exist yet."""
@@ -60,21 +62,22 @@ class Bench:
 
     def discover(self, workdir: pathlib.Path, *arguments: object) -> subprocess.Popen[str]:
         """Starts or continues the tiny discovery."""
-        return start_tiny(workdir, *arguments, compiled=self._compiled)
+        return self._started(start_tiny(workdir, *arguments, compiled=self._compiled))
 
     def disturbed(
         self, disturbance: str, command: str, *arguments: object
     ) -> subprocess.Popen[str]:
         """Starts a command under one of the disturbances of `tests.chaos.driver`."""
         config = [TINY] if command == "launch.discover" else []
-        return start(
-            "tests.chaos.driver",
-            disturbance,
-            command,
-            *config,
-            *arguments,
-            **quickly(self._compiled),
-        )
+        arguments = (disturbance, command, *config, *arguments)
+        return self._started(start("tests.chaos.driver", *arguments, **quickly(self._compiled)))
+
+    def end_processes(self) -> None:
+        """Kills what a fault that broke a promise left running."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.processes.clear()
 
     @functools.cached_property
     def uninterrupted(self) -> pathlib.Path:
@@ -86,6 +89,10 @@ class Bench:
     def copy_of_uninterrupted(self, name: str) -> pathlib.Path:
         """A finished run to harm."""
         return shutil.copytree(self.uninterrupted, self.new(name))
+
+    def _started(self, process: subprocess.Popen[str]) -> subprocess.Popen[str]:
+        self.processes.append(process)
+        return process
 
     @property
     def _compiled(self) -> pathlib.Path:
@@ -147,10 +154,11 @@ def assert_goes_on(bench: Bench, workdir: pathlib.Path) -> None:
 
 def assert_as_uninterrupted(bench: Bench, workdir: pathlib.Path) -> None:
     """A run that ended has the same state, metrics and files as the one that nobody disturbed."""
-    assert newest_good(workdir) == META_STEPS
+    assert newest_good(workdir) == META_STEPS, f"{workdir} ends at {newest_good(workdir)}"
     expected = final_state(shutil.copytree(bench.uninterrupted, bench.new("expected")))
     jax.tree.map(np.testing.assert_array_equal, final_state(workdir), expected)
-    assert without_timings(workdir) == without_timings(bench.uninterrupted)
+    same = without_timings(workdir) == without_timings(bench.uninterrupted)
+    assert same, f"{workdir} has other metrics than {bench.uninterrupted}"
     expected_files = {path.name for path in bench.uninterrupted.iterdir()} | {"damaged"}
     files = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     assert files <= expected_files, f"unexpected files {files - expected_files}"

@@ -87,6 +87,7 @@ def wait_until(process, condition) -> None:
 
 def without_timings(workdir: pathlib.Path) -> list[dict]:
     lines = metrics(workdir)
-    assert [line["meta_step"] for line in lines] == list(range(1, META_STEPS + 1))
+    steps = [line["meta_step"] for line in lines]
+    assert steps == list(range(1, META_STEPS + 1)), f"{workdir} has metrics of {steps}"
     assert all(set(line) > TIMINGS for line in lines)
     return [{k: v for k, v in line.items() if k not in TIMINGS} for line in lines]
