@@ -12,6 +12,7 @@ of these promises was broken.
 
 import pathlib
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -54,6 +55,8 @@ def main(argv: list[str]) -> None:
     unknown = [*argv[1:], *(name for name in _ONLY.value if name not in FAULTS)]
     if unknown:
         raise app.UsageError(f"Unknown {unknown}; expected some of {', '.join(FAULTS)}.")
+    # A shell may have started this in the background, deaf to Ctrl-C as all that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     commands.silence_libraries()
     logging.set_verbosity(logging.FATAL)  # Damaged checkpoints are no news here.
     console = Console()
