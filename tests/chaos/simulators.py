@@ -43,7 +43,7 @@ def simulators_killed_again(bench: Bench) -> Outcome:
             with contextlib.suppress(psutil.NoSuchProcess):
                 simulator.kill()
         time.sleep(0.2)
-    refused(process, "launch.discover: A worker process with simulators", "replaced once")
+    refused(process, "launch.discover: A worker process with simulators", "had been replaced")
     discovery = mixed_discovery(_SUITE)
     made, newest = steps_logged(workdir), newest_good(workdir, discovery)
     output = finished(bench.disturbed("nothing", "launch.discover", *arguments))
