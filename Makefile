@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: install test lint types rooms tests format discover clean
+.PHONY: install test lint types rooms tests chaos format discover clean
 
 install: $(INSTALLED)
 
@@ -30,6 +30,10 @@ rooms: install
 # As many workers as processors, each with one thread.
 tests: install
 	$(BIN)/python -m pytest -n auto --durations=15
+
+# Breaks running commands in every way that they promise to survive: a quarter of an hour.
+chaos: install
+	$(BIN)/python -m tests.chaos
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -15,7 +15,7 @@ import logging
 import pathlib
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -71,6 +71,7 @@ class Checkpoints:
         self._reader = ocp.Checkpointer(
             ocp.CompositeCheckpointHandler(), multiprocessing_options=alone
         )
+        self._write: Callable[[], Any] = lambda: None  # The last one, to be made again.
 
     def save(self, step: int, state: Any, agents: Any = 0) -> None:
         """Writes a checkpoint; the disk is written while the caller goes on.
@@ -95,7 +96,9 @@ class Checkpoints:
             state=ocp.args.StandardSave(arrays),  # pyright: ignore[reportCallIssue]
             manifest=ocp.args.JsonSave(_manifest(arrays, counts)),  # pyright: ignore
         )
-        self._guarded(lambda: self._manager.save(step, args=args, force=True))
+        self.wait()
+        self._write = lambda: self._manager.save(step, args=args, force=True)
+        self._guarded(self._write)
 
     def check(self) -> None:
         """Raises CheckpointError if a write in the background failed."""
@@ -106,9 +109,16 @@ class Checkpoints:
         self._guarded(self._manager.wait_until_finished)
 
     def close(self) -> None:
-        """Ends the background threads."""
-        self._manager.close()
-        self._reader.close()
+        """Waits for a write in the background, and ends the threads that do it.
+
+        Raises:
+          CheckpointError: if that write failed.
+        """
+        try:
+            self.wait()
+        finally:
+            self._guarded(self._manager.close)
+            self._reader.close()
 
     def restore(self, like: T, agents: Any = 0) -> tuple[int, T] | None:
         """The newest good checkpoint.
@@ -216,9 +226,18 @@ class Checkpoints:
         multihost_utils.sync_global_devices("damaged checkpoints are set aside")
         self._manager.reload()
 
-    def _guarded(self, action: Any) -> None:
+    def _patiently(self, action: Any) -> None:
         try:
             action()
+        except TimeoutError:  # Orbax measures it by the wall clock, which may have jumped.
+            _log.warning("Writing a checkpoint in %s took too long: once more.", self.directory)
+            self._manager.reload()
+            self._write()
+            self._manager.wait_until_finished()
+
+    def _guarded(self, action: Any) -> None:
+        try:
+            self._patiently(action)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             if len(reason) > 300:  # The file is named first, the cause last.

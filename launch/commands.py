@@ -1,13 +1,32 @@
-"""What all commands share: quiet libraries, and user errors in a sentence."""
+"""What all commands share: quiet libraries, exit statuses, and user errors in a sentence.
 
+The exit statuses are those by which schedulers choose whether to start a job again:
+
+    0        done; started again, there is nothing left to do
+    1        a mistake of ours, with its traceback, or a flag that absl refuses
+    2        an error that a user has to act upon, in a sentence: trying again gives it again
+    3        some jobs failed at each attempt, and the others are done
+    75       another process of the run has died (`launch.processes`), and this one was told
+    128 + n  stopped by signal n: 130 Ctrl-C, 143 SIGTERM, 137 SIGKILL; 134 is how JAX ends a
+             process when another one is silent. Some callers see -n instead, where the signal
+             itself ended it
+
+After 75 and above, started again with the same workdir, a run goes on. Kubernetes'
+`podFailurePolicy` with `onExitCodes` reads them (fail the job upon 1 and 2), and so does Slurm's
+`RequeueExit` (requeue upon 75, 130, 134, 137 and 143).
+"""
+
+import logging as python_logging
 import os
 import pathlib
 import platform
+import re
+import signal
 import sys
 import traceback
 import zlib
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import jax
 from absl import app, flags, logging
@@ -22,36 +41,61 @@ _CACHE_BYTES = 4 << 30
 _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
 
 
-def run(command: Callable[[], int | None]) -> None:
+def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> None:
     """Parses flags and runs a command; its result, if any, is the exit status.
 
     A user's error ends it with status 2 and the error's message, jobs that failed again and again
     with status 3 and a list of them; `--verbosity=1` shows the traceback too, and what the
     libraries have to say.
+
+    Args:
+      command: what it does.
+      shrink: settings of its config that its memory grows with, those first that save most: what
+        to say when there is not enough.
     """
 
     def main(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"Unknown arguments {argv[1:]}.")
         if not flags.FLAGS["verbosity"].present:
-            _silence_libraries()
+            silence_libraries()
         _keep_compiled_programs()
+        spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
+        name = spec.name if spec else command.__module__
         try:
             status = command()
-        except _USER_ERRORS as error:
-            if logging.vlog_is_on(1):
-                raise
-            _fail(_say(command, error, 2))
-        except JobsFailedError as error:
-            _fail(_say(command, error, 3))
-        except Exception:
-            if not jax.distributed.is_initialized():
-                raise
-            traceback.print_exc()
-            _fail(1)
+        except (Exception, KeyboardInterrupt) as error:
+            message, status = _explained(error, shrink)
+            if message is None or (status == 2 and logging.vlog_is_on(1)):
+                if not jax.distributed.is_initialized():
+                    raise
+                traceback.print_exc()
+            else:
+                print(f"{name}: {message}", file=sys.stderr)
+            _fail(status)
         sys.exit(status or 0)
 
     app.run(main, flags_parser=parse_flags)
+
+
+def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None, int]:
+    """What to tell the user, None where he can do nothing about it, and the exit status."""
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped by Ctrl-C.", 128 + signal.SIGINT
+    if isinstance(error, JobsFailedError):
+        hint = f"\n{_what_to_shrink(shrink)}" if _is_of_memory(str(error)) else ""
+        return f"{error}{hint}", 3
+    if isinstance(error, _USER_ERRORS):
+        return str(error), 2
+    reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")[:300]
+    if isinstance(error, MemoryError) or (
+        isinstance(error, jax.errors.JaxRuntimeError) and _is_of_memory(str(error))
+    ):
+        where = jax.default_backend()
+        return f"There is not enough memory on {where} ({reason}). {_what_to_shrink(shrink)}", 2
+    if isinstance(error, jax.errors.JaxRuntimeError) and jax.distributed.is_initialized():
+        return f"Another process of this run has died, it seems ({reason}).", os.EX_TEMPFAIL
+    return None, 1
 
 
 def _fail(status: int) -> NoReturn:
@@ -89,20 +133,47 @@ def _cpu_features() -> str:
     return next((x for x in lines if x.startswith(("flags", "Features"))), platform.processor())
 
 
-def _say(command: Callable[[], int | None], error: Exception, status: int) -> int:
-    spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
-    print(f"{spec.name if spec else command.__module__}: {error}", file=sys.stderr)
-    return status
+def _is_of_memory(message: str) -> bool:
+    """Whether an error's message says that the host's memory or a device's does not suffice.
+
+    An accelerator's allocator says RESOURCE_EXHAUSTED, as jax 0.10 does of a CPU's too where it
+    computes at once. What a CPU dispatches is an INTERNAL error that says "Out of memory".
+    Tried on CPUs only.
+    """
+    return bool(re.search("RESOURCE_EXHAUSTED|out of memory", message, re.IGNORECASE))
 
 
-def _silence_libraries() -> None:
+def _what_to_shrink(shrink: Sequence[str]) -> str:
+    values = {name: _configured(name) for name in shrink}
+    # None is all at once, but one on a CPU (`agents.passes`).
+    none = 1 if jax.default_backend() == "cpu" else "None, which is all"
+    values = {name: none if value is None else value for name, value in values.items()}
+    smaller = [f"--config.{name} ({value})" for name, value in values.items() if value != 1]
+    if not smaller:
+        return "Use more devices, or larger ones."
+    return (
+        f"Shrink some of these, those first save most: {', '.join(smaller)}. Or use more devices,"
+        " or larger ones."
+    )
+
+
+def _configured(name: str) -> Any:
+    value = flags.FLAGS.config
+    for part in name.split("."):
+        value = value[part]
+    return value
+
+
+def silence_libraries() -> None:
     """Hides what they log, and Orbax's tracebacks: its errors reach us as exceptions as well."""
     logging.set_verbosity(logging.WARNING)
+    # When one array of a checkpoint cannot be written, nobody asks what became of the others.
+    python_logging.getLogger("asyncio").setLevel(python_logging.CRITICAL)
     logging.get_absl_logger().addFilter(lambda record: "orbax" not in record.pathname)
     report = sys.unraisablehook
 
     def ignore_late_writes(unraisable) -> None:
-        # When one array of a checkpoint cannot be written, the others' writes end unheard.
+        # Likewise.
         if str(unraisable.exc_value) != "Event loop is closed":
             report(unraisable)
 

@@ -33,6 +33,20 @@ from launch.settings import CHANGEABLE, DiscoverSettings
 from launch.setup import make_discovery
 from meta.run import run
 
+# What a meta-step's memory grows with. The first costs nothing but time; the others are in the
+# order of what half of each saves (docs/measurements.md).
+_SHRINK = (
+    "meta.agents_at_once",
+    "agent.batch_size",
+    "agent.unroll_length",
+    "agent.network.model",
+    "agent.network.torso",
+    "agent.network.head",
+    "meta.num_updates",
+    "meta.validation_trajectories",
+    "meta.validation_length",
+)
+
 
 def discover(settings: DiscoverSettings, workdir: str) -> int:
     """Runs or continues a discovery.
@@ -145,4 +159,4 @@ if __name__ == "__main__":
     processes.define_flags()
     define_config(grid57_laptop)
     commands.use_all_cores()
-    commands.run(main)
+    commands.run(main, shrink=_SHRINK)

@@ -39,6 +39,18 @@ from launch.flag_parsing import define_config, given
 from launch.progress import Progress
 from launch.provenance import code_version
 
+# What an update's memory grows with. The first costs nothing but time.
+_SHRINK = (
+    "runs_at_once",
+    "agent.batch_size",
+    "agent.unroll_length",
+    "agent.network.model",
+    "agent.network.torso",
+    "agent.network.head",
+    "agent.num_environments",
+    "agent.replay_capacity",
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Identity:
@@ -81,7 +93,8 @@ def run(
         rules={c.name: c.source["parameters_sha256"] for c in contenders if c.kind == "discovered"},
         config=config,
     )
-    folder = workdirs.open_workdir(workdir, identity)
+    changeable = ("config.runs_at_once", "config.checkpoint_seconds")
+    folder = workdirs.open_workdir(workdir, identity, changeable)
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     return evaluate(
         tasks,
@@ -131,4 +144,4 @@ if __name__ == "__main__":
         first_suite
     ):  # Runs there follow one another, each on all cores.
         commands.use_all_cores()
-    commands.run(main)
+    commands.run(main, shrink=_SHRINK)

@@ -8,8 +8,9 @@ listens at the coordinator's address. Under Slurm (`srun` with several tasks) an
 each other without these flags, on TPU pods with `--coordinator=auto` (`jax.distributed`).
 
 When a process dies, the others end within a minute: with status 134 and a message of JAX's that
-starts "Terminating process", as they miss its heartbeats, or with status 2 if they are told. The
-command started again, with as many processes or others, goes on from the newest checkpoint.
+starts "Terminating process", as they miss its heartbeats, or with 75 where a message to it fails
+before. The command started again, with as many processes or others, goes on from the newest
+checkpoint.
 """
 
 import hashlib

@@ -73,11 +73,13 @@ class DiscoverSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
 
 
-# Fields that may differ when a run is continued: they do not change what is computed.
+# Fields that may differ when a run is continued: they do not change what is computed, or, as the
+# number of devices, in which order it is summed.
 CHANGEABLE = (
     "meta_steps",
     "checkpoint_interval",
     "checkpoints_kept",
     "log_interval",
     "devices_per_agent",
+    "meta.agents_at_once",
 )

@@ -1,13 +1,17 @@
 """Folders of runs: their settings, and their metrics on disk."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tensorboardX import SummaryWriter
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
+from tensorboardX.summary import scalar
 
 from disco.atomic import write_atomically
 from disco.json_lines import JsonLines
@@ -22,7 +26,7 @@ def open_workdir(
     Args:
       workdir: the folder.
       settings: a dataclass of JSON values and further dataclasses.
-      changeable: top-level fields that may differ from those the run was started with.
+      changeable: fields, with dots, that may differ from those the run was started with.
 
     Of several processes, one writes.
 
@@ -59,25 +63,41 @@ def open_workdir(
 
 
 class MetricsLog:
-    """A run's metrics: a JSON object per line in `metrics.jsonl`, and TensorBoard events."""
+    """A run's metrics: a JSON object per line in `metrics.jsonl`, and TensorBoard events.
+
+    Both are written at once: tensorboardX's own `SummaryWriter` has a thread write, upon whose
+    death by a full disk everybody waits for ever.
+    """
 
     def __init__(self, folder: pathlib.Path):
         """Opens the log in a run's folder."""
+        self._folder = folder
         self._lines = JsonLines(folder / "metrics.jsonl")
-        self._events = folder / "tensorboard"
-        self._writer: SummaryWriter | None = None
+        self._events: EventsWriter | None = None
 
     def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, *exception) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self._events is not None:
+            with contextlib.suppress(OSError):  # What could not be written was reported then.
+                self._events.close()
 
     def continue_from(self, step: int) -> None:
-        """Forgets what was logged after a step: it is about to be computed again."""
-        self._lines.keep("meta_step", step)
-        self._writer = SummaryWriter(str(self._events), purge_step=step + 1 if step else None)
+        """Forgets what was logged after a step: it is about to be computed again.
+
+        Raises:
+          OSError: naming the folder, if it cannot be written.
+        """
+        with self._explained():
+            self._lines.keep("meta_step", step)
+            events = self._folder / "tensorboard"
+            events.mkdir(exist_ok=True)
+            self._events = EventsWriter(str(events / "events"))
+            if step:  # From here on, TensorBoard is to forget what it read in other files.
+                start = SessionLog(status=SessionLog.START)
+                self._add(Event(step=step + 1, session_log=start))
+            self._events.flush()
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Logs the metrics of a step; numbers go to TensorBoard too.
@@ -85,15 +105,25 @@ class MetricsLog:
         Raises:
           OSError: naming the folder, if they cannot be written.
         """
-        assert self._writer is not None, "continue_from comes first"
-        try:
+        assert self._events is not None, "continue_from comes first"
+        with self._explained():
             self._lines.append([metrics])
             for name, value in metrics.items():
                 if isinstance(value, int | float):
-                    self._writer.add_scalar(name, value, step)
-            self._writer.flush()
+                    self._add(Event(step=step, summary=scalar(name, value)))
+            self._events.flush()
+
+    def _add(self, event: Event) -> None:
+        assert self._events is not None
+        event.wall_time = time.time()
+        self._events.write_event(event)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise OSError(f"Cannot write metrics in {self._lines.path.parent}: {error}.") from error
+            raise OSError(f"Cannot write metrics in {self._folder}: {error}.") from error
 
     def read(self) -> list[dict[str, Any]]:
         """All that was logged, a step each."""

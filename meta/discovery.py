@@ -499,7 +499,6 @@ class Discovery:
 
     def with_copies(self, state: DiscoveryState) -> DiscoveryState:
         """The state with groups padded by copies of their first agents, as a checkpoint is not."""
-
         if all(len(group.padded) == len(group.places) for group in self.groups):
             return state
 

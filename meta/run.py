@@ -121,8 +121,9 @@ def summarize(discovery: Discovery, window: list) -> Report:
             continue
         finite = values[np.isfinite(values)]
         report[name] = float(finite.mean()) if finite.size else None
-    episodes = columns["episodes"].sum()
-    total = columns["episode_return_sum"].sum()
+    finite = np.isfinite(columns["episode_return_sum"])
+    episodes = columns["episodes"][finite].sum()
+    total = columns["episode_return_sum"][finite].sum()
     report["episode_return"] = float(total / episodes) if episodes else None
     report["non_finite_agents"] = int((columns["finite"] == 0).sum())
     report["reborn_agents"] = int(columns["reborn"].sum())

@@ -1,10 +1,12 @@
 """Checkpoints: what is written comes back, and nothing that is damaged passes for good."""
 
+import itertools
 import logging
 import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -144,6 +146,20 @@ def test_none_good(directory):
     with pytest.raises(CheckpointError, match=r"None of the checkpoints \[2, 3, 4\] in .* be read"):
         restore(directory)
     assert all(files_of(directory, step) for step in (2, 3, 4))
+
+
+def test_clock_that_jumps_while_a_checkpoint_is_written(directory, monkeypatch, caplog):
+    """An hour ahead at every look, until the write is given up."""
+    clock, hours = time.time, itertools.count()
+    monkeypatch.setattr(time, "time", lambda: clock() + 3600 * next(hours) * (not caplog.records))
+    checkpoints = Checkpoints(directory)
+    checkpoints.save(5, state(5))
+    checkpoints.save(6, state(6))
+    checkpoints.wait()
+    checkpoints.close()
+    assert [r.levelno for r in caplog.records] == [logging.WARNING]
+    assert sorted(int(path.name) for path in directory.iterdir()) == [4, 5, 6]
+    assert_is_state(restore(directory), 6)
 
 
 def test_run_of_other_sizes(directory):

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ def start(module: str, *arguments: object, **environment: str) -> subprocess.Pop
     )
 
 
-def outcome(process: subprocess.Popen[str], timeout: float = 300.0) -> tuple[int, str]:
+def outcome(process: subprocess.Popen[str], timeout: float = 900.0) -> tuple[int, str]:
     """Its exit status, and all that it printed. Stops it if it takes too long."""
     try:
         out, error = process.communicate(timeout=timeout)
@@ -30,3 +31,10 @@ def outcome(process: subprocess.Popen[str], timeout: float = 300.0) -> tuple[int
         out, error = process.communicate()
         raise AssertionError(f"{process.args} hangs; it said:\n{out}\n{error}") from None
     return process.returncode, out + error
+
+
+def free_port() -> int:
+    """Of this machine, for processes that are to find each other."""
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        return listening.getsockname()[1]

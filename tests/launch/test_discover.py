@@ -1,7 +1,6 @@
 """The command that discovers: what it refuses, and how it goes on after it was stopped."""
 
 import dataclasses
-import functools
 import json
 import pathlib
 import random
@@ -15,22 +14,21 @@ import numpy as np
 import pytest
 
 import disco
-from agents.checkpoints import CheckpointError, Checkpoints
+from agents.checkpoints import CheckpointError
 from launch.discover import discover
 from launch.export import export
-from launch.setup import make_discovery
-from meta.discovery import Discovery, DiscoveryState
-from meta.run import restore
 from tests.launch.common import TINY, outcome, start
 from tests.launch.discover_tiny import META_STEPS, get_settings
+from tests.launch.tiny_runs import (
+    final_state,
+    metrics,
+    start_tiny,
+    steps_logged,
+    unfinished_checkpoints,
+    wait_until,
+    without_timings,
+)
 from tests.meta.common import STEPS
-
-TIMINGS = {
-    "seconds",
-    "meta_steps_per_second",
-    "environment_steps_per_second",
-    "memory_gib",
-}
 
 # Refused before anything is compiled. All processes run at once.
 REFUSED = {
@@ -86,15 +84,7 @@ def test_workdir_that_cannot_be_written_is_refused(tmp_path):
 def launch_tiny(tmp_path_factory):
     """Starts a tiny discovery. Only the first of them has to compile it."""
     cache = tmp_path_factory.mktemp("compiled")
-    environment = {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    return lambda workdir, *arguments: start(
-        "launch.discover", f"--workdir={workdir}", TINY, *arguments, **environment
-    )
+    return lambda workdir, *arguments: start_tiny(workdir, *arguments, compiled=cache)
 
 
 @pytest.fixture(scope="module")
@@ -110,44 +100,6 @@ def test_curves_are_drawn(uninterrupted):
     curves = (uninterrupted / "curves.png").read_bytes()
     assert curves.startswith(b"\x89PNG")
     assert len(curves) > 10_000
-
-
-@functools.cache
-def tiny_discovery() -> Discovery:
-    return make_discovery(get_settings())
-
-
-def final_state(workdir: pathlib.Path) -> tuple[int, DiscoveryState]:
-    checkpoints = Checkpoints(workdir / "checkpoints")
-    restored = restore(tiny_discovery(), checkpoints)
-    checkpoints.close()
-    assert restored is not None
-    return restored
-
-
-def metrics(workdir: pathlib.Path) -> list[dict]:
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-
-
-def steps_logged(workdir: pathlib.Path) -> int:
-    file = workdir / "metrics.jsonl"
-    return file.read_text().count("\n") if file.exists() else 0
-
-
-def unfinished_checkpoints(workdir: pathlib.Path) -> set[int]:
-    """Folders that Orbax has not renamed yet, by inode: a killed run leaves its own behind."""
-    return {
-        path.stat().st_ino for path in (workdir / "checkpoints").glob("*.orbax-checkpoint-tmp*")
-    }
-
-
-def wait_until(process, condition) -> None:
-    """Polls often: a checkpoint is written in a tenth of a second."""
-    end = time.monotonic() + 300
-    while not condition():
-        time.sleep(0.005)
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
 
 
 def test_stopped_run_goes_on_to_the_same_rule(launch_tiny, uninterrupted, tmp_path):
@@ -189,13 +141,6 @@ def test_stopped_run_goes_on_to_the_same_rule(launch_tiny, uninterrupted, tmp_pa
     assert step == expected_step == META_STEPS
     jax.tree.map(np.testing.assert_array_equal, state, expected)
     assert without_timings(tmp_path) == without_timings(uninterrupted)
-
-
-def without_timings(workdir: pathlib.Path) -> list[dict]:
-    lines = metrics(workdir)
-    assert [line["meta_step"] for line in lines] == list(range(1, META_STEPS + 1))
-    assert all(set(line) > TIMINGS for line in lines)
-    return [{k: v for k, v in line.items() if k not in TIMINGS} for line in lines]
 
 
 def test_full_disk_while_checkpointing(launch_tiny, uninterrupted, tmp_path):

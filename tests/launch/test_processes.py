@@ -3,7 +3,6 @@
 import json
 import pathlib
 import signal
-import socket
 import subprocess
 import time
 
@@ -16,7 +15,8 @@ from launch.configuration import from_json
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
 from meta.run import restore
-from tests.launch.common import TINY, outcome, start
+from tests.launch.common import TINY, free_port, outcome, start
+from tests.launch.tiny_runs import metrics, quickly, steps_logged, wait_until
 
 NUM_DEVICES = 4
 META_STEPS = 60
@@ -32,13 +32,7 @@ def launch(tmp_path_factory):
     cache = tmp_path_factory.mktemp("compiled")
 
     def launch(workdir: pathlib.Path, num_processes: int) -> list[subprocess.Popen]:
-        environment = {
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={NUM_DEVICES // num_processes}",
-            "JAX_ENABLE_X64": "1",
-            "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-            "JAX_COMPILATION_CACHE_DIR": str(cache),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
+        environment = quickly(cache, NUM_DEVICES // num_processes) | {"JAX_ENABLE_X64": "1"}
         flags = [f"--workdir={workdir}", *FLAGS]
         if num_processes == 1:
             return [start("launch.discover", *flags, **environment)]
@@ -51,25 +45,8 @@ def launch(tmp_path_factory):
     return launch
 
 
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("localhost", 0))
-        return listening.getsockname()[1]
-
-
-def steps_logged(workdir: pathlib.Path) -> list[int]:
-    file = workdir / "metrics.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return [json.loads(line)["meta_step"] for line in lines]
-
-
 def wait_for_steps(processes: list[subprocess.Popen], workdir: pathlib.Path, number: int) -> None:
-    end = time.monotonic() + 600
-    while len(steps_logged(workdir)) < number:
-        time.sleep(0.02)
-        for process in processes:
-            assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
+    wait_until(processes[0], lambda: steps_logged(workdir) >= number)
 
 
 def final_rule(workdir: pathlib.Path) -> tuple[int, np.ndarray]:
@@ -96,7 +73,7 @@ def test_result_is_one_processs_whoever_dies_on_the_way(launch, tmp_path):
     outcomes = [outcome(process) for process in two]
     assert [status for status, _ in outcomes] == [143, 143], outcomes
     assert "a checkpoint is written" in outcomes[0][1]
-    stopped_at = steps_logged(shared)[-1]
+    stopped_at = steps_logged(shared)
     assert (shared / "checkpoints" / str(stopped_at)).exists()
 
     four = launch(shared, 4)
@@ -112,7 +89,7 @@ def test_result_is_one_processs_whoever_dies_on_the_way(launch, tmp_path):
 
     outcomes = [outcome(process, 600) for process in launch(shared, 2)]
     assert [status for status, _ in outcomes] == [0, 0], outcomes
-    assert steps_logged(shared) == list(range(1, META_STEPS + 1))
+    assert [line["meta_step"] for line in metrics(shared)] == list(range(1, META_STEPS + 1))
     (step, rule), (expected_step, expected) = final_rule(shared), final_rule(alone)
     assert step == expected_step == META_STEPS
     assert np.max(np.abs(rule - expected)) < 1e-10 * np.max(np.abs(expected))

@@ -29,6 +29,9 @@ def test_opened_again_with_the_same_settings(tmp_path):
     open_workdir(folder, Settings())
     open_workdir(folder, Settings(steps=20), changeable=("steps",))
     assert json.loads((folder / "config.json").read_text())["steps"] == 20
+    other = Settings(steps=20, inner=Inner(rate=0.5))
+    open_workdir(folder, other, changeable=("inner.rate",))
+    assert json.loads((folder / "config.json").read_text())["inner"]["rate"] == 0.5
 
 
 def test_of_other_settings_is_refused_and_left_alone(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from agents.checkpoints import Checkpoints
 from meta.discovery import Discovery, DiscoveryState, MetaConfig
 from meta.population import PopulationConfig
-from meta.run import run
+from meta.run import run, summarize
 from tests.meta.common import STEPS, small_discovery
 
 # Agents 0 and 2 play the one environment, 1 and 3 the other: two groups of two.
@@ -228,6 +228,14 @@ def test_sick_agent_is_left_out_and_reborn(discovery, history):
     newborn = jax.tree.map(lambda x: x[1], after.groups[0])
     assert_newborn(newborn)
     assert newborn.life.births == 1
+    # Its returns are left out of the report.
+    for group in metrics:
+        group["episodes"] = np.array([2.0, 2.0])
+        group["episode_return_sum"] = np.array([3.0, 3.0])
+    metrics[0]["episode_return_sum"][1] = np.nan
+    report = summarize(discovery, [metrics])
+    assert report["episode_return"] == 1.5
+    json.dumps(report, allow_nan=False)
 
 
 def test_meta_config_refused():

@@ -1,0 +1,58 @@
+"""A device without enough memory."""
+
+import resource
+import subprocess
+
+from tests.chaos.bench import Bench, Outcome, newest_good, refused
+
+# More than a run of this size ever maps, and less than what is asked for.
+_ADDRESS_SPACE = 16 << 30
+_MANY = 2**30
+
+
+def out_of_memory(bench: Bench) -> Outcome:
+    """Out of memory at the first meta-step of a discovery, and at the start of an evaluation.
+
+    On a CPU, whose address space is limited. It was not tried on an accelerator.
+    """
+    workdir = bench.new("memory_discover")
+    process = bench.discover(workdir, f"--config.meta.validation_length={_MANY}")
+    _limit(process)
+    output = refused(
+        process,
+        "launch.discover: There is not enough memory on cpu (",
+        "ut of memory allocating",
+        "those first save most: --config.agent.batch_size (4), ",
+        f"--config.meta.validation_length ({_MANY})",
+    )
+    assert newest_good(workdir) == 0, output
+
+    workdir = bench.new("memory_evaluate")
+    process = bench.disturbed(
+        "nothing",
+        "launch.evaluate",
+        f"--workdir={workdir}",
+        "--suite=catch/4x3",
+        f"--config.agent.num_environments={_MANY}",
+        f"--config.agent.batch_size={_MANY}",
+        "--config.agent.unroll_length=1",
+        f"--config.budget={_MANY}",
+    )
+    _limit(process)
+    refused(
+        process,
+        "launch.evaluate: 1 of 1 jobs failed:",
+        "ut of memory allocating",
+        f"those first save most: --config.agent.batch_size ({_MANY}), ",
+        status=3,
+    )
+    assert not (workdir / "results.json").exists()
+    return Outcome(
+        "status 2, “There is not enough memory on cpu (…). Shrink some of these, those first save"
+        " most: --config.agent.batch_size (4), …”",
+        "nothing",
+    )
+
+
+def _limit(process: subprocess.Popen[str]) -> None:
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (_ADDRESS_SPACE, _ADDRESS_SPACE))

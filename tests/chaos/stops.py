@@ -1,0 +1,174 @@
+"""A process that is killed, or asked to stop."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from tests.chaos.bench import (
+    Bench,
+    Outcome,
+    assert_goes_on,
+    assert_same,
+    finished,
+    lost_steps,
+    newest_good,
+)
+from tests.launch.common import outcome
+from tests.launch.discover_tiny import META_STEPS
+from tests.launch.tiny_runs import steps_logged, unfinished_checkpoints, wait_until
+
+_START_SECONDS = 8.0  # Importing, restoring and tracing: about so long.
+
+
+def sigkill(bench: Bench) -> Outcome:
+    """SIGKILL between meta-steps, while the run starts, and while a checkpoint is written."""
+    workdir, lost = bench.new("sigkill"), []
+    moments = (_between, _starting, _between, _writing, _between)
+    for wait_for_moment in moments:
+        process = bench.discover(workdir)
+        wait_for_moment(bench, process, workdir)
+        process.kill()
+        status, output = outcome(process)
+        assert status == -signal.SIGKILL, output
+        lost.append(lost_steps(workdir))
+    assert_goes_on(bench, workdir)
+    return Outcome(
+        f"status 137, {len(moments)} times at random moments; the same state in the end",
+        f"{', '.join(map(str, lost))} of {META_STEPS} meta-steps",
+    )
+
+
+def sigterm(bench: Bench) -> Outcome:
+    """SIGTERM between meta-steps, and while the run starts."""
+    return _asked_to_stop(bench, signal.SIGTERM)
+
+
+def sigint(bench: Bench) -> Outcome:
+    """Ctrl-C between meta-steps, and while the run starts."""
+    return _asked_to_stop(bench, signal.SIGINT)
+
+
+def _asked_to_stop(bench: Bench, number: signal.Signals) -> Outcome:
+    workdir = bench.new(number.name)
+    for _ in range(2):
+        process = bench.discover(workdir)
+        _between(bench, process, workdir)
+        process.send_signal(number)
+        status, output = outcome(process)
+        assert status == 128 + number, f"exit status {status}, expected {128 + number}: {output}"
+        assert "Traceback" not in output, output
+        assert lost_steps(workdir) == 0, output
+
+    before = newest_good(workdir)
+    process = bench.discover(workdir)
+    _starting(bench, process, workdir)
+    process.send_signal(number)
+    status, output = outcome(process)
+    # Where it has not come so far as to listen, the signal itself ends it.
+    assert status in (128 + number, -number), f"exit status {status}: {output}"
+    assert newest_good(workdir) >= before
+    assert lost_steps(workdir) == 0
+    assert_goes_on(bench, workdir)
+    return Outcome(f"status {128 + number} with a checkpoint; the same state in the end", "nothing")
+
+
+def process_of_two_killed(bench: Bench) -> Outcome:
+    """SIGKILL of one process of two that make a run together, twice."""
+    undisturbed, workdir = bench.new("together"), bench.new("process_killed")
+    for process in bench.discover_together(undisturbed):
+        finished(process)
+    lost, seconds = [], []
+    for victim in (1, 0):  # The second one is whom they found each other by.
+        processes = bench.discover_together(workdir)
+        _between(bench, processes[0], workdir)
+        processes[victim].kill()
+        killed = time.monotonic()
+        status, output = outcome(processes[1 - victim], 60)
+        seconds.append(time.monotonic() - killed)
+        # JAX ends it, or the message to the dead process does.
+        assert status in (-signal.SIGABRT, os.EX_TEMPFAIL), f"exit status {status}: {output}"
+        assert "another task died" in output or "has died, it seems" in output, output
+        lost.append(lost_steps(workdir))
+    for process in bench.discover_together(workdir):
+        finished(process)
+    assert_same(bench, workdir, undisturbed)
+    return Outcome(
+        f"the other one ends with status 134 or 75 within {max(seconds):.0f} s; the same state in"
+        " the end",
+        f"{', '.join(map(str, lost))} of {META_STEPS} meta-steps",
+    )
+
+
+def sigkill_evaluation(bench: Bench) -> Outcome:
+    """SIGKILL of an evaluation in a host environment: in its second run of two."""
+    workdir = bench.new("sigkill_evaluation")
+    first, second = (
+        workdir / "runs" / "actor_critic@0.001" / "corridor_well" / f"seed_{seed}"
+        for seed in (0, 1)
+    )
+    arguments = (
+        f"--workdir={workdir}",
+        "--suite=corridor/well",
+        "--config.seeds=2",
+        "--config.budget=20000",
+        "--config.baselines=('actor_critic',)",
+        "--config.baseline_learning_rates=(1e-3,)",
+        "--config.checkpoint_seconds=0.0",
+    )
+
+    def evaluate() -> subprocess.Popen[str]:
+        return bench.disturbed("nothing", "launch.evaluate", *arguments)
+
+    process = evaluate()
+    wait_until(process, lambda: _checkpoints(second))
+    time.sleep(bench.rng.uniform(0.0, 1.0))
+    process.kill()
+    status, output = outcome(process)
+    assert status == -signal.SIGKILL, output
+    newest, made = max(_checkpoints(second)), _updates(second)[-1] + 1
+    assert newest <= made <= newest + 2, f"{made} updates were made, the checkpoint has {newest}"
+    done = {file: file.read_bytes() for file in first.glob("*.json*")}
+
+    output = finished(evaluate())
+    assert f"continues at update {newest}" in output, (newest, output)
+    assert {file: file.read_bytes() for file in first.glob("*.json*")} == done
+    updates = _updates(second)
+    assert updates == sorted(updates), f"{second} has episodes twice"
+    assert json.loads((workdir / "results.json").read_text())
+    return Outcome(
+        "status 137; the finished run is not repeated, the other goes on",
+        f"{made - newest} of {updates[-1] + 1} updates",
+    )
+
+
+def _updates(run: Path) -> list[int]:
+    """The update at which each episode ended; a line that was cut off does not count."""
+    whole = (run / "episodes.jsonl").read_text().rpartition("\n")[0]
+    return [json.loads(line)["update"] for line in whole.splitlines()]
+
+
+def _checkpoints(run: Path) -> set[int]:
+    return {int(path.name) for path in (run / "checkpoints").glob("*") if path.name.isdigit()}
+
+
+# Moments.
+
+
+def _between(bench: Bench, process: subprocess.Popen[str], workdir: Path) -> None:
+    target = steps_logged(workdir) + bench.rng.randint(1, 4)
+    wait_until(process, lambda: steps_logged(workdir) >= target)
+    time.sleep(bench.rng.uniform(0.0, 0.1))
+
+
+def _starting(bench: Bench, process: subprocess.Popen[str], workdir: Path) -> None:
+    del process, workdir
+    time.sleep(bench.rng.uniform(0.0, _START_SECONDS))
+
+
+def _writing(bench: Bench, process: subprocess.Popen[str], workdir: Path) -> None:
+    del bench
+    left_behind = unfinished_checkpoints(workdir)
+    wait_until(process, lambda: unfinished_checkpoints(workdir) - left_behind)

@@ -1,0 +1,32 @@
+"""A command that fails, with the error of this name: `python -m tests.launch.failing NAME`."""
+
+import sys
+
+import jax
+
+from launch import commands
+from launch.flag_parsing import define_config
+from tests.launch import discover_tiny
+
+ERRORS = {
+    "accelerator": jax.errors.JaxRuntimeError(
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 3.50GiB.\nMore of it."
+    ),
+    "cpu": jax.errors.JaxRuntimeError(
+        "INTERNAL: Error dispatching computation: Out of memory allocating 192000000000 bytes."
+    ),
+    "host": MemoryError(),
+    "bug": jax.errors.JaxRuntimeError("INTERNAL: it is broken"),
+    "Ctrl-C": KeyboardInterrupt(),
+}
+
+
+def main() -> None:
+    raise ERRORS[name]
+
+
+if __name__ == "__main__":
+    name = sys.argv.pop(1)
+    define_config(discover_tiny)
+    # The first is None, which is one on a CPU: it cannot be any less.
+    commands.run(main, shrink=("meta.agents_at_once", "agent.batch_size", "agent.network.torso"))

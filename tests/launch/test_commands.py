@@ -1,0 +1,35 @@
+"""What a command does with an error: a sentence and a status, or a traceback if it is ours."""
+
+import pytest
+
+from tests.launch.common import outcome, start
+from tests.launch.failing import ERRORS
+
+# The exit status, and what is said. All processes run at once.
+EXPECTED = {
+    "accelerator": (
+        2,
+        "tests.launch.failing: There is not enough memory on cpu (RESOURCE_EXHAUSTED: Out of memory"
+        " while trying to allocate 3.50GiB). Shrink some of these, those first save most:"
+        " --config.agent.batch_size (4), --config.agent.network.torso ((8,)). Or use more",
+    ),
+    "cpu": (2, "Out of memory allocating 192000000000 bytes). Shrink some of these"),
+    "host": (2, "There is not enough memory on cpu (MemoryError). Shrink"),
+    "bug": (1, "Traceback"),
+    "Ctrl-C": (130, "tests.launch.failing: stopped by Ctrl-C."),
+}
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    processes = {name: start("tests.launch.failing", name) for name in ERRORS}
+    return {name: outcome(process) for name, process in processes.items()}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_error(outcomes, name):
+    status, output = outcomes[name]
+    expected_status, sentence = EXPECTED[name]
+    assert status == expected_status, output
+    assert sentence in output
+    assert ("Traceback" in output) == (name == "bug")
