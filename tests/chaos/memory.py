@@ -41,7 +41,7 @@ def out_of_memory(bench: Bench) -> Outcome:
     _limit(process)
     refused(
         process,
-        "launch.evaluate: 1 of 1 jobs failed:",
+        " jobs failed:",
         "ut of memory allocating",
         f"those first save most: --config.agent.batch_size ({_MANY}), ",
         status=3,
