@@ -16,6 +16,7 @@ import disco
 import environments
 from agents import acting, replay
 from agents.acting import ActorState, EpisodeStatistics
+from agents.flat_parameters import with_flat_parameters
 from agents.networks import Network, NetworkConfig, make_network
 from agents.optimizers import agent_optimizer, cosine_schedule
 from agents.replay import Replay
@@ -178,7 +179,7 @@ class Agent:
     Attributes:
       config: how it learns.
       environment: the family's dynamics; which task is data.
-      network: as `make_network` makes it.
+      network: as `make_network` makes it, its parameters in one vector.
       optimizer: applied to the rule's gradients.
     """
 
@@ -200,13 +201,15 @@ class Agent:
           ValueError: if the environment's actions are not one choice among a number of them.
         """
         num_actions = environments.num_actions(environment)
-        network = make_network(
-            config.network,
-            environment.observation_spec(),
-            num_actions,
-            rule.output_shapes(num_actions),
-            config.frame_stack,
-            config.burn_in,
+        network = with_flat_parameters(
+            make_network(
+                config.network,
+                environment.observation_spec(),
+                num_actions,
+                rule.output_shapes(num_actions),
+                config.frame_stack,
+                config.burn_in,
+            )
         )
         return cls(
             config=config, environment=environment, network=network, optimizer=config.optimizer()

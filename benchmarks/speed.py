@@ -50,8 +50,9 @@ def discovery() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
     )
 
     def compile_step(state):
-        program = run.compile_step(state)
-        return lambda state: program(state)[0]
+        for program in run.lower():
+            program.compile()
+        return lambda state: run.step(state)[0]
 
     return run.init, compile_step
 

@@ -4,11 +4,11 @@
     python -m benchmarks.weak_scaling --agents_per_device=16 --devices=1,4
 
 Needs no accelerator: it compiles the meta-step for simulated devices, and reads from the program
-what each agent adds to it. FLOP, bytes accessed and temporary memory are XLA's own count of one
-device's program, divided by its agents (it counts a loop's body once, so FLOP and bytes are not
-those of a whole meta-step). Weak scaling is that they stay as they are when agents and devices grow
-alike. Messages between devices must not depend on the agents, but for some numbers of metrics: one
-all-reduce of the rule's size.
+of the agents' part what each agent adds to it. FLOP, bytes accessed and temporary memory are XLA's
+own count of one device's program, divided by its agents (it counts a loop's body once, so FLOP and
+bytes are not those of a whole meta-step). Weak scaling is that they stay as they are when agents
+and devices grow alike. Messages between devices must not depend on the agents, but for some numbers
+of metrics: one all-reduce of the rule's size.
 
 Prints each figure's ratio to that of the first mesh, and fails if one grows by more than
 `--tolerance`. Between different numbers of agents per device bytes differ, as the rule is read once
@@ -55,8 +55,10 @@ def _num_bytes(shape: str) -> int:
     )
 
 
-def compile_meta_step(num_agents: int, num_devices: int) -> jax.stages.Compiled:
-    """The meta-step of agents on Catch, all agents of a device in one vectorised pass."""
+def compile_meta_step(
+    num_agents: int, num_devices: int
+) -> tuple[jax.stages.Compiled, jax.stages.Compiled]:
+    """A meta-step's programs for agents on Catch, all of a device in one vectorised pass."""
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     discovery = Discovery(
         (environments.make("catch/5x5"),),
@@ -80,7 +82,8 @@ def compile_meta_step(num_agents: int, num_devices: int) -> jax.stages.Compiled:
         seed=0,
         mesh=make_mesh(devices=jax.devices()[:num_devices]),
     )
-    return discovery.compile_step(discovery.abstract_state())
+    evolve, conclude = discovery.lower()
+    return evolve.compile(), conclude.compile()
 
 
 def main(argv: list[str]) -> None:
@@ -92,9 +95,9 @@ def main(argv: list[str]) -> None:
     for load in loads:
         first = None
         for num_devices in devices:
-            program = compile_meta_step(load * num_devices, num_devices)
-            sent = [size for _, size in messages(program.as_text() or "")]
-            figures = _per_agent(program, load)
+            programs = compile_meta_step(load * num_devices, num_devices)
+            sent = [size for x in programs for _, size in messages(x.as_text() or "")]
+            figures = _per_agent(programs[0], load)
             first = first or figures
             ratios = {name: value / first[name] for name, value in figures.items()}
             failed |= any(ratio > 1.0 + _TOLERANCE.value for ratio in ratios.values())

@@ -10,8 +10,8 @@ One meta-step, for every agent (DiscoRL, Methods):
 Then the mean over the agents updates the rule, and agents whose budget is spent are reborn.
 What a run yields is the moving average of its rules.
 
-Where all environments are JAX's, a meta-step is one compiled program. Agents of host environments
-do 1 and 2 piece by piece, as their experience comes (`meta.host_group`); the rest is the same.
+Where environments are JAX's, 1 to 4 are one compiled program, and the rest is another. Agents of
+host environments do 1 and 2 piece by piece, as their experience comes (`meta.host_group`).
 """
 
 import contextlib
@@ -276,7 +276,7 @@ class Discovery:
 
             def born(order, place, group=group):
                 births = jnp.zeros((), jnp.int32)
-                meta_optimizer = self._meta_optimizer.init(rule)
+                meta_optimizer = self._meta_optimizer.init(ravel_pytree(rule)[0])
                 return self._born(group, rule, 0, order, place, births, meta_optimizer, first=True)
 
             groups.append(jax.vmap(born)(*_addresses(group)))
@@ -328,20 +328,19 @@ class Discovery:
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
         """
-        if not self.has_hosts:
-            return self._step(state)
-        if self._hosts is None:
+        if self.has_hosts and self._hosts is None:
             self._hosts = self._make_hosts()
             for number, host_group in self._hosts.groups.items():
                 host_group.start(state.groups[number], int(state.meta_step))
-        host_groups, clock = self._hosts
+        host_groups = self._hosts.groups if self._hosts else {}
+        follow = self._hosts.clock.follow if self._hosts else lambda dispatch, watched: dispatch()
         rule, meta_step = state.rule, state.meta_step
         evolved: list[Any] = [None] * len(self.groups)
-        on_device = [i for i in range(len(self.groups)) if i not in host_groups]
+        on_device = tuple(i for i in range(len(self.groups)) if i not in host_groups)
         if on_device:  # Dispatched first: it is computed while the others act.
             groups = tuple(state.groups[number] for number in on_device)
-            parts = clock.follow(
-                lambda: self._evolve_all(tuple(on_device), rule, meta_step, groups),
+            parts = follow(
+                lambda: self._evolve_all(on_device, rule, meta_step, groups),
                 watched=lambda parts: [part.metrics["finite"] for part in parts],
             )
             for number, part in zip(on_device, parts, strict=True):
@@ -351,7 +350,7 @@ class Discovery:
         individuals = tuple(part.individuals for part in evolved)
         shares = tuple(part._replace(individuals=None) for part in evolved)
         average = state.average
-        state, metrics = clock.follow(
+        state, metrics = follow(
             lambda: self._conclude(rule, average, meta_step, individuals, shares),
             watched=lambda results: results[1],
         )
@@ -360,10 +359,21 @@ class Discovery:
             host_group.replace_reborn(state.groups[number], reborn, int(state.meta_step))
         return state, metrics
 
-    def compile_step(self, state: DiscoveryState) -> jax.stages.Compiled:
-        """The meta-step's program for such a state, arrays or shapes, where all are in JAX."""
-        assert not self.has_hosts
-        return Discovery._step.lower(self, state).compile()
+    def lower(self) -> tuple[jax.stages.Lowered, jax.stages.Lowered]:
+        """The two programs of a meta-step without host environments, for a look at them.
+
+        Agents' K updates and meta-gradients are in the first, what is sent between devices in the
+        second.
+        """
+        state = self.abstract_state()
+        first = (tuple(range(len(self.groups))), state.rule, state.meta_step, state.groups)
+        evolved = Discovery._evolve_all.eval_shape(self, *first)
+        shares = tuple(part._replace(individuals=None) for part in evolved)
+        rest = (state.rule, state.average, state.meta_step, state.groups, shares)
+        return (
+            Discovery._evolve_all.lower(self, *first),
+            Discovery._conclude.lower(self, *rest),
+        )
 
     def _make_hosts(self) -> "_Hosts":
         clock = DeviceClock()
@@ -414,22 +424,6 @@ class Discovery:
                 closing.callback(host_group.close)
             closing.callback(hosts.clock.close)
 
-    @partial(jax.jit, static_argnums=0, donate_argnums=1)
-    def _step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[Metrics, ...]]:
-        """A meta-step without host environments, in one program."""
-
-        def shard(rule, average, meta_step, groups, addresses):
-            evolved = [
-                self._evolve_group(group, rule, meta_step, *rows)
-                for group, *rows in zip(self.groups, groups, addresses, strict=True)
-            ]
-            return self._shard_conclude(rule, average, meta_step, tuple(evolved), addresses)
-
-        state, metrics = for_each_device(self._mesh, shard, "rrraa", self._conclusion)(
-            state.rule, state.average, state.meta_step, state.groups, self._addresses()
-        )
-        return self._placed(state), self._unpadded(metrics)
-
     @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
     def _evolve_all(self, which, rule, meta_step, groups) -> tuple[Evolved, ...]:
         """The part of some groups in a meta-step."""
@@ -441,12 +435,13 @@ class Discovery:
                 for number, *rows in zip(which, groups, addresses, strict=True)
             )
 
-        return for_each_device(self._mesh, shard, "rraa", P(AGENTS))(
+        evolved = for_each_device(self._mesh, shard, "rraa", P(AGENTS))(
             rule,
             meta_step,
             groups,
             tuple(addresses[number] for number in which),
         )
+        return jax.lax.with_sharding_constraint(evolved, over_agents(self._mesh))
 
     # Mostly rebirths, which are rare: it pays to compile it fast rather than well.
     @partial(
@@ -531,17 +526,16 @@ class Discovery:
 
     def _shard_conclude(self, rule, average, meta_step, evolved, addresses):
         """The end of the meta-step on one device; the rule's update is the mean over all."""
-        update, count = jax.tree.map(
-            lambda *x: jnp.sum(jnp.concatenate(x), axis=0),
-            *((part.update, part.count) for part in evolved),
-        )
+        update = sum(part.update[0] for part in evolved)
+        count = sum(part.count for part in evolved)
         # In one vector: the meta-step's only message between agents' devices but for metrics.
-        flat, unravel = ravel_pytree((update, count))
-        update, count = unravel(jax.lax.psum(flat, AGENTS))
-        scale = -self._meta.learning_rate / jnp.maximum(count, 1.0)
-        rule = jax.tree.map(lambda x, u: x + scale * u, rule, update)
+        total = jax.lax.psum(jnp.concatenate([update, count]), AGENTS)
+        update, count = total[:-1], total[-1]
+        parameters, unravel = ravel_pytree(rule)
+        parameters -= self._meta.learning_rate / jnp.maximum(count, 1.0) * update
         old = jnp.minimum(self._meta.average_decay, meta_step / (meta_step + 1.0))
-        average = jax.tree.map(lambda a, x: old * a + (1.0 - old) * x, average, rule)
+        average = unravel(old * ravel_pytree(average)[0] + (1.0 - old) * parameters)
+        rule = unravel(parameters)
         groups, metrics = [], []
         for group, part, (orders, places, _) in zip(self.groups, evolved, addresses, strict=True):
             groups.append(
@@ -631,15 +625,16 @@ class Discovery:
         (_, (judgement, logits)), gradient = jax.value_and_grad(judge, has_aux=True)(rule)
         value = group.value_function.update(individual.value, logits, validation)
 
-        norm = optax.tree.norm(gradient)
+        gradient, _ = ravel_pytree(gradient)
+        norm = jnp.linalg.norm(gradient)
         finite = jnp.isfinite(norm)
         # A sick agent has no say in this step, and leaves no trace in its meta-optimiser.
-        gradient = jax.tree.map(lambda g: jnp.where(finite, g, 0.0), gradient)
+        gradient = jnp.where(finite, gradient, 0.0)
         update, meta_optimizer = self._meta_optimizer.update(gradient, individual.meta_optimizer)
         meta_optimizer = jax.tree.map(
             lambda new, old: jnp.where(finite, new, old), meta_optimizer, individual.meta_optimizer
         )
-        update = jax.tree.map(lambda u: jnp.where(finite, u, 0.0), update)
+        update = jnp.where(finite, jnp.asarray(update), 0.0)
 
         index = group.task_index(order, life.births)
         life = dataclasses.replace(life, steps=life.steps + self.steps_per_meta_step)

@@ -9,7 +9,6 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
-import disco
 import environments
 from agents.agent import Agent
 from disco.types import Metrics
@@ -64,13 +63,14 @@ class Evolved(NamedTuple):
 
     Attributes:
       individuals: after it.
-      update: sum of what the agents would do to the rule, for each device of the mesh `[D, ...]`.
+      update: sum of what the agents would do to the rule's R meta-parameters, in one vector for
+        each of the mesh's D places of agents.
       count: how many agents have a say in that, `[D]`.
       metrics: of each agent.
     """
 
     individuals: Any
-    update: disco.DiscoveredRule
+    update: Float[Array, "D R"]
     count: Float[Array, "D"]
     metrics: Metrics
 
@@ -79,7 +79,7 @@ def summed(individuals: Individual, updates: Any, report: Metrics, counts: Any) 
     """A group on one device: the sum over its agents that have a say."""
     return Evolved(
         individuals=individuals,
-        update=jax.tree.map(lambda x: jnp.tensordot(counts.astype(x.dtype), x, 1)[None], updates),
+        update=jnp.tensordot(counts.astype(updates.dtype), updates, 1)[None],
         count=jnp.sum(counts * report["finite"])[None],
         metrics=report,
     )

@@ -148,6 +148,6 @@ def relive(
 
 
 def _middle_divisor(number: int) -> int:
-    """The divisor of a number that is nearest to its square root."""
+    """The divisor of a number that is nearest to its square root, the larger one of two."""
     divisors = [d for d in range(1, number + 1) if number % d == 0]
-    return min(divisors, key=lambda d: abs(math.log(d) - math.log(number) / 2))
+    return max(divisors, key=lambda d: (-abs(2 * math.log(d) - math.log(number)), d))

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import disco
 from agents import frames
 from agents.encoders import Encoder
+from agents.flat_parameters import flat_init
 from agents.frames import Seen
 from agents.networks import NetworkConfig
 from agents.optimizers import agent_optimizer
@@ -90,10 +91,13 @@ class ValueFunction:
             return hk.Linear(1, w_init=hk.initializers.TruncatedNormal(1e-2))(hidden)[..., 0]
 
         transformed = hk.without_apply_rng(hk.transform(forward))
+        init, unravel = flat_init(
+            lambda key: transformed.init(key, frames.example(seen, observation_spec))
+        )
         return cls(
             config=config,
-            init_params=lambda key: transformed.init(key, frames.example(seen, observation_spec)),
-            apply=transformed.apply,
+            init_params=init,
+            apply=lambda params, observation: transformed.apply(unravel(params), observation),
         )
 
     def init(self, key: PRNGKeyArray) -> ValueFunctionState:

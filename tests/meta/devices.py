@@ -34,20 +34,19 @@ def make(num_devices: int, devices_per_agent: int, agents_at_once: int | None) -
 
 def discover(
     num_devices: int, devices_per_agent: int, agents_at_once: int | None
-) -> tuple[np.ndarray, jax.stages.Compiled]:
-    """The meta-parameters in one vector, and the compiled meta-step."""
+) -> tuple[np.ndarray, jax.stages.Compiled, jax.stages.Compiled]:
+    """The meta-parameters in one vector, and the meta-step's programs."""
     discovery = make(num_devices, devices_per_agent, agents_at_once)
     discovery.check()
     state = discovery.init()
-    program = discovery.compile_step(state)
     reborn = 0
     for _ in range(META_STEPS):
-        state, metrics = program(state)
+        state, metrics = discovery.step(state)
         assert [group["finite"].shape for group in metrics] == [(AGENTS // 3,)] * 3
         reborn += sum(group["reborn"].sum() for group in metrics)
     assert reborn > 0
     rule = np.concatenate([np.asarray(x).ravel() for x in jax.tree.leaves(state.rule)])
-    return rule, program
+    return rule, *(program.compile() for program in discovery.lower())
 
 
 def main(output: str) -> None:
@@ -55,12 +54,13 @@ def main(output: str) -> None:
     assert jax.device_count() == 8
     results, flops = {}, {}
     for number in (1, 2, 4, 8):
-        results[str(number)], program = discover(number, 1, None if number == 1 else 1)
-        flops[number] = _flops(program)
-    kinds, sizes = zip(*messages(program.as_text() or ""), strict=True)
-    results["4, two per agent"], program = discover(4, 2, 1)
+        results[str(number)], evolve, conclude = discover(number, 1, None if number == 1 else 1)
+        flops[number] = _flops(evolve)
+        assert not messages(evolve.as_text() or "")
+    kinds, sizes = zip(*messages(conclude.as_text() or ""), strict=True)
+    results["4, two per agent"], evolve, _ = discover(4, 2, 1)
     # One device of two for all agents, and one of four that share them by two.
-    results["flops"] = np.array([flops[2], _flops(program)])
+    results["flops"] = np.array([flops[2], _flops(evolve)])
     np.savez(output, kinds=kinds, sizes=sizes, **results)
 
 
