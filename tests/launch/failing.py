@@ -4,6 +4,7 @@ import sys
 
 import jax
 
+from evaluation.executors import JobsFailedError
 from launch import commands
 from launch.flag_parsing import define_config
 from tests.launch import discover_tiny
@@ -16,6 +17,7 @@ ERRORS = {
         "INTERNAL: Error dispatching computation: Out of memory allocating 192000000000 bytes."
     ),
     "host": MemoryError(),
+    "job": JobsFailedError(["tiny on catch/5x5: RESOURCE_EXHAUSTED: Out of memory"], 2, "Others."),
     "bug": jax.errors.JaxRuntimeError("INTERNAL: it is broken"),
     "Ctrl-C": KeyboardInterrupt(),
 }

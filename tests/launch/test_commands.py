@@ -15,6 +15,10 @@ EXPECTED = {
     ),
     "cpu": (2, "Out of memory allocating 192000000000 bytes). Shrink some of these"),
     "host": (2, "There is not enough memory on cpu (MemoryError). Shrink"),
+    "job": (
+        3,
+        "1 of 2 jobs failed:\n  tiny on catch/5x5: RESOURCE_EXHAUSTED: Out of memory\nOthers.\nS",
+    ),
     "bug": (1, "Traceback"),
     "Ctrl-C": (130, "tests.launch.failing: stopped by Ctrl-C."),
 }
@@ -33,3 +37,15 @@ def test_error(outcomes, name):
     assert status == expected_status, output
     assert sentence in output
     assert ("Traceback" in output) == (name == "bug")
+
+
+def test_compiled_programs_are_kept_in_the_users_cache(tmp_path):
+    environment = {
+        "XDG_CACHE_HOME": str(tmp_path),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    status, output = outcome(
+        start("launch.smoke", "--suite=catch/4x3", "--steps=20", **environment)
+    )
+    assert status == 0, output
+    assert list(tmp_path.glob("disco/xla-*/*-cache"))
