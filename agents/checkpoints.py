@@ -9,7 +9,7 @@ import logging
 import pathlib
 import shutil
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -17,6 +17,9 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 T = TypeVar("T")
+
+# Seconds for a write. Orbax measures them by the wall clock, which may jump by hours.
+_PATIENCE = 24 * 3600
 
 _log = logging.getLogger(__name__)
 
@@ -52,9 +55,12 @@ class Checkpoints:
             raise CheckpointError(f"Cannot write checkpoints in {directory}: {error}.") from error
         self._manager = ocp.CheckpointManager(
             self.directory,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                cleanup_tmp_directories=True,
+                async_options=ocp.AsyncOptions(timeout_secs=_PATIENCE),
+            ),
         )
-        self._write: Callable[[], Any] = lambda: None  # The last one, to be made again.
 
     def save(self, step: int, state: Any) -> None:
         """Writes a checkpoint; the disk is written while the caller goes on.
@@ -71,9 +77,7 @@ class Checkpoints:
             state=ocp.args.StandardSave(arrays),  # pyright: ignore[reportCallIssue]
             manifest=ocp.args.JsonSave(manifest),  # pyright: ignore[reportCallIssue]
         )
-        self.wait()
-        self._write = lambda: self._manager.save(step, args=args, force=True)
-        self._guarded(self._write)
+        self._guarded(lambda: self._manager.save(step, args=args, force=True))
 
     def check(self) -> None:
         """Raises CheckpointError if a write in the background failed."""
@@ -194,18 +198,9 @@ class Checkpoints:
         shutil.move(self.directory / str(step), target)
         self._manager.reload()
 
-    def _patiently(self, action: Any) -> None:
-        try:
-            action()
-        except TimeoutError:  # Orbax measures it by the wall clock, which may have jumped.
-            _log.warning("Writing a checkpoint in %s took too long: once more.", self.directory)
-            self._manager.reload()
-            self._write()
-            self._manager.wait_until_finished()
-
     def _guarded(self, action: Any) -> None:
         try:
-            self._patiently(action)
+            action()
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             if len(reason) > 300:  # The file is named first, the cause last.
