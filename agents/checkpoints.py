@@ -15,7 +15,7 @@ import logging
 import pathlib
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -25,9 +25,12 @@ from jax.experimental import multihost_utils
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+# Seconds for a write. Orbax measures them by the wall clock, which may jump by hours.
+_PATIENCE = 24 * 3600
 
 _FORMAT = 2
+
+_log = logging.getLogger(__name__)
 
 
 class CheckpointError(OSError):
@@ -62,7 +65,11 @@ class Checkpoints:
             raise CheckpointError(f"Cannot write checkpoints in {directory}: {error}.") from error
         self._manager = ocp.CheckpointManager(
             self.directory,
-            options=ocp.CheckpointManagerOptions(max_to_keep=keep, cleanup_tmp_directories=True),
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                cleanup_tmp_directories=True,
+                async_options=ocp.AsyncOptions(timeout_secs=_PATIENCE),
+            ),
         )
         # Each process reads by itself: where one finds damage, no other is left waiting for it.
         alone = ocp.options.MultiprocessingOptions(
@@ -71,7 +78,6 @@ class Checkpoints:
         self._reader = ocp.Checkpointer(
             ocp.CompositeCheckpointHandler(), multiprocessing_options=alone
         )
-        self._write: Callable[[], Any] = lambda: None  # The last one, to be made again.
 
     def save(self, step: int, state: Any, agents: Any = 0) -> None:
         """Writes a checkpoint; the disk is written while the caller goes on.
@@ -96,9 +102,7 @@ class Checkpoints:
             state=ocp.args.StandardSave(arrays),  # pyright: ignore[reportCallIssue]
             manifest=ocp.args.JsonSave(_manifest(arrays, counts)),  # pyright: ignore
         )
-        self.wait()
-        self._write = lambda: self._manager.save(step, args=args, force=True)
-        self._guarded(self._write)
+        self._guarded(lambda: self._manager.save(step, args=args, force=True))
 
     def check(self) -> None:
         """Raises CheckpointError if a write in the background failed."""
@@ -226,18 +230,9 @@ class Checkpoints:
         multihost_utils.sync_global_devices("damaged checkpoints are set aside")
         self._manager.reload()
 
-    def _patiently(self, action: Any) -> None:
-        try:
-            action()
-        except TimeoutError:  # Orbax measures it by the wall clock, which may have jumped.
-            _log.warning("Writing a checkpoint in %s took too long: once more.", self.directory)
-            self._manager.reload()
-            self._write()
-            self._manager.wait_until_finished()
-
     def _guarded(self, action: Any) -> None:
         try:
-            self._patiently(action)
+            action()
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             if len(reason) > 300:  # The file is named first, the cause last.

@@ -22,11 +22,14 @@ SICK_AGENT = 1
 
 
 def jump() -> None:
-    """Lets the wall clock jump an hour ahead, two back, and so on, a jump every second."""
+    """Lets the wall clock jump an hour ahead, two back, one ahead, and so on.
+
+    Python's clock, that is, which is also Orbax's.
+    """
     clock, clock_ns, started = time.time, time.time_ns, time.monotonic()
 
     def seconds() -> int:
-        return (0, 3600, -3600)[int(time.monotonic() - started) % 3]
+        return (0, 3600, -3600)[int((time.monotonic() - started) / 3.0) % 3]
 
     time.time = lambda: clock() + seconds()
     time.time_ns = lambda: clock_ns() + seconds() * 10**9

@@ -119,7 +119,7 @@ def nan_in_an_evaluation(bench: Bench) -> Outcome:
 
 
 def jumping_clock(bench: Bench) -> Outcome:
-    """The wall clock jumps by an hour or two every second."""
+    """The wall clock jumps by an hour or two every three seconds."""
     workdir = bench.new("clock")
     finished(bench.disturbed("clock", "launch.discover", f"--workdir={workdir}"))
     assert_as_uninterrupted(bench, workdir)
