@@ -136,6 +136,7 @@ def _print_agents(costs: list[AgentCost]) -> None:
     row("environment steps", lambda c: f"{c.environment_steps:,}")
     row("policy calls", lambda c: f"{c.policy_calls:,}")
     row("from host to device, GiB", lambda c: f"{c.fed / 2**30:.2f}")
+    row("added up between devices, GB", lambda c: f"{c.added_up / 1e9:.2f}")
     row("replay on the host, GiB", lambda c: f"{c.replay / 2**30:.2f}")
 
 

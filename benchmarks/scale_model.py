@@ -7,6 +7,7 @@ each step.
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ class AgentCost:
       policy_calls: one after the other, each for half of its environments.
       fed: bytes of trajectories that go from the host to its devices; 0 with JAX environments.
       replay: bytes of its replay on the host, full; 0 with JAX environments.
+      added_up: bytes of what its devices add up with each other, if it has several.
     """
 
     family: str
@@ -63,6 +65,7 @@ class AgentCost:
     policy_calls: int
     fed: int
     replay: int
+    added_up: int
 
     @property
     def work(self) -> Work:
@@ -74,6 +77,7 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
     """The cost of an agent of a group."""
     agent, meta, num_updates = group.agent, settings.meta, settings.meta.num_updates
     shapes = _shapes(settings, discovery, group)
+    update, judge = _programs(discovery, group, shapes)
     rule, individual, batch, memoir, validation = shapes
     learner, params = individual.agent.learner, individual.agent.learner.params
     outputs = jax.eval_shape(agent.network.unroll, params, batch)
@@ -89,11 +93,8 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
         family=group.names[0].partition("/")[0],
         count=len(group.places),
         acting=act * num_updates + play,
-        updates=count(_update(group), rule, individual.agent, individual.value, batch)
-        * num_updates,
-        meta_gradient=count(
-            _judge(discovery, group), rule, individual, learner, memoir, validation
-        ),
+        updates=count(update.function, *update.arguments) * num_updates,
+        meta_gradient=count(judge.function, *judge.arguments),
         of_updates={
             "rule": count(lambda r, o, b, s: r.targets(o, o, b, s), rule, *targets) * num_updates,
             "meta-value function": count(
@@ -110,6 +111,10 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
         * (num_updates * agent.config.unroll_length + meta.validation_length),
         fed=num_bytes((memoir.batch, validation)) if group.is_host else 0,
         replay=_replay_bytes(group),
+        # An update adds up its gradients; the way back through it the derivatives with respect to
+        # the rule, the parameters and the target network's; the judgement the parameters'.
+        added_up=num_updates * num_bytes((individual.value.params, rule, 3 * [params]))
+        + num_bytes((individual.value.params, params)),
     )
 
 
@@ -140,15 +145,13 @@ def device_memory(
 ) -> DeviceMemory:
     """The memory of an agent of a group, whose batches are split over so many devices."""
     shapes = _shapes(settings, discovery, group, devices_per_agent)
-    rule, individual, batch, memoir, validation = shapes
-    learner = individual.agent.learner
     return DeviceMemory(
-        state=num_bytes(individual) + num_bytes(learner),
-        memories=num_bytes(memoir),
-        batches=num_bytes((batch, validation)),
+        state=num_bytes(shapes.individual) + num_bytes(shapes.individual.agent.learner),
+        memories=num_bytes(shapes.memoir),
+        batches=num_bytes((shapes.batch, shapes.validation)),
         passing=max(
-            peak_bytes(_update(group), rule, individual.agent, individual.value, batch),
-            peak_bytes(_judge(discovery, group), rule, individual, learner, memoir, validation),
+            peak_bytes(program.function, *program.arguments)
+            for program in _programs(discovery, group, shapes)
         ),
     )
 
@@ -186,15 +189,41 @@ def _state(discovery: Discovery) -> DiscoveryState:
     return discovery.abstract_state()
 
 
-def _update(group: Group):
-    return partial(lifetime.update, group.agent, group.value_function)
+class Program(NamedTuple):
+    """A function and the shapes that it is called with."""
+
+    function: Callable
+    arguments: tuple
 
 
-def _judge(discovery: Discovery, group: Group):
+class Programs(NamedTuple):
+    """What an agent makes in a meta-step besides acting: K times an update, then its judgement."""
+
+    update: Program
+    judge: Program
+
+
+def programs(
+    settings: DiscoverSettings, discovery: Discovery, group: Group, devices_per_agent: int = 1
+) -> Programs:
+    """Of an agent of a group, whose batches are split over so many devices."""
+    shapes = _shapes(settings, discovery, group, devices_per_agent)
+    return _programs(discovery, group, shapes)
+
+
+def _programs(discovery: Discovery, group: Group, shapes: _Shapes) -> Programs:
+    rule, individual, batch, memoir, validation = shapes
+
     def judge(rule, individual, before, memoir, validation):
         return discovery._judge(group, rule, individual, before, memoir, validation, 0)
 
-    return judge
+    return Programs(
+        update=Program(
+            partial(lifetime.update, group.agent, group.value_function),
+            (rule, individual.agent, individual.value, batch),
+        ),
+        judge=Program(judge, (rule, individual, individual.agent.learner, memoir, validation)),
+    )
 
 
 def _policy(group: Group, params: Any, num_environments: int) -> Work:
