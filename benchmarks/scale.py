@@ -9,8 +9,8 @@ are counted in the program of one agent's meta-step (`benchmarks.scale_model`), 
 shapes: nothing is compiled, no environment started. DeepMind Lab need not be there.
 
 Seconds are the FLOP of products over the vendor's peak and an assumed share of that
-(`--utilization`, lowest and highest), but no less than the memory's bandwidth allows. What agents
-of one device share is not assumed to overlap. Of the ways to lay agents over devices that fit, it
+(`--utilization`, lowest and highest), but no less than the memory's bandwidth allows; agents of one
+device follow one another. Acting and simulators are told apart, as what must keep up. Of the ways to lay agents over devices that fit, it
 shows that with the fewest devices per agent which is at most a tenth slower than the fastest.
 """
 
@@ -73,14 +73,14 @@ def main(argv: list[str]) -> None:
     settings = from_config(DiscoverSettings, _CONFIG.value)
     discovery = make_discovery(settings, _tasks(settings.suite))
     costs = [agent_cost(settings, discovery, group) for group in discovery.groups]
-    _print_agents(costs)
+    memories = _Memories(settings, discovery)
+    _print_agents(costs, memories(1))
     _print_totals(settings, discovery, costs)
     print(
         "\n| devices | devices per agent | agents per device | GiB per device | utilisation at most"
         " | s per meta-step | hours | ms per policy call | simulator cores |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    memories = _Memories(settings, discovery)
     for name, number in itertools.product(_ACCELERATORS.value, map(int, _DEVICES.value)):
         _print_prediction(settings, costs, memories, name, number)
 
@@ -115,7 +115,7 @@ class _Memories:
         return self._known[devices_per_agent]
 
 
-def _print_agents(costs: list[AgentCost]) -> None:
+def _print_agents(costs: list[AgentCost], memories: list[DeviceMemory]) -> None:
     print("| one agent of | " + " | ".join(cost.family for cost in costs) + " |")
     print("| --- |" + " --- |" * len(costs))
 
@@ -131,8 +131,11 @@ def _print_agents(costs: list[AgentCost]) -> None:
     for part in costs[0].of_meta_gradient:
         row(f"of these {part}", lambda c, part=part: f"{c.of_meta_gradient[part].flop / 1e12:.2f}")
     row("in all, TFLOP", lambda c: f"{c.work.flop / 1e12:.1f}")
-    row("other operations, T", lambda c: f"{c.work.other_flop / 1e12:.2f}")
+    row("other operations, 10^12", lambda c: f"{c.work.other_flop / 1e12:.2f}")
     row("arrays of products, TB", lambda c: f"{c.work.num_bytes / 1e12:.2f}")
+    for part in DeviceMemory._fields:
+        sizes = [f"{getattr(memory, part) / 2**30:.2f}" for memory in memories]
+        print(f"| device memory: {part}, GiB | " + " | ".join(sizes) + " |")
     row("environment steps", lambda c: f"{c.environment_steps:,}")
     row("policy calls", lambda c: f"{c.policy_calls:,}")
     row("from host to device, GiB", lambda c: f"{c.fed / 2**30:.2f}")
