@@ -135,7 +135,7 @@ def require_memory(replays: Sequence[Planned]) -> None:
     Raises:
       ValueError: saying how large they would be, how much memory is free, and what would fit.
     """
-    sizes = [_num_bytes_of(planned) for planned in replays]
+    sizes = [num_bytes_of(planned) for planned in replays]
     needed, free = sum(sizes), int(_MARGIN * free_memory())
     if needed <= free:
         return
@@ -153,20 +153,21 @@ def require_memory(replays: Sequence[Planned]) -> None:
 
 def _what_fits(replays: Sequence[Planned], free: int) -> str:
     if len(replays) > 1:
-        share = free / sum(map(_num_bytes_of, replays))
+        share = free / sum(map(num_bytes_of, replays))
         return f"about {100 * share:.2g}% of that"
     (planned,) = replays
     batch_size = planned.example.action.shape[1]
     one_each = planned._replace(capacity=batch_size)
-    smallest = _num_bytes_of(one_each)
-    per_round = _num_bytes_of(planned._replace(capacity=2 * batch_size)) - smallest
+    smallest = num_bytes_of(one_each)
+    per_round = num_bytes_of(planned._replace(capacity=2 * batch_size)) - smallest
     rounds = 1 + (free - smallest) // per_round
     if rounds < 1:
         return "not enough for one trajectory of each environment"
     return f"enough for a capacity of {rounds * batch_size}"
 
 
-def _num_bytes_of(planned: Planned) -> int:
+def num_bytes_of(planned: Planned) -> int:
+    """Of all replays that are planned, full."""
     rows, memories = _split(planned.example)
     _, num_slots = _slots(planned.example, planned.seen, planned.capacity)
     per_row = sum(_num_bytes(x.shape[1:], x.dtype) for x in jax.tree.leaves(rows))

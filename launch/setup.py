@@ -13,15 +13,22 @@ from meta.discovery import Discovery
 from meta.mesh import make_mesh
 
 
-def make_discovery(settings: DiscoverSettings) -> Discovery:
+def make_discovery(
+    settings: DiscoverSettings, tasks: tuple[environments.Environment, ...] | None = None
+) -> Discovery:
     """The discovery run that settings describe. Compiles nothing.
+
+    Args:
+      settings: all of it.
+      tasks: instead of the suites'.
 
     Raises:
       ValueError: if a name or a value is unknown or out of range.
     """
-    tasks = tuple(
-        task for name in settings.suite.split(",") for task in environments.suite(name.strip())
-    )
+    if tasks is None:
+        tasks = tuple(
+            task for name in settings.suite.split(",") for task in environments.suite(name.strip())
+        )
     return Discovery(
         tasks,
         make_rule(settings),

@@ -1,0 +1,173 @@
+"""The model of `benchmarks.scale` against what is measured, at sizes that run anywhere.
+
+    python -m benchmarks.scale_check
+
+For each size, one agent on one device:
+
+- FLOP: the count against XLA's, of an update with trajectories of one step. There are no loops in
+  it, of which XLA counts the body once only.
+- memory: the model's intermediate results of the meta-gradient against XLA's temporary memory.
+- seconds of a meta-step: the model's FLOP at the rate that the first size reaches, against what
+  is measured. Sizes take turns.
+
+Beside it stands the rate of a large matrix product, measured in the same run: what share of that a
+meta-step reaches on this machine.
+"""
+
+import dataclasses
+import statistics
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+from benchmarks import tutorial
+from benchmarks.counting import count, peak_bytes
+from benchmarks.scale_model import Program, agent_cost, programs
+from benchmarks.timing import time_in_turn
+from launch.configs import disco57
+from launch.settings import DiscoverSettings
+from launch.setup import make_discovery
+from meta.discovery import MetaConfig
+from meta.population import PopulationConfig
+
+_STEPS = flags.DEFINE_integer("steps", 7, "Counted meta-steps of each size.")
+_SIZES = flags.DEFINE_list("sizes", [], "Which sizes; by default all.")
+
+_SIDE = 2048  # Of the matrices whose product is timed.
+
+
+def sizes() -> dict[str, DiscoverSettings]:
+    """The first one calibrates the rate."""
+    first = DiscoverSettings(
+        suite=tutorial.ENVIRONMENT,
+        agent=tutorial.AGENT,
+        population=PopulationConfig(size=1),
+        meta=MetaConfig(num_updates=2, validation_trajectories=32, validation_length=16),
+    )
+
+    def changed(settings: DiscoverSettings, **changes: Any) -> DiscoverSettings:
+        of_meta = {"num_updates", "validation_trajectories", "validation_length"}
+        meta = {name: changes.pop(name) for name in of_meta & set(changes)}
+        return dataclasses.replace(
+            settings,
+            agent=dataclasses.replace(settings.agent, **changes),
+            meta=dataclasses.replace(settings.meta, **meta),
+        )
+
+    games = dataclasses.replace(
+        disco57.get_settings(), suite="atari/Pong", population=PopulationConfig(size=1)
+    )
+    few = {
+        "batch_size": 4,
+        "num_environments": 2,
+        "replay_ratio": 0.5,
+        "replay_capacity": 32,
+        "unroll_length": 8,
+        "num_updates": 2,
+        "validation_trajectories": 2,
+        "validation_length": 8,
+    }
+    small = NetworkConfig(torso=(32,), channels=(4, 8), patch=4, model=32, head=(32,))
+    shrunk = changed(games, network=small, **few)
+    shrunk_rule = dataclasses.replace(
+        shrunk.rule, sizes=dataclasses.replace(shrunk.rule.sizes, prediction=16)
+    )
+    return {
+        "tutorial": first,
+        "tutorial, K = 6": changed(first, num_updates=6),
+        "tutorial, 96 trajectories": changed(first, batch_size=96, num_environments=96),
+        "tutorial, twice as wide": changed(
+            first, network=NetworkConfig(torso=(1024, 1024), model=512, head=(512,))
+        ),
+        "disco57, shrunk": dataclasses.replace(shrunk, rule=shrunk_rule),
+        "disco57, few trajectories": changed(games, **few),
+    }
+
+
+def main(argv: list[str]) -> None:
+    """Prints a line per size."""
+    del argv
+    chosen = {name: x for name, x in sizes().items() if name in (_SIZES.value or sizes())}
+    flop: dict[str, float] = {}
+    calls = {}
+    for name, settings in chosen.items():
+        _check_flop(name, settings)
+        flop[name] = _check_memory(name, settings)
+        calls[name] = _meta_steps(settings)
+    x = jnp.ones((_SIDE, _SIDE))
+    multiply = jax.jit(jnp.matmul)
+    calls["matrix product"] = lambda: multiply(x, x)
+    flop["matrix product"] = 2 * _SIDE**3
+    seconds = time_in_turn(calls, _STEPS.value)
+    middle = {name: statistics.median(times) for name, times in seconds.items()}
+    first = next(iter(chosen))
+    rate, peak = (flop[name] / middle[name] for name in (first, "matrix product"))
+    print(f"matrix product of {_SIDE}: {peak / 1e9:.0f} GFLOP/s; {first}: {rate / 1e9:.0f} GFLOP/s")
+    for name in chosen:
+        least, most = min(seconds[name]), max(seconds[name])
+        print(
+            f"{name}: {flop[name] / 1e9:.1f} GFLOP; predicted {flop[name] / rate:.3f} s, measured"
+            f" {middle[name]:.3f} s ({least:.3f} to {most:.3f}):"
+            f" {flop[name] / rate / middle[name]:.2f} times;"
+            f" {flop[name] / middle[name] / peak:.2f} of the matrix product's rate"
+        )
+
+
+def _check_flop(name: str, settings: DiscoverSettings) -> None:
+    agent: AgentConfig = dataclasses.replace(settings.agent, unroll_length=1)
+    short = dataclasses.replace(settings, agent=agent)
+    discovery = make_discovery(short)
+    update = programs(short, discovery, discovery.groups[0]).update
+    work, xla = count(update.function, *update.arguments), _compiled(update).cost_analysis()
+    assert xla is not None
+    counted = work.flop + work.other_flop
+    print(
+        f"{name}: update of one step {counted / 1e6:.1f} MFLOP ({work.flop / counted:.2f} of them"
+        f" of products), XLA counts {xla['flops'] / 1e6:.1f}: {counted / xla['flops']:.3f} times",
+        flush=True,
+    )
+
+
+def _check_memory(name: str, settings: DiscoverSettings) -> float:
+    """Returns the FLOP of a meta-step."""
+    discovery = make_discovery(settings)
+    group = discovery.groups[0]
+    judge = programs(settings, discovery, group).judge
+    model, xla = peak_bytes(judge.function, *judge.arguments), _compiled(judge).memory_analysis()
+    assert xla is not None
+    measured = xla.temp_size_in_bytes
+    print(
+        f"{name}: meta-gradient {model / 1e6:.0f} MB, XLA takes {measured / 1e6:.0f}:"
+        f" {model / measured:.2f} times",
+        flush=True,
+    )
+    return agent_cost(settings, discovery, group).work.flop
+
+
+def _compiled(program: Program) -> jax.stages.Compiled:
+    # To compile it fast; FLOP and memory are the same.
+    fast: dict[str, Any] = {"xla_backend_optimization_level": 0}
+    return jax.jit(program.function).lower(*program.arguments).compile(fast)
+
+
+def _meta_steps(settings: DiscoverSettings):
+    """Makes a meta-step each time it is called."""
+    discovery = make_discovery(settings)
+    state = discovery.init()
+
+    def step():
+        nonlocal state
+        state, metrics = discovery.step(state)
+        assert np.all(np.asarray(metrics[0]["finite"]) == 1)
+        return state
+
+    return step
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,170 @@
+"""What a program computes, counted, against what is known and what XLA counts without loops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+import environments
+from agents.agent import Agent, AgentConfig
+from agents.host_experience import example_trajectory
+from agents.networks import NetworkConfig
+from benchmarks.counting import count, peak_bytes
+from disco import MetaNetworkSizes
+
+
+def shape(*sizes: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
+
+def xla_flop(function, *arguments) -> float:
+    fast = {"xla_backend_optimization_level": 0}  # To compile it; the program is the same.
+    cost = jax.jit(function).lower(*arguments).compile(fast).cost_analysis()
+    assert cost is not None
+    return cost["flops"]
+
+
+def product(x, y):
+    return x @ y
+
+
+X, Y, PRODUCT = shape(3, 4), shape(4, 5), 2 * 3 * 4 * 5
+SQUARE, SQUARED = shape(7, 7), 2 * 7**3
+
+
+def test_a_product():
+    work = count(product, X, Y)
+    assert (work.flop, work.num_bytes, work.other_flop) == (PRODUCT, 4 * (12 + 20 + 15), 0)
+    assert count(jax.vmap(product), shape(6, 3, 4), shape(6, 4, 5)).flop == 6 * PRODUCT
+    assert (work * 3 + work).flop == 4 * PRODUCT
+
+
+def test_elementwise_operations_and_reductions():
+    assert count(lambda x: jnp.sum(jnp.exp(x) * x), shape(10)).other_flop == 30
+
+
+def convolve(image, kernel, **how):
+    return jax.lax.conv_general_dilated(
+        image, kernel, dimension_numbers=("NHWC", "HWIO", "NHWC"), **how
+    )
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"window_strides": (1, 1), "padding": "VALID"},
+        {"window_strides": (1, 1), "padding": "SAME"},
+        {"window_strides": (2, 3), "padding": "SAME"},
+        {"window_strides": (1, 1), "padding": "SAME", "rhs_dilation": (2, 2)},
+        {"window_strides": (2, 1), "padding": "VALID", "feature_group_count": 2},
+    ],
+)
+def test_a_convolution_and_its_gradients(how):
+    groups = how.get("feature_group_count", 1)
+    image, kernel = shape(2, 9, 8, 4), shape(3, 3, 4 // groups, 6)
+    forward = count(lambda i, k: convolve(i, k, **how), image, kernel).flop
+    if how == {"window_strides": (1, 1), "padding": "VALID"}:
+        assert forward == 2 * (2 * 7 * 6 * 6) * (3 * 3 * 4)
+    assert forward == pytest.approx(
+        xla_flop(lambda i, k: convolve(i, k, **how), image, kernel), rel=1e-3
+    )
+
+    def loss(image, kernel):
+        return jnp.sum(convolve(image, kernel, **how))
+
+    # Each gradient takes as many multiplications as the convolution.
+    assert count(jax.grad(loss, argnums=(0, 1)), image, kernel).flop == 2 * forward
+
+
+def test_a_loop_counts_as_often_as_it_runs():
+    def power(x):
+        return jax.lax.scan(lambda y, _: (y @ x, None), x, length=11)[0]
+
+    assert count(power, SQUARE).flop == 11 * SQUARED
+    assert count(jax.grad(lambda x: jnp.sum(power(x))), SQUARE).flop == 3 * 11 * SQUARED
+    with pytest.raises(ValueError, match="while loop"):
+        count(lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 9, lambda y: y @ x, x), SQUARE)
+
+
+def test_what_is_computed_again_on_the_way_back():
+    def loss(x):
+        return jnp.sum(jnp.tanh(x @ x))
+
+    # Forward; on the way back, with respect to both factors.
+    assert count(jax.grad(loss), SQUARE).flop == 3 * SQUARED
+
+    def chain(x):
+        return jnp.sum(jax.checkpoint(lambda y: jnp.tanh(jnp.tanh(y @ x) @ x))(x))
+
+    assert count(jax.value_and_grad(chain), SQUARE).flop == (2 + 2 + 4) * SQUARED
+    # Without the value, nothing is computed on the way forward.
+    assert count(jax.grad(chain), SQUARE).flop == (2 + 4) * SQUARED
+
+
+def test_branches_calls_and_custom_derivatives():
+    assert count(lambda c, x: jax.lax.cond(c, lambda: x, lambda: x @ x), True, SQUARE).flop == (
+        SQUARED
+    )
+    assert count(jax.jit(product), X, Y).flop == PRODUCT
+
+    @jax.custom_vjp
+    def twice(x):
+        return (x @ x) @ x
+
+    twice.defvjp(lambda x: (twice(x), x), lambda x, g: (g @ x,))
+    assert count(twice, SQUARE).flop == 2 * SQUARED
+    assert count(jax.grad(lambda x: jnp.sum(twice(x))), SQUARE).flop == SQUARED
+
+
+def test_equal_terms_count_once_and_unused_ones_not():
+    def function(x):
+        unused = jnp.tanh(x) @ x
+        del unused
+        return jax.jit(product)(x, x) + x @ x
+
+    assert count(function, SQUARE).flop == SQUARED
+    assert count(lambda x: x @ x + x @ x.T, SQUARE).flop == 2 * SQUARED
+
+
+def test_memory_that_is_held_at_once():
+    size = 4 * 100
+
+    def chain(x):
+        return jnp.sum(jnp.cos(jnp.sin(x)))
+
+    assert peak_bytes(chain, shape(100)) == 2 * size  # The sine, and its cosine.
+
+    def held(x):
+        y, z = jnp.sin(x), jnp.cos(x)
+        return jnp.sum(y * z)
+
+    assert peak_bytes(held, shape(100)) == 3 * size
+
+    def loop(x):
+        return jax.lax.scan(lambda y, _: (jnp.sin(jnp.cos(y)), y), x, length=5)[1][-1]
+
+    assert peak_bytes(loop, shape(100)) >= 5 * size
+
+
+def test_an_agents_update_as_xla_counts_it():
+    # With trajectories of one step there are no loops.
+    rule = disco.DiscoveredRule.create(
+        jax.random.key(0), MetaNetworkSizes(prediction=20), num_bins=21
+    )
+    agent = Agent.create(
+        AgentConfig(
+            network=NetworkConfig(torso=(96,), model=48, head=(48,)),
+            num_environments=64,
+            batch_size=64,
+            unroll_length=1,
+            replay_ratio=0.0,
+        ),
+        environments.make("catch/8x8").dynamics,
+        rule,
+    )
+    learner = jax.eval_shape(agent.init_learner, rule, jax.random.key(0))
+    batch = example_trajectory(agent)
+    work = count(agent.learn, rule, learner, batch)
+    expected = xla_flop(agent.learn, rule, learner, batch)
+    np.testing.assert_allclose(work.flop + work.other_flop, expected, rtol=0.03)
