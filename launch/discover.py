@@ -7,7 +7,9 @@ Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. T
 metrics (`metrics.jsonl`, `tensorboard/`) and, when the run ends or is stopped, `curves.png`.
 """
 
+import contextlib
 import signal
+from collections.abc import Iterator
 
 from absl import flags, logging
 
@@ -48,16 +50,16 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
       ValueError: if the settings or the workdir do not fit.
       CheckpointError: if a checkpoint cannot be written or read.
     """
-    discovery = make_discovery(settings)
-    folder = workdirs.open_workdir(workdir, settings, changeable=CHANGEABLE)
-    checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
-    caught: list[int] = []
-    previous = {
-        number: signal.signal(number, lambda number, _: caught.append(number))
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
-        with workdirs.MetricsLog(folder) as log, Progress("discover", settings.meta_steps) as bar:
+    with _stop_signals() as caught:  # From the first: JAX's callbacks swallow a KeyboardInterrupt.
+        discovery = make_discovery(settings)
+        folder = workdirs.open_workdir(workdir, settings, changeable=CHANGEABLE)
+        with (
+            contextlib.closing(
+                Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
+            ) as checkpoints,
+            workdirs.MetricsLog(folder) as log,
+            Progress("discover", settings.meta_steps) as bar,
+        ):
 
             def on_start(step):
                 log.continue_from(step)
@@ -92,15 +94,26 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
             )
             if reports := log.read():
                 write_atomically(folder / "curves.png", discovery_curves(reports))
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        checkpoints.close()
     if caught:
         logging.warning("Stopped by signal %d; a checkpoint is written.", caught[0])
         return 128 + caught[0]
     print(f"Discovered: {settings.meta_steps} meta-steps. The run is in {folder}.")
     return 0
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[list[int]]:
+    """The signals that ask to stop, as they come; they do nothing else meanwhile."""
+    caught: list[int] = []
+    previous = {
+        number: signal.signal(number, lambda number, _: caught.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield caught
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def main() -> int:
