@@ -58,51 +58,55 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
       ValueError: if the settings or the workdir do not fit.
       CheckpointError: if a checkpoint cannot be written or read.
     """
-    described = json.dumps(dataclasses.asdict(settings)) + code_version()
-    processes.require_equal("config or version of the code", described)
-    discovery = make_discovery(settings)
-    discovery.check()
-    folder = workdirs.open_workdir(workdir, settings, changeable=CHANGEABLE)
-    checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
-    with contextlib.closing(checkpoints), _Stop() as stop:
-        live = partial(
-            run,
-            discovery,
-            meta_steps=settings.meta_steps,
-            checkpoints=checkpoints,
-            checkpoint_interval=settings.checkpoint_interval,
-            log_interval=settings.log_interval,
-            should_stop=stop.is_asked,
-        )
-        if not processes.is_first():
-            live()
-            return stop.status
-        with workdirs.MetricsLog(folder) as log, Progress("discover", settings.meta_steps) as bar:
+    with _Stop() as stop:  # From the first: JAX's callbacks swallow a KeyboardInterrupt.
+        described = json.dumps(dataclasses.asdict(settings)) + code_version()
+        processes.require_equal("config or version of the code", described)
+        discovery = make_discovery(settings)
+        discovery.check()
+        folder = workdirs.open_workdir(workdir, settings, changeable=CHANGEABLE)
+        checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
+        with contextlib.closing(checkpoints):
+            live = partial(
+                run,
+                discovery,
+                meta_steps=settings.meta_steps,
+                checkpoints=checkpoints,
+                checkpoint_interval=settings.checkpoint_interval,
+                log_interval=settings.log_interval,
+                should_stop=stop.is_asked,
+            )
+            if not processes.is_first():
+                live()
+                return stop.status
+            with (
+                workdirs.MetricsLog(folder) as log,
+                Progress("discover", settings.meta_steps) as bar,
+            ):
 
-            def on_start(step):
-                log.continue_from(step)
-                bar.start(step)
-                logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
-                if step and discovery.has_hosts:
-                    logging.warning(
-                        "Environments outside JAX start new episodes, and their agents' replays"
-                        " fill anew: neither is saved."
+                def on_start(step):
+                    log.continue_from(step)
+                    bar.start(step)
+                    logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
+                    if step and discovery.has_hosts:
+                        logging.warning(
+                            "Environments outside JAX start new episodes, and their agents' replays"
+                            " fill anew: neither is saved."
+                        )
+
+                def on_report(report):
+                    log.write(report["meta_step"], report)
+                    bar.update(
+                        report["meta_step"],
+                        {
+                            "meta-return": report["meta_return"],
+                            "meta-loss": report["meta_loss"],
+                            "env steps/s": report["environment_steps_per_second"],
+                        },
                     )
 
-            def on_report(report):
-                log.write(report["meta_step"], report)
-                bar.update(
-                    report["meta_step"],
-                    {
-                        "meta-return": report["meta_return"],
-                        "meta-loss": report["meta_loss"],
-                        "env steps/s": report["environment_steps_per_second"],
-                    },
-                )
-
-            live(on_start=on_start, on_report=on_report)
-            if reports := log.read():
-                write_atomically(folder / "curves.png", discovery_curves(reports))
+                live(on_start=on_start, on_report=on_report)
+                if reports := log.read():
+                    write_atomically(folder / "curves.png", discovery_curves(reports))
     if stop.signal:
         logging.warning("Stopped by signal %d; a checkpoint is written.", stop.signal)
     else:
