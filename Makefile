@@ -31,7 +31,7 @@ rooms: install
 tests: install
 	$(BIN)/python -m pytest -n auto --durations=15
 
-# Breaks running commands in every way that they promise to survive: a quarter of an hour.
+# Breaks running commands in every way that they promise to survive. Up to half an hour.
 chaos: install
 	$(BIN)/python -m tests.chaos
 

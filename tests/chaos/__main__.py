@@ -1,6 +1,6 @@
 """Breaks running commands in every way that we promise to survive, and tells what was lost.
 
-    python -m tests.chaos                          # all, about ten minutes on two cores
+    python -m tests.chaos                          # all
     python -m tests.chaos --only=sigkill,sigterm --seed=3
 
 Commands run as a user starts them, on tiny configurations. After each fault: nothing that was
