@@ -34,8 +34,8 @@ def make(num_devices: int, devices_per_agent: int, agents_at_once: int | None) -
 
 def discover(
     num_devices: int, devices_per_agent: int, agents_at_once: int | None
-) -> tuple[np.ndarray, jax.stages.Compiled, jax.stages.Compiled]:
-    """The meta-parameters in one vector, and the meta-step's programs."""
+) -> tuple[np.ndarray, Discovery]:
+    """The meta-parameters in one vector, and what discovered them."""
     discovery = make(num_devices, devices_per_agent, agents_at_once)
     discovery.check()
     state = discovery.init()
@@ -46,27 +46,29 @@ def discover(
         reborn += sum(group["reborn"].sum() for group in metrics)
     assert reborn > 0
     rule = np.concatenate([np.asarray(x).ravel() for x in jax.tree.leaves(state.rule)])
-    return rule, *(program.compile() for program in discovery.lower())
+    return rule, discovery
 
 
 def main(output: str) -> None:
     """One device has all agents at once; several have one after the other."""
     assert jax.device_count() == 8
-    results, flops = {}, {}
+    results, discoveries = {}, {}
     for number in (1, 2, 4, 8):
-        results[str(number)], evolve, conclude = discover(number, 1, None if number == 1 else 1)
-        flops[number] = _flops(evolve)
-        assert not messages(evolve.as_text() or "")
+        results[str(number)], discoveries[number] = discover(
+            number, 1, agents_at_once=None if number == 1 else 1
+        )
+    results["4, two per agent"], shared = discover(4, 2, agents_at_once=1)
+    evolve, conclude = (program.compile() for program in discoveries[8].lower())
+    assert not messages(evolve.as_text() or "")
     kinds, sizes = zip(*messages(conclude.as_text() or ""), strict=True)
-    results["4, two per agent"], evolve, _ = discover(4, 2, 1)
     # One device of two for all agents, and one of four that share them by two.
-    results["flops"] = np.array([flops[2], _flops(evolve)])
+    results["flops"] = np.array([_flops(discoveries[2]), _flops(shared)])
     np.savez(output, kinds=kinds, sizes=sizes, **results)
 
 
-def _flops(program: jax.stages.Compiled) -> float:
-    """Of one device."""
-    cost = program.cost_analysis()
+def _flops(discovery: Discovery) -> float:
+    """Of one device in the agents' part of a meta-step."""
+    cost = discovery.lower()[0].compile().cost_analysis()
     assert cost is not None
     return cost["flops"]
 

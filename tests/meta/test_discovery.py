@@ -286,7 +286,7 @@ def test_devices_and_agents_at_once_do_not_change_the_result(devices):
 def test_devices_send_each_other_the_rules_update_once_and_metrics(devices):
     update = 8 * (devices["1"].size + 1)  # And how many agents have a say.
     assert update <= np.max(devices["sizes"])
-    assert np.sum(devices["sizes"]) < update + 4_000
+    assert np.sum(devices["sizes"]) < update + 6_000
     assert devices["kinds"][np.argmax(devices["sizes"])] == "all-reduce"
 
 
