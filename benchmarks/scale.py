@@ -9,9 +9,10 @@ are counted in the program of one agent's meta-step (`benchmarks.scale_model`), 
 shapes: nothing is compiled, no environment started. DeepMind Lab need not be there.
 
 Seconds are the FLOP of products over the vendor's peak and an assumed share of that
-(`--utilization`, lowest and highest), but no less than the memory's bandwidth allows; agents of one
-device follow one another. Acting and simulators are told apart, as what must keep up. Of the ways to lay agents over devices that fit, it
-shows that with the fewest devices per agent which is at most a tenth slower than the fastest.
+(`--utilization`, lowest and highest), but no less than the memory's bandwidth allows; agents of
+one device follow one another. Beside them stands what the policy's calls and the simulators must
+keep up with. Of the ways to lay agents over devices, one that fits is shown: that with the fewest
+devices per agent among those at most a tenth slower than the fastest.
 """
 
 import itertools
