@@ -9,22 +9,25 @@ import jax
 
 
 def time_in_turn(
-    functions: Mapping[str, Callable[[], Any]], repeats: int
+    functions: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of each call, the functions taking turns so that a busy machine hits all alike.
 
     Args:
       functions: by name; each is called once more beforehand, uncounted.
       repeats: counted calls of each.
+      clock: gives seconds; `time.process_time` those of this process's processors.
     """
     for function in functions.values():
         jax.block_until_ready(function())
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            start = time.perf_counter()
+            start = clock()
             jax.block_until_ready(function())
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(clock() - start)
     return seconds
 
 
