@@ -46,6 +46,11 @@ _ENGINES = flags.DEFINE_list(
 )
 
 
+# Of IMPALA's network, XLA takes up to so many times the passing memory that is counted (on a CPU;
+# docs/scale.md).
+_PASSING_MARGIN = 1.4
+
+
 class Layout(NamedTuple):
     """How agents lie over devices.
 
@@ -215,7 +220,7 @@ def _device_bytes(layout: Layout, memories: _Memories) -> int:
     """That a device needs if it computes one agent at a time."""
     each = memories(layout.devices_per_agent)
     lasting = sum(rows * memory.lasting for rows, memory in zip(layout.rows, each, strict=True))
-    return lasting + max(memory.passing for memory in each)
+    return lasting + round(_PASSING_MARGIN * max(memory.passing for memory in each))
 
 
 def _cores(costs: list[AgentCost], seconds: float) -> str:
