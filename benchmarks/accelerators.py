@@ -76,20 +76,20 @@ ACCELERATORS: Mapping[str, Accelerator] = {
         narrow_peak=312e12,
         bandwidth=2039e9,
         memory=80e9,
-        source="NVIDIA A100 data sheet (SXM, 80 GB)",
+        source="NVIDIA A100 data sheet (SXM, 80 GB), as other pages cite it",
     ),
     "h100": Accelerator(
         peak=494.5e12,
         narrow_peak=989e12,
         bandwidth=3.35e12,
         memory=80e9,
-        source="NVIDIA H100 data sheet (SXM)",
+        source="NVIDIA H100 data sheet (SXM), as other pages cite it",
     ),
     "h200": Accelerator(
         peak=494.5e12,
         narrow_peak=989e12,
         bandwidth=4.8e12,
         memory=141e9,
-        source="NVIDIA H200 data sheet (SXM)",
+        source="NVIDIA H200 data sheet (SXM); memory and bandwidth not looked up again",
     ),
 }
