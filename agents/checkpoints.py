@@ -10,7 +10,6 @@ they divide among devices; the manifest has then a CRC-32 for each agent.
 """
 
 import itertools
-import json
 import logging
 import pathlib
 import shutil
@@ -22,6 +21,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
+
+from disco import json_lines
 
 T = TypeVar("T")
 
@@ -275,7 +276,7 @@ def _manifest(arrays: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str,
         own = np.max(multihost_utils.process_allgather(own), axis=0)
     for (start, end), name in zip(itertools.pairwise(starts), arrays, strict=True):
         described[name]["crc32"] = own[start:end].tolist()
-    return {"format": _FORMAT, "crc32": _crc32_of_json(described), "arrays": described}
+    return {"format": _FORMAT, "crc32": json_lines.crc32(described), "arrays": described}
 
 
 def _checked(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:
@@ -285,13 +286,9 @@ def _checked(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:
             f"Checkpoint {folder} has format {manifest.get('format', 1)}; this version of disco"
             f" reads format {_FORMAT}."
         )
-    if _crc32_of_json(manifest["arrays"]) != manifest["crc32"]:
+    if json_lines.crc32(manifest["arrays"]) != manifest["crc32"]:
         raise ValueError("the manifest is not what was written")
     return manifest["arrays"]
-
-
-def _crc32_of_json(value: Any) -> int:
-    return zlib.crc32(json.dumps(value, sort_keys=True).encode())
 
 
 def _checksums(array: Any, count: int) -> Iterator[tuple[int, int]]:

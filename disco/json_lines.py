@@ -1,11 +1,17 @@
-"""Logs of a JSON object per line, which can be continued from an earlier point."""
+"""JSON on disk: checksums, and logs of an object per line that can be continued."""
 
 import json
 import pathlib
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from disco.atomic import write_atomically
+
+
+def crc32(value: Any) -> int:
+    """Of a JSON value, whatever the order of its objects' names."""
+    return zlib.crc32(json.dumps(value, sort_keys=True).encode())
 
 
 class JsonLines:

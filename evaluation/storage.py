@@ -10,11 +10,11 @@ import json
 import logging
 import os
 import pathlib
-import zlib
 from typing import Any
 
 import numpy as np
 
+from disco import json_lines
 from disco.atomic import write_atomically
 from evaluation.results import Episodes, RunResult
 from evaluation.training import Run
@@ -47,7 +47,7 @@ def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
     }
     path = _file(folder, run)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(values | {_CHECKSUM: _checksum(values)}) + "\n")
+    write_atomically(path, json.dumps(values | {_CHECKSUM: json_lines.crc32(values)}) + "\n")
 
 
 def load(folder: pathlib.Path, run: Run) -> RunResult | None:
@@ -55,7 +55,7 @@ def load(folder: pathlib.Path, run: Run) -> RunResult | None:
     path = _file(folder, run)
     try:
         values = json.loads(path.read_text())
-        if values.pop(_CHECKSUM) != _checksum(values):
+        if values.pop(_CHECKSUM) != json_lines.crc32(values):
             raise ValueError("it is not what was written")
         return RunResult(
             curve=_of_json(values["curve"]),
@@ -74,10 +74,6 @@ def load(folder: pathlib.Path, run: Run) -> RunResult | None:
         _log.warning("%s is damaged (%s): kept as %s, and run again.", path, error, aside)
         os.replace(path, aside)
         return None
-
-
-def _checksum(values: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(values, sort_keys=True).encode())
 
 
 def _to_json(episodes: Episodes) -> dict[str, Any]:

@@ -23,12 +23,12 @@ def open_workdir(
 ) -> pathlib.Path:
     """Creates a run's folder, or opens it again, and keeps its settings in `config.json`.
 
+    Of several processes, the first one writes.
+
     Args:
       workdir: the folder.
       settings: a dataclass of JSON values and further dataclasses.
       changeable: fields, with dots, that may differ from those the run was started with.
-
-    Of several processes, one writes.
 
     Raises:
       ValueError: if the folder belongs to a run of other settings, or cannot be written.

@@ -61,16 +61,16 @@ class HostGroup:
         # The agents of this process: their rows of the group's arrays, places in the population,
         # and numbers within the group. Copies that pad the group learn from what their original
         # collects, or where that is another process's, from what the first of them does.
-        self._rows = own_rows(mesh, len(group.padded))
+        rows = own_rows(mesh, len(group.padded))
         self._places, first, self._source = np.unique(
-            group.padded[self._rows], return_index=True, return_inverse=True
+            group.padded[rows], return_index=True, return_inverse=True
         )
-        self._first_rows = self._rows[first]
+        self._first_rows = rows[first]
         self._orders = np.searchsorted(group.places, self._places)
         self._lives: list[_Life] = []
         self._memoirs: Any = None
         self._clock, self._workers = clock, workers
-        self._threads = ThreadPoolExecutor(max(1, len(self._places)), "validation")
+        self._threads = ThreadPoolExecutor(len(self._places), "validation")
         self._time = Timing(0.0, 0.0)
 
         orders = jnp.asarray(np.searchsorted(group.places, group.padded), jnp.int32)
