@@ -143,9 +143,9 @@ def damaged_checkpoint(bench: Bench) -> Outcome:
 
 def _assert_passed_over(folder: pathlib.Path, expected: dict, what: str) -> int:
     """The step that is restored, right as it was; one after it is put aside."""
-    checkpoints = Checkpoints(folder / "checkpoints")
+    checkpoints, discovery = Checkpoints(folder / "checkpoints"), tiny_discovery()
     try:
-        restored = checkpoints.restore(tiny_discovery().abstract_state())
+        restored = checkpoints.restore(discovery.abstract_state(), discovery.agents_stacked)
     except Exception as error:
         raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
     finally:
@@ -161,8 +161,8 @@ def _assert_passed_over(folder: pathlib.Path, expected: dict, what: str) -> int:
 
 
 def _load(directory: pathlib.Path, step: int):
-    checkpoints = Checkpoints(directory)
-    state = checkpoints.load(step, tiny_discovery().abstract_state())
+    checkpoints, discovery = Checkpoints(directory), tiny_discovery()
+    state = checkpoints.load(step, discovery.abstract_state(), discovery.agents_stacked)
     checkpoints.close()
     return state
 

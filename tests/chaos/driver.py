@@ -41,9 +41,8 @@ def sicken(what: str) -> None:
 
     def step(discovery: Discovery, state: DiscoveryState):
         if int(state.meta_step) == SICK_AT:
-            kept = discovery.without_padding(state)
-            ill = jax.tree.map_with_path(partial(_ill, what), kept)
-            state = discovery.with_padding(ill)
+            ill = jax.tree.map_with_path(partial(_ill, what), jax.device_get(state))
+            state = jax.device_put(ill, discovery.sharding)
         return healthy(discovery, state)
 
     Discovery.step = step
@@ -53,7 +52,7 @@ def _ill(what: str, path, leaf: np.ndarray) -> np.ndarray:
     """A leaf of the state, with one agent's part of it ill if it is what falls ill."""
     name = jax.tree_util.keystr(path, simple=True, separator="/")
     leaf = np.array(leaf)
-    if what == "parameters" and name.startswith("groups/0/agent/learner/params/"):
+    if what == "parameters" and name == "groups/0/agent/learner/params":
         leaf[SICK_AGENT] = np.nan
     elif what != "parameters" and name.endswith("/sickness"):
         leaf[SICK_AGENT] = environments.NAN_REWARD + (what == "observation")
