@@ -90,6 +90,17 @@ class Bench:
         arguments = (disturbance, command, *config, *arguments)
         return self._started(start("tests.chaos.driver", *arguments, **quickly(self._compiled)))
 
+    def evaluate(self, workdir: pathlib.Path, *arguments: object) -> subprocess.Popen[str]:
+        """Starts or continues an evaluation of one baseline."""
+        return self.disturbed(
+            "nothing",
+            "launch.evaluate",
+            f"--workdir={workdir}",
+            "--config.baselines=('actor_critic',)",
+            "--config.baseline_learning_rates=(1e-3,)",
+            *arguments,
+        )
+
     def end_processes(self) -> None:
         """Kills what a fault that broke a promise left running."""
         for process in self.processes:

@@ -100,15 +100,11 @@ def nan_in_an_evaluation(bench: Bench) -> Outcome:
     """NaN rewards from the simulators of one of an evaluation's two tasks."""
     workdir = bench.new("nan_evaluation")
     finished(
-        bench.disturbed(
-            "nothing",
-            "launch.evaluate",
-            f"--workdir={workdir}",
+        bench.evaluate(
+            workdir,
             "--suite=corridor/nan,corridor/well",
             "--config.seeds=1",
             "--config.budget=2000",
-            "--config.baselines=('actor_critic',)",
-            "--config.baseline_learning_rates=(1e-3,)",
         )
     )
     for task, is_finite in (("corridor_nan", False), ("corridor_well", True)):

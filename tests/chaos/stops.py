@@ -110,19 +110,12 @@ def sigkill_evaluation(bench: Bench) -> Outcome:
         for seed in (0, 1)
     )
     arguments = (
-        f"--workdir={workdir}",
         "--suite=corridor/well",
         "--config.seeds=2",
         "--config.budget=20000",
-        "--config.baselines=('actor_critic',)",
-        "--config.baseline_learning_rates=(1e-3,)",
         "--config.checkpoint_seconds=0.0",
     )
-
-    def evaluate() -> subprocess.Popen[str]:
-        return bench.disturbed("nothing", "launch.evaluate", *arguments)
-
-    process = evaluate()
+    process = bench.evaluate(workdir, *arguments)
     wait_until(process, lambda: _checkpoints(second))
     time.sleep(bench.rng.uniform(0.0, 1.0))
     process.kill()
@@ -132,7 +125,7 @@ def sigkill_evaluation(bench: Bench) -> Outcome:
     assert newest <= made <= newest + 2, f"{made} updates were made, the checkpoint has {newest}"
     done = {file: file.read_bytes() for file in first.glob("*.json*")}
 
-    output = finished(evaluate())
+    output = finished(bench.evaluate(workdir, *arguments))
     assert f"continues at update {newest}" in output, (newest, output)
     assert {file: file.read_bytes() for file in first.glob("*.json*")} == done
     updates = _updates(second)
