@@ -20,6 +20,8 @@ import disco
 from agents import frames
 from agents.encoders import Encoder, EncoderConfig, computing_in
 from agents.frames import Seen
+from disco.types import taken
+from disco.values import select_action
 from environments import ObservationSpec
 
 # Of the heads on the embedding. Small, so that a newborn's policy is nearly uniform.
@@ -118,7 +120,8 @@ class Network(NamedTuple):
       init: from a key to parameters.
       policy: from parameters, observations of B states and the memory's state to logits `[B, A]`
         and the memory's next state. Cheaper than all outputs, for acting.
-      unroll: from parameters and a trajectory to all outputs, each `[T+1, B, ...]`.
+      unroll: from parameters and a trajectory to all outputs, each `[T+1, B, ...]`, and to those
+        per action also at the actions taken (`disco.types.taken`).
       initial_memory: from B to the memory's state before an episode, leaves `[B, ...]`; None if
         there is none.
       seen: how much of the past it sees.
@@ -180,7 +183,7 @@ def make_network(
             embedding, memory = _lstm()(embedding, memory)
         return _state_head("logits")(embedding), memory
 
-    def outputs(observation, memory):
+    def outputs(observation, memory, action):
         embedding = _embed(observation)
         if lstm_size:
             lstm, is_first = _lstm(), observation.age == 0
@@ -201,11 +204,14 @@ def make_network(
                 model = ActionConditionalModel(config.model)
                 by_action = model(embedding.astype(narrow or embedding.dtype), num_actions)
             by_action = by_action.astype(embedding.dtype)
+            by_action_taken = select_action(by_action, action)
         for name, shape in output_shapes.items():
             if len(shape) == 1:
                 by_name[name] = _state_head(name)(embedding)
             else:
-                by_name[name] = _action_head(name)(by_action)
+                head = _action_head(name)
+                by_name[name] = head(by_action)
+                by_name[taken(name)] = head(by_action_taken)
         return by_name
 
     def initial_memory(batch_size: int):
@@ -218,12 +224,15 @@ def make_network(
     policy_transformed = hk.without_apply_rng(hk.transform(policy))
     return Network(
         init=lambda key: outputs_transformed.init(
-            key, frames.example(seen, observation_spec), initial_memory(1)
+            key,
+            frames.example(seen, observation_spec),
+            initial_memory(1),
+            jnp.zeros((0, 1), jnp.int32),
         ),
         initial_memory=initial_memory,
         policy=policy_transformed.apply,
         unroll=lambda params, trajectory: outputs_transformed.apply(
-            params, trajectory.observation, trajectory.core_state
+            params, trajectory.observation, trajectory.core_state, trajectory.action
         ),
         seen=seen,
     )

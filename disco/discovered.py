@@ -222,8 +222,8 @@ class DiscoveredRule(Rule):
         action = trajectory.action
         log_pi = jax.nn.log_softmax(outputs["logits"])
         log_y = jax.nn.log_softmax(outputs["y"][:-1])
-        log_z = jax.nn.log_softmax(values.select_action(outputs["z"], action))
-        log_aux_pi = jax.nn.log_softmax(values.select_action(outputs["aux_pi"], action))
+        log_z = jax.nn.log_softmax(values.output_taken(outputs, "z", action))
+        log_aux_pi = jax.nn.log_softmax(values.output_taken(outputs, "aux_pi", action))
         log_pi_target = jax.nn.log_softmax(targets.pi)
         log_next_pi = jax.lax.stop_gradient(log_pi[1:])
 
@@ -233,7 +233,7 @@ class DiscoveredRule(Rule):
         aux_policy_loss = _kl(log_next_pi, log_aux_pi)
         aux_policy_loss *= (trajectory.discount != 0).astype(aux_policy_loss.dtype)
 
-        q = values.select_action(outputs["q"], action)
+        q = values.output_taken(outputs, "q", action)
         q_value = values.decode_value(jax.lax.stop_gradient(q), self.max_value)
         q_goal = values.signed_hyperbolic(q_value + targets.q_td)
         q_loss = values.value_loss_to(q, q_goal, self.max_value)

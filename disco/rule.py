@@ -22,7 +22,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from disco.types import Aux, Metrics, Outputs, Params, RuleState, Trajectory, Unroll
+from disco.types import Aux, Metrics, Outputs, Params, RuleState, Trajectory, Unroll, taken
+from disco.values import output_taken
 
 RuleT = TypeVar("RuleT", bound="Rule")
 OutputShapes = dict[str, tuple[int, ...]]
@@ -90,7 +91,11 @@ class Rule(abc.ABC):
     def transition_losses(
         self, outputs: Outputs, targets: Any, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Metrics]:
-        """Each transition's loss, masked or not, with the targets as constants."""
+        """Each transition's loss, masked or not, with the targets as constants.
+
+        Of the outputs per action it looks at those of the actions taken only, which it gets by
+        `disco.values.output_taken`: `outputs` need not have the others.
+        """
 
     def init(self, params: Params) -> RuleState:
         """The state of a newborn agent: its target network equals itself."""
@@ -122,12 +127,12 @@ class Rule(abc.ABC):
         Raises:
           ValueError: if `unroll` lacks an output or a shape does not fit.
         """
-        outputs = self._unroll(unroll, params, trajectory)
+        looked_at, outputs = self._unroll(unroll, params, trajectory)
         target_outputs = self._target_outputs(unroll, state.target_params, trajectory)
         targets, new_state = jax.lax.stop_gradient(
             self.targets(jax.lax.stop_gradient(outputs), target_outputs, trajectory, state)
         )
-        loss, metrics = self.output_loss(outputs, targets, trajectory)
+        loss, metrics = self.output_loss(looked_at, targets, trajectory)
         new_state = self._track(new_state, jax.lax.stop_gradient(params))
         return loss, Aux(state=new_state, targets=targets, metrics=metrics)
 
@@ -183,18 +188,27 @@ class Rule(abc.ABC):
         average = jax.tree.map(lambda t, p: old * t + (1.0 - old) * p, state.target_params, params)
         return dataclasses.replace(state, target_params=average)
 
-    def _unroll(self, unroll: Unroll, params: Params, trajectory: Trajectory) -> Outputs:
-        num_actions = check_trajectory(trajectory)
-        return check_outputs(
-            unroll(params, trajectory), self.output_shapes(num_actions), trajectory
-        )
+    def _unroll(
+        self, unroll: Unroll, params: Params, trajectory: Trajectory
+    ) -> tuple[Outputs, Outputs]:
+        """The outputs that the loss looks at, and those that the targets are made from."""
+        shapes = self.output_shapes(check_trajectory(trajectory))
+        given = unroll(params, trajectory)
+        outputs = check_outputs(given, shapes, trajectory)
+        looked_at = {}
+        for name, shape in shapes.items():
+            if len(shape) == 1:
+                looked_at[name] = outputs[name]
+            else:
+                looked_at[taken(name)] = output_taken(given, name, trajectory.action)
+        return looked_at, outputs
 
     def _target_outputs(
         self, unroll: Unroll, target_params: Params | None, trajectory: Trajectory
     ) -> Outputs | None:
         if self.target_params_coefficient is None:
             return None
-        return self._unroll(unroll, target_params, trajectory)
+        return self._unroll(unroll, target_params, trajectory)[1]
 
 
 def _directions_to_outputs(rule: Rule, outputs: Outputs, targets: Any, trajectory: Trajectory):
@@ -210,11 +224,13 @@ def _custom_vjp(function: Callable[..., Any]) -> Any:
 @_custom_vjp
 def _gradient(unroll, rule: Rule, params, target_params, memory, trajectory: Trajectory):
     """Steps 1-4 of the module's algorithm: (gradients, targets, new memory, metrics)."""
-    outputs, pull_back = jax.vjp(lambda p: rule._unroll(unroll, p, trajectory), params)
+    looked_at, pull_back, outputs = jax.vjp(
+        lambda p: rule._unroll(unroll, p, trajectory), params, has_aux=True
+    )
     target_outputs = rule._target_outputs(unroll, target_params, trajectory)
     state = RuleState(target_params=None, memory=memory)
     targets, new_state = rule.targets(outputs, target_outputs, trajectory, state)
-    (output_gradient, _), metrics = _directions_to_outputs(rule, outputs, targets, trajectory)
+    (output_gradient, _), metrics = _directions_to_outputs(rule, looked_at, targets, trajectory)
     (gradients,) = pull_back(output_gradient)
     return gradients, targets, new_state.memory, metrics
 
@@ -242,6 +258,9 @@ def _gradient_pullback(unroll, inputs, cotangents):
       Because second derivatives commute, that and J^T w are together one backward pass
       through the dual forward pass, with cotangents (derivative + w) for o and dl/do for do.
 
+    The loss looks at the actions taken only, and so do l's derivatives and the dual numbers;
+    what the rule reads, and w, are of all actions.
+
     So, whatever the network, the cost is one forward and one backward pass of it in dual
     numbers, plus the target network's, and nothing of a previous pass is kept in memory.
     """
@@ -249,7 +268,9 @@ def _gradient_pullback(unroll, inputs, cotangents):
     direction, targets_cotangent, memory_cotangent = cotangents
 
     def dual_unroll(params):
-        return jax.jvp(lambda p: rule._unroll(unroll, p, trajectory), (params,), (direction,))
+        return jax.jvp(
+            lambda p: rule._unroll(unroll, p, trajectory), (params,), (direction,), has_aux=True
+        )
 
     def read(rule, outputs, target_params, memory):
         target_outputs = rule._target_outputs(unroll, target_params, trajectory)
@@ -257,20 +278,18 @@ def _gradient_pullback(unroll, inputs, cotangents):
         targets, new_state = rule.targets(outputs, target_outputs, trajectory, state)
         return targets, new_state.memory
 
-    (outputs, outputs_dot), dual_pull_back = jax.vjp(dual_unroll, params)
+    (looked_at, looked_at_dot, outputs), dual_pull_back = jax.vjp(dual_unroll, params)
     (targets, _), rule_pull_back = jax.vjp(read, rule, outputs, target_params, memory)
     (output_gradient, _), (output_gradient_dot, targets_gradient_dot) = jax.jvp(
         lambda o: _directions_to_outputs(rule, o, targets, trajectory)[0],
-        (outputs,),
-        (outputs_dot,),
+        (looked_at,),
+        (looked_at_dot,),
     )
     targets_cotangent = jax.tree.map(jnp.add, targets_cotangent, targets_gradient_dot)
     rule_bar, through_targets, target_params_bar, memory_bar = rule_pull_back(
         (targets_cotangent, memory_cotangent)
     )
-    (params_bar,) = dual_pull_back(
-        (jax.tree.map(jnp.add, output_gradient_dot, through_targets), output_gradient)
-    )
+    (params_bar,) = dual_pull_back((output_gradient_dot, output_gradient, through_targets))
     return rule_bar, params_bar, target_params_bar, memory_bar
 
 

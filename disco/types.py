@@ -46,8 +46,15 @@ class Trajectory:
 Unroll = Callable[[Any, Trajectory], Outputs]
 """`unroll(params, trajectory)`: the agent's outputs for every state, each `[T+1, B, ...]`.
 
-Any function of this form will do: the rule does not know what network is inside.
+Any function of this form will do: the rule does not know what network is inside. Outputs that
+have a row per action may come a second time, as `taken(name)`, for the actions taken only:
+`[T, B, ...]`. Only those the loss looks at, so its derivatives need not visit all actions.
 """
+
+
+def taken(name: str) -> str:
+    """What an output per action is called at the actions taken."""
+    return f"{name}_taken"
 
 
 @chex.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import rlax
 from jaxtyping import Array, Float, Int
 
-from disco.types import Trajectory
+from disco.types import Outputs, Trajectory, taken
 
 signed_hyperbolic = rlax.signed_hyperbolic
 
@@ -90,6 +90,15 @@ def select_action(
     taken = jax.nn.one_hot(action, num_actions, dtype=x.dtype)
     taken = taken.reshape(taken.shape + (1,) * (x.ndim - 3))
     return jnp.sum(rows * taken, axis=2)
+
+
+def output_taken(
+    outputs: Outputs, name: str, action: Int[Array, "T B"]
+) -> Float[Array, "T B *s"]:
+    """An output per action at the actions taken, as the agent gives it or by selecting it."""
+    if taken(name) in outputs:
+        return outputs[taken(name)]
+    return select_action(outputs[name], action)
 
 
 @chex.dataclass(frozen=True)

@@ -93,7 +93,7 @@ def meta_objective(
     log_likelihood = values.select_action(log_pi, validation.action)
     policy_gradient = -mean(log_likelihood * jax.lax.stop_gradient(normalized_advantage))
 
-    z_taken = values.select_action(outputs["z"], validation.action)
+    z_taken = values.output_taken(outputs, "z", validation.action)
     policy_entropy = mean(_entropy(outputs["logits"][:-1]))
     y_entropy = jnp.mean(_entropy(outputs["y"]))
     z_entropy = mean(_entropy(z_taken))
