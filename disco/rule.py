@@ -267,30 +267,25 @@ def _gradient_pullback(unroll, inputs, cotangents):
     rule, params, target_params, memory, trajectory = inputs
     direction, targets_cotangent, memory_cotangent = cotangents
 
-    def dual_unroll(params):
-        return jax.jvp(
+    def dual(rule, params, target_params, memory):
+        looked_at, looked_at_dot, outputs = jax.jvp(
             lambda p: rule._unroll(unroll, p, trajectory), (params,), (direction,), has_aux=True
         )
-
-    def read(rule, outputs, target_params, memory):
         target_outputs = rule._target_outputs(unroll, target_params, trajectory)
         state = RuleState(target_params=None, memory=memory)
         targets, new_state = rule.targets(outputs, target_outputs, trajectory, state)
-        return targets, new_state.memory
+        return looked_at, looked_at_dot, targets, new_state.memory
 
-    (looked_at, looked_at_dot, outputs), dual_pull_back = jax.vjp(dual_unroll, params)
-    (targets, _), rule_pull_back = jax.vjp(read, rule, outputs, target_params, memory)
+    (looked_at, looked_at_dot, targets, _), pull_back = jax.vjp(
+        dual, rule, params, target_params, memory
+    )
     (output_gradient, _), (output_gradient_dot, targets_gradient_dot) = jax.jvp(
         lambda o: _directions_to_outputs(rule, o, targets, trajectory)[0],
         (looked_at,),
         (looked_at_dot,),
     )
     targets_cotangent = jax.tree.map(jnp.add, targets_cotangent, targets_gradient_dot)
-    rule_bar, through_targets, target_params_bar, memory_bar = rule_pull_back(
-        (targets_cotangent, memory_cotangent)
-    )
-    (params_bar,) = dual_pull_back((output_gradient_dot, output_gradient, through_targets))
-    return rule_bar, params_bar, target_params_bar, memory_bar
+    return pull_back((output_gradient_dot, output_gradient, targets_cotangent, memory_cotangent))
 
 
 @_custom_vjp

@@ -92,9 +92,7 @@ def select_action(
     return jnp.sum(rows * taken, axis=2)
 
 
-def output_taken(
-    outputs: Outputs, name: str, action: Int[Array, "T B"]
-) -> Float[Array, "T B *s"]:
+def output_taken(outputs: Outputs, name: str, action: Int[Array, "T B"]) -> Float[Array, "T B *s"]:
     """An output per action at the actions taken, as the agent gives it or by selecting it."""
     if taken(name) in outputs:
         return outputs[taken(name)]
