@@ -192,7 +192,8 @@ class Checkpoints:
         except CheckpointError:
             raise  # Of the run, and so in every process.
         except Exception as error:  # Whatever a damaged file makes Orbax raise.
-            damage = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            reason, _, _ = str(error)[:200].partition("\n")
+            damage = f"{type(error).__name__}: {reason}"
         if jax.process_count() > 1:
             is_damaged = multihost_utils.process_allgather(np.array(damage is not None))
             if damage is None and is_damaged.any():

@@ -172,12 +172,14 @@ def silence_libraries() -> None:
     logging.get_absl_logger().addFilter(lambda record: "orbax" not in record.pathname)
     report = sys.unraisablehook
 
-    def ignore_late_writes(unraisable) -> None:
-        # Likewise.
-        if str(unraisable.exc_value) != "Event loop is closed":
+    def ignore_given_up(unraisable) -> None:
+        # Likewise, and of one that cannot be read.
+        code = getattr(unraisable.object, "cr_code", None)
+        is_orbax = code is not None and "orbax" in code.co_filename
+        if not is_orbax and str(unraisable.exc_value) != "Event loop is closed":
             report(unraisable)
 
-    sys.unraisablehook = ignore_late_writes
+    sys.unraisablehook = ignore_given_up
 
 
 def use_all_cores(most: int = 16) -> None:
