@@ -50,8 +50,7 @@ def discovery() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
     )
 
     def compile_step(state):
-        for program in run.lower():
-            program.compile()
+        run.compile()
         return lambda state: run.step(state)[0]
 
     return run.init, compile_step

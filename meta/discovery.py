@@ -16,7 +16,8 @@ host environments do 1 and 2 piece by piece, as their experience comes (`meta.ho
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -359,20 +360,36 @@ class Discovery:
             host_group.replace_reborn(state.groups[number], reborn, int(state.meta_step))
         return state, metrics
 
-    def lower(self) -> tuple[jax.stages.Lowered, jax.stages.Lowered]:
-        """The two programs of a meta-step without host environments, for a look at them.
+    def compile(self) -> None:
+        """Compiles a meta-step ahead of the first one, both programs at the same time.
+
+        With host environments nothing is done: then each program is compiled when it is needed.
+        """
+        if self.has_hosts:
+            return
+        # Processes that compile together do so in the same order.
+        with ThreadPoolExecutor(1 if jax.process_count() > 1 else 2) as pool:
+            for compiled in [pool.submit(program.compile) for program in self.lower()]:
+                compiled.result()
+
+    def lower(self) -> Iterator[jax.stages.Lowered]:
+        """The two programs of a meta-step without host environments, one after the other.
 
         Agents' K updates and meta-gradients are in the first, what is sent between devices in the
         second.
         """
         state = self.abstract_state()
         first = (tuple(range(len(self.groups))), state.rule, state.meta_step, state.groups)
-        evolved = Discovery._evolve_all.eval_shape(self, *first)
+        yield Discovery._evolve_all.lower(self, *first)
+        sharding = over_agents(self._mesh)
+        evolved = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            Discovery._evolve_all.eval_shape(self, *first),
+        )
+        individuals = tuple(part.individuals for part in evolved)
         shares = tuple(part._replace(individuals=None) for part in evolved)
-        rest = (state.rule, state.average, state.meta_step, state.groups, shares)
-        return (
-            Discovery._evolve_all.lower(self, *first),
-            Discovery._conclude.lower(self, *rest),
+        yield Discovery._conclude.lower(
+            self, state.rule, state.average, state.meta_step, individuals, shares
         )
 
     def _make_hosts(self) -> "_Hosts":

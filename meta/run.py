@@ -53,6 +53,8 @@ def run(
         restored = restore(discovery, checkpoints)
         step, state = restored if restored else (0, discovery.init())
         on_start(step)
+        if step < meta_steps:
+            discovery.compile()
         window, started = [], time.monotonic()
         while step < meta_steps:
             state, metrics = discovery.step(state)

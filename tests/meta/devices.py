@@ -68,7 +68,7 @@ def main(output: str) -> None:
 
 def _flops(discovery: Discovery) -> float:
     """Of one device in the agents' part of a meta-step."""
-    cost = discovery.lower()[0].compile().cost_analysis()
+    cost = next(discovery.lower()).compile().cost_analysis()
     assert cost is not None
     return cost["flops"]
 
