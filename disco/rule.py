@@ -359,10 +359,13 @@ def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory
         )
     num_transitions, batch_size = jnp.shape(trajectory.action)
     for name, shape in shapes.items():
-        expected = (num_transitions + 1, batch_size, *shape)
-        if jnp.shape(outputs[name]) != expected:
-            raise ValueError(
-                f"The agent's output {name!r} has shape {jnp.shape(outputs[name])}; expected"
-                f" {expected}: [T+1, B] and rule.output_shapes' {shape}."
-            )
+        expected = {name: (num_transitions + 1, batch_size, *shape)}
+        if taken(name) in outputs:
+            expected[taken(name)] = (num_transitions, batch_size, *shape[1:])
+        for given, whole in expected.items():
+            if jnp.shape(outputs[given]) != whole:
+                raise ValueError(
+                    f"The agent's output {given!r} has shape {jnp.shape(outputs[given])}; expected"
+                    f" {whole}, of which rule.output_shapes says {shape} for a state."
+                )
     return {name: outputs[name] for name in shapes}

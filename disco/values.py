@@ -87,9 +87,9 @@ def select_action(
     rows = x[: action.shape[0]]
     if num_actions == 1:
         return rows[:, :, 0]
-    taken = jax.nn.one_hot(action, num_actions, dtype=x.dtype)
-    taken = taken.reshape(taken.shape + (1,) * (x.ndim - 3))
-    return jnp.sum(rows * taken, axis=2)
+    is_taken = jax.nn.one_hot(action, num_actions, dtype=x.dtype)
+    is_taken = is_taken.reshape(is_taken.shape + (1,) * (x.ndim - 3))
+    return jnp.sum(rows * is_taken, axis=2)
 
 
 def output_taken(outputs: Outputs, name: str, action: Int[Array, "T B"]) -> Float[Array, "T B *s"]:

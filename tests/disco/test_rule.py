@@ -193,6 +193,11 @@ def test_refuses_an_output_of_the_wrong_shape():
         update_with_outputs(lambda o: o | {"q": o["q"][..., 1:]})
 
 
+def test_refuses_an_output_at_the_actions_taken_of_the_wrong_shape():
+    with pytest.raises(ValueError, match=r"'z_taken' has shape \(8, 3, \d+\); expected \(7, 3, "):
+        update_with_outputs(lambda o: o | {"z_taken": o["z"][:, :, 0]})
+
+
 def test_refuses_outputs_without_the_last_state():
     with pytest.raises(ValueError, match=r"has shape \(7, 3, .*expected \(8, 3, "):
         update_with_outputs(lambda o: {name: x[:-1] for name, x in o.items()})
