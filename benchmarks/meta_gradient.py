@@ -35,10 +35,12 @@ _VALIDATION = 32  # Steps.
 def plain_learn(agent, rule, learner, batch):
     """`Agent.learn` in operations that JAX can differentiate by itself."""
     unroll = agent.network.unroll
-    outputs, pull_back = jax.vjp(lambda p: unroll(p, batch), learner.params)
+    looked_at, pull_back, outputs = jax.vjp(
+        lambda p: rule._unroll(unroll, p, batch), learner.params, has_aux=True
+    )
     target_outputs = unroll(learner.rule.target_params, batch)
     targets, state = rule.targets(outputs, target_outputs, batch, learner.rule)
-    output_gradient = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(outputs)
+    output_gradient = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(looked_at)
     (gradients,) = pull_back(output_gradient)
     state = rule._track(state, learner.params)
     aux = disco.Aux(state=state, targets=targets, metrics={})

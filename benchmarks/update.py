@@ -3,8 +3,9 @@
     python -m benchmarks.update
 
 Catch 8x8, 64 trajectories of 29 steps, MLP 512-512, model LSTM 128, heads 128, Disco103's
-sizes. The baseline is the online network's forward and backward pass (with the rule's own
-loss gradient as cotangent) and the target network's forward pass.
+sizes. The baseline is the online network's forward pass, the backward pass of the outputs that the
+loss looks at (with the rule's own loss gradient as cotangent), and the target network's forward
+pass.
 """
 
 import jax
@@ -39,12 +40,15 @@ def main(argv: list[str]) -> None:
         return after
 
     def network_only(learner, batch, cotangent):
-        outputs, pull_back = jax.vjp(lambda p: unroll(p, batch), learner.params)
-        return outputs, pull_back(cotangent), unroll(learner.rule.target_params, batch)
+        _, pull_back, outputs = jax.vjp(
+            lambda p: rule._unroll(unroll, p, batch), learner.params, has_aux=True
+        )
+        target_outputs = rule._target_outputs(unroll, learner.rule.target_params, batch)
+        return outputs, pull_back(cotangent), target_outputs
 
-    outputs = unroll(learner.params, batch)
+    looked_at, outputs = rule._unroll(unroll, learner.params, batch)
     targets, _ = rule.targets(outputs, outputs, batch, learner.rule)
-    cotangent = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(outputs)
+    cotangent = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(looked_at)
     cotangent = jax.tree.map(jnp.asarray, cotangent)
 
     calls, figures = {}, {}
