@@ -48,7 +48,7 @@ _ENGINES = flags.DEFINE_list(
 
 # Of IMPALA's network, XLA takes up to so many times the passing memory that is counted (on a CPU;
 # docs/scale.md).
-_PASSING_MARGIN = 1.4
+_PASSING_MARGIN = 1.65
 
 
 class Layout(NamedTuple):
