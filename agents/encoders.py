@@ -25,6 +25,7 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int
 
+from agents.convolutions import Conv2D
 from environments import ObservationSpec
 from environments.dmlab import NUM_TOKENS
 from environments.nethack import NUM_GLYPHS
@@ -125,7 +126,7 @@ class ResidualNet(hk.Module):
         for section, channels in enumerate(self._config.channels):
 
             def convolve(x, layer, section=section, channels=channels):
-                return hk.Conv2D(channels, 3, name=f"section_{section}_{layer}")(x)
+                return Conv2D(channels, 3, name=f"section_{section}_{layer}")(x)
 
             x = convolve(x, "in")
             x = hk.max_pool(x, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
@@ -180,8 +181,8 @@ class NetHackEncoder(hk.Module):
         if self._config.channels:
             whole = _channels_last(embedded(embed_glyph, glyphs))
             net = ResidualNet(self._config, name="map")
-            near = hk.Conv2D(self._config.channels[-1], 3, name="crop_a")(_as_batch(crop))
-            near = hk.Conv2D(self._config.channels[-1], 3, name="crop_b")(jax.nn.relu(near))
+            near = Conv2D(self._config.channels[-1], 3, name="crop_a")(_as_batch(crop))
+            near = Conv2D(self._config.channels[-1], 3, name="crop_b")(jax.nn.relu(near))
             near = jax.nn.relu(near).reshape(*crop.shape[:-3], -1)
             maps = [net(whole), near]
         else:

@@ -10,12 +10,15 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.extend import core
 from jax.interpreters import partial_eval
+
+from agents.convolutions import convolution, convolve
 
 
 class Product(NamedTuple):
@@ -164,6 +167,9 @@ def _work(eqn: core.JaxprEqn) -> Work:
         return _product(eqn, _dot_flop(eqn))
     if name == "conv_general_dilated":
         return _product(eqn, _convolution_flop(eqn))
+    if eqn.primitive is convolution:
+        shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in _arrays(eqn.invars))
+        return count(partial(convolve, **params), *shapes)
     if name in _CALLS:
         return _Counting().body(_opened(params[_CALLS[name]]))
     if name == "scan":

@@ -1,0 +1,85 @@
+"""Convolutions whose derivatives are fast on a CPU, inside loops too.
+
+XLA's compiler for CPUs brings a convolution into the layout that its fast library takes only where
+it stands outside loops (https://github.com/jax-ml/jax/issues/12868), and all of a meta-step is
+inside. Forward, images with their channels last are in that layout; JAX's own derivatives are
+not, and some thirty times slower. Here the derivatives are convolutions in that layout, with
+their operands transposed, and so are derivatives of any order. Accelerators' compilers know JAX's
+derivatives by their form, so there they stay.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jaxtyping import Array, Float
+
+Padding = tuple[tuple[int, int], tuple[int, int]]  # Before and after, of height and width.
+
+
+class Conv2D(hk.Module):
+    """`haiku.Conv2D` of stride 1, with "SAME" padding: the same parameters, the same numbers."""
+
+    def __init__(self, channels: int, kernel: int, name: str = "conv2_d"):
+        """With `channels` outputs, and a kernel of that side."""
+        super().__init__(name=name)
+        self._channels = channels
+        self._kernel = kernel
+
+    def __call__(self, images: Float[Array, "N H W C"]) -> Float[Array, "N H W D"]:
+        shape = (self._kernel, self._kernel, images.shape[-1], self._channels)
+        initializer = hk.initializers.TruncatedNormal(1.0 / math.sqrt(math.prod(shape[:-1])))
+        weight = hk.get_parameter("w", shape, images.dtype, initializer)
+        bias = hk.get_parameter("b", shape[-1:], images.dtype, jnp.zeros)
+        before = (self._kernel - 1) // 2
+        around = (before, self._kernel - 1 - before)
+        function = convolution.bind if jax.default_backend() == "cpu" else convolve
+        return function(images, weight, padding=(around, around)) + bias
+
+
+def convolve(x: Array, kernel: Array, *, padding: Padding) -> Array:
+    """A convolution `[N, H, W, C], [h, w, C, D] -> [N, H', W', D]` of stride 1."""
+    layout = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=layout)
+
+
+convolution = Primitive("convolution_channels_last")
+convolution.def_impl(jax.jit(convolve, static_argnames="padding"))
+
+
+@convolution.def_abstract_eval
+def _shape(x: Any, kernel: Any, *, padding: Padding) -> ShapedArray:
+    shapes = (jax.ShapeDtypeStruct(operand.shape, operand.dtype) for operand in (x, kernel))
+    output = jax.eval_shape(partial(convolve, padding=padding), *shapes)
+    return ShapedArray(output.shape, output.dtype)
+
+
+def _pulled_back_to_images(cotangent, x, kernel, *, padding: Padding):
+    """The transposed convolution: with the kernel turned round, and in and out exchanged."""
+    del x
+    turned = jnp.swapaxes(kernel[::-1, ::-1], 2, 3)
+    sides = zip(kernel.shape[:2], padding, strict=True)
+    rest = tuple((side - 1 - before, side - 1 - after) for side, (before, after) in sides)
+    return convolution.bind(cotangent, turned, padding=rest)
+
+
+def _pulled_back_to_kernel(cotangent, x, kernel, *, padding: Padding):
+    """Images convolved with cotangents, summed over the batch: it is what channels were."""
+    del kernel
+    images, as_kernel = jnp.transpose(x, (3, 1, 2, 0)), jnp.transpose(cotangent, (1, 2, 0, 3))
+    return jnp.transpose(convolution.bind(images, as_kernel, padding=padding), (1, 2, 0, 3))
+
+
+def _batched(arguments, axes, *, padding: Padding):
+    return jax.vmap(partial(convolve, padding=padding), in_axes=tuple(axes))(*arguments), 0
+
+
+ad.defbilinear(convolution, _pulled_back_to_images, _pulled_back_to_kernel)
+batching.primitive_batchers[convolution] = _batched
+mlir.register_lowering(convolution, mlir.lower_fun(convolve, multiple_results=False))

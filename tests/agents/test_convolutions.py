@@ -1,0 +1,96 @@
+"""Convolutions with derivatives of our own: the numbers of Haiku's, at any order."""
+
+import re
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from agents.convolutions import Conv2D
+from tests.disco.common import float64, relative_difference
+
+
+def nets(kernel):
+    """Ours and Haiku's, with parameters of one of them."""
+
+    def make(layer):
+        return hk.without_apply_rng(
+            hk.transform(
+                lambda x: layer(3, kernel, name="b")(jax.nn.relu(layer(5, kernel, name="a")(x)))
+            )
+        )
+
+    return make(Conv2D), make(hk.Conv2D)
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3])
+def test_is_haikus_with_its_derivatives(kernel):
+    ours, theirs = nets(kernel)
+    with float64():
+        images = jax.random.normal(jax.random.key(0), (2, 6, 7, 4))
+        params = jax.jit(ours.init)(jax.random.key(1), images)
+        assert relative_difference(params, jax.jit(theirs.init)(jax.random.key(1), images)) == 0
+        directions = jax.tree.map(jnp.cos, (params, images))
+
+        def numbers(net):
+            """Outputs, gradients, and gradients of a gradient's square and of a derivative."""
+
+            def loss(params, images):
+                return jnp.sum(jnp.sin(net.apply(params, images)))
+
+            gradient = jax.grad(loss, argnums=(0, 1))
+
+            def size(params, images):
+                return sum(jnp.sum(x**2) for x in jax.tree.leaves(gradient(params, images)))
+
+            def along(params, images):
+                return jax.jvp(loss, (params, images), directions)[1]
+
+            return [
+                jax.jit(function)(params, images)
+                for function in (
+                    net.apply,
+                    gradient,
+                    jax.grad(size, argnums=(0, 1)),
+                    jax.grad(along, argnums=(0, 1)),
+                )
+            ]
+
+        assert relative_difference(numbers(ours), numbers(theirs)) < 1e-12
+
+
+def test_several_agents_at_once():
+    ours, theirs = nets(3)
+    images = jax.random.normal(jax.random.key(0), (2, 4, 6, 7, 4))
+    params = jax.vmap(ours.init)(jax.random.split(jax.random.key(1)), images)
+
+    def gradients(net):
+        def loss(params, images):
+            return jnp.sum(net.apply(params, images) ** 2)
+
+        return jax.jit(jax.vmap(jax.grad(loss, argnums=(0, 1))))(params, images)
+
+    assert relative_difference(gradients(ours), gradients(theirs)) < 1e-5
+
+
+def test_derivatives_in_a_loop_are_in_the_fast_layout():
+    ours, _ = nets(3)
+    images = jnp.zeros((2, 6, 7, 4))
+    params = ours.init(jax.random.key(1), images)
+
+    @jax.jit
+    def descend(params):
+        def step(params, _):
+            gradients = jax.grad(lambda p: jnp.sum(ours.apply(p, images) ** 2))(params)
+            return jax.tree.map(jnp.subtract, params, gradients), None
+
+        return jax.lax.scan(step, params, length=3)[0]
+
+    program = descend.lower(params).compile().as_text()
+    layouts = re.findall(r"convolution\(.*dim_labels=(\S+?),?\s", program)
+    # Two forward, two to the kernels, one to the images between.
+    assert len(layouts) == 5
+    assert set(layouts) == {"b01f_01io->b01f"}
+    np.testing.assert_array_equal(images, 0)
