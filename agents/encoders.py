@@ -109,7 +109,7 @@ class ResidualNet(hk.Module):
     """Sections of convolution, max-pooling by 2, and residual blocks; flattened at the end.
 
     With patches, each is first embedded linearly, which leaves the sections a smaller image: 16
-    times cheaper with patches of 4, on a CPU, whose convolutions are slow.
+    times less arithmetic with patches of 4.
     """
 
     def __init__(self, config: EncoderConfig, name: str = "residual_net"):

@@ -8,9 +8,9 @@ For each size, one agent on one device:
   it, of which XLA counts the body once only.
 - memory: the model's intermediate results of the meta-gradient against XLA's temporary memory.
 - seconds of a meta-step: the model's FLOP at the rate that the first size of the same kind reaches,
-  against what is measured. Sizes take turns. There are two kinds, as a CPU is slow at
+  against what is measured. Sizes take turns. There are two kinds, as a CPU is slower at
   convolutions: MLPs on Catch, and networks with convolutions on Atari, with a few short
-  trajectories. A meta-step of the second kind takes a minute or more on two cores.
+  trajectories.
 
 Beside it stands the rate of a large matrix product, measured in the same run: what share of that a
 meta-step reaches on this machine.

@@ -2,8 +2,7 @@
 
 The settings depend on the family of the first environment or suite that is named: `--suite=crafter`
 without `--config` has those of `get_config("crafter")`. Learning rates of the small tasks are where
-Disco103 and actor-critic do well; networks are small, and images are cut into patches, as a CPU's
-convolutions are slow.
+Disco103 and actor-critic do well; networks are small, and images are cut into patches.
 """
 
 from ml_collections import ConfigDict
