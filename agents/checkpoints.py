@@ -192,8 +192,7 @@ class Checkpoints:
         except CheckpointError:
             raise  # Of the run, and so in every process.
         except Exception as error:  # Whatever a damaged file makes Orbax raise.
-            reason, _, _ = str(error)[:200].partition("\n")
-            damage = f"{type(error).__name__}: {reason}"
+            damage = f"{type(error).__name__}: {_first_line(error)[:200]}"
         if jax.process_count() > 1:
             is_damaged = multihost_utils.process_allgather(np.array(damage is not None))
             if damage is None and is_damaged.any():
@@ -236,7 +235,7 @@ class Checkpoints:
         try:
             action()
         except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+            reason = _first_line(error)
             if len(reason) > 300:  # The file is named first, the cause last.
                 reason = f"{reason[:150]} ... {reason[-150:]}"
             # The manager forgets those that it meant to replace, though they are still there.
@@ -278,6 +277,11 @@ def _manifest(arrays: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str,
     for (start, end), name in zip(itertools.pairwise(starts), arrays, strict=True):
         described[name]["crc32"] = own[start:end].tolist()
     return {"format": _FORMAT, "crc32": json_lines.crc32(described), "arrays": described}
+
+
+def _first_line(error: Exception) -> str:
+    """Of its message, which may be empty."""
+    return next(iter(str(error).splitlines()), "")
 
 
 def _checked(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def main(argv: list[str]) -> None:
             print(f"compiled from a {name} cache: {time.perf_counter() - began:.1f} s", flush=True)
             if name == "cold":
                 jax.clear_caches()
-        seconds = []  # What the first step compiles once more is in the cache.
+        seconds = []
         for _ in range(3 + _STEPS.value):
             began = time.perf_counter()
             state = jax.block_until_ready(program(state))

@@ -13,7 +13,7 @@ from tests.disco.common import float64, relative_difference
 
 
 def nets(kernel):
-    """Ours and Haiku's, with parameters of one of them."""
+    """Two layers of ours, and the same of Haiku's."""
 
     def make(layer):
         return hk.without_apply_rng(
