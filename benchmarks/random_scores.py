@@ -65,7 +65,8 @@ def main(argv: list[str]) -> None:
     del argv
     for name in _SUITE.value.split(","):
         task = environments.make(name.strip())
-        (score,) = (x.score for x in published(task.name) if x.agent == "Random")
+        # Of the first paper that has one.
+        score = next(x.score for x in published(task.name) if x.agent == "Random")
         returns = random_returns(task, _EPISODES.value, _SEED.value)
         mean, error = np.mean(returns), np.std(returns, ddof=1) / math.sqrt(len(returns))
         # Published scores are rounded, to units in Atari's case.

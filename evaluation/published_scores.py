@@ -1,8 +1,9 @@
 """Scores that papers report, to set beside our own.
 
 `evaluation/published/*.json`, one file per paper, has its tables as they are printed: columns (an
-agent, and the budget that it had), rows (a task's scores), the protocol, and notes on numbers that
-were mended or are doubtful in our copy of the paper. A score that a paper does not give is null.
+agent, and the budget that it had), rows (a task's scores), the protocol, the paper's own aggregates
+over the tasks, and notes on numbers that were mended or are doubtful in our copy of the paper. A
+score that a paper does not give is null.
 
 They compare with ours only as far as the protocols and budgets do. Atari's budgets are in frames,
 of which an action lasts 4; `EvaluationConfig.budget` counts actions.
@@ -17,6 +18,8 @@ from typing import Any
 
 FOLDER = pathlib.Path(__file__).parent / "published"
 BUDGET_UNITS = ("frames", "steps")
+RETURN, BSUITE_SCORE, CRAFTER_SCORE = "return", "bsuite_score", "crafter_score"
+METRICS = (RETURN, BSUITE_SCORE, CRAFTER_SCORE)
 
 
 class PublishedScoresError(ValueError):
@@ -28,14 +31,18 @@ class PublishedScore:
     """What an agent reached on a task, says a paper.
 
     Attributes:
-      task: an environment's name.
-      agent: as the paper calls it; `"Random"` and `"Human"` are among them.
+      task: an environment's name, or in `BSUITE_SCORE` an experiment's (`"bsuite/catch"`).
+      agent: as the paper calls it; `"Random"`, `"Human"` and `"Human world record"` are among
+        them, whatever the paper calls these.
       score: as the paper's protocol defines it.
       budget: environment steps or frames that the agent learned from; None for random and human,
         and where the table does not tell.
       budget_unit: `"frames"` or `"steps"`.
       source: the paper and table.
       trained_on: the environment that the agent learned in; `task`, unless that is a test level.
+      metric: what the score is, of `METRICS`.
+      plus_minus: what the paper prints behind ±; None where it prints nothing.
+      runs: the score of each run, where they are known; else empty.
       note: on this number, if it was mended or is doubtful; mostly empty.
     """
 
@@ -46,24 +53,84 @@ class PublishedScore:
     budget_unit: str
     source: str
     trained_on: str
+    metric: str = RETURN
+    plus_minus: float | None = None
+    runs: tuple[float, ...] = ()
     note: str = ""
 
 
-def published(task_name: str) -> tuple[PublishedScore, ...]:
+@dataclasses.dataclass(frozen=True)
+class PrintedAggregate:
+    """A figure of a paper over all tasks of a table.
+
+    Attributes:
+      statistic: its name in `published_aggregates.STATISTICS`.
+      agent, budget: the table's column.
+      printed: as it is printed, for example `"54.2%"`.
+      explanation: why it cannot be had from our copy of the scores; mostly empty.
+    """
+
+    statistic: str
+    agent: str
+    budget: int | None
+    printed: str
+    explanation: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedTable:
+    """A table of a paper.
+
+    Attributes:
+      source: the paper and table.
+      benchmark: what the tasks are.
+      protocol: how agents were trained and scored.
+      columns: agents and their budgets.
+      scores: all of it.
+      categories: of each task, where the table tells any.
+      aggregates: the paper's own, over the tasks.
+    """
+
+    source: str
+    benchmark: str
+    protocol: str
+    columns: tuple[tuple[str, int | None], ...]
+    scores: tuple[PublishedScore, ...]
+    categories: dict[str, tuple[str, ...]]
+    aggregates: tuple[PrintedAggregate, ...]
+
+
+def published(task_name: str, metric: str = RETURN) -> tuple[PublishedScore, ...]:
     """The scores that papers report on a task, in their tables' order; empty if none does.
 
     Args:
       task_name: an environment's name. Of one to train on, whose scores are reported on another
         one's levels, the result has those, with the other's name as `task`.
+      metric: which kind of scores.
 
     Raises:
       PublishedScoresError: if a file of scores is damaged.
     """
-    return tuple(score for score in _all() if task_name in (score.task, score.trained_on))
+    return tuple(
+        score
+        for table in tables()
+        for score in table.scores
+        if task_name in (score.task, score.trained_on) and score.metric == metric
+    )
 
 
-def load(path: pathlib.Path) -> tuple[PublishedScore, ...]:
-    """All scores of a file.
+@functools.cache
+def tables() -> tuple[PublishedTable, ...]:
+    """All tables of all papers.
+
+    Raises:
+      PublishedScoresError: if a file of scores is damaged.
+    """
+    return tuple(table for path in sorted(FOLDER.glob("*.json")) for table in load(path))
+
+
+def load(path: pathlib.Path) -> tuple[PublishedTable, ...]:
+    """The tables of a file.
 
     Raises:
       OSError: if it cannot be read.
@@ -75,68 +142,57 @@ def load(path: pathlib.Path) -> tuple[PublishedScore, ...]:
     except ValueError as error:
         raise PublishedScoresError(f"{path} is not JSON: {error}") from error
     title = _field(paper, "paper", str, f"{path}")
-    scores: dict[tuple[str, str, int | None], PublishedScore] = {}
-    for number, table in enumerate(_field(paper, "tables", list, f"{path}")):
-        where = f"{path}, {_field(table, 'table', str, f'{path}, tables[{number}]')}"
-        for score in _read_table(table, title, where):
-            key = (score.task, score.agent, score.budget)
-            if key in scores:
+    found, keys = [], set()
+    for number, entry in enumerate(_field(paper, "tables", list, f"{path}")):
+        where = f"{path}, {_field(entry, 'table', str, f'{path}, tables[{number}]')}"
+        table = _read_table(entry, title, where)
+        for score in table.scores:
+            key = (score.task, score.agent, score.budget, score.metric)
+            if key in keys:
                 raise PublishedScoresError(
-                    f"{where}: {_describe(*key)} has two scores; expected one."
+                    f"{where}: {_describe(*key[:3])} has two scores; expected one."
                 )
-            scores[key] = score
-    return tuple(scores.values())
+            keys.add(key)
+        found.append(table)
+    return tuple(found)
 
 
-@functools.cache
-def _all() -> tuple[PublishedScore, ...]:
-    return tuple(score for path in sorted(FOLDER.glob("*.json")) for score in load(path))
-
-
-def _read_table(table: dict[str, Any], title: str, where: str) -> list[PublishedScore]:
+def _read_table(table: dict[str, Any], title: str, where: str) -> PublishedTable:
     source = f"{title}, {table['table']}"
-    _field(table, "protocol", str, where)
-    unit = _field(table, "budget_unit", str, where)
-    if unit not in BUDGET_UNITS:
-        raise PublishedScoresError(
-            f"{where}: budget_unit is {unit!r}; expected one of {list(BUDGET_UNITS)}."
-        )
+    unit = _choice(table, "budget_unit", BUDGET_UNITS, where)
+    metric = _choice(table, "metric", METRICS, where) if "metric" in table else RETURN
     columns = [_read_column(column, where) for column in _field(table, "columns", list, where)]
     notes = _read_notes(table, where)
-    found = []
+    scores, categories = [], {}
     for row in _field(table, "rows", list, where):
         task = _field(row, "task", str, where)
         trained_on = _field(row, "trained_on", str, where) if "trained_on" in row else task
-        numbers = _field(row, "scores", list, where)
-        if len(numbers) != len(columns):
-            raise PublishedScoresError(
-                f"{where}: {task} has {len(numbers)} scores; expected {len(columns)}, one for each"
-                " column (null where the paper gives none)."
-            )
-        for (agent, budget), number in zip(columns, numbers, strict=True):
+        if "categories" in row:
+            categories[task] = tuple(_field(row, "categories", list, where))
+        numbers = _numbers(row, "scores", columns, where)
+        errors = _numbers(row, "plus_minus", columns, where) if "plus_minus" in row else {}
+        runs = _field(row, "runs", dict, where) if "runs" in row else {}
+        for (agent, budget), number in numbers.items():
             if number is None:
                 continue
-            # To Python, a bool is a number.
-            if type(number) not in (int, float) or not math.isfinite(number):
-                raise PublishedScoresError(
-                    f"{where}: {_describe(task, agent, budget)} has the score {number!r};"
-                    " expected a finite number or null."
-                )
             noted, note = notes.pop((task, agent, budget), (number, ""))
             if noted != number:
                 raise PublishedScoresError(
-                    f"{where}: {_describe(task, agent, budget)} has the score {number!r}, but its"
+                    f"{where}: {_describe(task, agent, budget)} has the score {number:g}, but its"
                     f" note {noted!r}; expected the same."
                 )
-            found.append(
+            scores.append(
                 PublishedScore(
                     task=task,
                     agent=agent,
-                    score=float(number),
+                    score=number,
                     budget=budget,
                     budget_unit=unit,
                     source=source,
                     trained_on=trained_on,
+                    metric=metric,
+                    plus_minus=errors.get((agent, budget)),
+                    runs=_read_runs(runs, task, agent, number, where),
                     note=note,
                 )
             )
@@ -145,7 +201,84 @@ def _read_table(table: dict[str, Any], title: str, where: str) -> list[Published
         raise PublishedScoresError(
             f"{where}: there is a note on {missing}; expected a score of that."
         )
+    return PublishedTable(
+        source=source,
+        benchmark=_field(table, "benchmark", str, where),
+        protocol=_field(table, "protocol", str, where),
+        columns=tuple(columns),
+        scores=tuple(scores),
+        categories=categories,
+        aggregates=tuple(_read_aggregates(table, columns, where)),
+    )
+
+
+def _numbers(
+    row: dict[str, Any], name: str, columns: list[tuple[str, int | None]], where: str
+) -> dict[tuple[str, int | None], float | None]:
+    """A number or null for each column."""
+    numbers, task = _field(row, name, list, where), row["task"]
+    if len(numbers) != len(columns):
+        raise PublishedScoresError(
+            f"{where}: {task} has {len(numbers)} {name}; expected {len(columns)}, one for each"
+            " column (null where the paper gives none)."
+        )
+    for column, number in zip(columns, numbers, strict=True):
+        if number is not None and not _is_number(number):
+            raise PublishedScoresError(
+                f"{where}: {_describe(task, *column)} has the score {number!r};"
+                " expected a finite number or null."
+            )
+    return {
+        column: None if number is None else float(number)
+        for column, number in zip(columns, numbers, strict=True)
+    }
+
+
+def _read_runs(
+    runs: dict[str, Any], task: str, agent: str, mean: float, where: str
+) -> tuple[float, ...]:
+    """The scores of an agent's runs, whose mean is its score."""
+    if agent not in runs:
+        return ()
+    numbers = runs[agent]
+    is_valid = isinstance(numbers, list) and numbers and all(_is_number(x) for x in numbers)
+    if not is_valid or abs(sum(numbers) / len(numbers) - mean) > 1e-3:
+        raise PublishedScoresError(
+            f"{where}: the runs of {agent} on {task} are {numbers!r}; expected finite numbers"
+            f" whose mean is {mean:g}."
+        )
+    return tuple(map(float, numbers))
+
+
+def _read_aggregates(
+    table: dict[str, Any], columns: list[tuple[str, int | None]], where: str
+) -> list[PrintedAggregate]:
+    found = []
+    for entry in _field(table, "aggregates", list, where) if "aggregates" in table else ():
+        statistic = _field(entry, "statistic", str, where)
+        printed = _field(entry, "printed", list, where)
+        if len(printed) != len(columns):
+            raise PublishedScoresError(
+                f"{where}: {statistic} has {len(printed)} figures; expected {len(columns)}, one for"
+                " each column (null where the paper gives none)."
+            )
+        explanations = dict(entry.get("explanations", {}))
+        for (agent, budget), figure in zip(columns, printed, strict=True):
+            if figure is not None:
+                found.append(
+                    PrintedAggregate(statistic, agent, budget, figure, explanations.pop(agent, ""))
+                )
+        if explanations:
+            raise PublishedScoresError(
+                f"{where}: {statistic} has an explanation of {sorted(explanations)}; expected"
+                " figures of these."
+            )
     return found
+
+
+def _is_number(value: Any) -> bool:
+    # To Python, a bool is a number.
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _read_column(column: Any, where: str) -> tuple[str, int | None]:
@@ -165,10 +298,11 @@ def _read_notes(
     notes = {}
     for note in _field(table, "notes", list, where):
         key = (_field(note, "task", str, where), *_read_column(note, where))
-        found = _field(note, "found", str, where)
+        found = _field(note, "found", str | None, where)
         why = _field(note, "why", str, where)
         score = _field(note, "score", int | float, where)
-        notes[key] = (score, f"Our copy of the paper reads {found!r}. {why}")
+        copy = "lacks it" if found is None else f"reads {found!r}"
+        notes[key] = (score, f"Our copy of the paper {copy}. {why}")
     return notes
 
 
@@ -182,6 +316,15 @@ def _field(entry: Any, name: str, kind: Any, where: str) -> Any:
         expected = getattr(kind, "__name__", kind)
         raise PublishedScoresError(f"{where}: {name} is {entry[name]!r}; expected {expected}.")
     return entry[name]
+
+
+def _choice(entry: Any, name: str, choices: tuple[str, ...], where: str) -> str:
+    value = _field(entry, name, str, where)
+    if value not in choices:
+        raise PublishedScoresError(
+            f"{where}: {name} is {value!r}; expected one of {list(choices)}."
+        )
+    return value
 
 
 def _describe(task: str, agent: str, budget: int | None) -> str:

@@ -74,7 +74,11 @@ def write(
         write_atomically(folder / name, content)
     print_table(summary, shown, config)
     if scores_of_papers:
-        print_published(scores_of_papers, summary, shown, config)
+        number = sum(map(len, scores_of_papers.values()))
+        print(
+            f"{number} scores of papers on these tasks are in published.csv, with their budgets and"
+            " protocols, which differ from ours and from one another."
+        )
     for task, reason in summary.left_out.items():
         print(f"Left out of the means over tasks: {task}, because {reason}.")
     for name, history in histories.items():
@@ -235,64 +239,14 @@ def published_to_csv(
     return buffer.getvalue()
 
 
-def print_published(
-    scores_of_papers: Mapping[str, Sequence[PublishedScore]],
-    summary: Summary,
-    shown: Sequence[Contender],
-    config: EvaluationConfig,
-) -> None:
-    """Our scores beside the papers', for a terminal."""
-    steps = config.num_updates * config.agent.steps_per_update
-    table = Table(
-        title="Scores of papers, beside ours. Their budgets and protocols differ from ours, and"
-        " from one another: what is compared here is not the agents.",
-        caption="* on levels for tests only"
-        if any(x.task != task for task, scores in scores_of_papers.items() for x in scores)
-        else None,
-    )
-    ours = [contender.name for contender in shown]
-    theirs = dict.fromkeys(
-        _agent_and_budget(score) for scores in scores_of_papers.values() for score in scores
-    )
-    table.add_column("task", no_wrap=True)
-    for name in ours:
-        table.add_column(f"{name}\n{_readable(steps)} steps\n(this run)", justify="right")
-    for heading in theirs:
-        table.add_column(heading, justify="right")
-    means = {name: statistics.mean(summary.scores[name]) for name in ours}
-    for i, task in enumerate(summary.tasks):
-        scores = {
-            _agent_and_budget(x): f"{x.score:g}" + "*" * (x.task != task)
-            for x in scores_of_papers.get(task, ())
-        }
-        cells = [_with_error(means[name][i], math.nan) for name in ours]
-        table.add_row(task, *cells, *(scores.get(heading, "") for heading in theirs))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 44 + 16 * (len(ours) + len(theirs))  # A log has no width to fit.
-    console.print(table)
-
-
 def _note(score: PublishedScore, task: str) -> str:
     elsewhere = f"measured on {score.task}" if score.task != task else ""
     return "; ".join(filter(None, (elsewhere, score.note)))
 
 
-def _agent_and_budget(score: PublishedScore) -> str:
-    budget = "" if score.budget is None else f"\n{_readable(score.budget)} {score.budget_unit}"
-    return score.agent + budget
-
-
-def _readable(number: int) -> str:
-    for size, letter in ((10**6, "M"), (10**3, "k")):
-        if number >= size:
-            return f"{number / size:.3g}{letter}"
-    return str(number)
-
-
 def _interval_labels(config: EvaluationConfig) -> list[tuple[str, str]]:
     percent = f"{config.confidence:.0%} interval"
-    return [("mean", "mean"), ("low", f"{percent}, low"), ("high", f"{percent}, high")]
+    return [("value", "mean"), ("low", f"{percent}, low"), ("high", f"{percent}, high")]
 
 
 def print_table(
@@ -350,7 +304,9 @@ def _with_error(mean: float, error: float) -> str:
 def _with_interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return ""
-    return rf"{estimate.mean:.2f} \[{estimate.low:.2f}, {estimate.high:.2f}]"
+    if math.isnan(estimate.low):
+        return f"{estimate.value:.2f}"  # One seed has no interval.
+    return rf"{estimate.value:.2f} \[{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
 def _number(value: float) -> str:

@@ -102,16 +102,19 @@ def summarize(
         "seed": config.seed,
     }
     normalized = {name: summary.normalize(x[summary.counted]) for name, x in scores.items()}
-    aggregate = {name: statistics.estimate(x, **bootstrap) for name, x in normalized.items()}
+    aggregate = {
+        name: statistics.estimate(statistics.mean_over_tasks, x, **bootstrap)
+        for name, x in normalized.items()
+    }
     tuned = {
         kind: max(
-            (c.name for c in contenders if c.kind == kind), key=lambda name: aggregate[name].mean
+            (c.name for c in contenders if c.kind == kind), key=lambda name: aggregate[name].value
         )
         for kind in config.baselines
     }
     differences = {
         (rule.name, kind): statistics.estimate(
-            normalized[rule.name], normalized[tuned[kind]], **bootstrap
+            _difference, normalized[rule.name], normalized[tuned[kind]], **bootstrap
         )
         for rule in contenders
         if rule.kind == "discovered"
@@ -168,6 +171,7 @@ def normalized_curves(
         for point in range(len(updates)):
             if np.isfinite(returns[..., point]).any(axis=-1).all():
                 curve[:, point] = statistics.estimate(
+                    statistics.mean_over_tasks,
                     returns[..., point],
                     resamples=config.resamples,
                     confidence=config.confidence,
@@ -175,6 +179,12 @@ def normalized_curves(
                 )
         curves[name] = curve
     return updates, curves
+
+
+def _difference(
+    scores: Float[np.ndarray, "*s tasks runs"], others: Float[np.ndarray, "*s tasks runs"]
+) -> Float[np.ndarray, "*s"]:
+    return statistics.mean_over_tasks(scores) - statistics.mean_over_tasks(others)
 
 
 def _best_baseline(

@@ -5,27 +5,64 @@ import pytest
 
 from environments.registry import members_of
 from evaluation import published_scores
-from evaluation.published_scores import PublishedScoresError, load, published
+from evaluation.published_scores import PublishedScoresError, load, published, tables
 
 MILLION = 1_000_000
 ATARI = ("Random", "Human", "IMPALA", "STACX", "Muesli", "MuZero", "Dreamer", "Disco57", "Disco103")
 PROCGEN = ("Random", "Human", "PPO", "PPG", "Dreamer", "MuZero", "Disco57", "Disco103")
+DICE = (
+    *("Random", "Human", "Human world record", "Rainbow", "IMPALA", "LASER", "R2D2", "NGU"),
+    *("Agent57", "DiCE baseline", "DiCE"),
+)
 DMLAB = ("Random", "Human", "IMPALA", "Disco57", "Disco103")
 
 
 def _discorl():
-    return load(published_scores.FOLDER / "discorl.json")
+    tables = load(published_scores.FOLDER / "discorl.json")
+    return [score for table in tables for score in table.scores]
 
 
-def _score(task, agent, budget):
-    [found] = [s for s in published(task) if (s.agent, s.budget) == (agent, budget)]
+def _score(task, agent, budget, paper="Oh", metric="return"):
+    [found] = [
+        s
+        for s in published(task, metric)
+        if (s.agent, s.budget) == (agent, budget) and s.source.startswith(paper)
+    ]
     return found
 
 
-@pytest.mark.parametrize(("suite", "agents"), [("atari57", ATARI), ("procgen16", PROCGEN)])
-def test_every_game_of_a_suite_has_every_agents_score(suite, agents):
+def _agents(task, paper):
+    return tuple(score.agent for score in published(task) if score.source.startswith(paper))
+
+
+@pytest.mark.parametrize(
+    ("suite", "paper", "agents"),
+    [
+        ("atari57", "Oh", ATARI),
+        ("atari57", "Xiao", DICE),
+        ("procgen16", "Oh", PROCGEN),
+        ("control_proprio", "Hafner", ("DDPG", "MPO", "DMPO", "D4PG", "DreamerV3")),
+        ("control_vision", "Hafner", ("SAC", "CURL", "DrQ-v2", "DreamerV3")),
+        ("atari100k", "Micheli", ("Random", "Human", "MuZero", "EfficientZero", "IRIS")),
+    ],
+)
+def test_every_task_of_a_suite_has_every_agents_score(suite, paper, agents):
     for task in members_of(suite):
-        assert tuple(score.agent for score in published(task)) == agents, task
+        assert _agents(task, paper) == agents, task
+
+
+def test_tasks_are_environments():
+    suites = ("atari57", "atari100k", "procgen16", "dmlab30_test", "control_proprio")
+    known = {name for suite in (*suites, "control_vision") for name in members_of(suite)}
+    known |= {"crafter/reward", "nethack/NetHackChallenge"}
+    tasks = {score.task for table in tables() for score in table.scores if score.metric == "return"}
+    assert tasks <= known
+    experiments = {name.rpartition("/")[0] for name in members_of("bsuite_first")}
+    assert {score.task for table in tables() for score in table.scores} - tasks == experiments | {
+        "bsuite/mnist",
+        "bsuite/mnist_noise",
+        "bsuite/mnist_scale",
+    }
 
 
 def test_tasks_are_those_of_the_papers_tables():
@@ -36,7 +73,7 @@ def test_tasks_are_those_of_the_papers_tables():
     assert tasks >= {"nethack/NetHackChallenge", "crafter/reward"}
     for task in tasks:
         if task.startswith("dmlab_test/"):
-            assert tuple(score.agent for score in published(task)) == DMLAB
+            assert _agents(task, "Oh") == DMLAB
 
 
 @pytest.mark.parametrize(
@@ -88,6 +125,59 @@ def test_mended_scores_say_so(task, agent, budget, copy, score):
     assert f"reads '{copy}'" in found.note
 
 
+@pytest.mark.parametrize(
+    ("paper", "task", "agent", "budget", "score"),
+    [
+        ("Hafner", "dmlab_test/natlab_fixed_large_map", "IMPALA", 10_000 * MILLION, 34.7),
+        ("Hafner", "control_proprio/hopper_hop", "DMPO", 500_000, 71.5),
+        ("Hafner", "control_vision/quadruped_walk", "DrQ-v2", MILLION, 660.3),
+        ("Hafner", "atari100k/ChopperCommand", "SPR", 400_000, 946),
+        ("Hafner", "atari/MontezumaRevenge", "DreamerV3", 200 * MILLION, 2512),
+        ("Hafner", "crafter/reward", "DreamerV2", MILLION, 9.0),
+        ("Xiao", "atari/Jamesbond", "DiCE", 200 * MILLION, 567020),
+        ("Xiao", "atari/WizardOfWor", "R2D2", 10_000 * MILLION, 133264),
+        ("Xiao", "atari/Zaxxon", "Human world record", None, 83700),
+        ("Micheli", "atari100k/KungFuMaster", "IRIS", 400_000, 21759.8),
+    ],
+)
+def test_scores_of_other_papers_are_as_printed(paper, task, agent, budget, score):
+    found = _score(task, agent, budget, paper)
+    assert found.score == score
+    assert found.note == ""
+
+
+def test_other_kinds_of_scores_are_kept_apart():
+    assert _score("crafter/reward", "DreamerV3", MILLION, "Hafner").plus_minus == 1.9
+    found = _score("crafter/reward", "DreamerV3", MILLION, "Hafner", "crafter_score")
+    assert (found.score, found.plus_minus) == (14.5, 1.6)
+    assert published("bsuite/catch") == ()
+    assert _score("bsuite/catch", "Muesli", None, "Hafner", "bsuite_score").score == 0.955
+
+
+def test_scores_of_single_runs():
+    found = _score("atari100k/Pong", "IRIS", 400_000, "Micheli")
+    assert found.runs == (19.3, 18.5, 16.6, 6.2, 12.4)
+    assert found.score == pytest.approx(14.6)
+
+
+@pytest.mark.parametrize(
+    ("task", "agent", "budget", "score"),
+    [
+        ("atari100k/Pong", "CURL", 400_000, -18),
+        ("atari100k/Pong", "SPR", 400_000, -5),
+        ("atari/Skiing", "Random", None, -17098),
+        ("atari/Skiing", "DreamerV2", 200 * MILLION, -9813),
+        ("atari/Tennis", "Human", None, -8),
+        ("atari/IceHockey", "IQN", 200 * MILLION, -5),
+        ("atari/Pitfall", "Rainbow", 200 * MILLION, -12),
+    ],
+)
+def test_lost_minus_signs_are_there_again(task, agent, budget, score):
+    found = _score(task, agent, budget, "Hafner")
+    assert found.score == score
+    assert "minus sign is lost" in found.note
+
+
 def test_humans_are_better_than_chance_on_every_task():
     for task in {score.task for score in _discorl()} - {"nethack/NetHackChallenge"}:
         assert _score(task, "Random", None).score < _score(task, "Human", None).score, task
@@ -118,12 +208,20 @@ def _paper():
         "tables": [
             {
                 "table": "Table 1",
+                "benchmark": "Catch",
                 "protocol": "As usual.",
                 "budget_unit": "steps",
                 "columns": [{"agent": "Random", "budget": None}, {"agent": "Ours", "budget": 10}],
                 "rows": [
-                    {"task": "catch/5x5", "scores": [-0.5, 1]},
-                    {"task": "catch/8x8", "scores": [None, 2]},
+                    {"task": "catch/5x5", "scores": [-0.5, 1], "runs": {"Ours": [0, 2]}},
+                    {"task": "catch/8x8", "scores": [None, 2], "plus_minus": [None, 0.5]},
+                ],
+                "aggregates": [
+                    {
+                        "statistic": "mean_score",
+                        "printed": [None, "1.6"],
+                        "explanations": {"Ours": "Misprinted."},
+                    }
                 ],
                 "notes": [
                     {
@@ -147,13 +245,19 @@ def _write(folder, paper):
 
 
 def test_a_file_is_read(tmp_path):
-    scores = load(_write(tmp_path, _paper()))
+    [table] = load(_write(tmp_path, _paper()))
+    scores = table.scores
     assert [(s.task, s.agent, s.score, s.budget) for s in scores] == [
         ("catch/5x5", "Random", -0.5, None),
         ("catch/5x5", "Ours", 1.0, 10),
         ("catch/8x8", "Ours", 2.0, 10),
     ]
     assert scores[0].source == "A paper, Table 1"
+    assert [s.runs for s in scores] == [(), (0.0, 2.0), ()]
+    assert [s.plus_minus for s in scores] == [None, None, 0.5]
+    [aggregate] = table.aggregates
+    assert (aggregate.agent, aggregate.budget, aggregate.printed) == ("Ours", 10, "1.6")
+    assert aggregate.explanation == "Misprinted."
     assert scores[2].note == "Our copy of the paper reads '?'. Blotted."
 
 
@@ -182,6 +286,11 @@ def _damage(*path, value):
         (_damage("budget_unit", value="hours"), "'hours'; expected one of"),
         (_damage("notes", 0, "score", value=3), "score 2, but its note 3"),
         (_damage("notes", 0, "task", value="catch/9x9"), "note on Ours on catch/9x9"),
+        (_damage("metric", value="points"), "metric is 'points'; expected one of"),
+        (_damage("rows", 0, "runs", value={"Ours": [0, 1]}), r"\[0, 1\]; expected .* mean is 1"),
+        (_damage("rows", 1, "plus_minus", value=[1]), "catch/8x8 has 1 plus_minus; expected 2"),
+        (_damage("aggregates", 0, "printed", value=["1"]), "mean_score has 1 figures; expected 2"),
+        (_damage("aggregates", 0, "explanations", value={"A": ""}), r"explanation of \['A'\]"),
         (_damage("table", value=1), r"tables\[0\]: table is 1"),
     ],
 )

@@ -60,7 +60,7 @@ def test_scores_by_hand(config):
     np.testing.assert_array_equal(summary.counted, [True, True, False, False, False])
     # a: random 1, best 3. b: random 0, best 4.
     np.testing.assert_array_equal(summary.baseline[:2], [3.0, 4.0])
-    means = {name: estimate.mean for name, estimate in summary.aggregate.items()}
+    means = {name: estimate.value for name, estimate in summary.aggregate.items()}
     assert means == pytest.approx(
         {
             "random": 0.0,
@@ -75,8 +75,8 @@ def test_scores_by_hand(config):
         "actor_critic": "actor_critic@0.001",
         "policy_gradient": "policy_gradient@0.01",
     }
-    assert summary.differences["ours", "actor_critic"].mean == pytest.approx(0.25)
-    assert summary.differences["ours", "policy_gradient"].mean == pytest.approx(0.75)
+    assert summary.differences["ours", "actor_critic"].value == pytest.approx(0.25)
+    assert summary.differences["ours", "policy_gradient"].value == pytest.approx(0.75)
     assert summary.above_random["ours"] == ("a", "b", "c", "e")
 
 

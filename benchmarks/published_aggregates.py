@@ -1,0 +1,35 @@
+"""The aggregates that papers print, beside ours of the scores that they print.
+
+    python -m benchmarks.published_aggregates [--output=FILE.csv]
+
+Prints those that differ, with why, and how many agree.
+"""
+
+import pathlib
+
+from absl import app, flags
+
+from disco.atomic import write_atomically
+from evaluation.published_aggregates import reproductions, to_csv
+
+_OUTPUT = flags.DEFINE_string("output", None, "A CSV file for all of them.")
+
+
+def main(argv: list[str]) -> None:
+    """Prints a line for each difference."""
+    del argv
+    rows = reproductions()
+    if _OUTPUT.value:
+        write_atomically(pathlib.Path(_OUTPUT.value), to_csv(rows))
+    for row in rows:
+        if not row.agrees:
+            printed = row.aggregate
+            print(
+                f"{row.source}: {printed.statistic} of {printed.agent} is printed as"
+                f" {printed.printed}, ours is {row.computed}. {printed.explanation}"
+            )
+    print(f"{sum(row.agrees for row in rows)} of {len(rows)} agree.")
+
+
+if __name__ == "__main__":
+    app.run(main)
