@@ -17,7 +17,7 @@ import jax
 import environments
 from agents.host_experience import require_memory
 from disco.atomic import write_atomically
-from evaluation import bsuite_scores, executors, host_training, report, storage
+from evaluation import archive, bsuite_scores, executors, host_training, report, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
@@ -58,7 +58,8 @@ def evaluate(
       tasks: with different names.
       contenders: as `evaluation.contenders.make_contenders` makes them.
       config: by which they were made.
-      folder: for all results (see `evaluation.report` and `evaluation.storage`).
+      folder: for all results (see `evaluation.report`, `evaluation.archive` and
+        `evaluation.storage`).
       provenance: to note beside the results; JSON values.
       executor: of the runs, already open; by default this process.
       runs_per_job: at most so many runs are trained together; None for all that can be.
@@ -78,6 +79,9 @@ def evaluate(
         for contender in contenders
     }
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
+    names = [task.name for task in tasks]
+    provenance = {**(provenance or {}), **_circumstances()}
+    archive.write_manifest(folder, config, names, contenders, provenance)
     missing = [run for run in every if storage.load(folder, run) is None]
     print(f"{len(every) - len(missing)} of {len(every)} runs are finished.", flush=True)
     if missing:
@@ -88,7 +92,7 @@ def evaluate(
         name: History.of([[_finished(folder, run) for run in row] for row in rows], config)
         for name, rows in runs.items()
     }
-    summary = summarize([task.name for task in tasks], contenders, histories, config)
+    summary = summarize(names, contenders, histories, config)
     report.write(
         folder,
         summary,
@@ -97,8 +101,8 @@ def evaluate(
         config,
         {c.name: _describe(c, histories[c.name], config) for c in contenders},
         {
-            **(provenance or {}),
-            **_circumstances(),
+            **provenance,
+            "finished": _now(),
             "seconds": time.perf_counter() - started,
         },
     )
@@ -264,5 +268,9 @@ def _circumstances() -> dict[str, Any]:
         "python_version": platform.python_version(),
         "machine": platform.platform(),
         "processors": os.cpu_count(),
-        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "started": _now(),
     }
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

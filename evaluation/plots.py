@@ -13,7 +13,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from evaluation import statistics
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
+from evaluation.contenders import RANDOM, Contender
 from evaluation.results import History
 from evaluation.scores import Summary, coarsen, normalized_curves
 
@@ -52,7 +52,7 @@ def learning_curves(
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
         for panel in panels[num_tasks:]:
             panel.set_visible(False)
-        prefix, colours = _common_prefix(summary.tasks), _colours(contenders)
+        prefix, colours = _common_prefix(summary.tasks), colours_of(contenders)
         for i, (task, panel) in enumerate(zip(summary.tasks, panels, strict=False)):
             panel.set_title(task.removeprefix(prefix))
             updates, joined = coarsen(
@@ -88,7 +88,7 @@ def aggregate(
         shown = {contender.name: histories[contender.name] for contender in contenders}
         updates, curves = normalized_curves(summary, shown, config)
         steps = updates * config.agent.steps_per_update
-        for contender, colour in zip(contenders, _colours(contenders), strict=True):
+        for contender, colour in zip(contenders, colours_of(contenders), strict=True):
             middle, low, high = curves[contender.name]
             _line(panel, contender, steps, middle, low, high, colour)
         panel.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
@@ -105,7 +105,7 @@ def aggregate(
 
 
 # Of a discovery's reports, with the panel's title; see `meta.run.summarize`.
-_DISCOVERY_PANELS = {
+DISCOVERY_PANELS = {
     "meta_return": "reward per validation step",
     "policy_entropy": "entropy of the agents' policies (nats)",
     "target_kl": "KL(target network || policy target)",
@@ -126,7 +126,7 @@ def discovery_curves(reports: Sequence[Mapping[str, Any]]) -> bytes:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(8.0, 5.0), layout="constrained")
         panels = figure.subplots(2, 2, sharex=True).ravel()
-        for panel, (name, title) in zip(panels, _DISCOVERY_PANELS.items(), strict=True):
+        for panel, (name, title) in zip(panels, DISCOVERY_PANELS.items(), strict=True):
             values = [np.nan if report[name] is None else report[name] for report in reports]
             marker = "." if len(steps) == 1 else None
             panel.plot(steps, values, color=_RULE_COLOURS[0], linewidth=1.3, marker=marker)
@@ -166,7 +166,7 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
             )
         _format(panel)
         panel.set_xlabel("meta-steps")
-        panel.set_ylabel(_DISCOVERY_PANELS["meta_return"])
+        panel.set_ylabel(DISCOVERY_PANELS["meta_return"])
         panel.set_title("Discoveries: mean over the agents")
         _legend(figure, panel)
         return _png(figure)
@@ -179,7 +179,7 @@ def _line(panel, contender: Contender, steps, middle, low, high, colour) -> None
         middle,
         color=colour,
         linewidth=1.8 if is_discovered else 1.3,
-        linestyle="--" if contender.rule is None else "-",
+        linestyle="--" if contender.kind == RANDOM else "-",
         marker="." if len(steps) == 1 else None,
         label=contender.name,
         zorder=3 if is_discovered else 2,
@@ -203,7 +203,8 @@ def _format(panel) -> None:
     panel.set_xlim(left=0)
 
 
-def _colours(contenders: Sequence[Contender]) -> list[str]:
+def colours_of(contenders: Sequence[Contender]) -> list[str]:
+    """A colour for each: warm for rules, cold for baselines, grey for the random policy."""
     rules, baselines = iter(_cycle(_RULE_COLOURS)), iter(_cycle(_BASELINE_COLOURS))
     by_kind = {"discovered": rules, "random": iter(_cycle((_RANDOM_COLOUR,)))}
     return [next(by_kind.get(contender.kind, baselines)) for contender in contenders]

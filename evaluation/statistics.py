@@ -162,11 +162,24 @@ def estimate(
     confidence: float,
     seed: int,
 ) -> Estimate:
-    """A statistic of runs, with a stratified bootstrap interval.
+    """A statistic of runs with its `interval`, whose arguments and errors it shares."""
+    low, high = interval(statistic, *samples, resamples=resamples, confidence=confidence, seed=seed)
+    value = statistic(*(scores[None] for scores in samples))[0]
+    return Estimate(value=float(value), low=float(low), high=float(high))
 
-    The interval lies between percentiles, a little further out than the confidence says where runs
-    are few: at the normal distribution's value of Student's quantile, of as many degrees of freedom
-    as there are runs beyond one per task (the expanded percentile interval, Hesterberg 2015,
+
+def interval(
+    statistic: Statistic,
+    *samples: Float[np.ndarray, "tasks _"],
+    resamples: int,
+    confidence: float,
+    seed: int,
+) -> tuple[Float[np.ndarray, "*s"], Float[np.ndarray, "*s"]]:
+    """A stratified bootstrap interval of a statistic of runs.
+
+    It lies between percentiles, a little further out than the confidence says where runs are few:
+    at the normal distribution's value of Student's quantile, of as many degrees of freedom as there
+    are runs beyond one per task (the expanded percentile interval, Hesterberg 2015,
     doi 10.1080/00031305.2015.1089789).
 
     Args:
@@ -180,13 +193,13 @@ def estimate(
       ValueError: if a task has no run.
     """
     values = bootstrap(statistic, samples, resamples, np.random.default_rng(seed))
-    low, high = np.nan, np.nan
     freedom = sum(int(np.sum(np.isfinite(scores))) - len(scores) for scores in samples)
-    if freedom > 0:
-        tail = scipy.stats.norm.cdf(scipy.stats.t.ppf(0.5 * (1.0 - confidence), freedom))
-        low, high = np.quantile(values, [tail, 1.0 - tail])
-    value = statistic(*(scores[None] for scores in samples))[0]
-    return Estimate(value=float(value), low=float(low), high=float(high))
+    if freedom == 0:
+        unknown = np.full(values.shape[1:], np.nan)
+        return unknown, unknown
+    tail = scipy.stats.norm.cdf(scipy.stats.t.ppf(0.5 * (1.0 - confidence), freedom))
+    low, high = np.quantile(values, [tail, 1.0 - tail], axis=0)
+    return low, high
 
 
 def _compact(scores: Float[np.ndarray, "tasks runs"]) -> Float[np.ndarray, "tasks runs"]:

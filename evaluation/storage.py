@@ -20,13 +20,22 @@ from evaluation.results import Episodes, RunResult
 from evaluation.training import Run
 
 _CHECKSUM = "crc32"
+_RESULT = "result.json"
 _log = logging.getLogger(__name__)
+
+
+class DamagedResultError(ValueError):
+    """A run's result cannot be read; the message names the file, and says why."""
 
 
 def run_folder(folder: pathlib.Path, run: Run) -> pathlib.Path:
     """Where an evaluation keeps a run."""
-    task = run.task.name.replace("/", "_")
-    return folder / "runs" / run.contender.name / task / f"seed_{run.seed_index}"
+    return run_path(folder, run.contender.name, run.task.name, run.seed_index)
+
+
+def run_path(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> pathlib.Path:
+    """Where an evaluation keeps a run, by names."""
+    return folder / "runs" / contender / task.replace("/", "_") / f"seed_{seed_index}"
 
 
 def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
@@ -45,14 +54,30 @@ def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
         "devices": result.devices,
         "restarts": result.restarts,
     }
-    path = _file(folder, run)
+    path = run_folder(folder, run) / _RESULT
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(values | {_CHECKSUM: json_lines.crc32(values)}) + "\n")
 
 
 def load(folder: pathlib.Path, run: Run) -> RunResult | None:
     """What became of a run, if it is finished. A damaged file is set aside with a warning."""
-    path = _file(folder, run)
+    path = run_folder(folder, run) / _RESULT
+    try:
+        return read(folder, run.contender.name, run.task.name, run.seed_index)
+    except DamagedResultError as error:
+        aside = path.with_name(f"{path.name}.damaged")
+        _log.warning("%s: kept as %s, and run again.", error, aside)
+        os.replace(path, aside)
+        return None
+
+
+def read(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> RunResult | None:
+    """What became of a run, if it is finished.
+
+    Raises:
+      DamagedResultError: if its file is there and cannot be used.
+    """
+    path = run_path(folder, contender, task, seed_index) / _RESULT
     try:
         values = json.loads(path.read_text())
         if values.pop(_CHECKSUM) != json_lines.crc32(values):
@@ -70,10 +95,7 @@ def load(folder: pathlib.Path, run: Run) -> RunResult | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        aside = path.with_name(f"{path.name}.damaged")
-        _log.warning("%s is damaged (%s): kept as %s, and run again.", path, error, aside)
-        os.replace(path, aside)
-        return None
+        raise DamagedResultError(f"{path} is damaged ({error})") from error
 
 
 def _to_json(episodes: Episodes) -> dict[str, Any]:
@@ -82,7 +104,3 @@ def _to_json(episodes: Episodes) -> dict[str, Any]:
 
 def _of_json(values: dict[str, Any]) -> Episodes:
     return Episodes(*(np.array(values[name], np.float64) for name in Episodes._fields))
-
-
-def _file(folder: pathlib.Path, run: Run) -> pathlib.Path:
-    return run_folder(folder, run) / "result.json"

@@ -1,0 +1,79 @@
+r"""Turns finished runs into a report: one HTML file, and its tables and pictures.
+
+    python -m launch.report --runs=runs/grid57/grid_heldout --output=report
+    python -m launch.report --runs=runs/mine,runs/others --runs=runs/discovery --output=report
+
+`--runs` takes workdirs of `launch.evaluate`, finished or not, and of `launch.discover`, whose
+curves are shown besides. Evaluations of the same tasks with the same budget and score are compared
+as one; others stand side by side. What is missing, damaged or there twice is named in the report.
+"""
+
+import json
+import pathlib
+from collections.abc import Sequence
+
+from absl import flags
+
+from disco.json_lines import JsonLines
+from evaluation import archive, reports
+from launch import commands
+from launch.configuration import from_json
+
+
+def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
+    """Writes a report of some workdirs; returns its files.
+
+    Raises:
+      ValueError: if there is no workdir, or one cannot be read or has no run.
+      OSError: if a file cannot be written.
+    """
+    if not runs:
+        raise ValueError(
+            "--runs is empty; expected workdirs of launch.evaluate or launch.discover."
+        )
+    evaluations, discoveries = [], []
+    for folder in dict.fromkeys(map(pathlib.Path, runs)):
+        if not folder.is_dir():
+            raise ValueError(f"--runs: {str(folder)!r} is not a folder; expected a workdir.")
+        if (folder / "metrics.jsonl").exists():
+            discoveries.append(_discovery(folder))
+        else:
+            evaluations.append(archive.read_manifest(folder, from_json))
+    gathered = archive.gather(evaluations)
+    for one in gathered:
+        if not one.folders:
+            names = ", ".join(str(x.folder) for x in one.sources)
+            raise ValueError(
+                f"--runs: {names} has no finished run"
+                f"{' that can be read: ' + one.problems[0] if one.problems else ''}; expected at"
+                " least one."
+            )
+    return reports.write(pathlib.Path(output), gathered, discoveries, title)
+
+
+def _discovery(folder: pathlib.Path) -> reports.Discovery:
+    lines = JsonLines(folder / "metrics.jsonl").read()
+    if not lines:
+        raise ValueError(
+            f"--runs: {folder / 'metrics.jsonl'} has no report; expected at least one."
+        )
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--runs: {str(folder)!r} has no config.json: {error}.") from error
+    return folder.name, config, lines
+
+
+def main() -> None:
+    """The command."""
+    values = flags.FLAGS
+    runs = [name.strip() for value in values.runs for name in value.split(",") if name.strip()]
+    files = run(runs, values.output, values.title)
+    print("Written: " + ", ".join(map(str, files)))
+
+
+if __name__ == "__main__":
+    flags.DEFINE_multi_string("runs", [], "Workdirs, by commas or repetition.")
+    flags.DEFINE_string("output", None, "Folder for the report.", required=True)
+    flags.DEFINE_string("title", "Report", "Of the page.")
+    commands.run(main)

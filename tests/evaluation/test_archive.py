@@ -1,0 +1,126 @@
+"""Evaluations on disk, made up: storage is real, runs are drawn."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import environments
+from evaluation import archive, storage
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import make_contenders
+from evaluation.results import Episodes, RunResult, intervals
+from evaluation.training import Run
+from launch.configuration import from_json
+
+CONFIG = EvaluationConfig(seeds=2, baseline_learning_rates=(1e-3,), resamples=50, num_points=4)
+TASKS = ("catch/5x5", "catch/8x8")
+
+
+def result(score, config=CONFIG):
+    points = len(intervals(config)[0])
+    curve = Episodes(np.full(points, 2.0), 2.0 * score * np.linspace(0.5, 1.0, points))
+    window = Episodes(np.array(2.0), np.array(2.0 * score))
+    return RunResult(curve, window, {"length": 4.0}, True, 1.0, 2.0, "1 x cpu")
+
+
+def write_evaluation(folder, config=CONFIG, tasks=TASKS, shift=0.0, skip=()):
+    """Random below the baselines below the rule; `skip` has (contender, task, seed index)."""
+    contenders = make_contenders(["grid57"], config)
+    made = [environments.make(task) for task in tasks]
+    archive.write_manifest(folder, config, tasks, contenders, {"code_version": "1"})
+    rng = np.random.default_rng(0)
+    for level, contender in enumerate(contenders):
+        for task in made:
+            for index, seed in enumerate(config.all_seeds):
+                score = level + 0.1 * rng.normal() + 0.01 * seed + shift
+                if (contender.name, task.name, index) not in skip:
+                    storage.save(folder, Run(contender, task, index), result(score, config))
+    return archive.read_manifest(folder, from_json)
+
+
+def test_an_evaluation_is_read_as_it_was_written(tmp_path):
+    one = write_evaluation(tmp_path / "one")
+    assert one.config == CONFIG
+    assert one.tasks == TASKS
+    names = [contender.name for contender in one.contenders]
+    assert names == ["random", "actor_critic@0.001", "policy_gradient@0.001", "grid57"]
+    [gathered] = archive.gather([one])
+    assert gathered.seeds == (0, 1)
+    assert gathered.missing == gathered.problems == ()
+    scores = gathered.histories["grid57"].window.mean_return
+    assert scores.shape == (2, 2)
+    np.testing.assert_allclose(scores, 3.0, atol=0.5)
+    assert gathered.histories["grid57"].train_seconds == 4 * 2.0
+
+
+def test_missing_and_damaged_runs_are_named_and_left_as_they_are(tmp_path):
+    one = write_evaluation(tmp_path / "one", skip={("grid57", "catch/8x8", 1)})
+    damaged = storage.run_path(tmp_path / "one", "random", "catch/5x5", 0) / "result.json"
+    before = damaged.read_text().replace("2.0", "3.0", 1)
+    damaged.write_text(before)
+    [gathered] = archive.gather([one])
+    assert gathered.missing == (("random", "catch/5x5", 0), ("grid57", "catch/8x8", 1))
+    assert [str(damaged) in problem for problem in gathered.problems] == [True]
+    assert damaged.read_text() == before
+    np.testing.assert_array_equal(
+        np.isnan(gathered.histories["grid57"].window.mean_return), [[False, False], [False, True]]
+    )
+
+
+def test_other_seeds_are_put_together(tmp_path):
+    one = write_evaluation(tmp_path / "one")
+    config = dataclasses.replace(CONFIG, seed=1, seeds=3)
+    two = write_evaluation(tmp_path / "two", config, shift=1.0)
+    [gathered] = archive.gather([one, two])
+    assert gathered.seeds == (0, 1, 2, 3)
+    assert gathered.config.seeds == 4
+    assert len(gathered.contenders) == 4
+    assert gathered.missing == ()
+    # Seed 1 is there twice, with other results: the first counts.
+    assert len(gathered.problems) == 4 * len(TASKS)
+    assert "seed 1" in gathered.problems[0]
+    assert "the first counts" in gathered.problems[0]
+    assert gathered.folders["grid57", "catch/5x5", 1].is_relative_to(tmp_path / "one")
+
+
+def test_the_same_results_twice_are_no_problem(tmp_path):
+    one, two = (write_evaluation(tmp_path / name) for name in ("one", "two"))
+    [gathered] = archive.gather([one, two])
+    assert gathered.problems == ()
+    assert gathered.seeds == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"config": dataclasses.replace(CONFIG, budget=50_000)},
+        {"config": dataclasses.replace(CONFIG, score_window=0.5)},
+        {"tasks": TASKS[:1]},
+    ],
+)
+def test_other_budgets_scores_and_tasks_stay_apart(tmp_path, other):
+    one, two = write_evaluation(tmp_path / "one"), write_evaluation(tmp_path / "two", **other)
+    assert [x.sources for x in archive.gather([one, two])] == [(one,), (two,)]
+
+
+def test_other_agents_of_the_same_name_are_told_apart(tmp_path):
+    agent = dataclasses.replace(CONFIG.agent, weight_decay=0.1)
+    one = write_evaluation(tmp_path / "one")
+    two = write_evaluation(tmp_path / "two", dataclasses.replace(CONFIG, agent=agent))
+    [gathered] = archive.gather([one, two])
+    names = [contender.name for contender in gathered.contenders]
+    assert names[:4] == ["random", "actor_critic@0.001", "policy_gradient@0.001", "grid57"]
+    assert names[4:] == [f"{name} (two)" for name in names[1:4]]
+
+
+def test_a_folder_without_manifest_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"is not the folder of an evaluation: manifest\.json"):
+        archive.read_manifest(tmp_path, from_json)
+    write_evaluation(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    manifest["config"]["seeds"] = 0
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="seeds is 0"):
+        archive.read_manifest(tmp_path, from_json)

@@ -1,0 +1,161 @@
+import csv
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from evaluation import archive, reports
+from tests.evaluation.test_archive import CONFIG, TASKS, write_evaluation
+
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+MEGABYTE = 1 << 20
+
+DISCOVERY = (
+    "mine",
+    {"suite": ("grid57",), "seed": 3},
+    [
+        {
+            "meta_step": step,
+            "environment_steps": 100 * step,
+            "meta_return": 0.1 * step,
+            "policy_entropy": 1.0,
+            "target_kl": 0.1,
+            "meta_gradient_norm": None,
+            "reborn_agents": 1,
+            "non_finite_agents": 0,
+            "agents": {"task": ["a", "b"], "meta_return": [0.1, None], "life_steps": [1, 2]},
+        }
+        for step in (10, 20, 30)
+    ],
+)
+
+
+def _rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    missing = {("grid57", "catch/8x8", 1), ("actor_critic@0.001", "catch/5x5", 0)}
+    evaluations = [
+        write_evaluation(folder / "whole"),
+        write_evaluation(folder / "less", tasks=TASKS[:1], skip=missing),
+        write_evaluation(folder / "atari", tasks=("atari/Pong", "atari/DoubleDunk")),
+    ]
+    output = folder / "report"
+    files = reports.write(output, archive.gather(evaluations), [DISCOVERY], "Ours <&> theirs")
+    assert all(path.is_file() for path in files)
+    return output
+
+
+def test_scores_stand_beside_those_of_papers(report):
+    rows = _rows(report / "scores.csv")
+    ours = [r for r in rows if r["evaluation"] == "whole" and r["source"] == "ours"]
+    assert len(ours) == 4 * len(TASKS)
+    assert {r["budget"] for r in ours} == {"99,968 steps"}
+    pong = [r for r in rows if r["task"] == "atari/Pong"]
+    [disco] = [r for r in pong if r["agent"] == "Disco103"]
+    assert disco["budget"] == "200,000,000 frames"
+    assert disco["protocol"] == "the paper's"
+    [record] = [r for r in pong if r["agent"] == "Human world record" and "Xiao" in r["source"]]
+    assert float(record["Human-normalised"]) == pytest.approx(41.7 / 35.3, rel=1e-3)
+    assert float(record["SABER"]) == 1.0
+
+
+def test_aggregates_by_scale(report):
+    rows = _rows(report / "aggregates.csv")
+    found = {(r["evaluation"], r["scale"]) for r in rows}
+    baseline = "Normalised by the best baseline"
+    assert found == {
+        ("whole", baseline),
+        ("less", baseline),
+        ("atari", baseline),
+        ("atari", "Human-normalised"),
+        ("atari", "SABER"),
+    }
+    [row] = [
+        r
+        for r in rows
+        if (r["evaluation"], r["contender"], r["aggregate"]) == ("whole", "grid57", "IQM")
+    ]
+    # Scores are 0 of the random policy, 2 of the best baseline, 3 of the rule.
+    assert float(row["value"]) == pytest.approx(1.5, abs=0.2)
+    assert float(row["low"]) <= float(row["value"]) <= float(row["high"])
+    improvement = {
+        (r["contender"], r["other"]): float(r["value"])
+        for r in _rows(report / "improvement.csv")
+        if r["evaluation"] == "whole"
+    }
+    assert improvement["grid57", "random"] == 1.0
+    assert improvement["random", "grid57"] == 0.0
+
+
+def test_what_is_missing_is_named(report):
+    text = (report / "index.html").read_text()
+    assert "1 of 8 runs are missing; nothing stands in for them." in text
+    assert "actor_critic@0.001 on catch/5x5, seed 0" in text
+    assert "whole, less, atari are of different tasks, budgets or score definitions" in text
+
+
+def test_the_page_is_one_file_of_moderate_size(report):
+    path = report / "index.html"
+    assert path.stat().st_size < 10 * MEGABYTE
+    text = path.read_text()
+    assert "Ours &lt;&amp;&gt; theirs" in text
+    # Nothing that a browser would fetch.
+    assert not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=[\"']?https?:", text)
+
+
+def test_pictures(report):
+    for name in ("whole_learning_curves", "whole_aggregate", "mine_discovery"):
+        assert (report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_browser_draws_everything_without_complaint(report, width, scheme):
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
+        pytest.skip(f"None of {', '.join(BROWSERS)} is installed.")
+    playwright = pytest.importorskip("playwright.sync_api")
+    complaints = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        page = browser.new_page(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True
+        )
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(request.url))
+        page.goto((report / "index.html").as_uri())
+        page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 4")
+        plots = page.locator(".js-plotly-plot")
+        drawn = [plots.nth(i).locator(".main-svg").count() for i in range(plots.count())]
+        page_width = page.evaluate("document.documentElement.scrollWidth")
+        # A column's box filters.
+        box = page.locator("tfoot input[placeholder='agent']").first
+        box.press_sequentially("grid57")
+        rows = page.locator("table.dataTable").first.locator("tbody tr")
+        rows.nth(len(TASKS)).wait_for(state="detached")
+        shown = rows.count()
+        browser.close()
+    assert complaints == []
+    # Of each scale: aggregates, curves, profiles, improvement; of each evaluation, learning curves.
+    assert len(drawn) == 5 * 4 + 3 + 1
+    assert all(drawn)
+    assert page_width == width
+    assert shown == len(TASKS)
+
+
+def test_nothing_to_compare_without_a_baseline(tmp_path):
+    """One seed, whose intervals are unknown, and no episode of one contender."""
+    config = CONFIG.__class__(seeds=1, baselines=(), resamples=20, num_points=2)
+    one = write_evaluation(tmp_path / "one", config)
+    [gathered] = archive.gather([one])
+    assert np.isfinite(gathered.histories["grid57"].window.mean_return).all()
+    reports.write(tmp_path / "report", [gathered])
+    assert not (tmp_path / "report" / "aggregates.csv").exists()
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "There is no scale on which these tasks could be put together." in text
