@@ -121,7 +121,7 @@ def scales(summary: Summary) -> list[Scale]:
             Scale(
                 name=name,
                 definition=f"0 is a random policy's score, 1 the {reference.lower()}'s{capped}, as"
-                f" {pairs[0][0].source} has them; over all {len(pairs)} tasks.",
+                f" {pairs[0][0].source} has them; over {len(pairs)} tasks.",
                 counted=np.ones(len(pairs), bool),
                 low=low,
                 high=high,

@@ -46,6 +46,13 @@ table { border-collapse: collapse; } img { max-width: 100%; }
 table.plain td, table.plain th { border-bottom: 1px solid var(--rule); padding: 0.2rem 0.6rem;
   text-align: left; vertical-align: top; }
 nav a { margin-right: 1rem; }
+.dt-container { background: transparent !important; }
+"""
+# By this class DataTables knows the scheme.
+_SCHEME = """
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark", dark.matches);
+dark.addEventListener("change", follow); follow();
 """
 
 
@@ -70,7 +77,7 @@ def page(title: str, head: str, sections: Sequence[tuple[str, str]]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style>"
-        f"<script>{get_plotlyjs()}</script></head><body>{_tables_script()}"
+        f"<script>{_SCHEME}</script><script>{get_plotlyjs()}</script></head><body>{_tables_script()}"
         f"<h1>{html.escape(title)}</h1><nav>{links}</nav>{head}{body}</body></html>\n"
     )
 
@@ -297,23 +304,31 @@ def radar(scores: Mapping[str, Mapping[str, float]], contenders: Sequence[Conten
 
 
 def discovery(reports: Sequence[Mapping[str, Any]]) -> str:
-    """How a discovery went, by meta-step; see `plots.discovery_curves`."""
-    panels = plots.DISCOVERY_PANELS
+    """How a discovery went, by meta-step: what `plots.discovery_curves` has, and agents' ages."""
+    panels = {
+        title: [x.get(name) for x in reports] for name, title in plots.DISCOVERY_PANELS.items()
+    }
+    panels["environment steps of the agents' lives so far (mean, and each agent's)"] = [
+        float(np.mean(x["agents"]["life_steps"])) for x in reports
+    ]
     figure = make_subplots(
         rows=len(panels),
         cols=1,
         shared_xaxes=True,
-        subplot_titles=list(panels.values()),
-        vertical_spacing=0.06,
+        subplot_titles=list(panels),
+        vertical_spacing=0.05,
     )
     steps = [report["meta_step"] for report in reports]
-    for row, name in enumerate(panels, 1):
-        values = [report.get(name) for report in reports]
-        figure.add_trace(
-            go.Scatter(x=steps, y=values, line={"color": "#D55E00"}, showlegend=False, name=name),
-            row=row,
-            col=1,
+    for row, (title, values) in enumerate(panels.items(), 1):
+        line = go.Scatter(
+            x=steps, y=values, line={"color": "#D55E00"}, showlegend=False, name=title
         )
+        figure.add_trace(line, row=row, col=1)
+    ages = np.array([report["agents"]["life_steps"] for report in reports]).T
+    for age in ages:
+        line = {"color": "rgba(0,114,178,0.25)", "width": 1}
+        trace = go.Scatter(x=steps, y=age, line=line, hoverinfo="skip", showlegend=False)
+        figure.add_trace(trace, row=len(panels), col=1)
     figure.update_xaxes(title="meta-steps", row=len(panels), col=1)
     _finish(figure, height=190 * len(panels))
     return _html(figure)
@@ -369,6 +384,7 @@ def _band(
     band = go.Scatter(
         x=[*x[has_band], *x[has_band][::-1]],
         y=[*low[has_band], *high[has_band][::-1]],
+        mode="lines",
         fill="toself",
         fillcolor=_transparent(colour),
         line={"width": 0},

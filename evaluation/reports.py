@@ -412,14 +412,16 @@ def _achievements(gathered: Gathered, shown: Sequence[Contender]) -> str:
                     "contender": contender.name,
                     "Crafter score (%)": _with_error(scores),
                     "runs": len(scores),
+                    "source": "ours",
                 }
             )
         if rates:
             rows += [
                 {
-                    "contender": f"{score.agent} ({score.source})",
+                    "contender": score.agent,
                     "Crafter score (%)": f"{score.score} ± {score.plus_minus}",
                     "runs": "",
+                    "source": score.source,
                 }
                 for score in published(task, CRAFTER_SCORE)
             ]
@@ -511,12 +513,12 @@ def _reproduced() -> str:
     found = published_aggregates.reproductions()
     rows = [
         {
-            "source": row.source,
             "agent": row.aggregate.agent,
             "statistic": row.aggregate.statistic.replace("_", " "),
             "tasks": row.tasks,
             "printed": row.aggregate.printed,
             "computed": row.computed,
+            "source": row.source,
             "why they differ": "" if row.agrees else row.aggregate.explanation,
         }
         for row in found
