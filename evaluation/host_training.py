@@ -48,12 +48,14 @@ class HostRun:
       is_finite: whether all of the agent's numbers were, at the end and in all logged losses.
       seconds: of wall time, compilation not included, over all of its stretches.
       restarts: simulator processes that died and were replaced.
+      learner: the agent at the end; `()` of the random policy.
     """
 
     episodes: list[tuple[int, Episode]]
     is_finite: bool
     seconds: float
     restarts: int
+    learner: Any
 
 
 class HostProgram:
@@ -137,6 +139,7 @@ def train(
             past = run.live(num_updates, log_interval, checkpoint_seconds, report)
     return HostRun(
         episodes=[(line[_UPDATE], _from_json(line)) for line in episodes.read()],
+        learner=run.learner,
         **dataclasses.asdict(past),
     )
 
@@ -147,7 +150,11 @@ def read_episodes(folder: pathlib.Path) -> list[Episode]:
 
 
 class _Run:
-    """An agent on its way."""
+    """An agent on its way.
+
+    Attributes:
+      learner: it.
+    """
 
     def __init__(self, program, rule, learning_rate, task, seed, checkpoints, episodes, metrics):
         self._program: HostProgram = program
@@ -155,7 +162,7 @@ class _Run:
         self._checkpoints: Checkpoints = checkpoints
         self._episodes: JsonLines = episodes
         self._metrics: JsonLines = metrics
-        self._learner, self._first, self._past = self._born_or_restored(task, seed)
+        self.learner, self._first, self._past = self._born_or_restored(task, seed)
         if self._first:
             _log.warning(
                 "%s continues at update %d; its environments start new episodes and its replay"
@@ -205,7 +212,7 @@ class _Run:
             steps = config.steps_per_update * (update + 1)
             self._episodes.append(_to_json(update, steps, x) for x in experience.episodes)
             if update == self._first:  # Which compiles.
-                jax.block_until_ready(self._learner)
+                jax.block_until_ready(self.learner)
                 started = time.monotonic()
             past.seconds = seconds_before + time.monotonic() - started
             past.restarts = restarts_before + self._experience.restarts
@@ -220,27 +227,27 @@ class _Run:
                 self._save(update + 1)
                 saved_at = time.monotonic()
         self._checkpoints.wait()
-        past.is_finite &= bool(all_finite(self._learner))
+        past.is_finite &= bool(all_finite(self.learner))
         return past
 
     @property
     def _params(self) -> disco.Params:
-        return {} if self._rule is None else self._learner.params
+        return {} if self._rule is None else self.learner.params
 
     def _learn(self, batch: disco.Trajectory) -> Any:
         """One update; its metrics, which are still being computed."""
         if self._rule is None:
             return {}
-        self._learner, metrics = self._clock.follow(
+        self.learner, metrics = self._clock.follow(
             lambda: self._program.learn(
-                self._rule, self._learning_rate, self._learner, jax.device_put(batch)
+                self._rule, self._learning_rate, self.learner, jax.device_put(batch)
             ),
             watched=lambda results: results[1],
         )
         return metrics
 
     def _save(self, step: int) -> None:
-        state = {"learner": self._learner, "past": self._past.as_arrays()}
+        state = {"learner": self.learner, "past": self._past.as_arrays()}
         self._checkpoints.save(step, state)
 
 

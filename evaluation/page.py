@@ -4,14 +4,17 @@ It needs no network, follows the reader's light or dark scheme, and fits a phone
 it is computed in `evaluation.comparison`; this module only draws.
 """
 
+import base64
 import functools
 import html
+import io
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import itables
+import matplotlib.image
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
@@ -46,6 +49,9 @@ table { border-collapse: collapse; } img { max-width: 100%; }
 table.plain td, table.plain th { border-bottom: 1px solid var(--rule); padding: 0.2rem 0.6rem;
   text-align: left; vertical-align: top; }
 nav a { margin-right: 1rem; }
+.pictures { display: flex; flex-wrap: wrap; gap: 0.8rem; } .pictures figure { margin: 0; }
+.pictures img { width: 168px; image-rendering: pixelated; display: block; }
+figcaption { color: var(--quiet); font-size: 0.8rem; max-width: 168px; }
 .dt-container { background: transparent !important; }
 """
 # By this class DataTables knows the scheme.
@@ -416,3 +422,68 @@ def _finish(figure: go.Figure, height: int = 420) -> None:
 
 def _html(figure: go.Figure) -> str:
     return figure.to_html(full_html=False, include_plotlyjs=False, config=_PLOT_OPTIONS)
+
+
+def series(
+    rows: Mapping[str, Float[np.ndarray, "T"]], marks: Sequence[int], x_title: str = "step"
+) -> str:
+    """Quantities along an episode, one below the other, with lines where pictures are shown."""
+    figure = make_subplots(
+        rows=len(rows),
+        cols=1,
+        shared_xaxes=True,
+        subplot_titles=list(rows),
+        vertical_spacing=0.06,
+    )
+    for row, (name, values) in enumerate(rows.items(), 1):
+        trace = go.Scatter(y=values, line={"color": "#D55E00"}, showlegend=False, name=name)
+        figure.add_trace(trace, row=row, col=1)
+        for mark in marks:
+            line: Any = {"color": _INK, "dash": "dot"}
+            figure.add_vline(x=mark, line=line, row=row, col=1)  # pyright: ignore
+    figure.update_xaxes(title=x_title, row=len(rows), col=1)
+    _finish(figure, height=150 * len(rows) + 60)
+    return _html(figure)
+
+
+def lines(
+    curves_by_name: Mapping[str, np.ndarray], x_title: str, y_title: str, log: bool = False
+) -> str:
+    """A line for each name, over 0, 1, 2, ..."""
+    figure = go.Figure([go.Scatter(y=values, name=name) for name, values in curves_by_name.items()])
+    figure.update_xaxes(title=x_title)
+    figure.update_yaxes(title=y_title, type="log" if log else "linear", exponentformat="power")
+    _finish(figure)
+    return _html(figure)
+
+
+def bars(groups: Mapping[str, Mapping[str, tuple[float, float]]]) -> str:
+    """For each group, a bar with an error for each name."""
+    figure = make_subplots(rows=1, cols=len(groups), subplot_titles=list(groups))
+    for column, found in enumerate(groups.values(), 1):
+        values, errors = zip(*found.values(), strict=True)
+        bar = go.Bar(
+            x=list(found),
+            y=values,
+            error_y={"type": "data", "array": errors, "color": _INK},
+            marker_color="#0072B2",
+            showlegend=False,
+        )
+        figure.add_trace(bar, row=1, col=column)
+    _finish(figure, height=340)
+    return _html(figure)
+
+
+def pictures(items: Sequence[tuple[str, np.ndarray]]) -> str:
+    """Small images side by side, each with a caption: `[H, W]`, or `[H, W, 3]` of 0 to 255."""
+    found = []
+    for caption, image in items:
+        buffer = io.BytesIO()
+        matplotlib.image.imsave(buffer, image, cmap="viridis", format="png")
+        data = base64.b64encode(buffer.getvalue()).decode()
+        text = html.escape(caption)
+        found.append(
+            f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{text}</figcaption></figure>"
+        )
+    return f'<div class="pictures">{"".join(found)}</div>'

@@ -44,7 +44,9 @@ def write(
     evaluations: Sequence[Gathered],
     discoveries: Sequence[Discovery] = (),
     title: str = "Report",
-    remarks: Sequence[str] = (),
+    first: Sequence[tuple[str, str]] = (),
+    *,
+    reproduced: bool = True,
 ) -> list[pathlib.Path]:
     """Writes a report; returns its files.
 
@@ -53,7 +55,8 @@ def write(
       evaluations: with at least one run each.
       discoveries: whose curves to show besides.
       title: of the page.
-      remarks: to stand at the top.
+      first: sections to stand before all others, heading and HTML of each.
+      reproduced: show the papers' own aggregates, computed again.
 
     Raises:
       OSError: if a file cannot be written.
@@ -61,7 +64,7 @@ def write(
     output.mkdir(parents=True, exist_ok=True)
     tables = _Tables()
     files: dict[str, str | bytes] = {}
-    sections = []
+    sections = list(first)
     names = _names(evaluations)
     for name, gathered in zip(names, evaluations, strict=True):
         content, pictures = _evaluation(name, gathered, tables)
@@ -70,11 +73,13 @@ def write(
     for name, config, reports in discoveries:
         sections.append((f"Discovery: {name}", _discovery(config, reports)))
         files[f"{_file_name(name)}_discovery.png"] = plots.discovery_curves(reports)
-    sections.append(("Published aggregates, computed again", _reproduced()))
-    head = page.notes([*remarks, *_apart(names)])
+    if reproduced:
+        found = published_aggregates.reproductions()
+        sections.append(("Published aggregates, computed again", _reproduced(found)))
+        files["reproduced.csv"] = published_aggregates.to_csv(found)
+    head = page.notes(_apart(names))
     files["index.html"] = page.page(title, head, sections)
     files |= tables.files()
-    files["reproduced.csv"] = published_aggregates.to_csv(published_aggregates.reproductions())
     for file, content in files.items():
         write_atomically(output / file, content)
     return [output / file for file in files]
@@ -509,8 +514,7 @@ def _discovery(config: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) 
     return page.plain_table([row]) + page.discovery(reports)
 
 
-def _reproduced() -> str:
-    found = published_aggregates.reproductions()
+def _reproduced(found: Sequence[published_aggregates.Reproduction]) -> str:
     rows = [
         {
             "agent": row.aggregate.agent,
