@@ -71,6 +71,10 @@ class DiscoveredRule(Rule):
         The published rule has 0: its meta-network says what the policy shall be. With 1 it
         says how the policy shall change, and saying nothing leaves the policy as it is.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
+      reads_predictions: whether the meta-network reads y and z. Without, it reads zeros.
+      reads_values: whether it reads values, returns and advantages. Likewise.
+      has_lifetime: whether the lifetime RNN is stepped. Without, it stays as it is born, and
+        what it says to the backward LSTM is the same throughout.
     """
 
     parameters: dict[str, dict[str, Array]]
@@ -88,6 +92,9 @@ class DiscoveredRule(Rule):
     z_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     aux_policy_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     value_cost: float = dataclasses.field(default=0.2, metadata={"static": True})
+    reads_predictions: bool = dataclasses.field(default=True, metadata={"static": True})
+    reads_values: bool = dataclasses.field(default=True, metadata={"static": True})
+    has_lifetime: bool = dataclasses.field(default=True, metadata={"static": True})
 
     @classmethod
     def create(
@@ -161,22 +168,26 @@ class DiscoveredRule(Rule):
         if target_outputs is None:
             raise ValueError("target_outputs is None; a discovered rule reads a target network.")
         target_outputs = check_outputs(target_outputs, shapes, trajectory)
+        if not self.reads_predictions:
+            outputs, target_outputs = hide_predictions(outputs), hide_predictions(target_outputs)
 
         estimates = self.estimates(outputs, target_outputs, trajectory)
         memory: DiscoveredMemory = state.memory
         advantage_moments = moments.update(memory.advantage, estimates.advantage)
         td_moments = moments.update(memory.td, estimates.td)
         normalized_advantage = moments.normalize(advantage_moments, estimates.advantage)
-        raw, lifetime = meta_network.apply(
-            self.parameters,
-            outputs,
-            target_outputs,
+        read = (
             estimates,
             normalized_advantage,
             moments.normalize(advantage_moments, estimates.action_advantage),
-            trajectory,
-            memory.lifetime,
         )
+        if not self.reads_values:
+            read = jax.tree.map(jnp.zeros_like, read)
+        raw, lifetime = meta_network.apply(
+            self.parameters, outputs, target_outputs, *read, trajectory, memory.lifetime
+        )
+        if not self.has_lifetime:
+            lifetime = memory.lifetime
         prior = outputs["logits"][:-1] - jnp.mean(outputs["logits"][:-1], axis=-1, keepdims=True)
         targets = DiscoveredTargets(
             pi=self.policy_prior * prior + raw.pi,
@@ -261,6 +272,11 @@ class DiscoveredRule(Rule):
         }
         metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
         return meta_loss, self.value_cost * q_loss, metrics
+
+
+def hide_predictions(outputs: Outputs) -> Outputs:
+    """Outputs with y and z of zeros: predictions that say nothing."""
+    return outputs | {name: jnp.zeros_like(outputs[name]) for name in ("y", "z")}
 
 
 def _kl(log_p: Float[Array, "*s X"], log_q: Float[Array, "*s X"]) -> Float[Array, "*s"]:

@@ -232,12 +232,14 @@ def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
             f"{path}: unknown hyper-parameters {sorted(unknown)}; known are"
             f" {_hyper_parameter_names()}."
         )
+    kinds = {bool: "true or false", int: "an integer", float: "a number"}
     for name, value in found.items():
-        integral = isinstance(getattr(DiscoveredRule, name), int)
-        expected = int if integral else (int, float)
-        if not isinstance(value, expected) or isinstance(value, bool):
-            kind = "an integer" if integral else "a number"
-            raise RuleFileError(f"{path}: hyper-parameter {name} is {value!r}; expected {kind}.")
+        kind = type(getattr(DiscoveredRule, name))
+        # To Python, a bool is an integer; to JSON, a float may be one.
+        if type(value) not in ((int, float) if kind is float else (kind,)):
+            raise RuleFileError(
+                f"{path}: hyper-parameter {name} is {value!r}; expected {kinds[kind]}."
+            )
 
 
 def _infer_sizes(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> MetaNetworkSizes:

@@ -117,17 +117,18 @@ def analyse(
 
 def _without_predictions(contender: Contender, rule: DiscoveredRule) -> list[Contender]:
     """The rule that does not see y and z when it makes their targets, and when it makes any."""
+    blind = {
+        "y and z hidden from their targets": analysis.WithoutBootstrapping(rule),
+        "y and z hidden from all targets": dataclasses.replace(rule, reads_predictions=False),
+    }
     return [
         dataclasses.replace(
             contender,
             name=f"{contender.name}, {label}",
-            rule=analysis.WithoutPredictions(rule, everywhere),
+            rule=without,
             source={**contender.source, "hyper_parameters": {"without_predictions": label}},
         )
-        for label, everywhere in (
-            ("y and z hidden from their targets", False),
-            ("y and z hidden from all targets", True),
-        )
+        for label, without in blind.items()
     ]
 
 

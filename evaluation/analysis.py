@@ -7,7 +7,7 @@ On an agent that has learned by the rule, and on what it then does:
 - `information`: how well future entropy and large rewards can be read from each;
 - `influence`: how far a change of a future prediction reaches into the targets of now.
 
-`WithoutPredictions` is the rule with its own predictions hidden from it, to be trained beside it.
+`WithoutBootstrapping` is the rule without that last reach, to be trained beside it.
 """
 
 import dataclasses
@@ -45,16 +45,13 @@ _FOLDS = 5
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class WithoutPredictions(disco.Rule):
-    """A discovered rule that does not see y and z (DiscoRL, figure 4e).
+class WithoutBootstrapping(disco.Rule):
+    """A discovered rule that does not see y and z when it makes the targets of y and z.
 
-    Attributes:
-      rule: the rule.
-      everywhere: hide them from the targets of y and z only, or from all targets.
+    DiscoRL, figure 4e. That it sees them nowhere is `DiscoveredRule.reads_predictions`.
     """
 
     rule: DiscoveredRule
-    everywhere: bool = dataclasses.field(metadata={"static": True})
 
     @property
     def target_params_coefficient(self) -> float | None:  # pyright: ignore
@@ -73,21 +70,15 @@ class WithoutPredictions(disco.Rule):
         trajectory: disco.Trajectory,
         state: disco.RuleState,
     ) -> tuple[DiscoveredTargets, disco.RuleState]:
-        hidden, hidden_target = (_hide(x) for x in (outputs, target_outputs or {}))
-        blind, blind_state = self.rule.targets(hidden, hidden_target, trajectory, state)
-        if self.everywhere:
-            return blind, blind_state
+        blind = dataclasses.replace(self.rule, reads_predictions=False)
+        hidden, _ = blind.targets(outputs, target_outputs, trajectory, state)
         seeing, new_state = self.rule.targets(outputs, target_outputs, trajectory, state)
-        return dataclasses.replace(seeing, y=blind.y, z=blind.z), new_state
+        return dataclasses.replace(seeing, y=hidden.y, z=hidden.z), new_state
 
     def transition_losses(
         self, outputs: disco.Outputs, targets: Any, trajectory: disco.Trajectory
     ) -> tuple[Float[Array, "T B"], Metrics]:
         return self.rule.transition_losses(outputs, targets, trajectory)
-
-
-def _hide(outputs: disco.Outputs) -> disco.Outputs:
-    return {**outputs, **{name: jnp.zeros_like(outputs[name]) for name in ("y", "z")}}
 
 
 def play(

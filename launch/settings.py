@@ -32,6 +32,9 @@ class RuleSettings:
     z_cost: float = 1.0
     aux_policy_cost: float = 1.0
     value_cost: float = 0.2
+    reads_predictions: bool = True
+    reads_values: bool = True
+    has_lifetime: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ from disco import meta_network
 from tests.disco.common import (
     EXTENDED_SIZES,
     SIZES,
+    extended_rule,
     mlp_params,
     mlp_unroll,
     random_outputs,
@@ -117,6 +118,44 @@ def test_creation_is_reproducible():
 def test_refuses_hyper_parameters_out_of_range(change, found):
     with pytest.raises(ValueError, match=found):
         small_rule(**change)
+
+
+SWITCHES = ("reads_predictions", "reads_values", "has_lifetime")
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_a_rule_without_a_part_does_not_depend_on_it(switch):
+    """Other predictions, values or memories make no difference to it, and one to a whole rule."""
+    trajectory = random_trajectory()
+    whole = extended_rule()
+    without = dataclasses.replace(whole, **{switch: False})
+    outputs, target_outputs = (random_outputs(whole, trajectory, seed=seed) for seed in (1, 2))
+    state = whole.init({})
+    other, other_state = dict(outputs), state
+    if switch == "reads_predictions":
+        other |= {name: -outputs[name] for name in ("y", "z")}
+    elif switch == "reads_values":
+        other |= {"q": -outputs["q"]}
+    else:
+        # What the next update would see, had the lifetime RNN been stepped.
+        _, other_state = whole.targets(outputs, target_outputs, trajectory, state)
+        lifetime = other_state.memory.lifetime
+        other_state = dataclasses.replace(
+            state, memory=dataclasses.replace(state.memory, lifetime=lifetime)
+        )
+
+    def meta_targets(rule, outputs, state):
+        targets, after = rule.targets(outputs, target_outputs, trajectory, state)
+        return [targets.pi, targets.y, targets.z], after
+
+    before, after = meta_targets(without, outputs, state)
+    if switch == "has_lifetime":
+        assert relative_difference(after.memory.lifetime, state.memory.lifetime) == 0
+    else:
+        assert relative_difference(before, meta_targets(without, other, state)[0]) == 0
+    seen, _ = meta_targets(whole, outputs, state)
+    moved, _ = meta_targets(whole, other, other_state)
+    assert relative_difference(seen, moved) > 0
 
 
 def test_refuses_empty_sizes():

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import json
 
@@ -23,7 +24,10 @@ CONFIG = AgentConfig(
     batch_size=4,
     replay_ratio=0.0,
 )
-HIDDEN = {"own": False, "all": True}
+HIDDEN = {
+    "own": analysis.WithoutBootstrapping,
+    "all": lambda rule: dataclasses.replace(rule, reads_predictions=False),
+}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +64,7 @@ def outputs(agent, learner, trajectory):
 def test_hidden_predictions_change_no_target_that_they_are_hidden_from(
     hidden, rule, learner, outputs, trajectory
 ):
-    blind = analysis.WithoutPredictions(rule, HIDDEN[hidden])
+    blind = HIDDEN[hidden](rule)
     own, target = outputs
     other = {**own, "y": own["y"] + 1.0 * jnp.arange(own["y"].shape[-1]), "z": -own["z"]}
 
@@ -78,8 +82,8 @@ def test_hidden_predictions_change_no_target_that_they_are_hidden_from(
     assert np.abs(targets(rule, own).y - targets(rule, other).y).max() > 1e-5
 
 
-def test_agents_learn_by_a_rule_that_does_not_see_its_predictions(rule, task):
-    blind = analysis.WithoutPredictions(rule, True)
+def test_agents_learn_by_a_rule_without_bootstrapping(rule, task):
+    blind = analysis.WithoutBootstrapping(rule)
     agent = Agent.create(CONFIG, task.dynamics, blind)
     learner = analysis.learn(blind, agent, task, num_updates=2, seed=0)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(learner.params))
@@ -218,7 +222,5 @@ def test_other_rules_are_refused(tmp_path, task, monkeypatch):
 
 
 def _silent(title, total):
-    import contextlib
-
     del title, total
     return contextlib.nullcontext()

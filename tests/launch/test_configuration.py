@@ -7,7 +7,7 @@ import pytest
 
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
-from launch.configs import grid57_laptop
+from launch.configs import ablations, grid57_laptop
 from launch.configuration import from_config, from_json, to_config
 from launch.settings import DiscoverSettings
 from meta.discovery import MetaConfig
@@ -32,6 +32,24 @@ def test_round_trip(settings):
     assert from_config(DiscoverSettings, to_config(settings)) == settings
     as_json = json.loads(json.dumps(dataclasses.asdict(settings)))
     assert from_json(DiscoverSettings, as_json) == settings
+
+
+@pytest.mark.parametrize("ablation", ablations.ABLATIONS)
+def test_each_ablation_leaves_out_one_part(ablation):
+    whole, without = grid57_laptop.get_settings(), ablations.get_settings(ablation)
+    changed = [
+        field.name
+        for field in dataclasses.fields(whole)
+        if getattr(whole, field.name) != getattr(without, field.name)
+    ]
+    expected = {"none": [], "small_agents": ["agent"], "toy_environments": ["suite"]}
+    assert changed == expected.get(ablation, ["rule"])
+    assert from_config(DiscoverSettings, ablations.get_config(ablation)) == without
+
+
+def test_an_unknown_ablation_is_refused():
+    with pytest.raises(ValueError, match="'no_luck' is unknown; expected one of .*no_value"):
+        ablations.get_config("no_luck")
 
 
 def test_field_without_a_value_can_be_set():
