@@ -176,15 +176,22 @@ class DiscoveredRule(Rule):
         advantage_moments = moments.update(memory.advantage, estimates.advantage)
         td_moments = moments.update(memory.td, estimates.td)
         normalized_advantage = moments.normalize(advantage_moments, estimates.advantage)
-        read = (
-            estimates,
-            normalized_advantage,
-            moments.normalize(advantage_moments, estimates.action_advantage),
+        normalized_action_advantage = moments.normalize(
+            advantage_moments, estimates.action_advantage
         )
-        if not self.reads_values:
-            read = jax.tree.map(jnp.zeros_like, read)
+
+        def read(values):
+            return values if self.reads_values else jax.tree.map(jnp.zeros_like, values)
+
         raw, lifetime = meta_network.apply(
-            self.parameters, outputs, target_outputs, *read, trajectory, memory.lifetime
+            self.parameters,
+            outputs,
+            target_outputs,
+            read(estimates),
+            read(normalized_advantage),
+            read(normalized_action_advantage),
+            trajectory,
+            memory.lifetime,
         )
         if not self.has_lifetime:
             lifetime = memory.lifetime
@@ -276,7 +283,7 @@ class DiscoveredRule(Rule):
 
 def hide_predictions(outputs: Outputs) -> Outputs:
     """Outputs with y and z of zeros: predictions that say nothing."""
-    return outputs | {name: jnp.zeros_like(outputs[name]) for name in ("y", "z")}
+    return {**outputs, **{name: jnp.zeros_like(outputs[name]) for name in ("y", "z")}}
 
 
 def _kl(log_p: Float[Array, "*s X"], log_q: Float[Array, "*s X"]) -> Float[Array, "*s"]:

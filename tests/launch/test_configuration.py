@@ -48,7 +48,7 @@ def test_each_ablation_leaves_out_one_part(ablation):
 
 
 def test_an_unknown_ablation_is_refused():
-    with pytest.raises(ValueError, match="'no_luck' is unknown; expected one of .*no_value"):
+    with pytest.raises(ValueError, match=r"'no_luck' is unknown; expected one of .*no_value"):
         ablations.get_config("no_luck")
 
 
