@@ -92,7 +92,7 @@ def _discovered(rules: Sequence[str], config: EvaluationConfig) -> list[Contende
                 agent=dataclasses.replace(config.agent, learning_rate=learning_rate),
                 source={
                     "file": rule,
-                    "parameters_sha256": _fingerprint(loaded),
+                    "parameters_sha256": fingerprint(loaded),
                     "header": header,
                     "learning_rate_from": origin,
                 },
@@ -133,7 +133,7 @@ def _distinct_names(rules: Sequence[str]) -> list[str]:
     return names
 
 
-def _fingerprint(rule: disco.Rule) -> str:
+def fingerprint(rule: disco.Rule) -> str:
     """Of a rule's sizes, hyper-parameters and parameters."""
     leaves, structure = jax.tree.flatten(rule)
     digest = hashlib.sha256(str(structure).encode())

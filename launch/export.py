@@ -1,10 +1,16 @@
 """Exports the rule of a discovery run, averaged over its last meta-steps, as a rule file.
 
-python -m launch.export --workdir=runs/first --output=first.npz
+    python -m launch.export --workdir=runs/first --output=first.npz
+    python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
+
+With evaluations of that rule (workdirs of `launch.evaluate`), a card is written beside the file,
+`first.md`: what it was discovered on, how it compares with the other contenders, and where it
+fails. The file's header has the same figures.
 """
 
 import json
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,6 +18,10 @@ from absl import flags
 
 import disco
 from agents.checkpoints import Checkpoints
+from disco.atomic import write_atomically
+from evaluation import archive
+from evaluation.cards import card
+from evaluation.contenders import fingerprint
 from launch import commands
 from launch.configuration import from_json
 from launch.provenance import code_version
@@ -20,16 +30,20 @@ from launch.setup import make_discovery
 from meta.run import restore
 
 
-def export(workdir: str, output: str, meta_step: int | None = None) -> dict[str, Any]:
+def export(
+    workdir: str, output: str, meta_step: int | None = None, evaluations: Sequence[str] = ()
+) -> dict[str, Any]:
     """Writes the average rule of a checkpoint; returns its provenance.
 
     Args:
       workdir: of the run.
       output: rule file to write.
       meta_step: of the checkpoint; by default the newest good one.
+      evaluations: workdirs of evaluations of that rule, for its card.
 
     Raises:
-      ValueError: if the workdir is not of a discovery run, or has no checkpoint.
+      ValueError: if the workdir is not of a discovery run, or has no checkpoint; if a folder is not
+        of an evaluation of that rule.
       CheckpointError: if no checkpoint can be read, or there is none of that meta-step.
     """
     folder = pathlib.Path(workdir)
@@ -60,6 +74,14 @@ def export(workdir: str, output: str, meta_step: int | None = None) -> dict[str,
         "seed": settings.seed,
         **{name: config[name] for name in ("agent", "population", "meta", "objective")},
     }
+    if evaluations:
+        path = pathlib.Path(output)
+        found = archive.gather(
+            [archive.read_manifest(pathlib.Path(name), from_json) for name in evaluations]
+        )
+        text, figures = card(path.stem, fingerprint(state.average), provenance, found)
+        provenance["evaluations"] = figures
+        write_atomically(path.with_suffix(".md"), text)
     disco.save(state.average, output, provenance)
     return provenance
 
@@ -67,8 +89,11 @@ def export(workdir: str, output: str, meta_step: int | None = None) -> dict[str,
 def main() -> None:
     """The command."""
     output = flags.FLAGS.output
-    provenance = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step)
+    evaluations = [name.strip() for name in flags.FLAGS.evaluations if name.strip()]
+    provenance = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step, evaluations)
     print(f"Wrote {output}: the average rule after {provenance['meta_steps']} meta-steps.")
+    if evaluations:
+        print(f"Wrote {pathlib.Path(output).with_suffix('.md')}, its card.")
 
 
 if __name__ == "__main__":
@@ -77,4 +102,5 @@ if __name__ == "__main__":
     flags.DEFINE_integer(
         "meta_step", None, "Of the checkpoint; by default the newest good one.", lower_bound=0
     )
+    flags.DEFINE_list("evaluations", [], "Workdirs of evaluations of that rule, for its card.")
     commands.run(main)

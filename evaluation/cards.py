@@ -1,0 +1,173 @@
+"""Cards of rules: what one was discovered on, how it compares, and where it fails.
+
+Markdown for people, and the same figures as JSON values for the rule file's header.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from evaluation import statistics
+from evaluation.archive import Gathered
+from evaluation.comparison import Comparison, compare, scales
+from evaluation.contenders import RANDOM, Contender
+from evaluation.report import shown_contenders
+from evaluation.scores import Summary, summarize
+from evaluation.statistics import Estimate
+
+
+def card(
+    name: str, fingerprint: str, provenance: Mapping[str, Any], evaluations: Sequence[Gathered]
+) -> tuple[str, list[dict[str, Any]]]:
+    """The card of a rule, and its figures.
+
+    Args:
+      name: of the rule.
+      fingerprint: of its parameters (`evaluation.contenders.fingerprint`).
+      provenance: of the discovery, as `launch.export` notes it.
+      evaluations: that the rule took part in.
+
+    Raises:
+      ValueError: if it took no part in one of them.
+    """
+    parts, figures = [f"# {name}\n", _origin(provenance)], []
+    for gathered in evaluations:
+        own = _own(gathered, fingerprint)
+        summary = summarize(
+            gathered.tasks, gathered.contenders, gathered.histories, gathered.config
+        )
+        shown = [
+            x
+            for x in shown_contenders(summary, gathered.contenders)
+            if x.kind != "discovered" or x.name == own.name
+        ]
+        compared = [compare(gathered, summary, scale, shown) for scale in scales(summary)]
+        failures = _failures(gathered, summary, own)
+        parts += [
+            _heading(gathered),
+            *(_aggregates(comparison) for comparison in compared),
+            _scores(summary, shown),
+            "Where it fails: " + ("; ".join(failures) if failures else "nothing was found") + ".\n",
+        ]
+        figures.append(_figures(gathered, summary, compared, own, failures))
+    return "\n".join(parts), figures
+
+
+def _own(gathered: Gathered, fingerprint: str) -> Contender:
+    for contender in gathered.contenders:
+        if contender.source.get("parameters_sha256") == fingerprint:
+            return contender
+    folders = ", ".join(str(source.folder) for source in gathered.sources)
+    names = [x.name for x in gathered.contenders if x.kind == "discovered"]
+    raise ValueError(f"{folders} is not an evaluation of this rule; it has those of {names}.")
+
+
+def _origin(provenance: Mapping[str, Any]) -> str:
+    agent = provenance.get("agent", {})
+    network = agent.get("network", {})
+    rows = {
+        "discovered on": f"`{provenance.get('environments', '?')}`,"
+        f" {provenance.get('population', {}).get('size', '?')} agents at a time",
+        "budget": f"{provenance.get('meta_steps', 0):,} meta-steps of K ="
+        f" {provenance.get('meta', {}).get('num_updates', '?')} updates;"
+        f" {provenance.get('environment_steps', 0):,} environment steps of the agents' learning",
+        "seed": provenance.get("seed", "?"),
+        "code": f"{provenance.get('code_version', '?')}, jax {provenance.get('jax_version', '?')}",
+        "agents": f"torso {network.get('torso')}, model {network.get('model')}, heads"
+        f" {network.get('head')}; {agent.get('num_environments')} environments x"
+        f" {agent.get('unroll_length')} steps, {agent.get('replay_ratio', 0):.0%} of batches"
+        f" replayed; learning rate {agent.get('learning_rate', 0):g}",
+    }
+    lines = [f"| {name} | {value} |" for name, value in rows.items()]
+    return "\n".join(["| | |", "| --- | --- |", *lines, ""])
+
+
+def _heading(gathered: Gathered) -> str:
+    names = " + ".join(dict.fromkeys(source.folder.name for source in gathered.sources))
+    missing = f" {len(gathered.missing)} runs are missing." if gathered.missing else ""
+    return (
+        f"## {names}\n\n{len(gathered.tasks)} tasks, {len(gathered.seeds)} seeds. Score:"
+        f" {gathered.config.score_definition}.{missing}\n"
+    )
+
+
+def _aggregates(comparison: Comparison) -> str:
+    labels = list(next(iter(comparison.aggregates.values()), {}))
+    lines = [
+        f"{comparison.scale.name}: {comparison.scale.definition}\n",
+        "| | " + " | ".join(labels) + " |",
+        "| --- |" + " --- |" * len(labels),
+    ]
+    for name, found in comparison.aggregates.items():
+        lines.append(f"| {name} | " + " | ".join(_interval(found[x]) for x in labels) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _interval(estimate: Estimate) -> str:
+    if np.isnan(estimate.low):
+        return f"{estimate.value:.2f}"
+    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+
+
+def _scores(summary: Summary, shown: Sequence[Contender]) -> str:
+    lines = [
+        "| task | " + " | ".join(x.name for x in shown) + " |",
+        "| --- |" + " --- |" * len(shown),
+    ]
+    for i, task in enumerate(summary.tasks):
+        cells = []
+        for contender in shown:
+            scores = summary.scores[contender.name][i]
+            mean, error = statistics.mean(scores), statistics.standard_error(scores)
+            plus_minus = "" if np.isnan(error) else f" ± {error:.2f}"
+            cells.append("no episode" if np.isnan(mean) else f"{mean:.2f}{plus_minus}")
+        lines.append(f"| {task} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _failures(gathered: Gathered, summary: Summary, own: Contender) -> list[str]:
+    """Tasks on which the rule is not above random, or clearly below the best baseline."""
+    scores, random = summary.scores[own.name], summary.scores[RANDOM]
+    mean, error = statistics.mean(scores), statistics.standard_error(scores)
+    chance, separation = statistics.mean(random), gathered.config.min_separation
+    found = []
+    for i, task in enumerate(summary.tasks):
+        if mean[i] <= chance[i]:
+            found.append(f"{task} ({mean[i]:.2f}, the random policy {chance[i]:.2f})")
+        elif summary.baseline[i] - mean[i] > separation * error[i]:
+            found.append(f"{task} ({mean[i]:.2f}, the best baseline {summary.baseline[i]:.2f})")
+    sick = int(np.sum(~gathered.histories[own.name].is_finite))
+    return [*found, *([f"{sick} runs ended with non-finite numbers"] if sick else [])]
+
+
+def _figures(
+    gathered: Gathered,
+    summary: Summary,
+    compared: Sequence[Comparison],
+    own: Contender,
+    failures: Sequence[str],
+) -> dict[str, Any]:
+    """Of one evaluation, as JSON values."""
+    return {
+        "tasks": list(summary.tasks),
+        "seeds": list(gathered.seeds),
+        "score": gathered.config.score_definition,
+        "scores": {
+            task: None if np.isnan(x) else float(x)
+            for task, x in zip(
+                summary.tasks, statistics.mean(summary.scores[own.name]), strict=True
+            )
+        },
+        "aggregates": {
+            comparison.scale.name: {
+                name: {
+                    label: [None if np.isnan(x) else float(x) for x in estimate]
+                    for label, estimate in found.items()
+                }
+                for name, found in comparison.aggregates.items()
+            }
+            for comparison in compared
+        },
+        "failures": list(failures),
+    }
