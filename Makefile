@@ -47,10 +47,11 @@ discover: install
 	$(BIN)/python -m launch.export --workdir=$(RUN)/discovery --output=$(RUN)/rule.npz
 	$(BIN)/python -m launch.evaluate --rule=$(RUN)/rule.npz --suite=grid_heldout --workdir=$(RUN)/grid_heldout
 	$(BIN)/python -m launch.evaluate --rule=$(RUN)/rule.npz --suite=gymnax/CartPole-v1 --workdir=$(RUN)/cartpole
+	$(BIN)/python -m launch.export --workdir=$(RUN)/discovery --output=$(RUN)/rule.npz --evaluations=$(RUN)/grid_heldout,$(RUN)/cartpole
 	$(BIN)/python -m launch.report --runs=$(RUN)/grid_heldout,$(RUN)/cartpole,$(RUN)/discovery --output=$(RUN)/report
 	@echo
 	@echo "The report:             $(RUN)/report/index.html"
-	@echo "The rule:               $(RUN)/rule.npz"
+	@echo "The rule, and its card: $(RUN)/rule.npz, rule.md"
 	@echo "Held-out tasks:         $(RUN)/grid_heldout/table.csv, curves.png, aggregate.png, results.json"
 	@echo "CartPole (gymnax):      $(RUN)/cartpole/table.csv, curves.png, aggregate.png, results.json"
 	@echo "The discovery's curves: $(RUN)/discovery/curves.png, metrics.jsonl, tensorboard/"
