@@ -3,10 +3,14 @@
 A name is `"<family>/<parameters>"`, for example `"catch/8x8"` or
 `"gymnax/CartPole-v1"`, or that of a member of a suite, for example
 `"grid57/00_dense_fixed"`. A suite is named without a slash: `"grid57"`.
+
+Other packages add families by an entry point of the group `disco.environments`, which has the
+family's name and is a function from parameters to an `Environment` (`docs/extending.md`).
 """
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import metadata
 from typing import NamedTuple
 
 import jax
@@ -77,6 +81,9 @@ _FAMILIES = {
 }
 
 
+PLUGINS = "disco.environments"
+
+
 class Group(NamedTuple):
     """Environments of equal dynamics: one compiled program, vmapped over agents.
 
@@ -112,6 +119,8 @@ def make(name: str) -> Environment:
         for environment in suite(family):
             if environment.name == name:
                 return environment
+    elif plugin := _plugin(family):
+        return plugin(parameters)
     raise _unknown("environment", name, names())
 
 
@@ -127,7 +136,7 @@ def suite(name: str) -> tuple[Environment, ...]:
         if hasattr(module, "SUITES"):
             return tuple(make(member) for member in module.SUITES[name])
         return module.suite()
-    if "/" in name or name in _FAMILIES:
+    if "/" in name or name in _FAMILIES or _plugin(name):
         return (make(name),)
     raise _unknown("suite or environment", name, (*suites(), *names()))
 
@@ -145,9 +154,14 @@ def family_of(name: str) -> str:
 
 
 def is_host(name: str) -> bool:
-    """Whether an environment, or a suite's first, is simulated outside JAX. Makes none."""
+    """Whether an environment, or a suite's first, is simulated outside JAX.
+
+    Makes none, unless it is another package's.
+    """
     family = family_of(name)
-    return family in _FAMILIES and _FAMILIES[family].is_host
+    if family in _FAMILIES:
+        return _FAMILIES[family].is_host
+    return _plugin(family) is not None and make(name).is_host
 
 
 def suites() -> tuple[str, ...]:
@@ -167,7 +181,8 @@ def names() -> tuple[str, ...]:
     """The names of all environments; of families with parameters, some examples."""
     members = (member for name in _SUITES for member in members_of(name))
     examples = (example for family in _FAMILIES.values() for example in family.examples)
-    return tuple(dict.fromkeys((*members, *examples)))
+    others = (entry.name for entry in metadata.entry_points(group=PLUGINS))
+    return tuple(dict.fromkeys((*members, *examples, *others)))
 
 
 def group(environments: Iterable[Environment]) -> list[Group]:
@@ -183,6 +198,12 @@ def group(environments: Iterable[Environment]) -> list[Group]:
         )
         for dynamics, members in by_dynamics.items()
     ]
+
+
+def _plugin(family: str) -> Callable[[str], Environment] | None:
+    """Another package's function that makes environments of this family, if there is one."""
+    entries = tuple(metadata.entry_points(group=PLUGINS, name=family))
+    return entries[0].load() if entries else None
 
 
 def _together(members: list[Environment]) -> Task:

@@ -1,9 +1,14 @@
-"""Who is compared: discovered rules, tuned hand-designed ones, and the random policy."""
+"""Who is compared: discovered rules, tuned hand-designed ones, and the random policy.
+
+Other packages add rules by an entry point of the group `disco.rules`, which has the rule's name and
+is a function that makes it (`docs/extending.md`).
+"""
 
 import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 import jax
@@ -14,6 +19,7 @@ from agents.agent import AgentConfig
 from evaluation.config import EvaluationConfig
 
 RANDOM = "random"
+PLUGINS = "disco.rules"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,7 +46,7 @@ def make_contenders(rules: Sequence[str], config: EvaluationConfig) -> tuple[Con
     """All contenders of an evaluation: the random policy, the baselines, the rules.
 
     Args:
-      rules: paths of rule files, or names of rules in the zoo.
+      rules: paths of rule files, names of rules in the zoo, or of other packages' rules.
       config: of the evaluation.
 
     Raises:
@@ -80,7 +86,7 @@ def _baselines(config: EvaluationConfig) -> list[Contender]:
 def _discovered(rules: Sequence[str], config: EvaluationConfig) -> list[Contender]:
     found = []
     for name, rule in zip(_distinct_names(rules), rules, strict=True):
-        loaded, header = disco.load(rule), disco.load_header(rule)
+        loaded, header = _load(rule)
         if config.rule_discount is not None:
             loaded = dataclasses.replace(loaded, discount=config.rule_discount)
         learning_rate, origin = _learning_rate(header, config)
@@ -99,6 +105,14 @@ def _discovered(rules: Sequence[str], config: EvaluationConfig) -> list[Contende
             )
         )
     return found
+
+
+def _load(rule: str) -> tuple[Any, dict[str, Any]]:
+    """A rule, and its file's header: from a file, the zoo, or another package."""
+    entries = tuple(metadata.entry_points(group=PLUGINS, name=rule))
+    if entries:
+        return entries[0].load()(), {}
+    return disco.load(rule), disco.load_header(rule)
 
 
 def _learning_rate(header: dict[str, Any], config: EvaluationConfig) -> tuple[float, str]:

@@ -1,0 +1,65 @@
+"""`docs/extending.md`, run as it stands, in a package that was never installed."""
+
+import csv
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """The page's package: its module, and what `pip install` would make of its entry points."""
+    folder = tmp_path_factory.mktemp("package")
+    page = (ROOT / "docs" / "extending.md").read_text()
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL))
+    assert set(blocks) == {"python", "toml", "sh"}
+    (folder / "my_lamps.py").write_text(blocks["python"])
+    project = tomllib.loads(blocks["toml"])["project"]
+    about = folder / "my_lamps-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return folder, blocks["sh"]
+
+
+def _run(arguments, package, folder):
+    paths = (str(package), str(ROOT))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def test_a_package_of_ones_own_takes_part_in_all(package, tmp_path):
+    module, commands = package
+    for line in commands.strip().splitlines():
+        done = _run(line.split()[1:], module, tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    report = tmp_path / "runs" / "lamps" / "report"
+    with (report / "scores.csv").open() as file:
+        scores = {(row["task"], row["agent"]): row for row in csv.DictReader(file)}
+    for task in ("lamps/4", "lamps/6"):
+        mine, random = (float(scores[task, name]["score"]) for name in ("short_traces", "random"))
+        assert mine > random + 0.2
+    assert "short_traces" in (report / "index.html").read_text()
+
+
+def test_names_of_other_packages_are_among_those_that_are_known(package, tmp_path):
+    done = _run(["-m", "launch.smoke", "--suite=lamp"], package[0], tmp_path)
+    assert done.returncode == 2
+    assert "lamps" in done.stderr
