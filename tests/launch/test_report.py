@@ -1,0 +1,72 @@
+"""What the commands that look at finished runs refuse."""
+
+import json
+import shutil
+
+import pytest
+
+from launch import export, report
+from tests.evaluation.test_archive import write_evaluation
+from tests.evaluation.test_reports import DISCOVERY
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    write_evaluation(folder)
+    return folder
+
+
+def test_nothing_to_report(tmp_path):
+    with pytest.raises(ValueError, match="--runs is empty; expected workdirs"):
+        report.run([], str(tmp_path / "report"), "")
+    with pytest.raises(ValueError, match="nowhere' is not a folder; expected a workdir"):
+        report.run([str(tmp_path / "nowhere")], str(tmp_path / "report"), "")
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_folder_that_is_no_workdir(tmp_path):
+    with pytest.raises(ValueError, match=r"is not the folder of an evaluation: manifest\.json"):
+        report.run([str(tmp_path)], str(tmp_path / "report"), "")
+
+
+def test_an_evaluation_without_a_finished_run(evaluation, tmp_path):
+    folder = tmp_path / "none"
+    shutil.copytree(evaluation, folder)
+    shutil.rmtree(folder / "runs")
+    with pytest.raises(ValueError, match="none has no finished run; expected at least one"):
+        report.run([str(folder)], str(tmp_path / "report"), "")
+
+
+def test_an_evaluation_whose_runs_are_all_damaged(evaluation, tmp_path):
+    folder = tmp_path / "none"
+    shutil.copytree(evaluation, folder)
+    for path in folder.rglob("result.json"):
+        path.write_text("{")
+    with pytest.raises(ValueError, match=r"no finished run that can be read: .*is damaged"):
+        report.run([str(folder)], str(tmp_path / "report"), "")
+
+
+def test_the_same_folder_twice_counts_once_and_a_discovery_stands_beside(evaluation, tmp_path):
+    discovery = tmp_path / "mine"
+    discovery.mkdir()
+    _, config, lines = DISCOVERY
+    (discovery / "config.json").write_text(json.dumps(config))
+    (discovery / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    runs = [str(evaluation), str(discovery), str(evaluation)]
+    files = report.run(runs, str(tmp_path / "report"), "Both")
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "Discovery: mine" in text
+    assert "the first counts" not in text
+    assert tmp_path / "report" / "mine_discovery.png" in files
+
+
+def test_a_discovery_without_a_report(tmp_path):
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(ValueError, match=r"metrics\.jsonl has no report; expected at least one"):
+        report.run([str(tmp_path)], str(tmp_path / "report"), "")
+
+
+def test_a_card_needs_evaluations(tmp_path):
+    with pytest.raises(ValueError, match="is not the workdir of a discovery run"):
+        export.export(str(tmp_path), str(tmp_path / "rule.npz"), evaluations=[str(tmp_path)])
