@@ -9,7 +9,7 @@ import functools
 import html
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -317,13 +317,7 @@ def discovery(reports: Sequence[Mapping[str, Any]]) -> str:
     panels["environment steps of the agents' lives so far (mean, and each agent's)"] = [
         float(np.mean(x["agents"]["life_steps"])) for x in reports
     ]
-    figure = make_subplots(
-        rows=len(panels),
-        cols=1,
-        shared_xaxes=True,
-        subplot_titles=list(panels),
-        vertical_spacing=0.05,
-    )
+    figure = _stacked(panels)
     steps = [report["meta_step"] for report in reports]
     for row, (title, values) in enumerate(panels.items(), 1):
         line = go.Scatter(
@@ -401,6 +395,18 @@ def _band(
     return [band, line]
 
 
+def _stacked(titles: Iterable[str]) -> go.Figure:
+    """Panels one below the other."""
+    titles = list(titles)
+    return make_subplots(
+        rows=len(titles),
+        cols=1,
+        shared_xaxes=True,
+        subplot_titles=titles,
+        vertical_spacing=0.05,
+    )
+
+
 def _transparent(colour: str) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},0.18)"
@@ -428,13 +434,7 @@ def series(
     rows: Mapping[str, Float[np.ndarray, "T"]], marks: Sequence[int], x_title: str = "step"
 ) -> str:
     """Quantities along an episode, one below the other, with lines where pictures are shown."""
-    figure = make_subplots(
-        rows=len(rows),
-        cols=1,
-        shared_xaxes=True,
-        subplot_titles=list(rows),
-        vertical_spacing=0.06,
-    )
+    figure = _stacked(rows)
     for row, (name, values) in enumerate(rows.items(), 1):
         trace = go.Scatter(y=values, line={"color": "#D55E00"}, showlegend=False, name=name)
         figure.add_trace(trace, row=row, col=1)
