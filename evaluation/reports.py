@@ -4,6 +4,7 @@
     scores.csv               each contender's and each paper's score on each task
     aggregates.csv           means, medians, IQMs, optimality gaps and their intervals, by scale
     improvement.csv          probabilities of improvement
+    curves.csv               learning curves: mean return over seeds, and its standard error
     reproduced.csv           the papers' own aggregates, computed again
     <evaluation>_*.png       learning curves, aggregate curves
 
@@ -92,6 +93,7 @@ class _Tables:
         self.scores: list[dict[str, Any]] = []
         self.aggregates: list[dict[str, Any]] = []
         self.improvement: list[dict[str, Any]] = []
+        self.curves: list[dict[str, Any]] = []
 
     def files(self) -> dict[str, str]:
         return {
@@ -152,6 +154,20 @@ def _evaluation(name: str, gathered: Gathered, tables: _Tables) -> tuple[str, di
         pictures["aggregate"] = plots.aggregate(summary, shown, gathered.histories, config)
     rows = _score_rows(gathered, summary, found)
     tables.scores += [{"evaluation": name, **row} for row in rows]
+    curves = _task_curves(gathered, shown)
+    tables.curves += [
+        {
+            "evaluation": name,
+            "task": task,
+            "contender": contender,
+            "environment steps": int(step),
+            "mean return": _number(mean),
+            "standard error": _number(high - mean),
+        }
+        for task, by_contender in curves.items()
+        for contender, (steps, curve) in by_contender.items()
+        for step, mean, _, high in zip(steps, *curve, strict=True)
+    ]
     parts += [
         "<h3>Scores by task</h3>",
         page.paragraph(
@@ -162,7 +178,7 @@ def _evaluation(name: str, gathered: Gathered, tables: _Tables) -> tuple[str, di
         page.data_table(pd.DataFrame(rows)),
         "<h3>Learning curves</h3>",
         page.paragraph("Mean over seeds, with a band of a standard error.", "quiet"),
-        page.task_curves(_task_curves(gathered, shown), shown),
+        page.task_curves(curves, shown),
         _achievements(gathered, shown),
         _capabilities(gathered, shown),
     ]

@@ -93,6 +93,16 @@ def test_aggregates_by_scale(report):
     assert improvement["random", "grid57"] == 0.0
 
 
+def test_learning_curves_as_numbers(report):
+    rows = [r for r in _rows(report / "curves.csv") if r["evaluation"] == "whole"]
+    assert len(rows) == 4 * len(TASKS) * CONFIG.num_points
+    own = [r for r in rows if (r["contender"], r["task"]) == ("grid57", "catch/5x5")]
+    assert [int(r["environment steps"]) for r in own] == [24960, 49920, 75008, 99968]
+    returns = [float(r["mean return"]) for r in own]
+    assert returns == sorted(returns)
+    assert all(float(r["standard error"]) > 0 for r in own)
+
+
 def test_what_is_missing_is_named(report):
     text = (report / "index.html").read_text()
     assert "1 of 8 runs are missing; nothing stands in for them." in text
