@@ -246,11 +246,7 @@ def _pictures(
         frames = jax.tree.map(lambda x: x[agent.network.seen.rows_before :], frames.frames)
     if not isinstance(frames, np.ndarray):
         return [page.paragraph("Observations are not single arrays: no pictures.", "quiet")]
-    steps = dataclasses.replace(trajectory, core_state=None)
-    alone = dataclasses.replace(
-        jax.tree.map(lambda x: x[:, :1], steps),
-        core_state=jax.tree.map(lambda x: x[:1], trajectory.core_state),
-    )
+    alone = analysis.one_environment(trajectory, 0)
     parts = [
         "<h3>What each looks at</h3>",
         page.paragraph(

@@ -118,19 +118,20 @@ def outputs_along(
     found: dict[str, list[np.ndarray]] = {}
     unroll = jax.jit(agent.network.unroll)
     for i in range(trajectory.action.shape[1]):  # One by one: z of all actions is large.
-        part = dataclasses.replace(
-            jax.tree.map(lambda x, i=i: x[:, i : i + 1], _without_core(trajectory)),
-            core_state=jax.tree.map(lambda x, i=i: x[i : i + 1], trajectory.core_state),
-        )
-        outputs = jax.device_get(unroll(params, part))
+        outputs = jax.device_get(unroll(params, one_environment(trajectory, i)))
         for name, x in outputs.items():
             if name not in ("z", "aux_pi"):
                 found.setdefault(name, []).append(x)
     return {name: np.concatenate(parts, axis=1) for name, parts in found.items()}
 
 
-def _without_core(trajectory: disco.Trajectory) -> disco.Trajectory:
-    return dataclasses.replace(trajectory, core_state=None)
+def one_environment(trajectory: disco.Trajectory, number: int) -> disco.Trajectory:
+    """The part of one environment, still with an axis B."""
+    which = slice(number, number + 1)
+    return dataclasses.replace(
+        jax.tree.map(lambda x: x[:, which], dataclasses.replace(trajectory, core_state=None)),
+        core_state=jax.tree.map(lambda x: x[which], trajectory.core_state),
+    )
 
 
 def quantities(

@@ -75,6 +75,11 @@ class Gathered:
     missing: tuple[tuple[str, str, int], ...]
     problems: tuple[str, ...]
 
+    @property
+    def name(self) -> str:
+        """The names of its folders."""
+        return " + ".join(dict.fromkeys(source.folder.name for source in self.sources))
+
     def episodes(self, contender: str, task: str, seed: int) -> list[Episode]:
         """All episodes of a run in a host environment; none where they were not kept."""
         folder = self.folders.get((contender, task, seed))
@@ -153,7 +158,8 @@ def gather(evaluations: Sequence[Archived]) -> list[Gathered]:
     together: dict[Any, list[Archived]] = {}
     for evaluation in evaluations:
         config = evaluation.config
-        protocol = (config.score_definition, tuple(intervals(config)[0] * _steps(config)))
+        points = intervals(config)[0] * config.agent.steps_per_update
+        protocol = (config.score_definition, tuple(points))
         together.setdefault((frozenset(evaluation.tasks), protocol), []).append(evaluation)
     return [_gather(group) for group in together.values()]
 
@@ -253,7 +259,3 @@ def _history(rows: Sequence[Sequence[RunResult | None]], config: EvaluationConfi
     )
     history = History.of([[run or missing for run in row] for row in rows], config)
     return dataclasses.replace(history, devices=tuple(filter(None, history.devices)))
-
-
-def _steps(config: EvaluationConfig) -> int:
-    return config.agent.steps_per_update

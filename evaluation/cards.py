@@ -14,7 +14,6 @@ from evaluation.comparison import Comparison, compare, scales
 from evaluation.contenders import RANDOM, Contender
 from evaluation.report import shown_contenders
 from evaluation.scores import Summary, summarize
-from evaluation.statistics import Estimate
 
 
 def card(
@@ -84,10 +83,9 @@ def _origin(provenance: Mapping[str, Any]) -> str:
 
 
 def _heading(gathered: Gathered) -> str:
-    names = " + ".join(dict.fromkeys(source.folder.name for source in gathered.sources))
     missing = f" {len(gathered.missing)} runs are missing." if gathered.missing else ""
     return (
-        f"## {names}\n\n{len(gathered.tasks)} tasks, {len(gathered.seeds)} seeds. Score:"
+        f"## {gathered.name}\n\n{len(gathered.tasks)} tasks, {len(gathered.seeds)} seeds. Score:"
         f" {gathered.config.score_definition}.{missing}\n"
     )
 
@@ -100,14 +98,8 @@ def _aggregates(comparison: Comparison) -> str:
         "| --- |" + " --- |" * len(labels),
     ]
     for name, found in comparison.aggregates.items():
-        lines.append(f"| {name} | " + " | ".join(_interval(found[x]) for x in labels) + " |")
+        lines.append(f"| {name} | " + " | ".join(found[x].text(2) for x in labels) + " |")
     return "\n".join([*lines, ""])
-
-
-def _interval(estimate: Estimate) -> str:
-    if np.isnan(estimate.low):
-        return f"{estimate.value:.2f}"
-    return f"{estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
 
 
 def _scores(summary: Summary, shown: Sequence[Contender]) -> str:

@@ -25,7 +25,7 @@ from evaluation.contenders import RANDOM, Contender
 from evaluation.published_aggregates import HUMAN, RECORD
 from evaluation.published_aggregates import RANDOM as PUBLISHED_RANDOM
 from evaluation.published_scores import PublishedScore, published
-from evaluation.scores import Summary, coarsen
+from evaluation.scores import Summary, estimated_curves
 from evaluation.statistics import Estimate
 
 AGGREGATES: dict[str, Callable[..., np.ndarray]] = {
@@ -59,10 +59,10 @@ class Scale:
     cap: float = np.inf
 
     def __call__(
-        self, scores: Float[np.ndarray, "tasks runs"]
+        self, scores: Float[np.ndarray, "counted runs"]
     ) -> Float[np.ndarray, "counted runs"]:
-        """Scores on this scale."""
-        return statistics.normalize(scores[self.counted], self.low, self.high, self.cap)
+        """Scores on this scale, on the tasks that count."""
+        return statistics.normalize(scores, self.low, self.high, self.cap)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +154,9 @@ def compare(
       shown: contenders to compare.
     """
     config = gathered.config
-    scores = {contender.name: scale(summary.scores[contender.name]) for contender in shown}
+    scores = {
+        contender.name: scale(summary.scores[contender.name][scale.counted]) for contender in shown
+    }
     tasks = [task for task, counts in zip(summary.tasks, scale.counted, strict=True) if counts]
     left_out = {
         name: tuple(task for task, runs in zip(tasks, x, strict=True) if np.isnan(runs).all())
@@ -162,16 +164,16 @@ def compare(
     }
     left_out = {name: without for name, without in left_out.items() if without}
     scores = {name: x for name, x in scores.items() if name not in left_out}
-    estimate = partial(
-        statistics.estimate,
-        resamples=config.resamples,
-        confidence=config.confidence,
-        seed=config.seed,
-    )
+    estimate = partial(statistics.estimate, **config.bootstrap)
     means = {name: statistics.mean(x) for name, x in scores.items()}
     highest = np.max(list(means.values()), axis=0) if means else np.zeros(0)
     thresholds = _thresholds(scores)
-    steps, curves = _curves(gathered, scale, list(scores), config)
+    updates, curves = np.zeros(0, int), {}
+    if scores:
+        histories = {name: gathered.histories[name] for name in scores}
+        updates, curves = estimated_curves(
+            statistics.interquartile_mean, histories, scale.counted, scale, config
+        )
     return Comparison(
         scale=scale,
         left_out=left_out,
@@ -189,7 +191,7 @@ def compare(
             for other in scores
             if name != other
         },
-        steps=steps,
+        steps=updates * config.agent.steps_per_update,
         curves=curves,
         best={name: int(np.sum(x >= highest)) for name, x in means.items()},
         above_one={name: int(np.sum(x > 1.0)) for name, x in means.items()},
@@ -211,37 +213,5 @@ def _profile(
 ) -> Float[np.ndarray, "3 thresholds"]:
     """A performance profile, with an interval at each threshold."""
     statistic = partial(statistics.performance_profile, thresholds=thresholds)
-    low, high = statistics.interval(
-        statistic,
-        scores,
-        resamples=config.resamples,
-        confidence=config.confidence,
-        seed=config.seed,
-    )
+    low, high = statistics.interval(statistic, scores, **config.bootstrap)
     return np.stack([statistic(scores), low, high])
-
-
-def _curves(
-    gathered: Gathered, scale: Scale, names: Sequence[str], config: EvaluationConfig
-) -> tuple[np.ndarray, dict[str, Float[np.ndarray, "3 points"]]]:
-    """The IQM along the budget."""
-    if not names:
-        return np.zeros(0), {}
-    histories = [gathered.histories[name] for name in names]
-    updates, joined = coarsen(histories, scale.counted)
-    curves = {}
-    for name, episodes in zip(names, joined, strict=True):
-        returns = episodes.mean_return
-        curve = np.full((3, len(updates)), np.nan)
-        for point in range(len(updates)):
-            runs = statistics.normalize(returns[..., point], scale.low, scale.high, scale.cap)
-            if np.isfinite(runs).any(axis=-1).all():
-                curve[:, point] = statistics.estimate(
-                    statistics.interquartile_mean,
-                    runs,
-                    resamples=config.resamples,
-                    confidence=config.confidence,
-                    seed=config.seed,
-                )
-        curves[name] = curve
-    return updates * config.agent.steps_per_update, curves

@@ -1,6 +1,7 @@
 """What an evaluation is: agents, budgets, baselines, and how they are scored."""
 
 import dataclasses
+from typing import Any
 
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
@@ -126,6 +127,15 @@ class EvaluationConfig:
     def all_seeds(self) -> tuple[int, ...]:
         """The seed of each run on a task."""
         return tuple(range(self.seed, self.seed + self.seeds))
+
+    @property
+    def bootstrap(self) -> dict[str, Any]:
+        """How intervals are made: the arguments that all of `statistics.interval` share."""
+        return {
+            "resamples": self.resamples,
+            "confidence": self.confidence,
+            "seed": self.seed,
+        }
 
     @property
     def score_definition(self) -> str:

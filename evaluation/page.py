@@ -283,21 +283,17 @@ def radar(scores: Mapping[str, Mapping[str, float]], contenders: Sequence[Conten
 
     Args:
       scores: by contender and tag, between 0 and 1.
-      contenders: in the legend's order; other names in `scores` follow, in grey.
+      contenders: in the legend's order.
     """
     figure = go.Figure()
-    colours = {name: colour for name, colour, _ in _known(contenders, scores)}
-    for name in [*colours, *(name for name in scores if name not in colours)]:
+    for name, colour, _ in _known(contenders, scores):
         tags = list(scores[name])
         figure.add_trace(
             go.Scatterpolar(
                 name=name,
                 theta=[*tags, tags[0]],
                 r=[*scores[name].values(), scores[name][tags[0]]],
-                line={
-                    "color": colours.get(name, _INK),
-                    "dash": "solid" if name in colours else "dot",
-                },
+                line={"color": colour},
             )
         )
     _finish(figure, height=480)

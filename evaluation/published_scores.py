@@ -85,7 +85,6 @@ class PublishedTable:
       source: the paper and table.
       benchmark: what the tasks are.
       protocol: how agents were trained and scored.
-      columns: agents and their budgets.
       scores: all of it.
       categories: of each task, where the table tells any.
       aggregates: the paper's own, over the tasks.
@@ -94,7 +93,6 @@ class PublishedTable:
     source: str
     benchmark: str
     protocol: str
-    columns: tuple[tuple[str, int | None], ...]
     scores: tuple[PublishedScore, ...]
     categories: dict[str, tuple[str, ...]]
     aggregates: tuple[PrintedAggregate, ...]
@@ -205,7 +203,6 @@ def _read_table(table: dict[str, Any], title: str, where: str) -> PublishedTable
         source=source,
         benchmark=_field(table, "benchmark", str, where),
         protocol=_field(table, "protocol", str, where),
-        columns=tuple(columns),
         scores=tuple(scores),
         categories=categories,
         aggregates=tuple(_read_aggregates(table, columns, where)),

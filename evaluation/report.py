@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from disco.atomic import write_atomically
@@ -304,9 +305,7 @@ def _with_error(mean: float, error: float) -> str:
 def _with_interval(estimate: Estimate | None) -> str:
     if estimate is None:
         return ""
-    if math.isnan(estimate.low):
-        return f"{estimate.value:.2f}"  # One seed has no interval.
-    return rf"{estimate.value:.2f} \[{estimate.low:.2f}, {estimate.high:.2f}]"
+    return escape(estimate.text(2))
 
 
 def _number(value: float) -> str:

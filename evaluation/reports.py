@@ -105,7 +105,7 @@ class _Tables:
 
 def _names(evaluations: Sequence[Gathered]) -> list[str]:
     """The folders' names, numbered where they are equal."""
-    plain = [" + ".join(dict.fromkeys(x.folder.name for x in one.sources)) for one in evaluations]
+    plain = [one.name for one in evaluations]
     return [
         f"{name} ({plain[: i + 1].count(name)})" if plain.count(name) > 1 else name
         for i, name in enumerate(plain)
@@ -266,7 +266,7 @@ def _compared(comparison: Comparison, shown: Sequence[Contender], gathered: Gath
             [
                 {
                     "contender": name,
-                    **{label: _readable(x) for label, x in found.items()},
+                    **{label: x.text(3) for label, x in found.items()},
                     "best on tasks": comparison.best[name],
                     "tasks above 1": f"{comparison.above_one[name]} of {scale.counted.sum()}",
                 }
@@ -291,12 +291,6 @@ def _compared(comparison: Comparison, shown: Sequence[Contender], gathered: Gath
             improved,
         ]
     return "".join(parts)
-
-
-def _readable(estimate: statistics.Estimate) -> str:
-    if np.isnan(estimate.low):
-        return f"{estimate.value:.3f}"
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 def _add_aggregates(tables: _Tables, name: str, comparison: Comparison) -> None:

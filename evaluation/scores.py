@@ -7,7 +7,7 @@ task on which these two cannot be told apart measures nothing, and is left out o
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -49,13 +49,11 @@ class Summary:
         return np.array([task not in self.left_out for task in self.tasks], bool)
 
     def normalize(
-        self, returns: Float[np.ndarray, "counted seeds *points"]
-    ) -> Float[np.ndarray, "counted seeds *points"]:
+        self, returns: Float[np.ndarray, "counted seeds"]
+    ) -> Float[np.ndarray, "counted seeds"]:
         """Returns on the tasks that count: 0 is the random policy, 1 the best baseline."""
         low = statistics.mean(self.scores[RANDOM])[self.counted]
-        high = self.baseline[self.counted]
-        shape = (-1, *(1,) * (returns.ndim - 1))
-        return (returns - low.reshape(shape)) / (high - low).reshape(shape)
+        return statistics.normalize(returns, low, self.baseline[self.counted])
 
 
 def summarize(
@@ -96,11 +94,7 @@ def summarize(
     )
     if not summary.counted.any():
         return summary
-    bootstrap = {
-        "resamples": config.resamples,
-        "confidence": config.confidence,
-        "seed": config.seed,
-    }
+    bootstrap = config.bootstrap
     normalized = {name: summary.normalize(x[summary.counted]) for name, x in scores.items()}
     aggregate = {
         name: statistics.estimate(statistics.mean_over_tasks, x, **bootstrap)
@@ -163,20 +157,36 @@ def normalized_curves(
     Returns:
       The updates at which the points' intervals end (see `coarsen`), and the curves by name.
     """
-    updates, joined = coarsen(list(histories.values()), summary.counted)
+    return estimated_curves(
+        statistics.mean_over_tasks, histories, summary.counted, summary.normalize, config
+    )
+
+
+def estimated_curves(
+    statistic: statistics.Statistic,
+    histories: Mapping[str, History],
+    tasks: Bool[np.ndarray, "tasks"],
+    normalize: Callable[[np.ndarray], np.ndarray],
+    config: EvaluationConfig,
+) -> tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]:
+    """A statistic along the budget, of returns on some tasks; NaN where one has no episode.
+
+    Args:
+      statistic: of normalised returns.
+      histories: see `normalized_curves`, whose result this has.
+      tasks: which count.
+      normalize: puts the returns on these tasks, `[counted, seeds]`, on a common scale.
+      config: of the evaluation.
+    """
+    updates, joined = coarsen(list(histories.values()), tasks)
     curves = {}
     for name, episodes in zip(histories, joined, strict=True):
-        returns = summary.normalize(episodes.mean_return)
+        returns = episodes.mean_return
         curve = np.full((3, len(updates)), np.nan)
         for point in range(len(updates)):
-            if np.isfinite(returns[..., point]).any(axis=-1).all():
-                curve[:, point] = statistics.estimate(
-                    statistics.mean_over_tasks,
-                    returns[..., point],
-                    resamples=config.resamples,
-                    confidence=config.confidence,
-                    seed=config.seed,
-                )
+            runs = normalize(returns[..., point])
+            if np.isfinite(runs).any(axis=-1).all():
+                curve[:, point] = statistics.estimate(statistic, runs, **config.bootstrap)
         curves[name] = curve
     return updates, curves
 

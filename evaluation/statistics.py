@@ -32,6 +32,11 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
+    def text(self, decimals: int) -> str:
+        """For a reader; without the interval where it is unknown."""
+        value, low, high = (f"{x:.{decimals}f}" for x in self)
+        return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
+
 
 def mean(values: Float[np.ndarray, "*s runs"]) -> Float[np.ndarray, "*s"]:
     """Mean over the runs that are there; NaN if none is."""
