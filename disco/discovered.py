@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from disco import meta_network, moments, values
+from disco import meta_network, moments, transformer, values
 from disco.meta_network import LifetimeState, MetaNetworkSizes
 from disco.moments import Moments
 from disco.rule import OutputShapes, Rule, check_outputs, check_trajectory
@@ -115,9 +115,16 @@ class DiscoveredRule(Rule):
     def check_hyper_parameters(self) -> None:
         """Raises ValueError if a size or hyper-parameter is out of range."""
         for field in dataclasses.fields(self.sizes):
-            size = getattr(self.sizes, field.name)
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"sizes.{field.name} is {size!r}; expected a positive integer.")
+            size, least = getattr(self.sizes, field.name), int(field.name != "transformer_layers")
+            if not isinstance(size, int) or size < least:
+                raise ValueError(
+                    f"sizes.{field.name} is {size!r}; expected an integer of at least {least}."
+                )
+        if self.sizes.transformer_layers and self.sizes.trajectory % transformer.NUM_HEADS:
+            raise ValueError(
+                f"sizes.trajectory is {self.sizes.trajectory}; expected a multiple of the"
+                f" transformer's {transformer.NUM_HEADS} heads."
+            )
         if self.sizes.action_features not in meta_network.ACTION_FEATURES:
             expected = " or ".join(str(number) for number in meta_network.ACTION_FEATURES)
             raise ValueError(

@@ -1,6 +1,6 @@
 """The meta-network: what a discovered rule computes (DiscoRL, Methods, "Meta-network").
 
-    agent outputs, rewards, ends --features--> backward LSTM over the T transitions
+    agent outputs, rewards, ends --features--> backward LSTM (or transformer) over T transitions
         --gated by the lifetime RNN--> targets for the policy, y and z
     the same features, averaged over the batch --> lifetime RNN, stepped once per update
 
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from disco import transformer
 from disco.types import Outputs, Trajectory
 from disco.values import ActionValueEstimates, select_action
 
@@ -41,6 +42,8 @@ class MetaNetworkSizes:
       action_hidden: channels of the first block over actions, and of the policy target's.
       action_embedding: channels of the second block over actions.
       trajectory: units of the backward LSTM.
+      transformer_layers: of the backward transformer (`disco.transformer`), as wide as the LSTM,
+        which it replaces; 0 for the LSTM.
       lifetime: units of the lifetime RNN.
       lifetime_input: numbers that it reads per update.
     """
@@ -51,6 +54,7 @@ class MetaNetworkSizes:
     action_hidden: int = 16
     action_embedding: int = 2
     trajectory: int = 256
+    transformer_layers: int = 0
     lifetime: int = 128
     lifetime_input: int = 16
 
@@ -89,8 +93,11 @@ def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
         "policy_net_0": (2 * s.action_features, s.action_hidden),
         "policy_net_1": (2 * s.action_hidden, s.action_embedding),
     }
+    reader = {"lstm": (s.features + s.trajectory, 4 * s.trajectory)}
+    if s.transformer_layers:
+        reader = transformer.layer_shapes(s.features, s.trajectory, s.transformer_layers)
     trajectory = {
-        "lstm": (s.features + s.trajectory, 4 * s.trajectory),
+        **reader,
         "lifetime_gate": (s.lifetime, s.trajectory),
         "summary": (s.trajectory, 1),
         "y_target": (s.trajectory, s.prediction),
@@ -179,8 +186,11 @@ def apply(
 
     # Backward over the trajectory, gated by what the lifetime RNN knew before.
     features, actions = _features(trajectory_nets, shared, y[0], y_bar[0], z[0], z_bar[0])
-    terminal = trajectory.discount == 0
-    x = _backward_lstm(trajectory_nets["lstm"], features, terminal | trajectory.last)
+    ends = (trajectory.discount == 0) | trajectory.last
+    if "lstm" in trajectory_nets:
+        x = _backward_lstm(trajectory_nets["lstm"], features, ends)
+    else:
+        x = transformer.read(trajectory_nets, features, ends)
     x = x * _linear(trajectory_nets["lifetime_gate"], lifetime.hidden)
 
     per_action = jnp.broadcast_to(x[:, :, None], actions.shape[:3] + x.shape[-1:])

@@ -2,7 +2,8 @@
 
 A rule file is an `.npz` archive of float arrays. Their names and shapes are those of the
 published `disco_103.npz`, so that either code reads the other's. Ours hold one entry more,
-`header`: a JSON text with the format's version, sizes, hyper-parameters and provenance.
+`header`: a JSON text with the format's version, sizes, hyper-parameters and provenance. A rule
+with a transformer has that one's arrays, under names of ours, in place of `lstm/lstm/linear`.
 Files are data: nothing in them is executed or unpickled.
 """
 
@@ -11,6 +12,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -52,6 +54,7 @@ _PUBLISHED_NAMES = {
     "lifetime/input": f"{_LIFETIME}/mlp_2/~/linear_0",
     "lifetime/lstm": f"{_LIFETIME}/lstm/linear",
 }
+_TRANSFORMER_LAYER = re.compile(r"lstm/transformer/\d+/heads/w")
 
 
 class RuleFileError(ValueError):
@@ -107,7 +110,7 @@ def save(
             value = np.asarray(value, np.float32)
             if not np.all(np.isfinite(value)):
                 raise ValueError(f"Parameter {name}/{part} of the rule is not finite; not saved.")
-            arrays[f"{_PUBLISHED_NAMES[name]}/{part}"] = value.reshape(
+            arrays[f"{_name_in_file(name)}/{part}"] = value.reshape(
                 _published_shape(name, part, value.shape)
             )
     header = {
@@ -141,7 +144,9 @@ def _find(name: str | os.PathLike) -> pathlib.Path:
 def _read(path: pathlib.Path) -> tuple[DiscoveredRule, dict[str, Any]]:
     arrays = _read_arrays(path)
     header = _read_header(path, arrays.pop(_HEADER, None))
-    expected = {f"{name}/{part}" for name in _PUBLISHED_NAMES.values() for part in "wb"}
+    layers = sum(_TRANSFORMER_LAYER.fullmatch(name) is not None for name in arrays)
+    names = meta_network.layer_shapes(MetaNetworkSizes(transformer_layers=layers))
+    expected = {f"{_name_in_file(name)}/{part}" for name in names for part in "wb"}
     if set(arrays) != expected:
         raise RuleFileError(
             f"{path} is not a rule file: missing arrays {sorted(expected - set(arrays))},"
@@ -150,7 +155,7 @@ def _read(path: pathlib.Path) -> tuple[DiscoveredRule, dict[str, Any]]:
     for name, value in arrays.items():
         if not np.issubdtype(value.dtype, np.floating):
             raise RuleFileError(f"{path}: array {name!r} is {value.dtype}; expected floats.")
-    sizes = _infer_sizes(path, arrays)
+    sizes = _infer_sizes(path, arrays, layers)
     if header and dataclasses.asdict(sizes) != header["sizes"]:
         raise RuleFileError(
             f"{path}: the arrays' shapes say {dataclasses.asdict(sizes)}, the header's sizes"
@@ -160,7 +165,7 @@ def _read(path: pathlib.Path) -> tuple[DiscoveredRule, dict[str, Any]]:
     for name, (inputs, outputs) in meta_network.layer_shapes(sizes).items():
         parameters[name] = {}
         for part, shape in (("w", (inputs, outputs)), ("b", (outputs,))):
-            key = f"{_PUBLISHED_NAMES[name]}/{part}"
+            key = f"{_name_in_file(name)}/{part}"
             value = arrays[key]
             if value.shape != _published_shape(name, part, shape):
                 raise RuleFileError(
@@ -211,6 +216,8 @@ def _read_header(path: pathlib.Path, value: np.ndarray | None) -> dict[str, Any]
         header
     ):
         raise RuleFileError(f"{path}: the header lacks format_version, sizes or hyper_parameters.")
+    if isinstance(header["sizes"], dict):  # The zoo's files are from before there were any.
+        header["sizes"] = {"transformer_layers": 0} | header["sizes"]
     if header["format_version"] != FORMAT_VERSION:
         raise RuleFileError(
             f"{path} has format version {header['format_version']!r}; this code reads"
@@ -242,7 +249,9 @@ def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
             )
 
 
-def _infer_sizes(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> MetaNetworkSizes:
+def _infer_sizes(
+    path: pathlib.Path, arrays: Mapping[str, np.ndarray], transformer_layers: int
+) -> MetaNetworkSizes:
     def shape(name: str, part: str, axes: int, expected: str) -> tuple[int, ...]:
         array = arrays[f"{_PUBLISHED_NAMES[name]}/{part}"]
         if array.ndim != axes or array.size == 0:
@@ -262,9 +271,15 @@ def _infer_sizes(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> MetaNe
         action_hidden=outputs("trajectory/policy_net_0"),
         action_embedding=outputs("trajectory/policy_net_1"),
         trajectory=outputs("trajectory/lifetime_gate"),
+        transformer_layers=transformer_layers,
         lifetime=outputs("lifetime/lstm") // 4,
         lifetime_input=outputs("lifetime/input"),
     )
+
+
+def _name_in_file(name: str) -> str:
+    """The published name of a layer, or one after its manner."""
+    return _PUBLISHED_NAMES.get(name, name.replace("trajectory/", "lstm/"))
 
 
 def _published_shape(name: str, part: str, shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,6 +7,7 @@
 - `no_predictions`: the rule neither reads y and z nor trains them;
 - `no_value`: the rule reads no values, returns or advantages, and agents learn none;
 - `no_lifetime`: the rule remembers nothing from one update to the next;
+- `transformer`: the rule reads trajectories by a transformer of two layers instead of an LSTM;
 - `small_agents`: agents with an eighth of the units;
 - `toy_environments`: LPG's five tabular grid-worlds instead of the 57.
 """
@@ -25,7 +26,7 @@ _RULE = {
     "no_value": {"reads_values": False, "value_cost": 0.0},
     "no_lifetime": {"has_lifetime": False},
 }
-ABLATIONS = ("none", *_RULE, "small_agents", "toy_environments")
+ABLATIONS = ("none", *_RULE, "transformer", "small_agents", "toy_environments")
 
 
 def get_settings(ablation: str = "none") -> DiscoverSettings:
@@ -43,6 +44,10 @@ def get_settings(ablation: str = "none") -> DiscoverSettings:
         return dataclasses.replace(settings, agent=agent)
     if ablation == "toy_environments":
         return dataclasses.replace(settings, suite="lpg")
+    if ablation == "transformer":
+        sizes = dataclasses.replace(settings.rule.sizes, transformer_layers=2)
+        rule = dataclasses.replace(settings.rule, sizes=sizes)
+        return dataclasses.replace(settings, rule=rule)
     rule = dataclasses.replace(settings.rule, **_RULE.get(ablation, {}))
     return dataclasses.replace(settings, rule=rule)
 

@@ -23,6 +23,7 @@ SIZES = disco.MetaNetworkSizes(
 
 # What our rules have and the published one has not.
 EXTENDED_SIZES = dataclasses.replace(SIZES, action_features=10)
+TRANSFORMER_SIZES = dataclasses.replace(SIZES, transformer_layers=2)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@ import pytest
 
 import disco
 from tests.disco.common import (
+    SIZES,
+    TRANSFORMER_SIZES,
     float64,
     random_outputs,
     random_state,
@@ -42,9 +44,12 @@ def exchange_from(first_row: int, tree):
     return jax.tree.map(lambda x: jnp.concatenate([x[:first_row], x[first_row:, ::-1]]), tree)
 
 
-def targets_before_and_after_exchange(trajectory: disco.Trajectory):
+READERS = pytest.mark.parametrize("sizes", [SIZES, TRANSFORMER_SIZES], ids=["lstm", "transformer"])
+
+
+def targets_before_and_after_exchange(sizes, trajectory: disco.Trajectory):
     """Targets, and the targets when the second episodes are exchanged within the batch."""
-    rule = small_rule()
+    rule = small_rule(sizes=sizes)
     outputs, target_outputs = (random_outputs(rule, trajectory, seed) for seed in (1, 2))
     # The transition from END + 1 to the second episode counts in the moments of advantages. They
     # stay the same if its first state's policy and values do.
@@ -67,20 +72,22 @@ def targets_before_and_after_exchange(trajectory: disco.Trajectory):
     return targets, exchanged
 
 
+@READERS
 @pytest.mark.parametrize("terminated", [False, True])
-def test_targets_do_not_see_the_next_episode(terminated):
+def test_targets_do_not_see_the_next_episode(sizes, terminated):
     with float64():
         trajectory = trajectory_with_end(last=True, terminated=terminated)
-        targets, exchanged = targets_before_and_after_exchange(trajectory)
+        targets, exchanged = targets_before_and_after_exchange(sizes, trajectory)
         first_episode = jax.tree.map(lambda x: x[: END + 1], targets)
         first_episode_exchanged = jax.tree.map(lambda x: x[: END + 1], exchanged)
         assert relative_difference(first_episode_exchanged, first_episode) < 1e-9
 
 
-def test_targets_see_the_rest_of_their_own_episode():
+@READERS
+def test_targets_see_the_rest_of_their_own_episode(sizes):
     with float64():
         trajectory = trajectory_with_end(last=False, terminated=False)
-        targets, exchanged = targets_before_and_after_exchange(trajectory)
+        targets, exchanged = targets_before_and_after_exchange(sizes, trajectory)
         for name in ("pi", "y", "z", "q_target", "advantage"):
             before, after = getattr(targets, name)[END], getattr(exchanged, name)[END]
             assert float(jnp.max(jnp.abs(before - after))) > 1e-4, name

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import disco
-from disco import meta_network
+from disco import meta_network, transformer
 from tests.disco.common import (
     EXTENDED_SIZES,
     SIZES,
+    TRANSFORMER_SIZES,
     extended_rule,
     mlp_params,
     mlp_unroll,
@@ -118,6 +119,31 @@ def test_creation_is_reproducible():
 def test_refuses_hyper_parameters_out_of_range(change, found):
     with pytest.raises(ValueError, match=found):
         small_rule(**change)
+
+
+def test_a_transformer_sees_what_comes_and_not_what_was():
+    """So the last transitions of a trajectory are read as if they were all of it."""
+    layers = meta_network.init(jax.random.key(0), TRANSFORMER_SIZES)
+    layers = {name.removeprefix("trajectory/"): layer for name, layer in layers.items()}
+    shape = (9, 3, TRANSFORMER_SIZES.features)
+    features = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
+    ends = np.zeros(shape[:2], bool)
+    whole = transformer.read(layers, features, ends)
+    part = transformer.read(layers, features[4:], ends[4:])
+    np.testing.assert_allclose(part, whole[4:], atol=1e-5)
+    others = transformer.read(layers, features.at[8].add(1.0), ends)
+    assert bool(jnp.all(jnp.max(jnp.abs(others - whole), axis=-1) > 1e-4))
+
+
+def test_a_transformer_has_as_many_layers_and_heads_as_fit():
+    names = meta_network.layer_shapes(TRANSFORMER_SIZES)
+    assert sum(name.endswith("/heads") for name in names) == 2
+    assert "trajectory/lstm" not in names
+    sizes = dataclasses.replace(TRANSFORMER_SIZES, trajectory=18)
+    with pytest.raises(ValueError, match=r"sizes.trajectory is 18; expected a multiple of .* 4"):
+        small_rule(sizes=sizes)
+    with pytest.raises(ValueError, match=r"sizes.transformer_layers is -1; expected .* least 0"):
+        small_rule(sizes=dataclasses.replace(SIZES, transformer_layers=-1))
 
 
 SWITCHES = ("reads_predictions", "reads_values", "has_lifetime")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import disco
-from tests.disco.common import SIZES, extended_rule, small_rule
+from tests.disco.common import SIZES, TRANSFORMER_SIZES, extended_rule, small_rule
 from tests.golden import WEIGHTS, disco103
 
 BIAS = "lstm/linear_1/b"
@@ -60,11 +60,23 @@ def test_a_saved_rule_is_loaded_bit_for_bit(tmp_path):
     assert_same_rule(disco.load(str(path)), rule)
 
 
-def test_an_extended_rule_is_loaded_bit_for_bit(tmp_path):
+@pytest.mark.parametrize(
+    "rule",
+    [extended_rule(), small_rule(sizes=TRANSFORMER_SIZES)],
+    ids=["extended", "transformer"],
+)
+def test_other_rules_than_the_published_are_loaded_bit_for_bit(tmp_path, rule):
     path = tmp_path / "rule.npz"
-    disco.save(extended_rule(), path)
-    assert disco.load(path).sizes.action_features == 10
-    assert_same_rule(disco.load(path), extended_rule())
+    disco.save(rule, path)
+    assert disco.load(path).sizes == rule.sizes
+    assert_same_rule(disco.load(path), rule)
+
+
+def test_refuses_a_transformer_that_lacks_a_layer(tmp_path):
+    path = tmp_path / "rule.npz"
+    disco.save(small_rule(sizes=TRANSFORMER_SIZES), path)
+    rewrite(path, **{"lstm/transformer/1/mixed/w": None})
+    refuses(path, r"missing arrays \['lstm/transformer/1/mixed/w'\]")
 
 
 def test_refuses_a_number_of_action_features_that_means_nothing(rule_file):

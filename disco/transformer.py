@@ -1,0 +1,82 @@
+"""The backward transformer, which a meta-network may have instead of its backward LSTM.
+
+DiscoRL, Extended Data Figure 3, tries one; of what it was the paper says nothing more. This is a
+pre-norm transformer without parameters in its norms, whose heads look less and less far ahead: an
+attention logit falls with the distance, at a rate that is the head's own (Press et al. 2022, "Train
+short, test long: attention with linear biases"). It has no position embeddings, so that rules read
+trajectories of other lengths than those that they were discovered on.
+"""
+
+import itertools
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+NUM_HEADS = 4
+
+_NAME = "transformer"
+_EXPANSION = 4
+
+
+def layer_shapes(features: int, width: int, num_layers: int) -> dict[str, tuple[int, int]]:
+    """[inputs, outputs] of every linear map, by name."""
+    shapes = {f"{_NAME}/input": (features, width)}
+    for i in range(num_layers):
+        shapes |= {
+            f"{_NAME}/{i}/heads": (width, 3 * width),
+            f"{_NAME}/{i}/mixed": (width, width),
+            f"{_NAME}/{i}/hidden": (width, _EXPANSION * width),
+            f"{_NAME}/{i}/added": (_EXPANSION * width, width),
+        }
+    return shapes | {f"{_NAME}/output": (width, width)}
+
+
+def read(
+    layers: Mapping[str, Mapping[str, Array]],
+    inputs: Float[Array, "T B F"],
+    ends: Bool[Array, "T B"],
+) -> Float[Array, "T B H"]:
+    """Reads the rest of the episode at each transition.
+
+    Args:
+      layers: of `layer_shapes`.
+      inputs: features of the transitions.
+      ends: the transitions that end an episode; what lies beyond them is not seen.
+
+    Returns:
+      Numbers from -1 to 1, as those of an LSTM.
+    """
+    visible, bias = _visible(ends), _bias(len(inputs)).astype(inputs.dtype)
+
+    def linear(name: str, x: Array) -> Array:
+        return x @ layers[f"{_NAME}/{name}"]["w"] + layers[f"{_NAME}/{name}"]["b"]
+
+    x = linear("input", jnp.swapaxes(inputs, 0, 1))
+    for i in itertools.takewhile(lambda i: f"{_NAME}/{i}/heads" in layers, itertools.count()):
+        heads = linear(f"{i}/heads", jax.nn.standardize(x))
+        heads = heads.reshape(*x.shape[:2], 3, NUM_HEADS, x.shape[-1] // NUM_HEADS)
+        query, key, value = (heads[:, :, j] for j in range(3))
+        seen = jax.nn.dot_product_attention(query, key, value, bias=bias, mask=visible)
+        x = x + linear(f"{i}/mixed", seen.reshape(x.shape))
+        hidden = jax.nn.gelu(linear(f"{i}/hidden", jax.nn.standardize(x)))
+        x = x + linear(f"{i}/added", hidden)
+    return jnp.swapaxes(jnp.tanh(linear("output", jax.nn.standardize(x))), 0, 1)
+
+
+def _visible(ends: Bool[Array, "T B"]) -> Bool[Array, "B 1 T T"]:
+    """Whether a transition (third axis) sees another one: later, with no end between."""
+    ends = jnp.swapaxes(ends, 0, 1).astype(jnp.int32)
+    episode = jnp.cumsum(ends, axis=1) - ends
+    same = episode[:, :, None] == episode[:, None, :]
+    later = jnp.triu(jnp.ones(same.shape[1:], bool))
+    return (same & later)[:, None]
+
+
+def _bias(length: int) -> Float[np.ndarray, "1 N T T"]:
+    step = np.arange(length)
+    rates = 2.0 ** (-8.0 * np.arange(1, NUM_HEADS + 1) / NUM_HEADS)
+    distance = np.abs(step[:, None] - step[None, :])
+    return (-rates[:, None, None] * distance)[None].astype(np.float32)
