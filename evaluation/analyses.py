@@ -22,10 +22,9 @@ import numpy as np
 import disco
 import environments
 from agents.agent import Agent, LearnerState
-from agents.frames import History
 from disco.atomic import write_atomically
 from disco.discovered import DiscoveredRule
-from evaluation import analysis, archive, host_training, page, reports
+from evaluation import analysis, archive, host_training, page, playing, reports
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
 from evaluation.evaluate import check, evaluate
@@ -178,7 +177,7 @@ def _section(
     what: AnalysisConfig,
 ) -> tuple[str, dict[str, Any]]:
     """All findings on one agent, as HTML and as JSON values."""
-    trajectory = analysis.play(agent, learner.params, task, what.steps, what.environments, seed)
+    trajectory = playing.play(agent, learner.params, task, what.steps, what.environments, seed)
     outputs = analysis.outputs_along(agent, learner.params, trajectory)
     known = analysis.quantities(rule, outputs, trajectory)
     marks = _spikes(known["confidence of y (nats)"][: what.shown, 0])
@@ -241,12 +240,10 @@ def _pictures(
     seed: int,
 ) -> list[str]:
     """Observations where the confidence spikes, and what each quantity looks at there."""
-    frames: Any = trajectory.observation
-    if isinstance(frames, History):
-        frames = jax.tree.map(lambda x: x[agent.network.seen.rows_before :], frames.frames)
+    frames = playing.frames(agent, trajectory)
     if not isinstance(frames, np.ndarray):
         return [page.paragraph("Observations are not single arrays: no pictures.", "quiet")]
-    alone = analysis.one_environment(trajectory, 0)
+    alone = playing.one_environment(trajectory, 0)
     parts = [
         "<h3>What each looks at</h3>",
         page.paragraph(
@@ -258,30 +255,16 @@ def _pictures(
     for mark in marks:
         key = jax.random.fold_in(jax.random.key(seed), mark)
         found = analysis.saliency(rule, agent, learner.params, alone, mark, key)
-        shown = [(f"step {mark}", _image(frames[mark, 0]))]
+        shown = [(f"step {mark}", playing.as_image(frames[mark, 0]))]
         shown += [(name, _flat(x)) for name, x in found.items()]
         parts.append(page.pictures(shown))
     return parts
 
 
-def _image(observation: np.ndarray) -> np.ndarray:
-    """As a picture: grey, colours, or a code of which planes are on."""
-    if observation.ndim == 3 and observation.dtype == np.uint8:
-        if observation.shape[0] == 3:
-            observation = np.moveaxis(observation, 0, -1)
-        if observation.shape[-1] == 3:
-            return observation
-    return _flat(observation)
-
-
-def _flat(observation: np.ndarray) -> np.ndarray:
-    """`[H, W]`, of vectors, grids, and planes of grids."""
-    x = np.atleast_2d(np.asarray(observation, np.float64))
-    if x.ndim == 2:
-        return x
-    axis = 0 if x.shape[0] <= x.shape[-1] else -1
-    weights = np.arange(1, x.shape[axis] + 1)
-    return np.tensordot(x, weights, (axis, 0)) if x.shape[axis] > 1 else x.sum(axis)
+def _flat(gradients: np.ndarray) -> np.ndarray:
+    """`[H, W]`, of vectors, grids, and planes of grids: summed over the planes."""
+    x = np.atleast_2d(gradients)
+    return x if x.ndim == 2 else x.sum(0 if x.shape[0] < x.shape[-1] else -1)
 
 
 def _influences(

@@ -31,11 +31,11 @@ import disco
 import environments
 from agents.agent import Agent, LearnerState
 from agents.frames import History
-from agents.host_acting import HostActor, make_act
 from disco import values
 from disco.discovered import DiscoveredRule, DiscoveredTargets
 from disco.rule import OutputShapes
 from disco.types import Metrics, taken
+from evaluation.playing import one_environment
 from evaluation.results import divide
 
 # Layers of the probes; wider ones for y and z, of hundreds of numbers (Methods).
@@ -81,36 +81,6 @@ class WithoutBootstrapping(disco.Rule):
         return self.rule.transition_losses(outputs, targets, trajectory)
 
 
-def play(
-    agent: Agent,
-    params: disco.Params,
-    task: environments.Environment,
-    num_steps: int,
-    num_environments: int,
-    seed: int,
-) -> disco.Trajectory:
-    """What an agent does, without learning: `[num_steps + 1, num_environments, ...]`.
-
-    Raises:
-      SimulatorError: if a simulator failed.
-    """
-    key = jax.random.key(seed)
-    if task.is_host:
-        assert isinstance(task.dynamics, environments.HostEnvironment)
-        act = make_act(agent.network)
-        actor = HostActor(task.dynamics, agent.network, act, task.task, num_environments, seed)
-        try:
-            return actor.collect(params, key, num_steps).trajectory
-        finally:
-            actor.close()
-    start_key, act_key = jax.random.split(key)
-    start = agent.start(task.task, start_key, num_environments)
-    _, trajectory, _ = jax.jit(agent.act, static_argnums=4)(
-        params, task.task, start, act_key, num_steps
-    )
-    return jax.device_get(trajectory)
-
-
 def outputs_along(
     agent: Agent, params: disco.Params, trajectory: disco.Trajectory
 ) -> dict[str, np.ndarray]:
@@ -123,15 +93,6 @@ def outputs_along(
             if name not in ("z", "aux_pi"):
                 found.setdefault(name, []).append(x)
     return {name: np.concatenate(parts, axis=1) for name, parts in found.items()}
-
-
-def one_environment(trajectory: disco.Trajectory, number: int) -> disco.Trajectory:
-    """The part of one environment, still with an axis B."""
-    which = slice(number, number + 1)
-    return dataclasses.replace(
-        jax.tree.map(lambda x: x[:, which], dataclasses.replace(trajectory, core_state=None)),
-        core_state=jax.tree.map(lambda x: x[which], trajectory.core_state),
-    )
 
 
 def quantities(

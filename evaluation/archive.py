@@ -10,6 +10,7 @@ together, as if they had been one; others stay apart. Nothing is written here.
 
 import dataclasses
 import json
+import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,12 +20,13 @@ import numpy as np
 from agents.agent import AgentConfig
 from agents.host_acting import Episode
 from disco.atomic import write_atomically
-from evaluation import host_training, storage
+from evaluation import host_training, playing, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
 from evaluation.results import Episodes, History, RunResult, intervals
 
 MANIFEST = "manifest.json"
+_log = logging.getLogger(__name__)
 
 ReadConfig = Callable[[type, dict[str, Any]], Any]
 """Makes a dataclass of what `dataclasses.asdict` made of one, or raises a ValueError."""
@@ -84,6 +86,18 @@ class Gathered:
         """All episodes of a run in a host environment; none where they were not kept."""
         folder = self.folders.get((contender, task, seed))
         return [] if folder is None else host_training.read_episodes(folder)
+
+    def strip(self, contender: str, task: str, seed: int) -> tuple[str, bytes] | None:
+        """Pictures of what a run's agent did at its end, and their caption, if they were kept."""
+        folder = self.folders.get((contender, task, seed))
+        try:
+            picture = b"" if folder is None else (folder / storage.STRIP).read_bytes()
+            return (playing.read_caption(picture), picture) if picture else None
+        except FileNotFoundError:
+            return None
+        except (OSError, SyntaxError) as error:  # Pillow's, for what is no PNG.
+            _log.warning("%s is left out: %s", folder, error)
+            return None
 
 
 def write_manifest(

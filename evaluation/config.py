@@ -37,6 +37,8 @@ class EvaluationConfig:
         on a task for scores to be normalised there. With less, noise would be divided by noise.
       confidence: of the intervals.
       resamples: of the bootstrap.
+      strip_frames: pictures at most of what an agent does at its end, of the first seed's runs on
+        each task where observations are pictures; 0 for none.
       runs_at_once: per device and vectorised pass; by default one on a CPU, whose caches hold
         one agent, and all on an accelerator. It changes speed only.
       updates_per_call: at most so many between two looks at the progress.
@@ -67,6 +69,7 @@ class EvaluationConfig:
     min_separation: float = 3.0
     confidence: float = 0.95
     resamples: int = 2000
+    strip_frames: int = 10
     runs_at_once: int | None = None
     updates_per_call: int = 50
     checkpoint_seconds: float = 600.0
@@ -75,6 +78,8 @@ class EvaluationConfig:
         for name in ("seeds", "num_points", "resamples", "updates_per_call"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+        if self.strip_frames < 0:
+            raise ValueError(f"strip_frames is {self.strip_frames}; expected at least 0.")
         if not 0 <= self.seed <= 2**32 - self.seeds:
             raise ValueError(f"seed is {self.seed}; expected 0 to 2**32 - seeds.")
         if self.runs_at_once is not None and self.runs_at_once < 1:

@@ -50,8 +50,10 @@ table.plain td, table.plain th { border-bottom: 1px solid var(--rule); padding: 
   text-align: left; vertical-align: top; }
 nav a { margin-right: 1rem; }
 .pictures { display: flex; flex-wrap: wrap; gap: 0.8rem; } .pictures figure { margin: 0; }
+.strips figure { margin: 0.6rem 0; overflow-x: auto; }
+.strips img { display: block; max-width: none; image-rendering: pixelated; }
 .pictures img { width: 168px; image-rendering: pixelated; display: block; }
-figcaption { color: var(--quiet); font-size: 0.8rem; max-width: 168px; }
+figcaption { color: var(--quiet); font-size: 0.8rem; } .pictures figcaption { max-width: 168px; }
 .dt-container { background: transparent !important; }
 """
 # By this class DataTables knows the scheme.
@@ -470,16 +472,31 @@ def bars(groups: Mapping[str, Mapping[str, tuple[float, float]]]) -> str:
     return _html(figure)
 
 
+def strips(by_task: Mapping[str, Sequence[tuple[str, bytes]]]) -> str:
+    """Wide pictures (PNG) with captions, to unfold by task."""
+    parts = []
+    for task, items in by_task.items():
+        figures = "".join(_figure(caption, picture) for caption, picture in items)
+        parts.append(
+            f"<details><summary>{html.escape(task)}</summary>"
+            f'<div class="strips">{figures}</div></details>'
+        )
+    return "".join(parts)
+
+
 def pictures(items: Sequence[tuple[str, np.ndarray]]) -> str:
     """Small images side by side, each with a caption: `[H, W]`, or `[H, W, 3]` of 0 to 255."""
     found = []
     for caption, image in items:
         buffer = io.BytesIO()
         matplotlib.image.imsave(buffer, image, cmap="viridis", format="png")
-        data = base64.b64encode(buffer.getvalue()).decode()
-        text = html.escape(caption)
-        found.append(
-            f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
-            f"<figcaption>{text}</figcaption></figure>"
-        )
+        found.append(_figure(caption, buffer.getvalue()))
     return f'<div class="pictures">{"".join(found)}</div>'
+
+
+def _figure(caption: str, picture: bytes) -> str:
+    text, data = html.escape(caption), base64.b64encode(picture).decode()
+    return (
+        f'<figure><img alt="{text}" src="data:image/png;base64,{data}">'
+        f"<figcaption>{text}</figcaption></figure>"
+    )

@@ -13,6 +13,7 @@ together in one mean.
 """
 
 import datetime
+import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,6 +36,8 @@ from evaluation.published_scores import (
 )
 from evaluation.report import shown_contenders
 from evaluation.scores import Summary, coarsen, summarize
+
+_MOST_STRIP_BYTES = 2_000_000  # Of an evaluation.
 
 Discovery = tuple[str, dict[str, Any], list[dict[str, Any]]]
 """Name, config and reports (`metrics.jsonl`) of a discovery run."""
@@ -179,6 +182,7 @@ def _evaluation(name: str, gathered: Gathered, tables: _Tables) -> tuple[str, di
         "<h3>Learning curves</h3>",
         page.paragraph("Mean over seeds, with a band of a standard error.", "quiet"),
         page.task_curves(curves, shown),
+        _strips(gathered, shown),
         _achievements(gathered, shown),
         _capabilities(gathered, shown),
     ]
@@ -403,6 +407,33 @@ def _task_curves(gathered: Gathered, shown: Sequence[Contender]) -> dict[str, di
                 np.stack([middle, middle - error, middle + error]),
             )
     return found
+
+
+def _strips(gathered: Gathered, shown: Sequence[Contender]) -> str:
+    """What agents did at their runs' ends, as far as pictures of it were kept."""
+    found: dict[str, list[tuple[str, bytes]]] = {}
+    left_out, size = 0, 0
+    for task, contender in itertools.product(gathered.tasks, shown):
+        pictures = [gathered.strip(contender.name, task, seed) for seed in gathered.seeds]
+        for caption, picture in filter(None, pictures[:1]):
+            if size + len(picture) > _MOST_STRIP_BYTES:
+                left_out += 1
+                continue
+            size += len(picture)
+            found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
+    if not found:
+        return ""
+    remark = f"{left_out} more are in the runs' folders: the page would be too large."
+    return "".join(
+        [
+            "<h3>What agents do</h3>",
+            page.paragraph(
+                "An episode of an agent at the end of its first seed's run, evenly spaced.", "quiet"
+            ),
+            page.notes([remark] if left_out else []),
+            page.strips(found),
+        ]
+    )
 
 
 def _achievements(gathered: Gathered, shown: Sequence[Contender]) -> str:

@@ -41,6 +41,8 @@ class RunResult:
         together: to compile the program, if it was new, and to start them; and to train them.
       devices: that trained it.
       restarts: simulator processes that died and were replaced.
+      strip: pictures of what the agent does at the end, PNG (`evaluation.playing`); empty
+        without. Kept beside the result, and not read with it.
     """
 
     curve: Episodes
@@ -51,6 +53,7 @@ class RunResult:
     train_seconds: float
     devices: str
     restarts: int = 0
+    strip: bytes = b""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +150,7 @@ class Tally:
         train_seconds: float,
         devices: str,
         restarts: int = 0,
+        strip: bytes = b"",
     ) -> RunResult:
         """What became of one of the runs; see `RunResult`."""
         means = {
@@ -162,6 +166,7 @@ class Tally:
             train_seconds=train_seconds,
             devices=devices,
             restarts=restarts,
+            strip=strip,
         )
 
 

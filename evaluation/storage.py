@@ -3,6 +3,7 @@
 runs/<contender>/<task>/seed_<n>/ has
 
     result.json      what became of the run, written when it is complete, which is never repeated
+    strip.png        pictures of what the agent did at its end, of some runs
     ...              in a host environment also what `evaluation.host_training` keeps
 """
 
@@ -21,6 +22,7 @@ from evaluation.training import Run
 
 _CHECKSUM = "crc32"
 _RESULT = "result.json"
+STRIP = "strip.png"
 _log = logging.getLogger(__name__)
 
 
@@ -56,6 +58,8 @@ def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
     }
     path = run_folder(folder, run) / _RESULT
     path.parent.mkdir(parents=True, exist_ok=True)
+    if result.strip:
+        write_atomically(path.with_name(STRIP), result.strip)
     write_atomically(path, json.dumps(values | {_CHECKSUM: json_lines.crc32(values)}) + "\n")
 
 

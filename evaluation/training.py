@@ -12,6 +12,7 @@ another (`evaluation.host_training`).
 import dataclasses
 import functools
 import itertools
+import logging
 import pathlib
 import time
 import zlib
@@ -32,7 +33,7 @@ from agents import acting
 from agents.agent import Agent, AgentConfig
 from agents.networks import uniform_network
 from agents.passes import agents_per_pass, map_agents
-from evaluation import host_training
+from evaluation import host_training, playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.results import RunResult, Tally
@@ -40,6 +41,7 @@ from evaluation.results import RunResult, Tally
 Report = Callable[[int, float | None, float | None], None]
 
 _AXIS = "runs"
+_log = logging.getLogger(__name__)
 _PURPOSES = ("birth", "live")
 
 
@@ -265,6 +267,13 @@ def train_on_device(
         report(last, steps * last / (time.perf_counter() - trained_from), mean_return)
     is_finite = np.asarray(_all_finite(states))
     train_seconds = time.perf_counter() - trained_from
+
+    def strip(i: int) -> bytes:
+        if not _has_strip(runs[i], config):
+            return b""
+        agent, params = _agent(contender, dynamics), jax.tree.map(lambda x: x[i], states)
+        return _strip(runs[i], config, agent, params.learner.params)
+
     return [
         tally.result(
             i,
@@ -272,6 +281,7 @@ def train_on_device(
             start_seconds=(trained_from - start) / len(runs),
             train_seconds=train_seconds / len(runs),
             devices=_devices(),
+            strip=strip(i),
         )
         for i in range(len(runs))
     ]
@@ -299,8 +309,9 @@ def train_on_host(
       CheckpointError: if a checkpoint of the run cannot be written or read.
       ValueError: if the replay does not fit in memory.
     """
+    program = host_program(run.contender, run.task)
     outcome = host_training.train(
-        host_program(run.contender, run.task),
+        program,
         run.contender.rule,
         run.contender.agent.learning_rate,
         run.task,
@@ -315,6 +326,9 @@ def train_on_host(
     for update, episode in outcome.episodes:
         sums = {"count": 1.0, "return": episode.episode_return, "length": float(episode.length)}
         tally.add(update + 1, sums | dict(episode.results))
+    strip = b""
+    if _has_strip(run, config):
+        strip = _strip(run, config, program.agent, outcome.learner.params)
     return tally.result(
         0,
         is_finite=outcome.is_finite,
@@ -322,7 +336,26 @@ def train_on_host(
         train_seconds=outcome.seconds,
         devices=_devices(),
         restarts=outcome.restarts,
+        strip=strip,
     )
+
+
+def _has_strip(run: Run, config: EvaluationConfig) -> bool:
+    return (
+        config.strip_frames > 0
+        and run.seed_index == 0
+        and run.contender.rule is not None
+        and playing.is_picture(run.task.dynamics.observation_spec())
+    )
+
+
+def _strip(run: Run, config: EvaluationConfig, agent: Agent, params: disco.Params) -> bytes:
+    """Pictures of what the run's agent does now."""
+    try:
+        return playing.strip(agent, params, run.task, config.seed, config.strip_frames)
+    except environments.SimulatorError as error:
+        _log.warning("There are no pictures of %s: %s", run, error)
+        return b""
 
 
 def host_program(contender: Contender, task: environments.Environment) -> host_training.HostProgram:
@@ -339,8 +372,19 @@ def host_program(contender: Contender, task: environments.Environment) -> host_t
     return _host_programs[key]
 
 
+def _agent(contender: Contender, dynamics: environments.JaxEnvironment) -> Agent:
+    """The agent of a contender's runs, which others of its form share."""
+    config = _of_any_rate(contender.agent)
+    key = (jax.tree.structure(contender.rule), config, dynamics)
+    if key not in _agents:
+        assert contender.rule is not None
+        _agents[key] = Agent.create(config, dynamics, contender.rule)
+    return _agents[key]
+
+
 # For the life of the process, as JAX keeps what it compiled.
 _host_programs: dict[object, host_training.HostProgram] = {}
+_agents: dict[object, Agent] = {}
 
 
 def _of_any_rate(agent: AgentConfig) -> AgentConfig:

@@ -1,14 +1,23 @@
-"""Training without an evaluation around it."""
+"""Training without an evaluation around it, and made-up evaluations on disk.
+
+Storage of the latter is real, runs are drawn.
+"""
 
 import pathlib
 from collections.abc import Sequence
 
+import numpy as np
+
 import environments
-from evaluation import storage
+from evaluation import archive, storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
-from evaluation.results import History
+from evaluation.contenders import Contender, make_contenders
+from evaluation.results import Episodes, History, RunResult, intervals
 from evaluation.training import Report, Run, train_on_device, train_on_host
+from launch.configuration import from_json
+
+CONFIG = EvaluationConfig(seeds=2, baseline_learning_rates=(1e-3,), resamples=50, num_points=4)
+TASKS = ("catch/5x5", "catch/8x8")
 
 
 def train(
@@ -43,3 +52,25 @@ def load(
         for task in tasks
     ]
     return History.of([[x for x in row if x is not None] for row in results], config)
+
+
+def result(score, config=CONFIG, strip=b""):
+    points = len(intervals(config)[0])
+    curve = Episodes(np.full(points, 2.0), 2.0 * score * np.linspace(0.5, 1.0, points))
+    window = Episodes(np.array(2.0), np.array(2.0 * score))
+    return RunResult(curve, window, {"length": 4.0}, True, 1.0, 2.0, "1 x cpu", 0, strip)
+
+
+def write_evaluation(folder, config=CONFIG, tasks=TASKS, shift=0.0, skip=(), strip=b""):
+    """Random below the baselines below the rule; `skip` has (contender, task, seed index)."""
+    contenders = make_contenders(["grid57"], config)
+    made = [environments.make(task) for task in tasks]
+    archive.write_manifest(folder, config, tasks, contenders, {"code_version": "1"})
+    rng = np.random.default_rng(0)
+    for level, contender in enumerate(contenders):
+        for task in made:
+            for index, seed in enumerate(config.all_seeds):
+                score = level + 0.1 * rng.normal() + 0.01 * seed + shift
+                if (contender.name, task.name, index) not in skip:
+                    storage.save(folder, Run(contender, task, index), result(score, config, strip))
+    return archive.read_manifest(folder, from_json)

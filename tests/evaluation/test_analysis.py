@@ -12,7 +12,7 @@ import environments
 from agents.agent import Agent, AgentConfig
 from agents.networks import NetworkConfig
 from disco.types import taken
-from evaluation import analyses, analysis
+from evaluation import analyses, analysis, playing
 from evaluation.analyses import AnalysisConfig, analyse
 from evaluation.config import EvaluationConfig
 from launch.configuration import from_json
@@ -52,7 +52,7 @@ def learner(agent, rule, task):
 
 @pytest.fixture(scope="module")
 def trajectory(agent, learner, task):
-    return analysis.play(agent, learner.params, task, num_steps=12, num_environments=4, seed=0)
+    return playing.play(agent, learner.params, task, num_steps=12, num_environments=4, seed=0)
 
 
 @pytest.fixture(scope="module")

@@ -1,43 +1,12 @@
-"""Evaluations on disk, made up: storage is real, runs are drawn."""
-
 import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-import environments
 from evaluation import archive, storage
-from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
-from evaluation.results import Episodes, RunResult, intervals
-from evaluation.training import Run
 from launch.configuration import from_json
-
-CONFIG = EvaluationConfig(seeds=2, baseline_learning_rates=(1e-3,), resamples=50, num_points=4)
-TASKS = ("catch/5x5", "catch/8x8")
-
-
-def result(score, config=CONFIG):
-    points = len(intervals(config)[0])
-    curve = Episodes(np.full(points, 2.0), 2.0 * score * np.linspace(0.5, 1.0, points))
-    window = Episodes(np.array(2.0), np.array(2.0 * score))
-    return RunResult(curve, window, {"length": 4.0}, True, 1.0, 2.0, "1 x cpu")
-
-
-def write_evaluation(folder, config=CONFIG, tasks=TASKS, shift=0.0, skip=()):
-    """Random below the baselines below the rule; `skip` has (contender, task, seed index)."""
-    contenders = make_contenders(["grid57"], config)
-    made = [environments.make(task) for task in tasks]
-    archive.write_manifest(folder, config, tasks, contenders, {"code_version": "1"})
-    rng = np.random.default_rng(0)
-    for level, contender in enumerate(contenders):
-        for task in made:
-            for index, seed in enumerate(config.all_seeds):
-                score = level + 0.1 * rng.normal() + 0.01 * seed + shift
-                if (contender.name, task.name, index) not in skip:
-                    storage.save(folder, Run(contender, task, index), result(score, config))
-    return archive.read_manifest(folder, from_json)
+from tests.evaluation.common import CONFIG, TASKS, write_evaluation
 
 
 def test_an_evaluation_is_read_as_it_was_written(tmp_path):

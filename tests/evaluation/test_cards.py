@@ -7,7 +7,7 @@ import disco
 from evaluation import archive
 from evaluation.cards import card
 from evaluation.contenders import fingerprint
-from tests.evaluation.test_archive import TASKS, write_evaluation
+from tests.evaluation.common import TASKS, write_evaluation
 
 PROVENANCE = {
     "environments": "grid57",

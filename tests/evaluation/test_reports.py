@@ -1,12 +1,14 @@
 import csv
+import io
 import re
 import shutil
 
 import numpy as np
 import pytest
+from PIL import Image, PngImagePlugin
 
-from evaluation import archive, reports
-from tests.evaluation.test_archive import CONFIG, TASKS, write_evaluation
+from evaluation import archive, reports, storage
+from tests.evaluation.common import CONFIG, TASKS, write_evaluation
 
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 MEGABYTE = 1 << 20
@@ -36,13 +38,20 @@ def _rows(path):
         return list(csv.DictReader(file))
 
 
+def picture() -> bytes:
+    text, buffer = PngImagePlugin.PngInfo(), io.BytesIO()
+    text.add_text("caption", "4 steps of <b>")
+    Image.new("RGB", (30, 10)).save(buffer, "PNG", pnginfo=text)
+    return buffer.getvalue()
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     missing = {("grid57", "catch/8x8", 1), ("actor_critic@0.001", "catch/5x5", 0)}
     evaluations = [
         write_evaluation(folder / "whole"),
-        write_evaluation(folder / "less", tasks=TASKS[:1], skip=missing),
+        write_evaluation(folder / "less", tasks=TASKS[:1], skip=missing, strip=picture()),
         write_evaluation(folder / "atari", tasks=("atari/Pong", "atari/DoubleDunk")),
     ]
     output = folder / "report"
@@ -108,6 +117,34 @@ def test_what_is_missing_is_named(report):
     assert "1 of 8 runs are missing; nothing stands in for them." in text
     assert "actor_critic@0.001 on catch/5x5, seed 0" in text
     assert "whole, less, atari are of different tasks, budgets or score definitions" in text
+
+
+def test_what_agents_do_is_shown(report):
+    text = (report / "index.html").read_text()
+    assert text.count("<h3>What agents do</h3>") == 1
+    assert "grid57, 4 steps of &lt;b&gt;" in text
+    # Of the first seed's runs, one of which is missing.
+    assert text.count("4 steps of") == 2 * 3
+
+
+@pytest.mark.parametrize("damage", [lambda x: x[: len(x) // 2], lambda x: b"no picture"])
+def test_a_damaged_picture_is_left_out(tmp_path, damage, caplog):
+    one = write_evaluation(tmp_path / "one", strip=picture())
+    path = storage.run_path(tmp_path / "one", "grid57", TASKS[0], 0) / "strip.png"
+    path.write_bytes(damage(picture()))
+    [gathered] = archive.gather([one])
+    assert gathered.strip("grid57", TASKS[0], 0) is None
+    assert str(path.parent) in caplog.text
+    assert gathered.strip("grid57", TASKS[1], 0) == ("4 steps of <b>", picture())
+    assert gathered.strip("grid57", TASKS[1], 7) is None
+
+
+def test_a_page_has_room_for_some_pictures_only(tmp_path, monkeypatch):
+    one = write_evaluation(tmp_path / "one", strip=picture())
+    monkeypatch.setattr(reports, "_MOST_STRIP_BYTES", int(2.5 * len(picture())))
+    reports.write(tmp_path / "report", archive.gather([one]))
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "6 more are in the runs&#x27; folders" in text
 
 
 def test_the_page_is_one_file_of_moderate_size(report):

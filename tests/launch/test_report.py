@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from launch import export, report
-from tests.evaluation.test_archive import write_evaluation
+from tests.evaluation.common import write_evaluation
 from tests.evaluation.test_reports import DISCOVERY
 
 

@@ -1,0 +1,111 @@
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import environments
+from agents.agent import AgentConfig
+from agents.networks import NetworkConfig
+from evaluation import playing
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import make_contenders
+from evaluation.training import Run, train_on_device, train_on_host
+
+CONFIG = EvaluationConfig(
+    agent=AgentConfig(
+        network=NetworkConfig(torso=(8,), model=8, head=(8,)),
+        num_environments=4,
+        unroll_length=8,
+        batch_size=4,
+        replay_ratio=0.0,
+    ),
+    seeds=2,
+    budget=64,
+    num_points=1,
+    baselines=("actor_critic",),
+    baseline_learning_rates=(1e-3,),
+    strip_frames=3,
+)
+
+
+def spec_of(task):
+    return environments.make(task).dynamics.observation_spec()
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        ("catch/5x5", True),
+        ("lpg/random_dense", True),
+        ("minatar/breakout", True),
+        ("crafter/reward", True),
+        ("atari/Pong", True),
+        ("gymnax/CartPole-v1", False),
+        ("nethack/NetHackScore", False),
+        ("bsuite/cartpole/0", False),
+    ],
+)
+def test_which_observations_are_pictures(task, expected):
+    try:
+        spec = spec_of(task)
+    except ImportError as error:
+        pytest.skip(str(error))
+    assert playing.is_picture(spec) == expected
+
+
+def test_images_of_boards_bytes_and_colours():
+    board = np.zeros((4, 5), np.float32)
+    board[1, 2] = 1.0
+    image = playing.as_image(board)
+    assert image.shape == (4, 5, 3)
+    assert image.dtype == np.uint8
+    assert image.sum() == image[1, 2].sum() == 3 * 255
+    grey = np.arange(20, dtype=np.uint8).reshape(4, 5, 1)
+    np.testing.assert_array_equal(playing.as_image(grey), np.repeat(grey, 3, axis=-1))
+    colours = np.random.default_rng(0).integers(256, size=(8, 8, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(playing.as_image(colours), colours)
+    np.testing.assert_array_equal(playing.as_image(np.moveaxis(colours, -1, 0)), colours)
+
+
+def test_each_plane_has_a_colour_and_later_ones_are_above():
+    planes = np.zeros((6, 6, 4), np.float32)
+    planes[0, 0, 0] = planes[0, 1, 1] = planes[0, 2, 2] = planes[0, 3, 3] = 1.0
+    planes[0, 4, 1] = planes[0, 4, 3] = 1.0
+    row = playing.as_image(planes)[0]
+    assert len({tuple(x) for x in row[:4]} | {tuple(row[5])}) == 5
+    np.testing.assert_array_equal(row[4], row[3])
+
+
+@pytest.mark.parametrize("task", ["catch/5x5", "crafter/reward"])
+def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
+    try:
+        made = environments.make(task)
+    except ImportError as error:
+        pytest.skip(str(error))
+    for contender in make_contenders([], CONFIG):
+        runs = [Run(contender, made, seed) for seed in range(2)]
+        if made.is_host:
+            found = [train_on_host(run, CONFIG, tmp_path / str(run)) for run in runs]
+        else:
+            found = train_on_device(runs, CONFIG)
+        assert [bool(x.strip) for x in found] == [contender.rule is not None, False]
+        if contender.rule is None:
+            continue
+        image = Image.open(io.BytesIO(found[0].strip))
+        assert image.height >= 64
+        assert image.width == 3 * image.height + 2 * 2
+        caption = playing.read_caption(found[0].strip)
+        if task == "catch/5x5":  # Where the ball falls for four steps.
+            assert caption.startswith("an episode: 4 steps, reward ")
+            assert caption.endswith(("1", "-1"))
+
+
+def test_strips_can_be_left_out():
+    config = dataclasses.replace(CONFIG, strip_frames=0)
+    _, contender = make_contenders([], config)
+    [result] = train_on_device([Run(contender, environments.make("catch/5x5"), 0)], config)
+    assert result.strip == b""
+    with pytest.raises(ValueError, match="strip_frames is -1"):
+        dataclasses.replace(config, strip_frames=-1)
