@@ -18,7 +18,7 @@ from agents import acting, replay
 from agents.acting import ActorState, EpisodeStatistics
 from agents.flat_parameters import with_flat_parameters
 from agents.networks import Network, NetworkConfig, make_network
-from agents.optimizers import agent_optimizer, cosine_schedule
+from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
 from agents.replay import Replay
 from agents.trajectories import side_by_side
 from disco.types import Metrics
@@ -30,13 +30,15 @@ class AgentConfig:
 
     Attributes:
       network: sizes of its network.
-      learning_rate: of its Adam, the highest.
+      learning_rate: of its optimiser, the highest.
       end_learning_rate: at the end of its life, as a fraction of `learning_rate`. With less than
         1, the learning rate follows half a cosine over `lifetime`.
       warmup: environment steps in which the learning rate rises from 0.
       lifetime: environment steps to the end of its life; 0 for what an evaluation's budget says.
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
-      max_abs_update: elementwise bound of Adam's update, before the learning rate.
+      max_abs_update: elementwise bound of the optimiser's update, before the learning rate.
+      max_gradient_norm: that gradients are scaled down to; 0 for any.
+      optimizer_kind: `"adam"` or `"rmsprop"`.
       num_environments: that it acts in at once.
       unroll_length: T, steps of a trajectory.
       batch_size: B, trajectories that an update learns from.
@@ -55,6 +57,8 @@ class AgentConfig:
     lifetime: int = 0
     weight_decay: float = 0.0
     max_abs_update: float = 1.0
+    max_gradient_norm: float = 0.0
+    optimizer_kind: str = "adam"
     num_environments: int = 2
     unroll_length: int = 29
     batch_size: int = 64
@@ -73,7 +77,12 @@ class AgentConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"agent.{name} is {getattr(self, name)}; expected at least 1.")
-        for name in ("warmup", "lifetime", "weight_decay"):
+        if self.optimizer_kind not in OPTIMIZERS:
+            raise ValueError(
+                f"agent.optimizer_kind is {self.optimizer_kind!r}; expected one of"
+                f" {', '.join(map(repr, OPTIMIZERS))}."
+            )
+        for name in ("warmup", "lifetime", "weight_decay", "max_gradient_norm"):
             if getattr(self, name) < 0:
                 raise ValueError(f"agent.{name} is {getattr(self, name)}; expected at least 0.")
         if not 0.0 <= self.end_learning_rate <= 1.0:
@@ -140,6 +149,8 @@ class AgentConfig:
             self.max_abs_update,
             self.weight_decay,
             schedule,
+            self.optimizer_kind,
+            self.max_gradient_norm,
         )
 
 

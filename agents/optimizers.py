@@ -1,5 +1,6 @@
 """The agents' optimiser (DiscoRL, Methods, and the specification's section 5)."""
 
+from functools import partial
 from typing import NamedTuple
 
 import chex
@@ -22,7 +23,8 @@ def scale_by_adam_through_first_moment(
     """Adam whose second moment counts as a constant when the update is differentiated.
 
     Equal to `optax.scale_by_adam` in what it computes. A meta-gradient flows through the
-    first moment only: through the second it would be divided by vanishing gradients.
+    first moment only: through the second it would be divided by vanishing gradients. With a
+    `b1` of 0 it is RMSProp, that of `optax.scale_by_rms(b2, eps, bias_correction=True)`.
     """
 
     def init(params):
@@ -41,6 +43,12 @@ def scale_by_adam_through_first_moment(
         return updates, AdamState(count=count, mu=mu, nu=nu)
 
     return optax.GradientTransformation(init, update)
+
+
+OPTIMIZERS = {
+    "adam": scale_by_adam_through_first_moment,
+    "rmsprop": partial(scale_by_adam_through_first_moment, b1=0.0, b2=0.99),
+}
 
 
 def clip_elementwise(max_abs: float) -> optax.GradientTransformation:
@@ -62,6 +70,8 @@ def agent_optimizer(
     max_abs_update: float = 1.0,
     weight_decay: float = 0.0,
     schedule: optax.Schedule | None = None,
+    kind: str = "adam",
+    max_gradient_norm: float = 0.0,
 ) -> optax.GradientTransformation:
     """Adam, an elementwise clip of its update, decoupled weight decay, the learning rate.
 
@@ -71,8 +81,12 @@ def agent_optimizer(
       weight_decay: fraction of the parameters that is added to the update.
       schedule: from the number of updates to the fraction of the learning rate to use; None for
         all of it always.
+      kind: one of `OPTIMIZERS`.
+      max_gradient_norm: that gradients are scaled down to before all else; 0 for any.
     """
-    parts = [scale_by_adam_through_first_moment(), clip_elementwise(max_abs_update)]
+    parts = [OPTIMIZERS[kind](), clip_elementwise(max_abs_update)]
+    if max_gradient_norm:
+        parts.insert(0, optax.clip_by_global_norm(max_gradient_norm))
     if weight_decay:
         parts.append(optax.add_decayed_weights(weight_decay))
     parts.append(optax.scale_by_learning_rate(learning_rate))

@@ -20,6 +20,7 @@ from environments.errors import (
 )
 from environments.processes import available_processors
 from environments.registry import Group, group, make, suite
+from environments.simulators import start
 
 __all__ = [
     "EngineDiedError",
@@ -38,6 +39,7 @@ __all__ = [
     "make",
     "num_actions",
     "restart",
+    "start",
     "stream",
     "suite",
     "transition",

@@ -1,4 +1,4 @@
-"""Who is compared: discovered rules, tuned hand-designed ones, and the random policy.
+"""Who is compared: discovered rules, tuned hand-designed ones, other agents, a random policy.
 
 Other packages add rules by an entry point of the group `disco.rules`, which has the rule's name and
 is a function that makes it (`docs/extending.md`).
@@ -15,23 +15,27 @@ import jax
 import numpy as np
 
 import disco
+from agents import self_contained
 from agents.agent import AgentConfig
+from agents.self_contained import SelfContainedAgent
 from evaluation.config import EvaluationConfig
 
-RANDOM = "random"
+RANDOM, AGENT = "random", "agent"
 PLUGINS = "disco.rules"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Contender:
-    """An update rule and the agent that learns by it.
+    """An update rule and the agent that learns by it, or an agent that needs no rule.
 
     Attributes:
       name: unique in an evaluation; also the name of its folder of runs.
-      kind: `"discovered"`, `"random"`, or the hand-designed rule's name. Contenders of one
-        hand-designed kind differ in learning rate only.
-      rule: None for the uniformly random policy, which does not learn.
-      agent: how it acts and learns. Environments, unroll and network are those of all others.
+      kind: `"discovered"`, `"random"`, `"agent"`, or the hand-designed rule's name. Contenders of
+        one hand-designed kind differ in learning rate only.
+      rule: None for the uniformly random policy, which does not learn, and for other agents.
+      agent: how it acts and learns. Environments, unroll and network are those of all others. Of
+        other agents only the budget's unit is read.
+      self_contained: an agent that trains itself; None for those that learn by a rule.
       source: where the rule came from; JSON values.
     """
 
@@ -40,21 +44,30 @@ class Contender:
     rule: disco.Rule | None
     agent: AgentConfig
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
+    self_contained: SelfContainedAgent | None = None
 
 
-def make_contenders(rules: Sequence[str], config: EvaluationConfig) -> tuple[Contender, ...]:
-    """All contenders of an evaluation: the random policy, the baselines, the rules.
+def make_contenders(
+    rules: Sequence[str], config: EvaluationConfig, agents: Sequence[str] = ()
+) -> tuple[Contender, ...]:
+    """All contenders of an evaluation: the random policy, the baselines, the rules, other agents.
 
     Args:
       rules: paths of rule files, names of rules in the zoo, or of other packages' rules.
       config: of the evaluation.
+      agents: names of agents that train themselves (`agents.self_contained`).
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
-      ValueError: if an agent's configuration is impossible, or two rules cannot be told apart.
+      ValueError: if an agent is unknown or its configuration impossible, or two contenders cannot
+        be told apart.
     """
     random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=_on_policy(config.agent))
-    contenders = (random, *_baselines(config), *_discovered(rules, config))
+    learning = (*_baselines(config), *_discovered(rules, config), *_self_contained(agents, config))
+    contenders = (random, *learning)
+    for contender in contenders:
+        if [x.name for x in contenders].count(contender.name) > 1:
+            raise ValueError(f"Two contenders are called {contender.name!r}; expected one.")
     return tuple(dataclasses.replace(c, agent=_living(c.agent, config)) for c in contenders)
 
 
@@ -67,7 +80,7 @@ def _baselines(config: EvaluationConfig) -> list[Contender]:
             "normalize_advantage": config.baseline_normalize_advantage,
         }
         if kind == "actor_critic":
-            agent = _with_replay(agent, config.actor_critic_replay_ratio)
+            agent = with_replay(agent, config.actor_critic_replay_ratio)
             hyper_parameters["lambda_"] = config.actor_critic_lambda
         rule = disco.hand_designed(kind, **hyper_parameters)
         for learning_rate in config.baseline_learning_rates:
@@ -102,6 +115,23 @@ def _discovered(rules: Sequence[str], config: EvaluationConfig) -> list[Contende
                     "header": header,
                     "learning_rate_from": origin,
                 },
+            )
+        )
+    return found
+
+
+def _self_contained(names: Sequence[str], config: EvaluationConfig) -> list[Contender]:
+    found = []
+    for name in names:
+        agent = self_contained.make(name)
+        found.append(
+            Contender(
+                name=name.replace("/", "_"),
+                kind=AGENT,
+                rule=None,
+                agent=_on_policy(config.agent),
+                source={"hyper_parameters": dict(agent.settings)},
+                self_contained=agent,
             )
         )
     return found
@@ -165,7 +195,7 @@ def _on_policy(agent: AgentConfig) -> AgentConfig:
     return dataclasses.replace(agent, replay_ratio=0.0, batch_size=agent.num_environments)
 
 
-def _with_replay(agent: AgentConfig, replay_ratio: float) -> AgentConfig:
-    """As many fresh trajectories as before, and replayed ones beside them."""
+def with_replay(agent: AgentConfig, replay_ratio: float) -> AgentConfig:
+    """With as many fresh trajectories as environments, and replayed ones beside them."""
     batch_size = round(agent.num_environments / (1.0 - replay_ratio))
     return dataclasses.replace(agent, replay_ratio=replay_ratio, batch_size=batch_size)

@@ -17,7 +17,15 @@ import jax
 import environments
 from agents.host_experience import require_memory
 from disco.atomic import write_atomically
-from evaluation import archive, bsuite_scores, executors, host_training, report, storage
+from evaluation import (
+    archive,
+    bsuite_scores,
+    executors,
+    host_training,
+    report,
+    self_training,
+    storage,
+)
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
@@ -71,28 +79,11 @@ def evaluate(
       ValueError: if a rule cannot act in an environment, or a replay does not fit in memory.
     """
     started = time.perf_counter()
-    check(tasks, contenders)
-    runs = {
-        contender.name: [
-            [Run(contender, task, index) for index in range(config.seeds)] for task in tasks
-        ]
-        for contender in contenders
-    }
-    every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
-    names = [task.name for task in tasks]
-    provenance = {**(provenance or {}), **_circumstances()}
-    archive.write_manifest(folder, config, names, contenders, provenance)
-    missing = [run for run in every if storage.load(folder, run) is None]
-    print(f"{len(every) - len(missing)} of {len(every)} runs are finished.", flush=True)
-    if missing:
-        _train_all(
-            missing, config, folder, executor or LocalExecutor(), runs_per_job, open_progress
-        )
-    histories = {
-        name: History.of([[_finished(folder, run) for run in row] for row in rows], config)
-        for name, rows in runs.items()
-    }
-    summary = summarize(names, contenders, histories, config)
+    provenance = {**(provenance or {}), **circumstances()}
+    histories = make_runs(
+        tasks, contenders, config, folder, provenance, executor, runs_per_job, open_progress
+    )
+    summary = summarize([task.name for task in tasks], contenders, histories, config)
     report.write(
         folder,
         summary,
@@ -110,15 +101,52 @@ def evaluate(
     return summary
 
 
+def make_runs(
+    tasks: Sequence[environments.Environment],
+    contenders: Sequence[Contender],
+    config: EvaluationConfig,
+    folder: pathlib.Path,
+    provenance: Mapping[str, Any],
+    executor: Executor | None,
+    runs_per_job: int | None,
+    open_progress: OpenProgress,
+) -> dict[str, History]:
+    """Trains each contender on each task, and writes nothing about it but the runs' results.
+
+    Arguments and errors are those of `evaluate`. Returns each contender's history.
+    """
+    check(tasks, contenders)
+    runs = {
+        contender.name: [
+            [Run(contender, task, index) for index in range(config.seeds)] for task in tasks
+        ]
+        for contender in contenders
+    }
+    every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
+    archive.write_manifest(folder, config, [task.name for task in tasks], contenders, provenance)
+    missing = [run for run in every if storage.load(folder, run) is None]
+    print(f"{len(every) - len(missing)} of {len(every)} runs are finished.", flush=True)
+    if missing:
+        _train_all(
+            missing, config, folder, executor or LocalExecutor(), runs_per_job, open_progress
+        )
+    return {
+        name: History.of([[_finished(folder, run) for run in row] for row in rows], config)
+        for name, rows in runs.items()
+    }
+
+
 def check(tasks: Sequence[environments.Environment], contenders: Sequence[Contender]) -> None:
     """Refuses, before anything starts, what could not be trained.
 
     Raises:
-      ValueError: if a rule cannot act in an environment, or an agent's replay does not fit in
-        memory.
+      ValueError: if a rule or an agent cannot act in an environment, or an agent's replay does not
+        fit in memory.
     """
     for contender, task in itertools.product(contenders, tasks):
-        if task.is_host:
+        if contender.self_contained is not None:
+            contender.self_contained.check(task)
+        elif task.is_host:
             require_memory([(task.name, host_program(contender, task).agent, 1)])
 
 
@@ -152,13 +180,14 @@ def _train_all(
 
 
 def _packs(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
-    """Runs that are trained together: of one contender, in JAX environments of equal dynamics.
+    """Runs that are trained together: by one rule, in JAX environments of equal dynamics.
 
-    A run in a host environment is alone.
+    A run in a host environment, or of an agent that trains itself, is alone.
     """
     together: dict[Any, list[Run]] = {}
     for run in runs:
-        alone = id(run) if run.task.is_host else None
+        is_alone = run.task.is_host or run.contender.self_contained is not None
+        alone = id(run) if is_alone else None
         together.setdefault((run.contender.name, run.task.dynamics, alone), []).append(run)
     for pack in together.values():
         size = most or len(pack)
@@ -196,7 +225,11 @@ def _train(
     def show(updates: int, steps_per_second: float | None, mean_return: float | None) -> None:
         report(updates, {"steps/s": steps_per_second, "return": mean_return})
 
-    if pack[0].task.is_host:
+    if (agent := pack[0].contender.self_contained) is not None:
+        (run,) = pack
+        seed, own = config.all_seeds[run.seed_index], storage.run_folder(folder, run)
+        results = [self_training.train(agent, run.task, seed, config, own, show)]
+    elif pack[0].task.is_host:
         (run,) = pack
         results = [train_on_host(run, config, storage.run_folder(folder, run), show)]
     else:
@@ -262,7 +295,8 @@ def _describe(contender: Contender, history: History, config: EvaluationConfig) 
     }
 
 
-def _circumstances() -> dict[str, Any]:
+def circumstances() -> dict[str, Any]:
+    """Machine, versions, and the time, to note beside results."""
     return {
         "jax_version": jax.__version__,
         "python_version": platform.python_version(),

@@ -138,7 +138,7 @@ def train(
         with contextlib.closing(run):
             past = run.live(num_updates, log_interval, checkpoint_seconds, report)
     return HostRun(
-        episodes=[(line[_UPDATE], _from_json(line)) for line in episodes.read()],
+        episodes=[(line[_UPDATE], from_json(line)) for line in episodes.read()],
         learner=run.learner,
         **dataclasses.asdict(past),
     )
@@ -146,7 +146,7 @@ def train(
 
 def read_episodes(folder: pathlib.Path) -> list[Episode]:
     """All episodes of a run, in the order in which they ended."""
-    return [_from_json(line) for line in JsonLines(folder / "episodes.jsonl").read()]
+    return [from_json(line) for line in JsonLines(folder / "episodes.jsonl").read()]
 
 
 class _Run:
@@ -210,7 +210,10 @@ class _Run:
                 self._experience.request(self._params, update + 1)
             window.add(experience, self._learn(experience.batch))
             steps = config.steps_per_update * (update + 1)
-            self._episodes.append(_to_json(update, steps, x) for x in experience.episodes)
+            self._episodes.append(
+                {_UPDATE: update, "environment_steps": steps, **to_json(x)}
+                for x in experience.episodes
+            )
             if update == self._first:  # Which compiles.
                 jax.block_until_ready(self.learner)
                 started = time.monotonic()
@@ -310,17 +313,17 @@ def _mean(values: list[float]) -> float | None:
     return float(np.mean(values)) if values else None
 
 
-def _to_json(update: int, environment_steps: int, episode: Episode) -> dict[str, Any]:
+def to_json(episode: Episode) -> dict[str, Any]:
+    """An episode's record."""
     return {
-        _UPDATE: update,
-        "environment_steps": environment_steps,
         "return": episode.episode_return,
         "length": episode.length,
         "results": dict(episode.results),
     }
 
 
-def _from_json(line: dict[str, Any]) -> Episode:
+def from_json(line: dict[str, Any]) -> Episode:
+    """The inverse."""
     return Episode(line["return"], line["length"], line["results"])
 
 

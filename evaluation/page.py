@@ -31,6 +31,7 @@ from evaluation.statistics import Estimate
 
 # Grey that can be read on white and on black.
 _INK, _GRID = "#808080", "rgba(128,128,128,0.25)"
+_PAIR = ("#D55E00", "#0072B2")  # The rule, and what it is compared with.
 _PLOT_OPTIONS = {"responsive": True, "displaylogo": False}
 
 _STYLE = """
@@ -451,6 +452,31 @@ def lines(
     figure = go.Figure([go.Scatter(y=values, name=name) for name, values in curves_by_name.items()])
     figure.update_xaxes(title=x_title)
     figure.update_yaxes(title=y_title, type="log" if log else "linear", exponentformat="power")
+    _finish(figure)
+    return _html(figure)
+
+
+Point = tuple[float, float, float, str]
+"""x, y, the error of y, and a text for a closer look."""
+
+
+def points(by_name: Mapping[str, Sequence[Point]], x_title: str, y_title: str) -> str:
+    """A line through points with errors for each name."""
+    figure = go.Figure()
+    for (name, found), colour in zip(by_name.items(), itertools.cycle(_PAIR), strict=False):
+        x, y, errors, texts = zip(*found, strict=True) if found else ((), (), (), ())
+        trace = go.Scatter(
+            x=x,
+            y=y,
+            error_y={"type": "data", "array": [e if np.isfinite(e) else None for e in errors]},
+            text=texts,
+            name=name,
+            mode="lines+markers",
+            line={"color": colour},
+        )
+        figure.add_trace(trace)
+    figure.update_xaxes(title=x_title)
+    figure.update_yaxes(title=y_title)
     _finish(figure)
     return _html(figure)
 

@@ -28,7 +28,7 @@ from rich.table import Table
 from disco.atomic import write_atomically
 from evaluation import plots, statistics
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
+from evaluation.contenders import RANDOM, Contender
 from evaluation.published_scores import PublishedScore, published
 from evaluation.results import History
 from evaluation.scores import Summary, normalized_curves
@@ -289,7 +289,7 @@ def print_table(
     table.add_row(
         "tasks above random",
         *(
-            "" if c.rule is None else f"{len(summary.above_random[c.name])}/{len(summary.tasks)}"
+            "" if c.kind == RANDOM else f"{len(summary.above_random[c.name])}/{len(summary.tasks)}"
             for c in shown
         ),
     )

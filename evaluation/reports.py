@@ -26,7 +26,7 @@ from environments import crafter
 from evaluation import bsuite_scores, page, plots, published_aggregates, statistics
 from evaluation.archive import Gathered
 from evaluation.comparison import Comparison, Scale, compare, scales
-from evaluation.contenders import Contender
+from evaluation.contenders import AGENT, Contender
 from evaluation.published_scores import (
     BSUITE_SCORE,
     CRAFTER_SCORE,
@@ -215,16 +215,23 @@ def _described(contender: Contender, gathered: Gathered) -> dict[str, Any]:
     agent, network = contender.agent, contender.agent.network
     steps = config.num_updates * config.agent.steps_per_update
     rate = runs * steps / history.train_seconds if history.train_seconds else 0.0
+    learning = {
+        "learning rate": f"{agent.learning_rate:g}",
+        "batch": f"{agent.batch_size} x {agent.unroll_length}",
+        "replayed": f"{agent.replay_ratio:.0%}",
+        "network": f"torso {network.torso}, model {network.model}, heads {network.head}",
+    }
+    if contender.kind == AGENT:
+        own = contender.source["hyper_parameters"]
+        described = ", ".join(f"{name} {value}" for name, value in own.items())
+        learning = dict.fromkeys(learning, "") | {"network": described}
     return {
         "contender": contender.name,
         "kind": contender.kind,
         "runs": runs,
         "seeds": len(gathered.seeds),
         "steps of a run": f"{steps:,}",
-        "learning rate": f"{agent.learning_rate:g}",
-        "batch": f"{agent.batch_size} x {agent.unroll_length}",
-        "replayed": f"{agent.replay_ratio:.0%}",
-        "network": f"torso {network.torso}, model {network.model}, heads {network.head}",
+        **learning,
         "training": str(datetime.timedelta(seconds=round(history.train_seconds))),
         "steps/s": f"{rate:,.0f}",
         "devices": ", ".join(history.devices),

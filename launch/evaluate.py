@@ -28,7 +28,7 @@ from absl import flags
 
 from environments import registry
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import AGENT, make_contenders
 from evaluation.evaluate import evaluate, resolve
 from evaluation.executors import Executor
 from evaluation.scores import Summary
@@ -40,7 +40,7 @@ from launch.progress import Progress
 from launch.provenance import code_version
 
 # What an update's memory grows with. The first costs nothing but time.
-_SHRINK = (
+SHRINK = (
     "runs_at_once",
     "agent.batch_size",
     "agent.unroll_length",
@@ -53,14 +53,16 @@ _SHRINK = (
 
 
 @dataclasses.dataclass(frozen=True)
-class _Identity:
+class Identity:
     """What a workdir is the evaluation of. It may be continued with the same one only."""
 
     tasks: tuple[str, ...]
     rules: dict[str, str]
+    agents: dict[str, Any]
     config: EvaluationConfig
 
 
+CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds")
 _RUNS_PER_RAY_JOB = 16
 
 
@@ -71,6 +73,7 @@ def run(
     workdir: str,
     executor: Executor | None = None,
     runs_per_job: int | None = None,
+    agents: Sequence[str] = (),
 ) -> Summary:
     """Runs or continues an evaluation.
 
@@ -81,20 +84,21 @@ def run(
       workdir: for all results.
       executor: see `evaluation.evaluate.evaluate`.
       runs_per_job: likewise.
+      agents: names of agents that train themselves.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt.
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
     tasks = resolve(suites)
-    contenders = make_contenders(rules, config)
-    identity = _Identity(
+    contenders = make_contenders(rules, config, agents)
+    identity = Identity(
         tasks=tuple(task.name for task in tasks),
         rules={c.name: c.source["parameters_sha256"] for c in contenders if c.kind == "discovered"},
+        agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
         config=config,
     )
-    changeable = ("config.runs_at_once", "config.checkpoint_seconds")
-    folder = workdirs.open_workdir(workdir, identity, changeable)
+    folder = workdirs.open_workdir(workdir, identity, CHANGEABLE)
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     return evaluate(
         tasks,
@@ -108,29 +112,11 @@ def run(
     )
 
 
-def main() -> None:
-    """The command."""
-    values = flags.FLAGS
-    rules = [name.strip() for value in values.rule for name in value.split(",") if name.strip()]
-    suites = [name.strip() for name in values.suite.split(",") if name.strip()]
-    config = from_config(EvaluationConfig, values.config)
-    runs_per_job = values.runs_per_job
-    if runs_per_job is None and values.executor == "ray":
-        runs_per_job = _RUNS_PER_RAY_JOB
-    with execution.opened_executor(values) as executor:
-        run(rules, suites, config, values.workdir, executor, runs_per_job)
-
-
-if __name__ == "__main__":
-    flags.DEFINE_multi_string(
-        "rule",
-        [],
-        "Rule file, or name of a rule in the zoo; several by commas or repetition. Without it,"
-        " only the baselines are run.",
-    )
-    flags.DEFINE_string("suite", "grid_heldout", "Suites or environments, separated by commas.")
+def define_flags(default_suite: str) -> None:
+    """Defines all flags but those that name rules; to be called before JAX computes anything."""
+    flags.DEFINE_string("suite", default_suite, "Suites or environments, separated by commas.")
     flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
-    first_suite = (given("suite") or "grid_heldout").partition(",")[0].strip()
+    first_suite = (given("suite") or default_suite).partition(",")[0].strip()
     define_config(default_config, registry.family_of(first_suite))
     flags.DEFINE_integer(
         "runs_per_job",
@@ -140,8 +126,43 @@ if __name__ == "__main__":
         lower_bound=1,
     )
     is_local = execution.define_flags()
-    if is_local and not registry.is_host(
-        first_suite
-    ):  # Runs there follow one another, each on all cores.
+    # Runs in host environments follow one another, each on all cores.
+    if is_local and not registry.is_host(first_suite):
         commands.use_all_cores()
-    commands.run(main, shrink=_SHRINK)
+
+
+def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
+    """Suites, settings, and runs per job, as the flags say."""
+    suites = [name.strip() for name in values.suite.split(",") if name.strip()]
+    runs_per_job = values.runs_per_job
+    if runs_per_job is None and values.executor == "ray":
+        runs_per_job = _RUNS_PER_RAY_JOB
+    return suites, from_config(EvaluationConfig, values.config), runs_per_job
+
+
+def main() -> None:
+    """The command."""
+    values = flags.FLAGS
+    rules, agents = (
+        [name.strip() for value in names for name in value.split(",") if name.strip()]
+        for names in (values.rule, values.agent)
+    )
+    suites, config, runs_per_job = read_flags(values)
+    with execution.opened_executor(values) as executor:
+        run(rules, suites, config, values.workdir, executor, runs_per_job, agents)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_multi_string(
+        "rule",
+        [],
+        "Rule file, or name of a rule in the zoo; several by commas or repetition. Without it,"
+        " only the baselines are run.",
+    )
+    flags.DEFINE_multi_string(
+        "agent",
+        [],
+        "Agent that trains itself, by name (docs/extending.md); several by commas or repetition.",
+    )
+    define_flags("grid_heldout")
+    commands.run(main, shrink=SHRINK)

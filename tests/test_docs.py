@@ -54,9 +54,21 @@ def test_a_package_of_ones_own_takes_part_in_all(package, tmp_path):
     with (report / "scores.csv").open() as file:
         scores = {(row["task"], row["agent"]): row for row in csv.DictReader(file)}
     for task in ("lamps/4", "lamps/6"):
-        mine, random = (float(scores[task, name]["score"]) for name in ("short_traces", "random"))
+        mine, counting, random = (
+            float(scores[task, name]["score"]) for name in ("short_traces", "counting", "random")
+        )
         assert mine > random + 0.2
-    assert "short_traces" in (report / "index.html").read_text()
+        assert counting > 4.0  # Of 5.
+    page = (report / "index.html").read_text()
+    assert "short_traces" in page
+    assert "environments 8" in page
+
+
+def test_an_agent_is_refused_where_it_cannot_act(package, tmp_path):
+    arguments = ["--agent=counting", "--suite=catch/5x5", f"--workdir={tmp_path}/runs"]
+    done = _run(["-m", "launch.evaluate", *arguments], package[0], tmp_path)
+    assert done.returncode == 2
+    assert "Counting is for lamps, not for catch/5x5." in done.stderr
 
 
 def test_names_of_other_packages_are_among_those_that_are_known(package, tmp_path):

@@ -35,6 +35,47 @@ def test_equals_adam():
     assert min(largest) < 0.04
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (
+            agent_optimizer(0.1, max_abs_update=1e9, kind="rmsprop"),
+            optax.scale_by_rms(0.99, eps_in_sqrt=False, bias_correction=True),
+        ),
+        (
+            agent_optimizer(0.1, max_abs_update=1e9, max_gradient_norm=0.02),
+            optax.chain(optax.clip_by_global_norm(0.02), optax.scale_by_adam()),
+        ),
+    ],
+    ids=["rmsprop", "clipped"],
+)
+def test_equals_optax(ours, theirs):
+    our_state, their_state = ours.init(PARAMS), theirs.init(PARAMS)
+    for step in range(10):
+        our_update, our_state = ours.update(gradients(step), our_state, PARAMS)
+        their_update, their_state = theirs.update(gradients(step), their_state, PARAMS)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, -0.1 * b, rtol=1e-5),
+            our_update,
+            their_update,
+        )
+
+
+def test_an_agent_says_which_optimizer_it_has():
+    rmsprop = AgentConfig(optimizer_kind="rmsprop", max_gradient_norm=0.5).optimizer()
+    clipped = AgentConfig(max_gradient_norm=0.5).optimizer()
+    update = {}
+    for name, optimizer in {"rmsprop": rmsprop, "adam": clipped}.items():
+        state = optimizer.init(PARAMS)
+        for step in range(2):
+            update[name], state = optimizer.update(gradients(step), state, PARAMS)
+    assert float(jnp.max(jnp.abs(update["rmsprop"]["w"] - update["adam"]["w"]))) > 1e-5
+    with pytest.raises(ValueError, match="optimizer_kind is 'sgd'; expected one of 'adam', 'rms"):
+        AgentConfig(optimizer_kind="sgd")
+    with pytest.raises(ValueError, match="max_gradient_norm is -1"):
+        AgentConfig(max_gradient_norm=-1.0)
+
+
 def test_second_moment_carries_no_gradient():
     """So the first update's derivative is that of g / constant, where Adam's would be 0."""
     optimizer = agent_optimizer(0.1)

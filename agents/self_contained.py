@@ -1,0 +1,91 @@
+"""Agents that bring their own training: other algorithms, in whatever framework.
+
+An evaluation gives such an agent a task, a seed, a budget and a folder, and takes the episodes that
+it tells of. Other packages add agents by an entry point of the group `disco.agents`, which has the
+agent's name and is a function that makes it (`docs/extending.md`).
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any, Protocol
+
+import environments
+from agents.host_acting import Episode
+
+PLUGINS = "disco.agents"
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """What an agent tells of its training since the last stretch.
+
+    Attributes:
+      environment_steps: made so far in the run, in all of its environments together.
+      episodes: that ended since the last stretch.
+      metrics: to be recorded, by name: losses, and whatever else. One that is not finite marks the
+        run.
+    """
+
+    environment_steps: int
+    episodes: Sequence[Episode] = ()
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+class SelfContainedAgent(Protocol):
+    """An algorithm that acts and learns by itself. To be picklable, for sweeps on Ray."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """All that its results depend on besides task, seed and budget; JSON values.
+
+        Runs of other settings are another agent's.
+        """
+        ...
+
+    def check(self, task: environments.Environment) -> None:
+        """Refuses a task before anything starts.
+
+        Raises:
+          ValueError: if it cannot act there; the message says what it found and expected.
+        """
+        ...
+
+    def train(
+        self, task: environments.Environment, seed: int, num_steps: int, folder: pathlib.Path
+    ) -> Iterator[Stretch]:
+        """Trains a fresh agent, or continues to, and tells how it goes.
+
+        Args:
+          task: to learn; `environments.start` steps it, whatever its kind.
+          seed: of all randomness.
+          num_steps: environment steps of the whole run. Stretches must reach them; the one that
+            does is the last, and no episode counts that ended in a stretch beyond.
+          folder: of the run, there already; for checkpoints. An agent that draws what it does at
+            the end writes `strip.png` there (`evaluation.playing`).
+
+        Yields:
+          First, without episodes, the step that it begins with: 0, or where a checkpoint in the
+          folder has it continue. Then stretches, often enough for a learning curve. What a stretch
+          tells is recorded before the next one is asked for, so an agent that saves a checkpoint
+          after it yielded loses nothing.
+        """
+        ...
+
+
+def make(name: str) -> SelfContainedAgent:
+    """The agent of this name; what stands behind a slash is handed to the function that makes it.
+
+    Raises:
+      ValueError: if there is none.
+    """
+    family, _, parameters = name.partition("/")
+    entries = {entry.name: entry for entry in metadata.entry_points(group=PLUGINS)}
+    if family not in entries:
+        raise ValueError(
+            f"There is no agent {name!r}; known are {sorted(entries) or 'none'}. Packages add some"
+            f" by an entry point of the group {PLUGINS!r}."
+        )
+    function: Callable[[str], SelfContainedAgent] = entries[family].load()
+    return function(parameters)

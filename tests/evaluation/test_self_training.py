@@ -1,0 +1,123 @@
+"""Agents that train themselves, and what an evaluation makes of what they tell."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import environments
+from agents.host_acting import Episode
+from agents.self_contained import Stretch
+from evaluation import self_training
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import make_contenders
+
+CONFIG = EvaluationConfig(
+    agent=dataclasses.replace(EvaluationConfig().agent, num_environments=2, batch_size=2),
+    seeds=1,
+    budget=3_200,
+    num_points=10,
+    score_window=0.5,
+    baselines=(),
+)
+
+
+def ended(value: float) -> Episode:
+    return Episode(value, 4, {"won": float(value > 0)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Scripted:
+    """Tells what it is told to."""
+
+    stretches: Sequence[Stretch]
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def check(self, task):
+        pass
+
+    def train(self, task, seed, num_steps, folder):
+        yield from self.stretches
+
+
+def stretches(first: int, last: int, every: int = 400) -> list[Stretch]:
+    """An episode in each, whose return is the step at which the stretch began."""
+    told = [Stretch(first)]
+    for step in range(first, last, every):
+        told.append(Stretch(step + every, [ended(step)], {"loss": 1.0 / (1 + step)}))
+    return told
+
+
+def train(tmp_path, told: Sequence[Stretch], report=lambda *_: None):
+    task = environments.make("catch/5x5")
+    return self_training.train(Scripted(told), task, 0, CONFIG, tmp_path, report)
+
+
+def test_episodes_become_a_curve_and_a_score(tmp_path):
+    seen = []
+    result = train(tmp_path, stretches(0, 3_200), lambda *numbers: seen.append(numbers))
+    np.testing.assert_array_equal(result.curve.count, [0, 1, 1, 1, 1, 0, 1, 1, 1, 1])
+    # Of the episodes in the second half.
+    assert result.window.count == 4
+    assert result.window.mean_return == np.mean([1_600, 2_000, 2_400, 2_800])
+    assert result.results == {"length": 4.0, "won": 1.0}
+    assert result.is_finite
+    assert [update for update, _, _ in seen] == [0, 12, 25, 37, 50, 62, 75, 87, 100]
+    assert seen[-1][2] == 2_800
+
+
+def test_what_lies_beyond_the_budget_does_not_count(tmp_path):
+    told = [Stretch(0), Stretch(3_000, [ended(1)]), Stretch(3_300, [ended(9)]), Stretch(0)]
+    result = train(tmp_path, told)
+    assert result.window.count == 1
+    assert result.window.mean_return == 1
+
+
+def test_a_run_that_goes_on_drops_what_was_told_after_its_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match="ended after 2000 of 3200"):
+        train(tmp_path, stretches(0, 2_000))
+    result = train(tmp_path, stretches(1_200, 3_200))
+    whole = train(tmp_path / "whole", stretches(0, 3_200))
+    np.testing.assert_array_equal(result.curve.count, whole.curve.count)
+    np.testing.assert_array_equal(result.curve.return_sum, whole.curve.return_sum)
+    lines = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["environment_steps"] for line in lines] == list(range(400, 3_201, 400))
+    assert lines[-1]["seconds"] >= lines[2]["seconds"] > 0
+
+
+def test_a_run_that_begins_anew_keeps_nothing(tmp_path):
+    told = stretches(0, 3_200)
+    with pytest.raises(ValueError, match="ended after 800"):
+        train(tmp_path, [*told[:2], Stretch(800, [ended(7)], {"loss": math.nan})])
+    result = train(tmp_path, told)
+    assert result.is_finite
+    assert result.curve.count.sum() == 8
+
+
+def test_losses_that_are_not_finite_mark_the_run(tmp_path):
+    told = [Stretch(0), Stretch(1_600, [], {"loss": math.inf}), Stretch(3_200, [ended(1)])]
+    assert not train(tmp_path, told).is_finite
+    assert "Infinity" not in (tmp_path / "metrics.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ([Stretch(0, [ended(1)])], "first stretch has step 0 and 1 episodes"),
+        ([Stretch(-1)], "first stretch has step -1"),
+        ([Stretch(0), Stretch(800), Stretch(400)], "step 400 after step 800"),
+        ([], "ended after 0 of 3200"),
+    ],
+)
+def test_refuses_an_agent_that_does_not_count(tmp_path, told, message):
+    with pytest.raises(ValueError, match=message):
+        train(tmp_path, told)
+
+
+def test_an_unknown_agent_is_refused():
+    with pytest.raises(ValueError, match="no agent 'nobody'; known are"):
+        make_contenders([], CONFIG, ["nobody"])
