@@ -460,7 +460,9 @@ Point = tuple[float, float, float, str]
 """x, y, the error of y, and a text for a closer look."""
 
 
-def points(by_name: Mapping[str, Sequence[Point]], x_title: str, y_title: str) -> str:
+def points(
+    by_name: Mapping[str, Sequence[Point]], x_title: str, y_title: str, log_x: bool = False
+) -> str:
     """A line through points with errors for each name."""
     figure = go.Figure()
     for (name, found), colour in zip(by_name.items(), itertools.cycle(_PAIR), strict=False):
@@ -475,7 +477,7 @@ def points(by_name: Mapping[str, Sequence[Point]], x_title: str, y_title: str) -
             line={"color": colour},
         )
         figure.add_trace(trace)
-    figure.update_xaxes(title=x_title)
+    figure.update_xaxes(title=x_title, type="log" if log_x else "linear")
     figure.update_yaxes(title=y_title)
     _finish(figure)
     return _html(figure)

@@ -41,7 +41,7 @@ REPLAY_RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9)
 OPTIMIZER_KINDS = ("adam", "rmsprop")
 LEARNING_RATES = (1 / 3, 1.0, 3.0)  # Times the contender's own.
 WEIGHT_DECAYS = (0.0, 0.01, 0.1)
-GRADIENT_NORMS = (0.0, 1.0)  # 0 for no bound.
+GRADIENT_NORMS = (0.0, 0.1)  # 0 for no bound.
 
 SIZE, REPLAY, OPTIMIZER = "network size", "replay", "optimiser"
 
@@ -205,7 +205,8 @@ def _section(rows: Sequence[Mapping[str, Any]], config: EvaluationConfig) -> str
         REPLAY: "fraction of replayed trajectories",
     }
     for axis, title in titles.items():
-        parts += [f"<h3>{axis.capitalize()}</h3>", page.points(_along(rows, axis), title, "score")]
+        drawn = page.points(_along(rows, axis), title, "score", log_x=axis == SIZE)
+        parts += [f"<h3>{axis.capitalize()}</h3>", drawn]
     ranked = _along(rows, OPTIMIZER)
     for points in ranked.values():
         points.sort(key=lambda point: -point[1])
