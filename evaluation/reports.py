@@ -30,9 +30,11 @@ from evaluation.contenders import AGENT, Contender
 from evaluation.published_scores import (
     BSUITE_SCORE,
     CRAFTER_SCORE,
+    METRICS,
     RETURN,
     PublishedScore,
     published,
+    tables,
 )
 from evaluation.report import shown_contenders
 from evaluation.scores import Summary, coarsen, summarize
@@ -179,6 +181,7 @@ def _evaluation(name: str, gathered: Gathered, tables: _Tables) -> tuple[str, di
             "quiet",
         ),
         page.data_table(pd.DataFrame(rows)),
+        page.notes([], {"How the papers trained and scored": _protocols(summary.tasks)}),
         "<h3>Learning curves</h3>",
         page.paragraph("Mean over seeds, with a band of a standard error.", "quiet"),
         page.task_curves(curves, shown),
@@ -379,6 +382,12 @@ def _scaled(
             value = min((score - low) / (high - low), scale.cap)
         row[scale.name] = _number(value)
     return row
+
+
+def _protocols(tasks: Sequence[str]) -> list[str]:
+    """Of the papers' tables that have scores on tasks."""
+    used = {x.source for task in tasks for metric in METRICS for x in published(task, metric)}
+    return [f"{x.source}: {x.protocol}" for x in tables() if x.source in used]
 
 
 def _published_row(task: str, score: PublishedScore) -> dict[str, Any]:

@@ -66,6 +66,7 @@ def test_scores_stand_beside_those_of_papers(report):
     assert len(ours) == 4 * len(TASKS)
     assert {r["budget"] for r in ours} == {"99,968 steps"}
     pong = [r for r in rows if r["task"] == "atari/Pong"]
+    assert "Each algorithm was evaluated at 200 M environment" in (report / "index.html").read_text()
     [disco] = [r for r in pong if r["agent"] == "Disco103"]
     assert disco["budget"] == "200,000,000 frames"
     assert disco["protocol"] == "the paper's"

@@ -1,0 +1,221 @@
+"""What a Dreamer is: the two versions' presets, and sizes by name."""
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class DreamerConfig:
+    """An agent; the defaults are those of the Nature version, at its size of 12M.
+
+    Where the Nature paper and its authors' code disagree, these are the code's, which made the
+    paper's numbers.
+
+    Attributes:
+      deterministic: units of the recurrent state h.
+      hidden: units of the dense layers around it.
+      latents: S, categorical variables of the stochastic state z.
+      classes: C of each.
+      blocks: of the recurrent weights; 1 for a dense GRU.
+      units: of all other dense layers.
+      depth: channels of the first convolution, of which all others are multiples.
+      layers: of encoder's, decoder's, actor's and critic's MLPs.
+      head_layers: of the reward's and the continuation's.
+      norm: `"rms"` or `"layer"`.
+      architecture: `"nature"` (5x5 convolutions and pooling; blocks) or `"v1"` (strided 3x3
+        convolutions; a GRU whose gates are normalised).
+      unimix: share of the uniform distribution in latents.
+      policy_unimix: likewise in discrete policies. The Nature paper says 0.01, its code has none.
+      regression: of reward and value: `"symexp_twohot"`, `"symlog_twohot"`, `"sqrt_twohot"` or
+        `"symlog_regression"`.
+      bins: of two-hot regressions.
+      symlog_vectors: whether vectors are encoded and decoded as symlogs.
+      free_nats: of the KL terms, below which they are constant.
+      reconstruction_cost: weight of the decoder's loss.
+      reward_cost, continue_cost: of those heads'.
+      dynamics_cost, representation_cost: β_dyn and β_rep.
+      target_kl: that the KL terms' weight is adapted to; 0 for a fixed weight (TargetKL: 3.5).
+      horizon: H, imagined steps.
+      discount_horizon: 1 / (1 - γ).
+      learns_discount: whether the continuation's target includes γ.
+      lambda_: of returns.
+      entropy_cost: η.
+      target_randomness: that η is adapted to; 0 for a fixed η (TargetEntropy: 0.4).
+      return_norm: `"range"` of percentiles; `"std"`; `"advantage_std"`.
+      least_norm: that returns are divided by; 1e-8 for NoDenomMax.
+      return_norm_decay: of its moving average.
+      reward_norm: whether rewards are divided by a running deviation (RewardNorm).
+      dynamics_gradients: whether the actor of continuous actions learns through the dynamics.
+      actor_cost, critic_cost: weights of their losses.
+      critic_replay_cost: of the critic's loss on replayed states; 0 for none.
+      slow_target: whether returns are of the slow critic (SlowTarget).
+      slow_critic_cost: of the critic's distance to the slow one.
+      slow_critic_decay: of the moving average that it is.
+      optimizer: `"laprop"`, one for all, or `"adam"`, one each.
+      learning_rate: of the one, or of the world model.
+      actor_critic_learning_rate: of actor and critic, if they have their own.
+      warmup: updates in which a single learning rate rises.
+      rms_decay: β2 of LaProp. The Nature paper says 0.99, its code has 0.999.
+      batch_size: B, sequences of an update.
+      batch_length: T, steps of a sequence.
+      replay_capacity: steps.
+      replay_ratio: replayed steps for each step that the agent acts.
+      num_environments: that it acts in at once.
+      dtype: of what networks compute: `"float32"`, `"bfloat16"`, or `"auto"` for the latter on
+        accelerators.
+    """
+
+    deterministic: int = 2048
+    hidden: int = 256
+    latents: int = 32
+    classes: int = 16
+    blocks: int = 8
+    units: int = 256
+    depth: int = 16
+    layers: int = 3
+    head_layers: int = 1
+    norm: str = "rms"
+    architecture: str = "nature"
+    unimix: float = 0.01
+    policy_unimix: float = 0.0
+    regression: str = "symexp_twohot"
+    bins: int = 255
+    symlog_vectors: bool = True
+    free_nats: float = 1.0
+    reconstruction_cost: float = 1.0
+    reward_cost: float = 1.0
+    continue_cost: float = 1.0
+    dynamics_cost: float = 1.0
+    representation_cost: float = 0.1
+    target_kl: float = 0.0
+    horizon: int = 15
+    discount_horizon: float = 333.0
+    learns_discount: bool = True
+    lambda_: float = 0.95
+    entropy_cost: float = 3e-4
+    target_randomness: float = 0.0
+    return_norm: str = "range"
+    least_norm: float = 1.0
+    return_norm_decay: float = 0.99
+    reward_norm: bool = False
+    dynamics_gradients: bool = False
+    actor_cost: float = 1.0
+    critic_cost: float = 1.0
+    critic_replay_cost: float = 0.3
+    slow_target: bool = False
+    slow_critic_cost: float = 1.0
+    slow_critic_decay: float = 0.98
+    optimizer: str = "laprop"
+    learning_rate: float = 4e-5
+    actor_critic_learning_rate: float = 3e-5
+    warmup: int = 1000
+    rms_decay: float = 0.999
+    batch_size: int = 16
+    batch_length: int = 64
+    replay_capacity: int = 5_000_000
+    replay_ratio: float = 32.0
+    num_environments: int = 16
+    dtype: str = "auto"
+
+    @property
+    def discount(self) -> float:
+        """γ."""
+        return 1.0 - 1.0 / self.discount_horizon
+
+    @property
+    def feature_size(self) -> int:
+        """Numbers of a model state, h and z."""
+        return self.deterministic + self.latents * self.classes
+
+
+# Deterministic units, hidden units, classes, depth; units are as many as hidden ones.
+_NATURE_SIZES = {
+    "1m": (512, 64, 4, 4),
+    "12m": (2048, 256, 16, 16),
+    "25m": (3072, 384, 24, 24),
+    "50m": (4096, 512, 32, 32),
+    "100m": (6144, 768, 48, 48),
+    "200m": (8192, 1024, 64, 64),
+    "400m": (12288, 1536, 96, 96),
+}
+# Table B.1: recurrent units, depth, units, layers.
+_V1_SIZES = {
+    "xs": (256, 24, 256, 1),
+    "s": (512, 32, 512, 2),
+    "m": (1024, 48, 640, 3),
+    "l": (2048, 64, 768, 4),
+    "xl": (4096, 96, 1024, 5),
+}
+# The arXiv version: Table W.1, and what the text says beside it.
+_V1: dict[str, Any] = {
+    "classes": 32,
+    "blocks": 1,
+    "norm": "layer",
+    "architecture": "v1",
+    "policy_unimix": 0.01,
+    "regression": "symlog_twohot",
+    "dynamics_cost": 0.5,
+    "learns_discount": False,
+    "dynamics_gradients": True,
+    "critic_replay_cost": 0.0,
+    "optimizer": "adam",
+    "learning_rate": 1e-4,
+    "warmup": 0,
+    "replay_capacity": 1_000_000,
+}
+# Appendix E of the arXiv version.
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "NoFreeBits": {"free_nats": 0.0},
+    "NoKLBalance": {"dynamics_cost": 0.5, "representation_cost": 0.5},
+    "NoObsSymlog": {"symlog_vectors": False},
+    "TargetKL": {"target_kl": 3.5, "free_nats": 0.0},
+    "RewardNorm": {"reward_norm": True},
+    "ContRegression": {"regression": "symlog_regression"},
+    "SqrtTransform": {"regression": "sqrt_twohot"},
+    "SlowTarget": {"slow_target": True, "slow_critic_cost": 0.0},
+    "NoDenomMax": {"least_norm": 1e-8},
+    "AdvantageStd": {"return_norm": "advantage_std"},
+    "ReturnStd": {"return_norm": "std"},
+    "TargetEntropy": {"target_randomness": 0.4},
+}
+
+
+def preset(name: str = "nature", size: str = "", ablation: str = "") -> DreamerConfig:
+    """A version at a size, perhaps without one of its parts.
+
+    Args:
+      name: `"nature"` or `"v1"`.
+      size: of `sizes(name)`; by default `"12m"`, or `"s"` of `"v1"`.
+      ablation: of `ABLATIONS`, or none.
+
+    Raises:
+      ValueError: if there is no such preset, size or ablation.
+    """
+    size = (size or {"nature": "12m", "v1": "s"}.get(name, "")).lower()
+    if size not in sizes(name):
+        raise ValueError(f"Dreamer's size is {size!r}; {name!r} has {', '.join(sizes(name))}.")
+    if ablation and ablation not in ABLATIONS:
+        raise ValueError(
+            f"Dreamer's ablation is {ablation!r}; expected one of {', '.join(ABLATIONS)}."
+        )
+    if name == "nature":
+        deterministic, hidden, classes, depth = _NATURE_SIZES[size]
+        settings: dict[str, Any] = {"classes": classes, "depth": depth}
+        settings |= {"deterministic": deterministic, "hidden": hidden, "units": hidden}
+    else:
+        deterministic, depth, units, layers = _V1_SIZES[size]
+        settings = {**_V1, "deterministic": deterministic, "depth": depth}
+        settings |= {"hidden": units, "units": units, "layers": layers, "head_layers": layers}
+    return DreamerConfig(**(settings | ABLATIONS.get(ablation, {})))
+
+
+def sizes(name: str) -> tuple[str, ...]:
+    """Names of a preset's sizes, from small to large.
+
+    Raises:
+      ValueError: if there is no such preset.
+    """
+    known = {"nature": _NATURE_SIZES, "v1": _V1_SIZES}
+    if name not in known:
+        raise ValueError(f"Dreamer's preset is {name!r}; expected one of {', '.join(known)}.")
+    return tuple(known[name])

@@ -1,0 +1,255 @@
+"""What Dreamer predicts with: numbers of any size, latents, continuations, actions.
+
+"The arXiv version" is Hafner et al. 2023 (arXiv 2301.04104v1), "the Nature version" Hafner et al.
+2025 (Nature 640, "Mastering diverse control tasks through world models").
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+
+def symlog(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """sign(x) ln(|x| + 1) (the arXiv version, equation 2)."""
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+
+
+def symexp(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """Inverse of `symlog`."""
+    return jnp.sign(x) * jnp.expm1(jnp.abs(x))
+
+
+def signed_sqrt(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """R2D2's transformation, which ablation SqrtTransform has instead of `symlog`."""
+    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + 1e-3 * x
+
+
+def signed_square(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """Inverse of `signed_sqrt`."""
+    root = jnp.sqrt(1.0 + 4e-3 * (jnp.abs(x) + 1.0 + 1e-3))
+    return jnp.sign(x) * (jnp.square((root - 1.0) / 2e-3) - 1.0)
+
+
+def _identity(x: Array) -> Array:
+    return x
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TwoHot:
+    """Regression by a softmax over bins, trained towards two-hot targets.
+
+    Attributes:
+      bins: in ascending order, mirrored about 0; `[K]`.
+      transform: of targets, to where the bins are.
+      inverse: back.
+    """
+
+    bins: np.ndarray
+    transform: Callable[[Array], Array] = _identity
+    inverse: Callable[[Array], Array] = _identity
+
+    @property
+    def num_logits(self) -> int:
+        """K."""
+        return len(self.bins)
+
+    def mean(self, logits: Float[Array, "*s K"]) -> Float[Array, "*s"]:
+        """The prediction: the expected bin.
+
+        Bins span seventeen orders of magnitude. Mirrored ones are subtracted before they are
+        multiplied, so that symmetric probabilities give exactly 0, also where a compiler contracts
+        products and sums.
+        """
+        probabilities = jax.nn.softmax(logits)
+        half = self.num_logits // 2
+        above = probabilities[..., -half:] - probabilities[..., :half][..., ::-1]
+        return self.inverse(jnp.sum(above * self.bins[-half:].astype(logits.dtype), axis=-1))
+
+    def loss(self, logits: Float[Array, "*s K"], target: Float[Array, "*s"]) -> Float[Array, "*s"]:
+        """Cross-entropy to the two-hot target (the Nature version, "Distributions")."""
+        bins, target = jnp.asarray(self.bins, logits.dtype), self.transform(target)
+        last, count = self.num_logits - 1, jnp.sum(bins <= target[..., None], axis=-1)
+        below, above = jnp.clip(count - 1, 0, last), jnp.clip(count, 0, last)
+        to_below, to_above = jnp.abs(bins[below] - target), jnp.abs(bins[above] - target)
+        is_one = below == above
+        total = jnp.where(is_one, 1.0, to_below + to_above)
+        weight = jnp.where(is_one, 1.0, to_above / total)
+        log_p = jax.nn.log_softmax(logits)
+        log_below, log_above = (
+            jnp.take_along_axis(log_p, i[..., None], axis=-1)[..., 0] for i in (below, above)
+        )
+        return -(weight * log_below + (1.0 - weight) * log_above)
+
+
+def exponential_bins(number: int = 255, largest: float = 20.0) -> np.ndarray:
+    """Bins that are equally spaced on the scale of symlog (the Nature version)."""
+    half = np.linspace(-largest, 0.0, number // 2 + number % 2, dtype=np.float32)
+    half = np.asarray(symexp(jnp.asarray(half)))
+    return np.concatenate([half, -half[::-1][number % 2 :]])
+
+
+def symexp_twohot(number: int = 255) -> TwoHot:
+    """The Nature version's: bins among the numbers themselves."""
+    return TwoHot(exponential_bins(number))
+
+
+def symlog_twohot(number: int = 255) -> TwoHot:
+    """The arXiv version's (equations 8 to 10): bins among their symlogs."""
+    return TwoHot(np.linspace(-20.0, 20.0, number, dtype=np.float32), symlog, symexp)
+
+
+def sqrt_twohot(number: int = 255) -> TwoHot:
+    """Of ablation SqrtTransform."""
+    return TwoHot(np.linspace(-300.0, 300.0, number, dtype=np.float32), signed_sqrt, signed_square)
+
+
+@dataclasses.dataclass(frozen=True)
+class SymlogRegression:
+    """A single number with a squared error of symlogs: ablation ContRegression."""
+
+    num_logits: int = 1
+
+    def mean(self, logits: Float[Array, "*s 1"]) -> Float[Array, "*s"]:
+        """The prediction."""
+        return symexp(logits[..., 0])
+
+    def loss(self, logits: Float[Array, "*s 1"], target: Float[Array, "*s"]) -> Float[Array, "*s"]:
+        """Equation 1 of the arXiv version."""
+        return 0.5 * jnp.square(logits[..., 0] - symlog(target))
+
+
+Regression = TwoHot | SymlogRegression
+
+
+# Latents: S categorical variables of C classes.
+
+
+def mixed_log_probabilities(
+    logits: Float[Array, "*s C"], unimix: float = 0.01
+) -> Float[Array, "*s C"]:
+    """Log-probabilities of a mixture with the uniform distribution ("Distributions")."""
+    if not unimix:
+        return jax.nn.log_softmax(logits)
+    return jnp.log((1.0 - unimix) * jax.nn.softmax(logits) + unimix / logits.shape[-1])
+
+
+def straight_through(
+    one_hot: Float[Array, "*s C"], log_probabilities: Float[Array, "*s C"]
+) -> Float[Array, "*s C"]:
+    """A sample that has the gradient of its probabilities."""
+    probabilities = jnp.exp(log_probabilities)
+    return jax.lax.stop_gradient(one_hot - probabilities) + probabilities
+
+
+def sample(
+    key: PRNGKeyArray | None, log_probabilities: Float[Array, "*s C"]
+) -> Float[Array, "*s C"]:
+    """One-hot samples, straight-through; without a key the modes."""
+    if key is None:
+        index = jnp.argmax(log_probabilities, axis=-1)
+    else:
+        index = jax.random.categorical(key, log_probabilities)
+    one_hot = jax.nn.one_hot(index, log_probabilities.shape[-1], dtype=log_probabilities.dtype)
+    return straight_through(one_hot, log_probabilities)
+
+
+def kl_divergence(
+    log_p: Float[Array, "*s S C"], log_q: Float[Array, "*s S C"]
+) -> Float[Array, "*s"]:
+    """Of S independent variables together, from their log-probabilities."""
+    return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=(-2, -1))
+
+
+def entropy(log_p: Float[Array, "*s C"]) -> Float[Array, "*s"]:
+    """From log-probabilities, in nats."""
+    return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+
+
+def bernoulli_loss(
+    logit: Float[Array, "*s"], probability: Float[Array, "*s"]
+) -> Float[Array, "*s"]:
+    """Cross-entropy to a probability."""
+    return -probability * jax.nn.log_sigmoid(logit) - (1.0 - probability) * jax.nn.log_sigmoid(
+        -logit
+    )
+
+
+# Actions.
+
+
+@dataclasses.dataclass(frozen=True)
+class Discrete:
+    """A policy over a number of actions.
+
+    Attributes:
+      log_probabilities: `[*s, A]`.
+    """
+
+    log_probabilities: Float[Array, "*s A"]
+
+    def sample(self, key: PRNGKeyArray | None) -> Int[Array, "*s"]:
+        """An action; without a key the likeliest."""
+        if key is None:
+            return jnp.argmax(self.log_probabilities, axis=-1)
+        return jax.random.categorical(key, self.log_probabilities)
+
+    def log_prob(self, action: Int[Array, "*s"]) -> Float[Array, "*s"]:
+        """Of actions."""
+        chosen = jnp.take_along_axis(self.log_probabilities, action[..., None], axis=-1)
+        return chosen[..., 0]
+
+    def entropy(self) -> Float[Array, "*s"]:
+        """In nats."""
+        return entropy(self.log_probabilities)
+
+    def randomness(self) -> Float[Array, "*s"]:
+        """Entropy, from 0 for a policy that is sure to 1 for the uniform one."""
+        return self.entropy() / jnp.log(self.log_probabilities.shape[-1])
+
+
+_LEAST_STDDEV, _MOST_STDDEV = 0.1, 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Continuous:
+    """A policy over vectors: independent normals of bounded means and deviations.
+
+    Attributes:
+      mean: `[*s, D]`, in -1 to 1.
+      stddev: `[*s, D]`, in 0.1 to 1.
+    """
+
+    mean: Float[Array, "*s D"]
+    stddev: Float[Array, "*s D"]
+
+    @classmethod
+    def of_outputs(cls, mean: Float[Array, "*s D"], stddev: Float[Array, "*s D"]) -> "Continuous":
+        """From what a network says."""
+        width = _MOST_STDDEV - _LEAST_STDDEV
+        return cls(jnp.tanh(mean), width * jax.nn.sigmoid(stddev + 2.0) + _LEAST_STDDEV)
+
+    def sample(self, key: PRNGKeyArray | None) -> Float[Array, "*s D"]:
+        """An action, which may lie beyond the mean's bounds; without a key the mean."""
+        if key is None:
+            return self.mean
+        return self.mean + self.stddev * jax.random.normal(key, self.mean.shape, self.mean.dtype)
+
+    def log_prob(self, action: Float[Array, "*s D"]) -> Float[Array, "*s"]:
+        """Of actions."""
+        return jnp.sum(jax.scipy.stats.norm.logpdf(action, self.mean, self.stddev), axis=-1)
+
+    def entropy(self) -> Float[Array, "*s"]:
+        """In nats."""
+        return jnp.sum(jnp.log(self.stddev) + 0.5 * jnp.log(2.0 * jnp.pi * jnp.e), axis=-1)
+
+    def randomness(self) -> Float[Array, "*s"]:
+        """Entropy, from 0 where all deviations are the least to 1 where they are the largest."""
+        low, high = np.log(_LEAST_STDDEV), np.log(_MOST_STDDEV)
+        return jnp.mean((jnp.log(self.stddev) - low) / (high - low), axis=-1)
+
+
+Policy = Discrete | Continuous

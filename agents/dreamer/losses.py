@@ -1,0 +1,419 @@
+"""What Dreamer minimises. Equation numbers are those of the arXiv version.
+
+Arrays are time-major, `[T, B, ...]`. x is an observation, h and z are the model state, r a reward,
+c whether the episode goes on, a an action, v a value, R a λ-return.
+
+One loss serves both versions. Of the Nature version's, one optimiser follows the gradient of all of
+it; the arXiv version's parts concern different parameters, as nothing of the actor's and the
+critic's reaches the world model there.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from agents.dreamer.distributions import bernoulli_loss, entropy, kl_divergence, sample
+from agents.dreamer.model import Model, Params
+from agents.dreamer.returns import Range, lambda_returns
+from agents.dreamer.rssm import State, embed_action
+
+sg = jax.lax.stop_gradient
+
+
+class Batch(NamedTuple):
+    """Sequences from the replay, `[T, B, ...]`.
+
+    Attributes:
+      observation: x_t, by name.
+      action: a_{t-1}, by name, which led to x_t.
+      reward: r_t, for arriving there.
+      is_first: whether x_t is the first of an episode.
+      is_last: whether it is the last.
+      is_terminal: whether the episode ended there by the task's rules.
+    """
+
+    observation: Mapping[str, Array]
+    action: Mapping[str, Array]
+    reward: Float[Array, "T B"]
+    is_first: Bool[Array, "T B"]
+    is_last: Bool[Array, "T B"]
+    is_terminal: Bool[Array, "T B"]
+
+
+class Scales(NamedTuple):
+    """What the losses remember from one update to the next.
+
+    Attributes:
+      returns: range of the returns.
+      kl: weight of the KL terms (TargetKL).
+      entropy: η.
+      reward: moving mean square of rewards (RewardNorm).
+    """
+
+    returns: Range
+    kl: Float[Array, ""]
+    entropy: Float[Array, ""]
+    reward: Float[Array, ""]
+
+
+class Observed(NamedTuple):
+    """What the world model makes of sequences.
+
+    Attributes:
+      states: `[T, B]`.
+      posterior: log-probabilities of z, `[T, B, S, C]`.
+      prior: likewise.
+    """
+
+    states: State
+    posterior: Float[Array, "T B S C"]
+    prior: Float[Array, "T B S C"]
+
+
+def observe(
+    model: Model, params: Params, start: State, batch: Batch, key: PRNGKeyArray | None
+) -> Observed:
+    """Runs the model along sequences (equation 3).
+
+    Args:
+      model: the networks.
+      params: theirs.
+      start: the states before the first step, `[B]`.
+      batch: the sequences.
+      key: of samples; None for modes.
+    """
+    tokens = model.encode(params, batch.observation)
+    actions = embed_action(model.actions, batch.action)
+
+    def step(state: State, row):
+        tokens, action, is_first, t = row
+        keep = 1.0 - is_first.astype(tokens.dtype)
+        state = jax.tree.map(lambda x: x * _expand(keep, x), state)
+        h = model.advance(params, state, action * keep[:, None])
+        posterior = model.posterior(params, h, tokens)
+        z = sample(None if key is None else jax.random.fold_in(key, t), posterior)
+        return State(h, z), (State(h, z), posterior)
+
+    steps = jnp.arange(len(batch.reward))
+    _, (states, posterior) = jax.lax.scan(step, start, (tokens, actions, batch.is_first, steps))
+    return Observed(states, posterior, model.prior(params, states.h))
+
+
+class Imagined(NamedTuple):
+    """Sequences that the model dreams of, from N states on.
+
+    Attributes:
+      states: `[H+1, N]`; the first ones are given.
+      actions: in each of them, by name.
+    """
+
+    states: State
+    actions: dict[str, Array]
+
+
+def imagine(
+    model: Model, params: Params, start: State, key: PRNGKeyArray | None, num_steps: int
+) -> Imagined:
+    """Follows the policies in the model, whose parameters have no gradient here.
+
+    Args:
+      model: the networks.
+      params: theirs.
+      start: where from, `[N]`; without a gradient.
+      key: of samples; None for modes.
+      num_steps: H.
+    """
+    frozen = sg(params)
+
+    def act(state: State, t):
+        reads = state if model.config.dynamics_gradients else sg(state)
+        return _act(model, params, reads, None if key is None else jax.random.fold_in(key, 2 * t))
+
+    def step(state: State, t):
+        actions = act(state, t)
+        h = model.advance(frozen, state, embed_action(model.actions, actions))
+        z_key = None if key is None else jax.random.fold_in(key, 2 * t + 1)
+        following = State(h, sample(z_key, model.prior(frozen, h)))
+        return following, (state, actions)
+
+    start = sg(start)
+    last, (states, actions) = jax.lax.scan(step, start, jnp.arange(num_steps))
+    final = act(last, num_steps)
+
+    def with_last(rows, row):
+        return jnp.concatenate([rows, row[None]])
+
+    return Imagined(jax.tree.map(with_last, states, last), jax.tree.map(with_last, actions, final))
+
+
+def _act(model: Model, params: Params, state: State, key: PRNGKeyArray | None) -> dict[str, Array]:
+    """An action of each part, with the gradient that the version has."""
+    found = {}
+    for i, (name, policy) in enumerate(model.policies(params, state.features).items()):
+        action = policy.sample(None if key is None else jax.random.fold_in(key, i))
+        found[name] = action if model.config.dynamics_gradients else sg(action)
+    return found
+
+
+class Outcome(NamedTuple):
+    """Of a loss.
+
+    Attributes:
+      losses: each term, unweighted, by name.
+      scales: after it.
+      observed: of the batch.
+      metrics: by name, `[]`.
+    """
+
+    losses: dict[str, Float[Array, ""]]
+    scales: Scales
+    observed: Observed
+    metrics: dict[str, Float[Array, ""]]
+
+
+def loss(
+    params: Params,
+    slow_critic: Params,
+    model: Model,
+    batch: Batch,
+    start: State,
+    scales: Scales,
+    key: PRNGKeyArray | None,
+) -> tuple[Float[Array, ""], Outcome]:
+    """All that is minimised, for one batch.
+
+    Args:
+      params: of all networks.
+      slow_critic: parameters of the critic's moving average.
+      model: the networks.
+      batch: sequences.
+      start: model states before them.
+      scales: from the last update.
+      key: of samples; None for modes.
+    """
+    config = model.config
+    keys = (None, None) if key is None else jax.random.split(key)
+    if config.reward_norm:
+        moment = 0.99 * scales.reward + 0.01 * jnp.mean(jnp.square(batch.reward))
+        scales = scales._replace(reward=moment)
+        reward = jnp.clip(batch.reward / jnp.maximum(1e-3, jnp.sqrt(moment)), -10.0, 10.0)
+        batch = batch._replace(reward=reward)
+
+    observed = observe(model, params, start, batch, keys[0])
+    world, scales, metrics = world_model_losses(model, params, batch, observed, scales)
+
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observed.states)
+    imagined = imagine(model, params, flat, keys[1], config.horizon)
+    behaviour, returns, scales, more = actor_critic_losses(
+        model, params, slow_critic, imagined, scales
+    )
+    losses = world | behaviour
+    if config.critic_replay_cost:
+        bootstrap = returns[0].reshape(batch.reward.shape)
+        replayed = critic_replay_loss(model, params, slow_critic, batch, observed, bootstrap)
+        losses["critic_replay"] = jnp.mean(replayed)
+    costs = _costs(model, losses, scales)
+    total = jnp.sum(jnp.stack([costs[name] * losses[name] for name in losses]))
+    return total, Outcome(losses, scales, observed, metrics | more)
+
+
+def _costs(model: Model, losses: Mapping[str, Array], scales: Scales) -> dict[str, Any]:
+    config = model.config
+    named = {
+        "reward": config.reward_cost,
+        "continuation": config.continue_cost,
+        "dynamics": config.dynamics_cost * scales.kl,
+        "representation": config.representation_cost * scales.kl,
+        "actor": config.actor_cost,
+        "critic": config.critic_cost,
+        "critic_replay": config.critic_replay_cost,
+    }
+    return {name: named.get(name, config.reconstruction_cost) for name in losses}
+
+
+def world_model_losses(
+    model: Model, params: Params, batch: Batch, observed: Observed, scales: Scales
+) -> tuple[dict[str, Float[Array, ""]], Scales, dict[str, Array]]:
+    """L_pred, L_dyn and L_rep (equations 4 and 5): means over T and B, by name.
+
+    The decoder's are named after the observations, with a slash before.
+    """
+    config, states = model.config, observed.states
+    decoded = model.decode(params, states.h, states.flat_z)
+    parts = model.decoder_losses(decoded, batch.observation)
+    losses = {f"/{name}": jnp.mean(x) for name, x in parts.items()}
+
+    features = states.features
+    reward = model.regression.loss(model.reward(params, features), batch.reward)
+    goes_on = 1.0 - batch.is_terminal.astype(reward.dtype)
+    target = goes_on * config.discount if config.learns_discount else goes_on
+    continuation = bernoulli_loss(model.continuation(params, features), target)
+
+    # Free bits and KL balancing.
+    posterior, prior = observed.posterior, observed.prior
+    kl = kl_divergence(posterior, prior)
+    dynamics = jnp.maximum(config.free_nats, kl_divergence(sg(posterior), prior))
+    representation = jnp.maximum(config.free_nats, kl_divergence(posterior, sg(prior)))
+    losses |= {
+        "reward": jnp.mean(reward),
+        "continuation": jnp.mean(continuation),
+        "dynamics": jnp.mean(dynamics),
+        "representation": jnp.mean(representation),
+    }
+    if config.target_kl:
+        weight = _adapted(scales.kl, jnp.mean(kl), config.target_kl, 1e-3, 1.0)
+        scales = scales._replace(kl=weight)
+    metrics = {
+        "kl": jnp.mean(kl),
+        "posterior_entropy": jnp.mean(jnp.sum(entropy(posterior), axis=-1)),
+        "prior_entropy": jnp.mean(jnp.sum(entropy(prior), axis=-1)),
+        "latents_used": _share_used(states.z),
+    }
+    return losses, scales, metrics
+
+
+def actor_critic_losses(
+    model: Model, params: Params, slow_critic: Params, imagined: Imagined, scales: Scales
+) -> tuple[dict[str, Float[Array, ""]], Float[Array, "H N"], Scales, dict[str, Array]]:
+    """Of imagined sequences (equations 6 to 12): losses, returns, scales, metrics."""
+    config, regression = model.config, model.regression
+    frozen, features = sg(params), imagined.states.features
+    reward = regression.mean(model.reward(frozen, features))
+    goes_on = jax.nn.sigmoid(model.continuation(frozen, features))
+    discount = goes_on if config.learns_discount else goes_on * config.discount
+    logits = model.critic(params, sg(features))
+    slow = sg(regression.mean(model.critic({**params, "critic": slow_critic}, sg(features))))
+    through = regression.mean(model.critic(frozen, features))  # With the features' gradient.
+    value = slow if config.slow_target else through
+    mixing = jnp.full_like(reward, config.lambda_)
+    returns = lambda_returns(reward, discount, mixing, value)
+
+    scales, advantage, least = _normalized(model, returns, value[:-1], scales)
+    weight = sg(jnp.cumprod(discount, axis=0))[:-1]
+    policies = model.policies(params, features if config.dynamics_gradients else sg(features))
+    entropies = jnp.sum(jnp.stack([x.entropy() for x in policies.values()]), axis=0)[:-1]
+    objective = 0.0
+    for name, policy in policies.items():
+        part = model.actions[name]
+        if part.is_discrete or not config.dynamics_gradients:
+            log_prob = policy.log_prob(sg(imagined.actions[name]))[:-1]
+            objective = objective + log_prob * sg(advantage)
+    if config.dynamics_gradients and not all(x.is_discrete for x in model.actions.values()):
+        objective = objective + advantage
+    actor = -weight * (objective + scales.entropy * entropies)
+    critic = weight * _critic_losses(model, logits[:-1], sg(returns), slow[:-1])
+
+    randomness = jnp.mean(jnp.stack([x.randomness() for x in policies.values()]))
+    if config.target_randomness:
+        # More entropy is asked for where the policy is less random than it should be.
+        eta = _adapted(scales.entropy, config.target_randomness, jnp.mean(randomness), 1e-3, 3e-2)
+        scales = scales._replace(entropy=sg(eta))
+    metrics = {
+        "imagined_reward": jnp.mean(reward),
+        "imagined_continuation": jnp.mean(goes_on),
+        "imagined_return": jnp.mean(returns),
+        "value": jnp.mean(through),
+        "advantage_stddev": jnp.std(advantage),
+        "return_scale": least,
+        "randomness": randomness,
+        "policy_entropy": jnp.mean(entropies),
+    }
+    return {"actor": jnp.mean(actor), "critic": jnp.mean(critic)}, returns, scales, sg(metrics)
+
+
+def critic_replay_loss(
+    model: Model,
+    params: Params,
+    slow_critic: Params,
+    batch: Batch,
+    observed: Observed,
+    bootstrap: Float[Array, "T B"],
+) -> Float[Array, "T-1 B"]:
+    """The critic's loss on replayed states, whose gradient the world model has, too.
+
+    Returns are of replayed rewards, and bootstrap from the imagined return of each state.
+    """
+    config, features = model.config, observed.states.features
+    alive, inside = 1.0 - batch.is_terminal, 1.0 - batch.is_last
+    returns = lambda_returns(
+        batch.reward, alive * config.discount, inside * config.lambda_, sg(bootstrap)
+    )
+    logits = model.critic(params, features)
+    slow = sg(model.regression.mean(model.critic({**params, "critic": slow_critic}, features)))
+    return inside[:-1] * _critic_losses(model, logits[:-1], returns, slow[:-1])
+
+
+def _critic_losses(model: Model, logits, returns, slow) -> Float[Array, "..."]:
+    """Equation 10, and the distance to the critic's moving average."""
+    regression = model.regression
+    found = regression.loss(logits, returns)
+    if model.config.slow_critic_cost:
+        found = found + model.config.slow_critic_cost * regression.loss(logits, slow)
+    return found
+
+
+def _normalized(model: Model, returns, values, scales: Scales):
+    """Equations 11 and 12: scales after these returns, advantages, and what divided them."""
+    config, advantage = model.config, returns - values
+    if config.return_norm == "range":
+        moved = scales.returns.update(sg(returns), config.return_norm_decay)
+    else:
+        spread = returns if config.return_norm == "std" else advantage
+        size, decay = jnp.std(sg(spread)), config.return_norm_decay
+        moved = Range(jnp.zeros(()), decay * scales.returns.high + (1.0 - decay) * size)
+    scales = scales._replace(returns=moved)
+    divisor = jnp.maximum(config.least_norm, moved.size)
+    return scales, advantage / divisor, divisor
+
+
+def newborn_scales(model: Model) -> Scales:
+    """Before the first update."""
+    return Scales(
+        returns=Range.newborn(),
+        kl=jnp.ones(()),
+        entropy=jnp.array(model.config.entropy_cost),
+        reward=jnp.ones(()),
+    )
+
+
+def _adapted(weight, found, target, least: float, most: float):
+    """A weight that grows by a tenth where `found` is above `target`, and falls where below."""
+    grown = jnp.where(found > 1.1 * target, 1.1, jnp.where(found < target / 1.1, 1 / 1.1, 1.0))
+    return jnp.clip(sg(weight * grown), least, most)
+
+
+def _share_used(z: Float[Array, "T B S C"]) -> Float[Array, ""]:
+    """Of all classes of all latents, those that occur in the batch."""
+    return jnp.mean(jnp.any(sg(z) > 0.5, axis=(0, 1)))
+
+
+def _expand(x: Float[Array, "B"], like: Array) -> Array:
+    return x.reshape(-1, *(1,) * (like.ndim - 1))
+
+
+def gradient_norms(gradients: Mapping[str, Any]) -> dict[str, Float[Array, ""]]:
+    """Of each network, by name."""
+    return {
+        f"gradient_norm/{name}": jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(part)))
+        for name, part in gradients.items()
+    }
+
+
+__all__ = [
+    "Batch",
+    "Imagined",
+    "Observed",
+    "Outcome",
+    "Scales",
+    "actor_critic_losses",
+    "critic_replay_loss",
+    "gradient_norms",
+    "imagine",
+    "loss",
+    "newborn_scales",
+    "observe",
+    "world_model_losses",
+]

@@ -1,0 +1,185 @@
+"""All networks of an agent, as pure functions of their parameters."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from agents.dreamer import distributions
+from agents.dreamer.config import DreamerConfig
+from agents.dreamer.distributions import (
+    Continuous,
+    Discrete,
+    Policy,
+    Regression,
+    mixed_log_probabilities,
+)
+from agents.dreamer.layers import MLP
+from agents.dreamer.networks import Decoder, Encoder, Specs
+from agents.dreamer.rssm import RSSM, ActionParts, State, initial_state
+
+Params = dict[str, Any]
+"""By network: encoder, rssm, decoder, reward, continuation, actor, critic."""
+
+WORLD_MODEL = ("encoder", "rssm", "decoder", "reward", "continuation")
+ACTOR, CRITIC = "actor", "critic"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """Functions whose first argument is `Params`, but for `init` and those without parameters.
+
+    Attributes:
+      init: from a key to parameters.
+      encode: observations to tokens.
+      advance: a state and an embedded action to the next h.
+      prior: h to log-probabilities of z.
+      posterior: h and tokens to log-probabilities of z.
+      decode: h and flat z to predicted observations.
+      decoder_losses: predicted and true observations to losses by name.
+      reward: features to logits of `regression`.
+      continuation: features to a logit.
+      policies: features to a policy for each part of the action.
+      critic: features to logits of `regression`.
+      regression: of reward and value.
+      actions: the parts of an action.
+      config: of the agent.
+    """
+
+    init: Callable[[PRNGKeyArray], Params]
+    encode: Callable[..., Float[Array, "*s E"]]
+    advance: Callable[..., Float[Array, "*s D"]]
+    prior: Callable[..., Float[Array, "*s S C"]]
+    posterior: Callable[..., Float[Array, "*s S C"]]
+    decode: Callable[..., dict[str, Array]]
+    decoder_losses: Callable[..., dict[str, Float[Array, "*s"]]]
+    reward: Callable[..., Float[Array, "*s K"]]
+    continuation: Callable[..., Float[Array, "*s"]]
+    policies: Callable[..., dict[str, Policy]]
+    critic: Callable[..., Float[Array, "*s K"]]
+    regression: Regression
+    actions: ActionParts
+    config: DreamerConfig
+
+
+def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts) -> Model:
+    """The networks of an agent.
+
+    Args:
+      config: of the agent.
+      observations: what it sees, by name.
+      actions: what it does, by name.
+    """
+    regression: Regression
+    if config.regression == "symlog_regression":
+        regression = distributions.SymlogRegression()
+    else:
+        regression = getattr(distributions, config.regression)(config.bins)
+
+    encode = hk.without_apply_rng(hk.transform(lambda x: Encoder(config, observations)(x)))
+    decode = hk.without_apply_rng(hk.transform(lambda h, z: Decoder(config, observations)(h, z)))
+    rssm = hk.without_apply_rng(hk.multi_transform(lambda: _rssm(config)))
+    heads = {
+        name: hk.without_apply_rng(hk.transform(lambda x, name=name: head(name)(x)))
+        for name in ("reward", "continuation", ACTOR, CRITIC)
+    }
+
+    def head(name: str) -> MLP:
+        layers = config.layers if name in (ACTOR, CRITIC) else config.head_layers
+        logits = {"logits": regression.num_logits}
+        outputs = {
+            "reward": logits,
+            "continuation": {"logit": 1},
+            ACTOR: _actor_outputs(actions),
+            CRITIC: logits,
+        }[name]
+        scale = {"reward": 0.0, CRITIC: 0.0, ACTOR: 0.01}.get(name, 1.0)
+        return MLP((config.units,) * layers, outputs, config.norm, scale, name=name)
+
+    def init(key: PRNGKeyArray) -> Params:
+        keys = iter(jax.random.split(key, 7))
+        example = {
+            name: jnp.zeros((1, *spec.shape), spec.dtype) for name, spec in observations.items()
+        }
+        encoder = encode.init(next(keys), example)
+        tokens = jax.eval_shape(encode.apply, encoder, example)
+        state = initial_state(config, 1)
+        size = sum(part.size for part in actions.values())
+        params = {
+            "encoder": encoder,
+            "rssm": rssm.init(next(keys), state, jnp.zeros((1, size)), jnp.zeros(tokens.shape)),
+            "decoder": decode.init(next(keys), state.h, state.flat_z),
+        }
+        return params | {name: f.init(next(keys), state.features) for name, f in heads.items()}
+
+    advance, prior, posterior = rssm.apply
+
+    def policies(params: Params, features: Float[Array, "*s F"]) -> dict[str, Policy]:
+        outputs = heads[ACTOR].apply(params[ACTOR], features)
+        found: dict[str, Policy] = {}
+        for name, part in sorted(actions.items()):
+            if part.is_discrete:
+                logits = outputs[f"{name}_logits"]
+                log_p = mixed_log_probabilities(logits, config.policy_unimix)
+                found[name] = Discrete(log_p)
+            else:
+                mean, stddev = outputs[f"{name}_mean"], outputs[f"{name}_stddev"]
+                found[name] = Continuous.of_outputs(mean, stddev)
+        return found
+
+    # Losses have no parameters; Haiku makes modules within a transformation only.
+    losses = hk.without_apply_rng(
+        hk.transform(lambda predicted, x: Decoder(config, observations).losses(predicted, x))
+    )
+    return Model(
+        init=init,
+        encode=lambda params, x: encode.apply(params["encoder"], x),
+        advance=lambda params, *x: advance(params["rssm"], *x),
+        prior=lambda params, *x: prior(params["rssm"], *x),
+        posterior=lambda params, *x: posterior(params["rssm"], *x),
+        decode=lambda params, *x: decode.apply(params["decoder"], *x),
+        decoder_losses=lambda *x: losses.apply({}, *x),
+        reward=lambda params, x: heads["reward"].apply(params["reward"], x)["logits"],
+        continuation=lambda params, x: heads["continuation"].apply(params["continuation"], x)[
+            "logit"
+        ][..., 0],
+        policies=policies,
+        critic=lambda params, x: heads[CRITIC].apply(params[CRITIC], x)["logits"],
+        regression=regression,
+        actions=actions,
+        config=config,
+    )
+
+
+def _rssm(config: DreamerConfig):
+    """For `hk.multi_transform`: all at once, for the parameters; and one by one."""
+    rssm = RSSM(config)
+
+    def everything(state: State, action: Array, tokens: Array):
+        h = rssm.advance(state, action)
+        return rssm.prior(h), rssm.posterior(h, tokens)
+
+    def prior(h):
+        return rssm.log_probabilities(rssm.prior(h))
+
+    def posterior(h, tokens):
+        return rssm.log_probabilities(rssm.posterior(h, tokens))
+
+    return everything, (rssm.advance, prior, posterior)
+
+
+def _actor_outputs(actions: ActionParts) -> dict[str, int]:
+    outputs: dict[str, int] = {}
+    for name, part in sorted(actions.items()):
+        kinds = ("logits",) if part.is_discrete else ("mean", "stddev")
+        outputs |= {f"{name}_{kind}": part.size for kind in kinds}
+    return outputs
+
+
+def count_parameters(params: Mapping[str, Any]) -> int:
+    """Numbers in parameters."""
+    return sum(x.size for x in jax.tree.leaves(params))

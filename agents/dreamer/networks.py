@@ -1,0 +1,234 @@
+"""Encoder, decoder and heads.
+
+What an agent sees is a dictionary by name: images (uint8 `[H, W, C]`), vectors and grids of
+numbers, and integers of known ranges. Images go through convolutions, all else through MLPs.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+from jaxtyping import Array, Float
+
+from agents.dreamer.config import DreamerConfig
+from agents.dreamer.distributions import symlog
+from agents.dreamer.layers import MLP, BlockLinear, Convolution, Dense, Linear, Norm
+
+_MULTIPLES = (2, 3, 4, 4)  # Of the depth, by stage (the Nature version's code).
+_SMALLEST = 4  # Side of the smallest feature maps.
+
+Specs = Mapping[str, specs.Array]
+
+
+def is_image(spec: specs.Array) -> bool:
+    """Whether an observation is encoded by convolutions."""
+    return len(spec.shape) == 3 and spec.dtype == np.uint8
+
+
+def num_classes(spec: specs.Array) -> int:
+    """Of integers, which are encoded as one-hot vectors; 0 of other observations."""
+    if isinstance(spec, specs.BoundedArray) and np.issubdtype(spec.dtype, np.integer):
+        return int(np.max(spec.maximum)) + 1 if not is_image(spec) else 0
+    return 0
+
+
+def split(observation_specs: Specs) -> tuple[Specs, Specs]:
+    """Images, and all others, each in the order of their names."""
+    ordered = sorted(observation_specs.items())
+    images = {name: spec for name, spec in ordered if is_image(spec)}
+    return images, {name: spec for name, spec in ordered if name not in images}
+
+
+class Encoder(hk.Module):
+    """From observations to the numbers that the posterior reads."""
+
+    def __init__(self, config: DreamerConfig, observation_specs: Specs, name: str = "encoder"):
+        """For observations of these specs."""
+        super().__init__(name)
+        self._config = config
+        self._images, self._vectors = split(observation_specs)
+        layers = range(config.layers if self._vectors else 0)
+        self._layers = [Dense(config.units, config.norm, name=f"layer{i}") for i in layers]
+        self._stages = []
+        for i, channels in enumerate(_channels(config, self._images)):
+            if config.architecture == "nature":
+                convolution = Convolution(channels, 5, name=f"convolution{i}")
+            else:
+                convolution = Convolution(channels, 3, 2, bias=False, name=f"convolution{i}")
+            self._stages.append((convolution, Norm(config.norm, name=f"norm{i}")))
+
+    def __call__(self, observation: Mapping[str, Array]) -> Float[Array, "*s E"]:
+        parts = []
+        if self._vectors:
+            vectors = [
+                _flat(observation[name], spec, self._config) for name, spec in self._vectors.items()
+            ]
+            x = jnp.concatenate(vectors, axis=-1)
+            for layer in self._layers:
+                x = layer(x)
+            parts.append(x)
+        if self._images:
+            images = [observation[name] for name in self._images]
+            x = jnp.concatenate(images, axis=-1).astype(jnp.float32) / 255.0 - 0.5
+            shape = x.shape
+            x = x.reshape(-1, *shape[-3:])
+            for convolution, norm in self._stages:
+                x = convolution(x)
+                if self._config.architecture == "nature":
+                    x = _pooled(x)
+                x = jax.nn.silu(norm(x))
+            parts.append(x.reshape(*shape[:-3], -1))
+        return jnp.concatenate(parts, axis=-1)
+
+
+class Decoder(hk.Module):
+    """From model states back to observations."""
+
+    def __init__(self, config: DreamerConfig, observation_specs: Specs, name: str = "decoder"):
+        """For observations of these specs."""
+        super().__init__(name)
+        self._config = config
+        self._images, self._vectors = split(observation_specs)
+        if self._vectors:
+            sizes = {
+                key: math.prod(spec.shape) * max(1, num_classes(spec))
+                for key, spec in self._vectors.items()
+            }
+            hidden = (config.units,) * config.layers
+            self._mlp = MLP(hidden, sizes, config.norm, name="mlp")
+        if self._images:
+            channels = _channels(config, self._images)
+            self._make_image_layers(channels)
+
+    def _make_image_layers(self, channels: list[int]) -> None:
+        config = self._config
+        self._channels = channels
+        self._out_channels = sum(spec.shape[-1] for spec in self._images.values())
+        side = next(iter(self._images.values())).shape[0] // 2 ** len(channels)
+        self._start = (side, side, channels[-1])
+        size = math.prod(self._start)
+        if config.architecture == "nature":
+            self._from_h = BlockLinear(size, config.blocks, name="from_h")
+            self._from_z = Dense(2 * config.units, config.norm, name="from_z")
+            self._from_z_out = Linear(size, name="from_z_output")
+            self._start_norm = Norm(config.norm, name="start_norm")
+            self._stages = [
+                (
+                    Convolution(width, 5, name=f"convolution{i}"),
+                    Norm(config.norm, name=f"norm{i}"),
+                )
+                for i, width in reversed(list(enumerate(channels[:-1])))
+            ]
+            self._last = Convolution(self._out_channels, 5, name="image_output")
+            return
+        self._from_state = Linear(size, name="from_state")
+        self._stages = [
+            (
+                Convolution(width, 3, 2, transposed=True, bias=False, name=f"convolution{i}"),
+                Norm(config.norm, name=f"norm{i}"),
+            )
+            for i, width in reversed(list(enumerate(channels[:-1])))
+        ]
+        self._last = Convolution(self._out_channels, 3, 2, transposed=True, name="image_output")
+
+    def __call__(
+        self, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]
+    ) -> dict[str, Float[Array, "..."]]:
+        """Predictions by name: images from 0 to 1; vectors (their symlogs); logits of integers."""
+        found = {}
+        if self._vectors:
+            predicted = self._mlp(jnp.concatenate([z, h], axis=-1))
+            for name, spec in self._vectors.items():
+                classes = num_classes(spec)
+                shape = (*spec.shape, classes) if classes else spec.shape
+                found[name] = predicted[name].reshape(*h.shape[:-1], *shape)
+        if self._images:
+            image = self._image(h.reshape(-1, h.shape[-1]), z.reshape(-1, z.shape[-1]))
+            image = image.reshape(*h.shape[:-1], *image.shape[1:])
+            ends = np.cumsum([spec.shape[-1] for spec in self._images.values()])[:-1]
+            found |= zip(self._images, jnp.split(image, ends, axis=-1), strict=True)
+        return found
+
+    def _image(self, h: Float[Array, "N D"], z: Float[Array, "N SC"]) -> Float[Array, "N H W C"]:
+        height, width, channels = self._start
+        if self._config.architecture != "nature":
+            x = self._from_state(jnp.concatenate([h, z], axis=-1)).reshape(-1, *self._start)
+            for convolution, norm in self._stages:
+                x = jax.nn.silu(norm(convolution(x)))
+            return self._last(x) + 0.5
+        groups = self._config.blocks
+        x = self._from_h(h).reshape(-1, groups, height, width, channels // groups)
+        x = jnp.moveaxis(x, 1, 3).reshape(-1, *self._start)
+        x = x + self._from_z_out(self._from_z(z)).reshape(-1, *self._start)
+        x = jax.nn.silu(self._start_norm(x))
+        for convolution, norm in self._stages:
+            x = jax.nn.silu(norm(convolution(_enlarged(x))))
+        return jax.nn.sigmoid(self._last(_enlarged(x)))
+
+    def losses(
+        self, predicted: Mapping[str, Array], observation: Mapping[str, Array]
+    ) -> dict[str, Float[Array, "*s"]]:
+        """Of each observation, summed over its numbers."""
+        found = {}
+        for name, spec in {**self._vectors, **self._images}.items():
+            target, axes = observation[name], tuple(range(-len(spec.shape), 0))
+            if is_image(spec):
+                error = jnp.square(predicted[name] - target.astype(jnp.float32) / 255.0)
+            elif num_classes(spec):
+                log_p = jax.nn.log_softmax(predicted[name])
+                index = target[..., None].astype(jnp.int32)
+                error = -jnp.take_along_axis(log_p, index, axis=-1)[..., 0]
+            else:
+                target = target.astype(jnp.float32)
+                target = symlog(target) if self._config.symlog_vectors else target
+                error = jnp.square(predicted[name] - target)
+            found[name] = jnp.sum(error, axis=axes) if axes else error
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class ActionPart:
+    """One of an agent's actions.
+
+    Attributes:
+      size: choices of a discrete action, numbers of a continuous one.
+      is_discrete: which of the two.
+    """
+
+    size: int
+    is_discrete: bool
+
+
+def _channels(config: DreamerConfig, images: Specs) -> list[int]:
+    """Of each stage of the convolutions; none without images."""
+    if not images:
+        return []
+    side = next(iter(images.values())).shape[0]
+    stages = int(math.log2(side // _SMALLEST))
+    if config.architecture == "nature":
+        return [config.depth * multiple for multiple in _MULTIPLES[:stages]]
+    return [config.depth * 2**i for i in range(stages)]
+
+
+def _flat(x: Array, spec: specs.Array, config: DreamerConfig) -> Float[Array, "*s F"]:
+    lead = x.shape[: x.ndim - len(spec.shape)]
+    if classes := num_classes(spec):
+        return jax.nn.one_hot(x, classes).reshape(*lead, -1)
+    x = x.astype(jnp.float32).reshape(*lead, -1)
+    return symlog(x) if config.symlog_vectors else x
+
+
+def _pooled(x: Float[Array, "N H W C"]) -> Float[Array, "N h w C"]:
+    """The largest of each 2x2 square."""
+    n, height, width, channels = x.shape
+    return x.reshape(n, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+def _enlarged(x: Float[Array, "N h w C"]) -> Float[Array, "N H W C"]:
+    """Each pixel four times."""
+    return x.repeat(2, axis=1).repeat(2, axis=2)

@@ -1,0 +1,63 @@
+"""λ-returns, and the scale by which they are divided."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def lambda_returns(
+    reward: Float[Array, "T B"],
+    discount: Float[Array, "T B"],
+    mixing: Float[Array, "T B"],
+    bootstrap: Float[Array, "T B"],
+) -> Float[Array, "T-1 B"]:
+    """R_t = r + d ((1 - λ) v + λ R_{t+1}), all of step t + 1; at the end R is v.
+
+    The arXiv version's equation 7, and the Nature version's λ-return. Rewards, discounts and ends
+    are those of the step that is arrived at, so what step 0 has of them is not read.
+
+    Args:
+      reward: for arriving.
+      discount: 0 where arriving ended the episode.
+      mixing: λ, or 0 where what follows belongs to another episode.
+      bootstrap: values of the states.
+    """
+
+    def step(following, row):
+        reward, discount, mixing, value = row
+        following = reward + discount * ((1.0 - mixing) * value + mixing * following)
+        return following, following
+
+    rows = tuple(x[1:] for x in (reward, discount, mixing, bootstrap))
+    return jax.lax.scan(step, bootstrap[-1], rows, reverse=True)[1]
+
+
+class Range(NamedTuple):
+    """Moving averages of two percentiles of returns.
+
+    Attributes:
+      low: of the 5th.
+      high: of the 95th.
+    """
+
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+
+    @classmethod
+    def newborn(cls) -> "Range":
+        """From 0, and not corrected for it."""
+        return cls(jnp.zeros(()), jnp.zeros(()))
+
+    def update(self, returns: Float[Array, "*s"], decay: float = 0.99) -> "Range":
+        """After a batch of returns."""
+        low, high = jnp.percentile(returns, jnp.array([5.0, 95.0]))
+        return Range(
+            decay * self.low + (1.0 - decay) * low, decay * self.high + (1.0 - decay) * high
+        )
+
+    @property
+    def size(self) -> Float[Array, ""]:
+        """S (the arXiv version, equation 12)."""
+        return self.high - self.low
