@@ -24,7 +24,8 @@ def scale_by_adam_through_first_moment(
 
     Equal to `optax.scale_by_adam` in what it computes. A meta-gradient flows through the
     first moment only: through the second it would be divided by vanishing gradients. With a
-    `b1` of 0 it is RMSProp, that of `optax.scale_by_rms(b2, eps, bias_correction=True)`.
+    `b1` of 0 it is RMSProp, that of `optax.scale_by_rms(b2, eps, eps_in_sqrt=False,
+    bias_correction=True)`.
     """
 
     def init(params):
@@ -43,6 +44,19 @@ def scale_by_adam_through_first_moment(
         return updates, AdamState(count=count, mu=mu, nu=nu)
 
     return optax.GradientTransformation(init, update)
+
+
+def clip_by_norm(max_norm: float) -> optax.GradientTransformation:
+    """`optax.clip_by_global_norm`, which has a derivative at a gradient of zero too."""
+
+    def update(updates, params):
+        del params
+        square = optax.tree.norm(updates, squared=True)
+        is_longer = square > max_norm**2
+        scale = jnp.where(is_longer, max_norm / jnp.sqrt(jnp.where(is_longer, square, 1.0)), 1.0)
+        return jax.tree.map(lambda x: scale * x, updates)
+
+    return optax.stateless(update)
 
 
 OPTIMIZERS = {
@@ -73,12 +87,12 @@ def agent_optimizer(
     kind: str = "adam",
     max_gradient_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    """Adam, an elementwise clip of its update, decoupled weight decay, the learning rate.
+    """Adam or RMSProp, an elementwise clip of its update, weight decay, the learning rate.
 
     Args:
       learning_rate: the highest.
       max_abs_update: bound of the clip.
-      weight_decay: fraction of the parameters that is added to the update.
+      weight_decay: fraction of the parameters that is added to the update (decoupled).
       schedule: from the number of updates to the fraction of the learning rate to use; None for
         all of it always.
       kind: one of `OPTIMIZERS`.
@@ -86,7 +100,7 @@ def agent_optimizer(
     """
     parts = [OPTIMIZERS[kind](), clip_elementwise(max_abs_update)]
     if max_gradient_norm:
-        parts.insert(0, optax.clip_by_global_norm(max_gradient_norm))
+        parts.insert(0, clip_by_norm(max_gradient_norm))
     if weight_decay:
         parts.append(optax.add_decayed_weights(weight_decay))
     parts.append(optax.scale_by_learning_rate(learning_rate))

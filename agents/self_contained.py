@@ -7,7 +7,7 @@ agent's name and is a function that makes it (`docs/extending.md`).
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -54,22 +54,23 @@ class SelfContainedAgent(Protocol):
 
     def train(
         self, task: environments.Environment, seed: int, num_steps: int, folder: pathlib.Path
-    ) -> Iterator[Stretch]:
+    ) -> Generator[Stretch]:
         """Trains a fresh agent, or continues to, and tells how it goes.
 
         Args:
           task: to learn; `environments.start` steps it, whatever its kind.
           seed: of all randomness.
-          num_steps: environment steps of the whole run. Stretches must reach them; the one that
-            does is the last, and no episode counts that ended in a stretch beyond.
+          num_steps: environment steps of the whole run. Stretches must reach them; after the one
+            that does, the generator is closed. No episode counts that ended in a stretch beyond.
           folder: of the run, there already; for checkpoints. An agent that draws what it does at
-            the end writes `strip.png` there (`evaluation.playing`).
+            the end writes `strip.png` there (`evaluation.playing`), before its last stretch.
 
         Yields:
           First, without episodes, the step that it begins with: 0, or where a checkpoint in the
-          folder has it continue. Then stretches, often enough for a learning curve. What a stretch
-          tells is recorded before the next one is asked for, so an agent that saves a checkpoint
-          after it yielded loses nothing.
+          folder has it continue. Then stretches, each of later steps than the last, and
+          often enough for a learning curve: an episode counts as ended where its stretch did. What
+          a stretch tells is recorded before the next one is asked for, so an agent that saves a
+          checkpoint after it yielded loses nothing.
         """
         ...
 

@@ -24,7 +24,8 @@ def start(
     """Starts `batch_size` simulators of an environment, whatever its kind.
 
     For agents that are not compiled together with their environment. Stepping a JAX environment
-    from here is a call of a compiled function per step, a fraction of a millisecond.
+    from here is a call of a compiled function per step, a fraction of a millisecond; the arrays
+    that it returns can be read only.
 
     Args:
       environment: which.

@@ -243,7 +243,7 @@ def _pictures(
     frames = playing.frames(agent, trajectory)
     if not isinstance(frames, np.ndarray):
         return [page.paragraph("Observations are not single arrays: no pictures.", "quiet")]
-    alone = playing.one_environment(trajectory, 0)
+    alone, spec = playing.one_environment(trajectory, 0), agent.environment.observation_spec()
     parts = [
         "<h3>What each looks at</h3>",
         page.paragraph(
@@ -255,16 +255,20 @@ def _pictures(
     for mark in marks:
         key = jax.random.fold_in(jax.random.key(seed), mark)
         found = analysis.saliency(rule, agent, learner.params, alone, mark, key)
-        shown = [(f"step {mark}", playing.as_image(frames[mark, 0]))]
+        shown = [(f"step {mark}", _image(frames[mark, 0], spec))]
         shown += [(name, _flat(x)) for name, x in found.items()]
         parts.append(page.pictures(shown))
     return parts
 
 
-def _flat(gradients: np.ndarray) -> np.ndarray:
+def _image(observation: np.ndarray, spec: environments.ObservationSpec) -> np.ndarray:
+    return playing.as_image(observation) if playing.is_picture(spec) else _flat(observation)
+
+
+def _flat(values: np.ndarray) -> np.ndarray:
     """`[H, W]`, of vectors, grids, and planes of grids: summed over the planes."""
-    x = np.atleast_2d(gradients)
-    return x if x.ndim == 2 else x.sum(0 if x.shape[0] < x.shape[-1] else -1)
+    x = np.atleast_2d(values)
+    return x if x.ndim == 2 else x.sum(axis=-1)
 
 
 def _influences(

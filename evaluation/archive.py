@@ -22,7 +22,7 @@ from agents.host_acting import Episode
 from disco.atomic import write_atomically
 from evaluation import host_training, playing, storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, Contender
+from evaluation.contenders import AGENT, RANDOM, Contender
 from evaluation.results import Episodes, History, RunResult, intervals
 
 MANIFEST = "manifest.json"
@@ -95,7 +95,7 @@ class Gathered:
             return (playing.read_caption(picture), picture) if picture else None
         except FileNotFoundError:
             return None
-        except (OSError, SyntaxError) as error:  # Pillow's, for what is no PNG.
+        except OSError as error:
             _log.warning("%s is left out: %s", folder, error)
             return None
 
@@ -251,7 +251,9 @@ def _known(
 def _identity(contender: Contender) -> Any:
     rule = contender.source.get("parameters_sha256", contender.source.get("hyper_parameters"))
     # The policy that does not learn is the same whatever its agent would have learned.
-    return contender.kind, None if contender.kind == RANDOM else contender.agent, rule
+    # Nor do agents that train themselves read it.
+    is_read = contender.kind not in (RANDOM, AGENT)
+    return contender.kind, contender.agent if is_read else None, rule
 
 
 def _is_same(run: RunResult, other: RunResult) -> bool:

@@ -6,6 +6,7 @@ is a function that makes it (`docs/extending.md`).
 
 import dataclasses
 import hashlib
+import json
 import pathlib
 from collections.abc import Sequence
 from importlib import metadata
@@ -178,12 +179,29 @@ def _distinct_names(rules: Sequence[str]) -> list[str]:
 
 
 def fingerprint(rule: disco.Rule) -> str:
-    """Of a rule's sizes, hyper-parameters and parameters."""
-    leaves, structure = jax.tree.flatten(rule)
-    digest = hashlib.sha256(str(structure).encode())
-    for leaf in leaves:
-        digest.update(np.asarray(leaf).tobytes())
+    """Of a rule's kind, parameters, and the settings in which it differs from its class.
+
+    Settings that later code invents therefore leave it as it is.
+    """
+    assert dataclasses.is_dataclass(rule)
+    leaves = jax.tree.flatten_with_path(rule)[0]
+    digest = hashlib.sha256(type(rule).__name__.encode())
+    digest.update(json.dumps(_own_settings(rule), sort_keys=True).encode())
+    for path, leaf in leaves:
+        digest.update(jax.tree_util.keystr(path).encode() + np.asarray(leaf).tobytes())
     return digest.hexdigest()
+
+
+def _own_settings(rule: Any) -> dict[str, Any]:
+    """The static fields, also of dataclasses within, that are not the default."""
+    found = {}
+    for field in dataclasses.fields(rule):
+        value = getattr(rule, field.name)
+        if dataclasses.is_dataclass(value):
+            found[field.name] = [type(value).__name__, _own_settings(value)]
+        elif isinstance(value, bool | int | float | str | tuple | None) and value != field.default:
+            found[field.name] = value
+    return found
 
 
 def _living(agent: AgentConfig, config: EvaluationConfig) -> AgentConfig:

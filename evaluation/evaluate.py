@@ -111,7 +111,7 @@ def make_runs(
     runs_per_job: int | None,
     open_progress: OpenProgress,
 ) -> dict[str, History]:
-    """Trains each contender on each task, and writes nothing about it but the runs' results.
+    """Trains each contender on each task; writes the manifest and the runs' results, no more.
 
     Arguments and errors are those of `evaluate`. Returns each contender's history.
     """

@@ -316,9 +316,9 @@ def _mean(values: list[float]) -> float | None:
 def to_json(episode: Episode) -> dict[str, Any]:
     """An episode's record."""
     return {
-        "return": episode.episode_return,
-        "length": episode.length,
-        "results": dict(episode.results),
+        "return": float(episode.episode_return),
+        "length": int(episode.length),
+        "results": {name: float(x) for name, x in episode.results.items()},
     }
 
 

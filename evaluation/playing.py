@@ -107,14 +107,13 @@ def as_image(observation: np.ndarray) -> UInt8[np.ndarray, "H W 3"]:
     """Grey, colours, or a colour for each plane, the later ones above.
 
     Args:
-      observation: `[H, W]`, or `[H, W, C]` or `[C, H, W]`; bytes, or numbers of which 1 is bright.
+      observation: `[H, W]` or `[H, W, C]`; bytes, or numbers, of which the largest is bright where
+        it is more than 1.
     """
-    x = np.atleast_2d(observation)
-    x = x[..., None] if x.ndim == 2 else x
-    if x.shape[0] < x.shape[-1]:
-        x = np.moveaxis(x, 0, -1)
+    x = observation[..., None] if observation.ndim == 2 else observation
     if x.dtype != np.uint8:
-        x = np.clip(np.nan_to_num(255.0 * x.astype(np.float64)), 0, 255)
+        x = np.nan_to_num(x.astype(np.float64))
+        x = 255.0 * np.clip(x / max(1.0, x.max(initial=0.0)), 0.0, 1.0)
     if x.shape[-1] in (1, 3):
         return np.broadcast_to(x, (*x.shape[:2], 3)).astype(np.uint8)
     image = np.full((*x.shape[:2], 3), float(_BACKGROUND))
@@ -172,8 +171,11 @@ def read_caption(picture: bytes) -> str:
     """What a strip is of.
 
     Raises:
-      OSError: if it is not a picture.
+      OSError: if it is not a picture, or too large a one.
     """
-    with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:
-        image.verify()
-        return str(image.info.get(CAPTION, ""))
+    try:
+        with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:
+            image.verify()
+            return str(image.info.get(CAPTION, ""))
+    except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise OSError(f"it is not a picture ({error})") from error

@@ -89,7 +89,7 @@ def write(
 
 
 def shown_contenders(summary: Summary, contenders: Sequence[Contender]) -> list[Contender]:
-    """The rules, each baseline at its tuned learning rate, and the random policy."""
+    """The rules, other agents, each baseline at its tuned learning rate, the random policy."""
     order = {"discovered": 0, "random": 2}
     shown = [
         c for c in contenders if c.kind in order or summary.tuned.get(c.kind, c.name) == c.name

@@ -222,12 +222,12 @@ def _described(contender: Contender, gathered: Gathered) -> dict[str, Any]:
         "learning rate": f"{agent.learning_rate:g}",
         "batch": f"{agent.batch_size} x {agent.unroll_length}",
         "replayed": f"{agent.replay_ratio:.0%}",
-        "network": f"torso {network.torso}, model {network.model}, heads {network.head}",
+        "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
     }
     if contender.kind == AGENT:
         own = contender.source["hyper_parameters"]
         described = ", ".join(f"{name} {value}" for name, value in own.items())
-        learning = dict.fromkeys(learning, "") | {"network": described}
+        learning = dict.fromkeys(learning, "") | {"settings": described}
     return {
         "contender": contender.name,
         "kind": contender.kind,
@@ -430,22 +430,23 @@ def _strips(gathered: Gathered, shown: Sequence[Contender]) -> str:
     found: dict[str, list[tuple[str, bytes]]] = {}
     left_out, size = 0, 0
     for task, contender in itertools.product(gathered.tasks, shown):
-        pictures = [gathered.strip(contender.name, task, seed) for seed in gathered.seeds]
-        for caption, picture in filter(None, pictures[:1]):
-            if size + len(picture) > _MOST_STRIP_BYTES:
-                left_out += 1
-                continue
-            size += len(picture)
-            found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
+        kept = (gathered.strip(contender.name, task, seed) for seed in gathered.seeds)
+        first = next(filter(None, kept), None)
+        if first is None:
+            continue
+        caption, picture = first
+        if size + len(picture) > _MOST_STRIP_BYTES:
+            left_out += 1
+            continue
+        size += len(picture)
+        found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
     if not found:
         return ""
     remark = f"{left_out} more are in the runs' folders: the page would be too large."
     return "".join(
         [
             "<h3>What agents do</h3>",
-            page.paragraph(
-                "An episode of an agent at the end of its first seed's run, evenly spaced.", "quiet"
-            ),
+            page.paragraph("An episode of an agent at the end of a run, evenly spaced.", "quiet"),
             page.notes([remark] if left_out else []),
             page.strips(found),
         ]

@@ -22,6 +22,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 import environments
@@ -55,7 +56,7 @@ class Variation:
       axis: `SIZE`, `REPLAY` or `OPTIMIZER`.
       place: of the setting along its axis; 0 for optimisers, which have no order.
       setting: for a reader.
-      contender: with it.
+      contender: with it. Variations of equal settings share one.
     """
 
     of: str
@@ -90,10 +91,12 @@ def robustness(
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
     """
+    config = dataclasses.replace(config, strip_frames=0)
+    random, *_ = make_contenders([], dataclasses.replace(config, baselines=()))
     varied = variations(rule, config)
     histories = make_runs(
         tasks,
-        list({x.contender.name: x.contender for x in varied}.values()),
+        [*{x.contender.name: x.contender for x in varied}.values(), random],
         config,
         folder,
         {**provenance, **circumstances()},
@@ -120,22 +123,20 @@ def variations(rule: str, config: EvaluationConfig) -> list[Variation]:
       FileNotFoundError, disco.RuleFileError: if the rule cannot be read.
       ValueError: if an agent's configuration is impossible.
     """
-    rates = sorted(config.baseline_learning_rates)
+    rates = sorted(config.baseline_learning_rates) or [config.agent.learning_rate]
     config = dataclasses.replace(
         config, baselines=(BASELINE,), baseline_learning_rates=(rates[len(rates) // 2],)
     )
     contenders = [x for x in make_contenders([rule], config) if x.name != RANDOM]
-    return [
-        Variation(
-            contender.name,
-            axis,
-            place,
-            setting,
-            dataclasses.replace(contender, name=f"{contender.name}, {setting}", agent=agent),
-        )
-        for contender in contenders[::-1]
-        for axis, place, setting, agent in _settings(contender.agent)
-    ]
+    found: list[Variation] = []
+    for own in contenders[::-1]:
+        made: dict[AgentConfig, Contender] = {}
+        for axis, place, setting, agent in _settings(own.agent):
+            if agent not in made:
+                name = f"{own.name}, {setting}"
+                made[agent] = dataclasses.replace(own, name=name, agent=agent)
+            found.append(Variation(own.name, axis, place, setting, made[agent]))
+    return found
 
 
 def _settings(agent: AgentConfig) -> Iterator[tuple[str, float, str, AgentConfig]]:
@@ -143,8 +144,9 @@ def _settings(agent: AgentConfig) -> Iterator[tuple[str, float, str, AgentConfig
     for width in WIDTHS:
         network = _scaled(agent.network, width)
         yield SIZE, width, f"width x{width:g}", dataclasses.replace(agent, network=network)
-    for ratio in REPLAY_RATIOS:
-        yield REPLAY, ratio, f"replay {ratio:g}", with_replay(agent, ratio)
+    for replaying in dict.fromkeys(with_replay(agent, ratio) for ratio in REPLAY_RATIOS):
+        share = replaying.num_replayed / replaying.batch_size  # As near as whole numbers come.
+        yield REPLAY, share, f"replay {share:.2g}", replaying
     choices = itertools.product(OPTIMIZER_KINDS, LEARNING_RATES, WEIGHT_DECAYS, GRADIENT_NORMS)
     for kind, rate, decay, norm in choices:
         learning_rate = rate * agent.learning_rate
@@ -182,7 +184,8 @@ def _rows(
 ) -> list[dict[str, Any]]:
     rows = []
     for (i, task), variation in itertools.product(enumerate(tasks), varied):
-        scores = histories[variation.contender.name].window.mean_return[i]
+        history = histories[variation.contender.name]
+        scores = history.window.mean_return[i]
         rows.append(
             {
                 "task": task.name,
@@ -192,7 +195,8 @@ def _rows(
                 "setting": variation.setting,
                 "score": float(statistics.mean(scores)),
                 "standard error": float(statistics.standard_error(scores)),
-                "seeds": len(scores),
+                "runs": int(np.isfinite(scores).sum()),
+                "not finite": int(np.sum(~history.is_finite[i])),
             }
         )
     return rows
@@ -207,14 +211,15 @@ def _section(rows: Sequence[Mapping[str, Any]], config: EvaluationConfig) -> str
     for axis, title in titles.items():
         drawn = page.points(_along(rows, axis), title, "score", log_x=axis == SIZE)
         parts += [f"<h3>{axis.capitalize()}</h3>", drawn]
-    ranked = _along(rows, OPTIMIZER)
+    ranked, first = _along(rows, OPTIMIZER), rows[0]["contender"]
+    combinations = [r for r in rows if (r["contender"], r["axis"]) == (first, OPTIMIZER)]
     for points in ranked.values():
         points.sort(key=lambda point: -point[1])
         points[:] = [(i, *point[1:]) for i, point in enumerate(points, 1)]
     parts += [
         "<h3>Optimisers</h3>",
         page.paragraph(
-            f"{len(next(iter(ranked.values())))} combinations of optimiser, learning rate, weight"
+            f"{len(combinations)} combinations of optimiser, learning rate, weight"
             " decay and bound on the gradient's norm, of each the best first.",
             "quiet",
         ),

@@ -7,6 +7,7 @@ A run's folder has
     ...              what the agent keeps itself
 """
 
+import contextlib
 import math
 import pathlib
 import time
@@ -42,27 +43,33 @@ def train(
 
     Raises:
       ValueError: if the agent tells of steps in another order than that in which they were made,
-        or ends before its budget. What else it raises is raised.
+        ends before its budget, or tells nothing of the time of the score. What else it raises is
+        raised.
     """
     folder.mkdir(parents=True, exist_ok=True)
     run = _Run(folder)
     per_update = config.agent.steps_per_update
     num_steps = config.num_updates * per_update
-    stretches = agent.train(task, seed, num_steps, folder)
-    for stretch in stretches:
-        run.follow(stretch, num_steps)
-        report(min(run.steps, num_steps) // per_update, run.steps_per_second, run.mean_return)
-        if run.steps >= num_steps:
-            break
+    with contextlib.closing(agent.train(task, seed, num_steps, folder)) as stretches:
+        for stretch in stretches:
+            run.follow(stretch, num_steps)
+            report(min(run.steps, num_steps) // per_update, run.steps_per_second, run.mean_return)
+            if run.steps >= num_steps:
+                break
     if run.steps < num_steps:
         raise ValueError(
             f"The agent ended after {max(run.steps, 0)} of {num_steps} environment steps."
         )
     tally = Tally(1, config)
+    if run.last_within <= tally.window_start * per_update:
+        raise ValueError(
+            f"The agent's last stretch within the budget ends at step {run.last_within}; expected"
+            f" some after step {tally.window_start * per_update}, from where on scores are taken."
+        )
     for line in run.episodes.read():
         episode = host_training.from_json(line)
         sums = {"count": 1.0, "return": episode.episode_return, "length": float(episode.length)}
-        tally.add(-(-line[_STEPS] // per_update), sums | dict(episode.results))
+        tally.add(-(-line[_STEPS] // per_update), dict(episode.results) | sums)
     return tally.result(
         0,
         is_finite=run.is_finite,
@@ -78,6 +85,7 @@ class _Run:
     Attributes:
       episodes: all that ended.
       steps: that the last stretch reached.
+      last_within: that the last stretch within the budget reached.
       seconds: of wall time, over all of the run's parts.
       mean_return: of the last stretch's episodes; None without any.
       is_finite: whether all metrics were.
@@ -86,7 +94,7 @@ class _Run:
     def __init__(self, folder: pathlib.Path):
         self.episodes = JsonLines(folder / "episodes.jsonl")
         self._metrics = JsonLines(folder / "metrics.jsonl")
-        self.steps, self.seconds = -1, 0.0
+        self.steps, self.last_within, self.seconds = -1, 0, 0.0
         self.mean_return: float | None = None
         self.is_finite = True
 
@@ -101,14 +109,17 @@ class _Run:
         if self.steps < 0:
             self._begin(stretch)
             return
-        steps = stretch.environment_steps
-        if steps < self.steps:
-            raise ValueError(f"The agent tells of step {steps} after step {self.steps}.")
+        steps = int(stretch.environment_steps)
+        if steps <= self.steps:
+            raise ValueError(
+                f"The agent tells of step {steps} after step {self.steps}; expected a later one."
+            )
         self.steps = steps
         self.seconds = self._seconds_before + time.monotonic() - self._started
         returns = [episode.episode_return for episode in stretch.episodes]
         self.mean_return = sum(returns) / len(returns) if returns else None
         if steps <= num_steps:
+            self.last_within = steps
             self.episodes.append(
                 {_STEPS: steps, **host_training.to_json(x)} for x in stretch.episodes
             )
@@ -116,10 +127,10 @@ class _Run:
             name: float(x) if math.isfinite(x) else None for name, x in stretch.metrics.items()
         }
         self.is_finite &= None not in metrics.values()
-        self._metrics.append([{_STEPS: steps, _SECONDS: self.seconds, **metrics}])
+        self._metrics.append([{**metrics, _STEPS: steps, _SECONDS: self.seconds}])
 
     def _begin(self, stretch: Stretch) -> None:
-        self.steps = self._first = stretch.environment_steps
+        self.steps = self._first = int(stretch.environment_steps)
         if self.steps < 0 or stretch.episodes:
             raise ValueError(
                 f"The agent's first stretch has step {self.steps} and {len(stretch.episodes)}"

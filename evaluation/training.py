@@ -271,8 +271,8 @@ def train_on_device(
     def strip(i: int) -> bytes:
         if not _has_strip(runs[i], config):
             return b""
-        agent, params = _agent(contender, dynamics), jax.tree.map(lambda x: x[i], states)
-        return _strip(runs[i], config, agent, params.learner.params)
+        params = jax.tree.map(lambda x: x[i], states.learner.params)
+        return _strip(runs[i], config, _agent(contender, dynamics), params)
 
     return [
         tally.result(
@@ -350,11 +350,11 @@ def _has_strip(run: Run, config: EvaluationConfig) -> bool:
 
 
 def _strip(run: Run, config: EvaluationConfig, agent: Agent, params: disco.Params) -> bytes:
-    """Pictures of what the run's agent does now."""
+    """Pictures of what the run's agent does now. Where that fails the run is not lost for it."""
     try:
         return playing.strip(agent, params, run.task, config.seed, config.strip_frames)
-    except environments.SimulatorError as error:
-        _log.warning("There are no pictures of %s: %s", run, error)
+    except Exception as error:
+        _log.warning("There are no pictures of %s: %r", run, error)
         return b""
 
 

@@ -58,11 +58,12 @@ class Identity:
 
     tasks: tuple[str, ...]
     rules: dict[str, str]
-    agents: dict[str, Any]
     config: EvaluationConfig
+    agents: dict[str, Any] = dataclasses.field(default_factory=dict)
+    command: str = "evaluate"
 
 
-CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds")
+CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 _RUNS_PER_RAY_JOB = 16
 
 
@@ -143,13 +144,10 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
 def main() -> None:
     """The command."""
     values = flags.FLAGS
-    rules, agents = (
-        [name.strip() for value in names for name in value.split(",") if name.strip()]
-        for names in (values.rule, values.agent)
-    )
+    rules = [name.strip() for value in values.rule for name in value.split(",") if name.strip()]
     suites, config, runs_per_job = read_flags(values)
     with execution.opened_executor(values) as executor:
-        run(rules, suites, config, values.workdir, executor, runs_per_job, agents)
+        run(rules, suites, config, values.workdir, executor, runs_per_job, values.agent)
 
 
 if __name__ == "__main__":
@@ -162,7 +160,7 @@ if __name__ == "__main__":
     flags.DEFINE_multi_string(
         "agent",
         [],
-        "Agent that trains itself, by name (docs/extending.md); several by commas or repetition.",
+        "Agent that trains itself, by name (docs/extending.md); several by repetition.",
     )
     define_flags("grid_heldout")
     commands.run(main, shrink=SHRINK)

@@ -30,8 +30,8 @@ def main() -> None:
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
         rules={rule.of: rule.contender.source["parameters_sha256"]},
-        agents={},
         config=config,
+        command="robustness",
     )
     folder = pathlib.Path(workdirs.open_workdir(values.workdir, identity, CHANGEABLE))
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}

@@ -23,7 +23,8 @@ def open_workdir(
 ) -> pathlib.Path:
     """Creates a run's folder, or opens it again, and keeps its settings in `config.json`.
 
-    Of several processes, the first one writes.
+    Of several processes, the first one writes. A run that was started before some field was
+    invented has that field's default.
 
     Args:
       workdir: the folder.
@@ -44,7 +45,7 @@ def open_workdir(
     if found is not None:
         differences = [
             f"{name} is {theirs!r} there and {ours!r} here"
-            for name, theirs, ours in _differences(found, wanted)
+            for name, theirs, ours in _differences(_completed(found, settings), wanted)
             if name not in changeable
         ]
         if differences:
@@ -128,6 +129,26 @@ class MetricsLog:
     def read(self) -> list[dict[str, Any]]:
         """All that was logged, a step each."""
         return self._lines.read()
+
+
+def _completed(found: Any, settings: Any) -> Any:
+    """Settings on disk, with the defaults of fields that they do not have."""
+    if not isinstance(found, dict) or not dataclasses.is_dataclass(settings):
+        return found
+    completed = dict(found)
+    for field in dataclasses.fields(settings):
+        if field.name in found:
+            ours = getattr(settings, field.name)
+            completed[field.name] = _completed(found[field.name], ours)
+            continue
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if default is not dataclasses.MISSING:
+            if dataclasses.is_dataclass(default):
+                default = dataclasses.asdict(default)  # pyright: ignore
+            completed[field.name] = json.loads(json.dumps(default))
+    return completed
 
 
 def _differences(found: Any, wanted: Any, prefix: str = ""):

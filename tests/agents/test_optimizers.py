@@ -61,6 +61,13 @@ def test_equals_optax(ours, theirs):
         )
 
 
+def test_a_bounded_gradient_of_zero_has_a_derivative():
+    optimizer = agent_optimizer(0.1, max_gradient_norm=0.5)
+    state = optimizer.init(jnp.zeros(2))
+    slope = jax.jacobian(lambda g: optimizer.update(g, state, jnp.zeros(2))[0])(jnp.zeros(2))
+    assert bool(jnp.all(jnp.isfinite(slope)))
+
+
 def test_an_agent_says_which_optimizer_it_has():
     rmsprop = AgentConfig(optimizer_kind="rmsprop", max_gradient_norm=0.5).optimizer()
     clipped = AgentConfig(max_gradient_norm=0.5).optimizer()

@@ -10,6 +10,7 @@ import pytest
 
 import disco
 from tests.disco.common import (
+    TRANSFORMER_SIZES,
     extended_rule,
     float64,
     mlp_params,
@@ -23,6 +24,7 @@ from tests.disco.common import (
 RULES: dict[str, Callable[[], disco.Rule]] = {
     "discovered": small_rule,
     "discovered, extended": extended_rule,
+    "discovered, transformer": lambda: small_rule(sizes=TRANSFORMER_SIZES),
     "published sizes": lambda: disco.DiscoveredRule.create(jax.random.key(0)),
     "actor-critic": disco.ActorCritic,
     "categorical actor-critic": lambda: disco.ActorCritic(num_bins=21, normalize_advantage=True),

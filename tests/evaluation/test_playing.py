@@ -66,7 +66,8 @@ def test_images_of_boards_bytes_and_colours():
     np.testing.assert_array_equal(playing.as_image(grey), np.repeat(grey, 3, axis=-1))
     colours = np.random.default_rng(0).integers(256, size=(8, 8, 3), dtype=np.uint8)
     np.testing.assert_array_equal(playing.as_image(colours), colours)
-    np.testing.assert_array_equal(playing.as_image(np.moveaxis(colours, -1, 0)), colours)
+    bright = playing.as_image(4.0 * board)
+    np.testing.assert_array_equal(bright, image)
 
 
 def test_each_plane_has_a_colour_and_later_ones_are_above():
@@ -100,6 +101,29 @@ def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
         if task == "catch/5x5":  # Where the ball falls for four steps.
             assert caption.startswith("an episode: 4 steps, reward ")
             assert caption.endswith(("1", "-1"))
+
+
+def test_a_picture_that_fails_costs_no_run(monkeypatch, caplog):
+    def fail(*_):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(playing, "strip", fail)
+    _, contender = make_contenders([], CONFIG)
+    [result] = train_on_device([Run(contender, environments.make("catch/5x5"), 0)], CONFIG)
+    assert result.strip == b""
+    assert np.isfinite(result.window.mean_return)
+    assert "no pictures of actor_critic@0.001 on catch/5x5, seed 0: RuntimeError" in caplog.text
+
+
+@pytest.mark.parametrize(("frame_stack", "memory"), [(3, 0), (1, 4)])
+def test_agents_that_see_histories_leave_strips_of_single_frames(frame_stack, memory):
+    network = dataclasses.replace(CONFIG.agent.network, memory=memory)
+    agent = dataclasses.replace(CONFIG.agent, network=network, frame_stack=frame_stack)
+    config = dataclasses.replace(CONFIG, agent=agent)
+    _, contender = make_contenders([], config)
+    [result] = train_on_device([Run(contender, environments.make("catch/5x5"), 0)], config)
+    image = Image.open(io.BytesIO(result.strip))
+    assert image.width == 3 * image.height + 2 * 2
 
 
 def test_strips_can_be_left_out():

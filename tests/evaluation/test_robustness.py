@@ -8,9 +8,10 @@ import pytest
 import environments
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
-from evaluation import robustness
+from evaluation import archive, reports, robustness
 from evaluation.config import EvaluationConfig
 from evaluation.robustness import OPTIMIZER, REPLAY, SIZE, variations
+from launch.configuration import from_json
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -35,8 +36,10 @@ def silent(title, total):
 
 def test_each_setting_is_varied_alone():
     found = variations("grid57", CONFIG)
-    names = [x.contender.name for x in found]
-    assert len(set(names)) == len(names) == 2 * (5 + 5 + 36)
+    assert len(found) == 2 * (5 + 5 + 36)
+    # Each contender's own settings are on all three axes.
+    assert len({x.contender.name for x in found}) == len(found) - 2 * 2
+    assert len({(x.of, x.contender.agent) for x in found}) == len(found) - 2 * 2
     assert {x.of for x in found} == {"grid57", "actor_critic@0.001"}
     rule = [x for x in found if x.of == "grid57"]
     own = rule[2].contender.agent  # Width x1.
@@ -45,7 +48,10 @@ def test_each_setting_is_varied_alone():
     assert [x.torso for x in networks.values()] == [(2,), (4,), (8,), (16,), (32,)]
     assert [x.model for x in networks.values()] == [1, 2, 4, 8, 16]
     assert networks[4.0].channels == ()
-    for x in (x.contender.agent for x in rule if x.axis == REPLAY):
+    replays = {x.place: x.contender.agent for x in rule if x.axis == REPLAY}
+    assert [round(place, 2) for place in replays] == [0.0, 0.33, 0.5, 0.75, 0.9]
+    for place, x in replays.items():
+        assert x.num_replayed / x.batch_size == place
         assert x.batch_size - x.num_replayed == CONFIG.agent.num_environments
         assert dataclasses.replace(x, replay_ratio=0.0, batch_size=2) == own
     optimizers = [x.contender.agent for x in rule if x.axis == OPTIMIZER]
@@ -68,15 +74,21 @@ def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     with (tmp_path / "robustness.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * (2 + 1 + 6)
+    assert {row["runs"] for row in rows} == {"2"}
+    assert {row["not finite"] for row in rows} == {"0"}
     assert all(-1 <= float(row["score"]) <= 1 for row in rows)
     text = (tmp_path / "index.html").read_text()
     for heading in ("Network size", "Replay", "Optimisers", "Robustness of grid57"):
         assert heading in text
     assert "6 combinations of optimiser" in text
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert len(manifest["contenders"]) == len(rows)
+    contenders = [entry["name"] for entry in manifest["contenders"]]
+    assert contenders[-1] == "random"
+    assert len(contenders) == len(rows) + 1
     before = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
-    assert len(before) == 2 * len(rows)
+    assert len(before) == 2 * len(contenders)
     robustness.robustness(*arguments)
+    again = archive.gather([archive.read_manifest(tmp_path, from_json)])
+    reports.write(tmp_path / "report", again)
     after = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
     assert after == before

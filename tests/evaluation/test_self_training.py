@@ -110,12 +110,48 @@ def test_losses_that_are_not_finite_mark_the_run(tmp_path):
         ([Stretch(0, [ended(1)])], "first stretch has step 0 and 1 episodes"),
         ([Stretch(-1)], "first stretch has step -1"),
         ([Stretch(0), Stretch(800), Stretch(400)], "step 400 after step 800"),
+        ([Stretch(0), Stretch(800), Stretch(800)], "step 800 after step 800"),
+        ([Stretch(0), Stretch(1_600), Stretch(3_300)], "within the budget ends at step 1600"),
         ([], "ended after 0 of 3200"),
     ],
 )
 def test_refuses_an_agent_that_does_not_count(tmp_path, told, message):
     with pytest.raises(ValueError, match=message):
         train(tmp_path, told)
+
+
+def test_what_other_frameworks_count_with_is_understood(tmp_path):
+    episode = Episode(np.float32(0.5), np.int32(4), {"won": np.bool_(True)})
+    told = [Stretch(np.int64(0)), Stretch(np.int64(3_200), [episode], {"loss": np.float32(1.0)})]
+    result = train(tmp_path, told)
+    assert result.window.mean_return == 0.5
+    assert result.results["won"] == 1.0
+
+
+def test_no_name_that_an_agent_chooses_is_mistaken_for_ours(tmp_path):
+    metrics = {"environment_steps": math.nan, "seconds": 1e9}
+    episode = Episode(1.0, 4, {"count": 7.0, "return": 9.0, "length": 3.0})
+    told = [Stretch(0), Stretch(3_200, [episode], metrics)]
+    result = train(tmp_path, told)
+    assert (result.window.count, result.window.return_sum) == (1, 1)
+    assert result.train_seconds < 1e6
+    [line] = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert line["environment_steps"] == 3_200
+
+
+def test_a_generator_is_closed_when_the_budget_is_spent(tmp_path):
+    closed = []
+
+    class Closing(Scripted):
+        def train(self, task, seed, num_steps, folder):
+            try:
+                yield from self.stretches
+            finally:
+                closed.append(folder)
+
+    agent = Closing([*stretches(0, 3_200), Stretch(9_999)])
+    self_training.train(agent, environments.make("catch/5x5"), 0, CONFIG, tmp_path)
+    assert closed == [tmp_path]
 
 
 def test_an_unknown_agent_is_refused():

@@ -45,6 +45,16 @@ def test_of_other_settings_is_refused_and_left_alone(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "config.json"]
 
 
+def test_of_older_code_may_be_continued_with_the_defaults_of_what_it_did_not_know(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"inner": {"sizes": [1, 2]}}))
+    open_workdir(tmp_path, Settings())
+    (tmp_path / "config.json").write_text(json.dumps({"steps": 10}))
+    with pytest.raises(ValueError, match=r"config: inner.rate is None there and 0.5 here"):
+        open_workdir(tmp_path, Settings(inner=Inner(rate=0.5)))
+    open_workdir(tmp_path, Settings())
+    assert json.loads((tmp_path / "config.json").read_text())["inner"]["rate"] is None
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]"])
 def test_damaged_config_is_refused(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
