@@ -1,0 +1,153 @@
+"""Dreamer's update, and how it acts: two compiled functions of its state."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, PRNGKeyArray
+
+from agents.dreamer import losses
+from agents.dreamer.distributions import sample
+from agents.dreamer.losses import Batch, Scales
+from agents.dreamer.model import ACTOR, CRITIC, WORLD_MODEL, Model, Params
+from agents.dreamer.optimizers import clipped_adam, laprop
+from agents.dreamer.rssm import State, embed_action, initial_state
+
+Metrics = dict[str, Array]
+
+
+class LearnerState(NamedTuple):
+    """What learning changes.
+
+    Attributes:
+      params: of all networks.
+      slow_critic: moving average of the critic's.
+      optimizer: its state.
+      scales: of the losses.
+      updates: made so far, `[]`.
+    """
+
+    params: Params
+    slow_critic: Params
+    optimizer: optax.OptState
+    scales: Scales
+    updates: Array
+
+
+class ActorState(NamedTuple):
+    """What an agent remembers while it acts in E environments.
+
+    Attributes:
+      state: of the model, `[E]`.
+      action: its last one, by name, `[E, ...]`.
+    """
+
+    state: State
+    action: Mapping[str, Array]
+
+
+def make_optimizer(model: Model) -> optax.GradientTransformation:
+    """One for all networks (the Nature version), or one for each group of them (v1)."""
+    config = model.config
+    if config.optimizer == "laprop":
+        return laprop(config.learning_rate, config.warmup, b2=config.rms_decay)
+    groups = {
+        "world": clipped_adam(config.learning_rate, 1e-8, 1000.0),
+        ACTOR: clipped_adam(config.actor_critic_learning_rate, 1e-5, 100.0),
+        CRITIC: clipped_adam(config.actor_critic_learning_rate, 1e-5, 100.0),
+    }
+    labels = {name: "world" for name in WORLD_MODEL} | {ACTOR: ACTOR, CRITIC: CRITIC}
+    return optax.multi_transform(groups, labels)
+
+
+def newborn(model: Model, key: PRNGKeyArray) -> LearnerState:
+    """Before the first update."""
+    params = model.init(key)
+    return LearnerState(
+        params=params,
+        slow_critic=jax.tree.map(jnp.copy, params[CRITIC]),
+        optimizer=make_optimizer(model).init(params),
+        scales=losses.newborn_scales(model),
+        updates=jnp.zeros((), jnp.int32),
+    )
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def learn(
+    model: Model, learner: LearnerState, batch: Batch, start: State, key: PRNGKeyArray
+) -> tuple[LearnerState, State, Metrics]:
+    """One update.
+
+    Args:
+      model: the networks.
+      learner: before it; donated.
+      batch: sequences, `[T, B]`.
+      start: model states before them, `[B]`.
+      key: of its samples.
+
+    Returns:
+      The learner after it, the model's states along the sequences, and metrics.
+    """
+    (total, outcome), gradients = jax.value_and_grad(losses.loss, has_aux=True)(
+        learner.params, learner.slow_critic, model, batch, start, learner.scales, key
+    )
+    updates, optimizer = make_optimizer(model).update(gradients, learner.optimizer, learner.params)
+    params = optax.apply_updates(learner.params, updates)
+    decay = model.config.slow_critic_decay
+    slow = jax.tree.map(
+        lambda slow, new: decay * slow + (1.0 - decay) * new, learner.slow_critic, params[CRITIC]
+    )
+    metrics = {
+        "loss": total,
+        **{f"loss/{name.removeprefix('/')}": x for name, x in outcome.losses.items()},
+        **outcome.metrics,
+        **losses.gradient_norms(gradients),
+    }
+    learner = LearnerState(params, slow, optimizer, outcome.scales, learner.updates + 1)
+    return learner, outcome.observed.states, metrics
+
+
+def initial_actor(model: Model, num_environments: int) -> ActorState:
+    """Before the first step of all environments."""
+    return ActorState(
+        state=initial_state(model.config, num_environments),
+        action={
+            name: jnp.zeros((num_environments,), jnp.int32)
+            if part.is_discrete
+            else jnp.zeros((num_environments, part.size))
+            for name, part in sorted(model.actions.items())
+        },
+    )
+
+
+@partial(jax.jit, static_argnums=0)
+def act(
+    model: Model,
+    params: Params,
+    actor: ActorState,
+    observation: Mapping[str, Array],
+    is_first: Bool[Array, "E"],
+    key: PRNGKeyArray,
+) -> ActorState:
+    """Sees an observation and chooses an action.
+
+    Returns:
+      The actor after it, whose `state` is the model's with the observation, and whose `action` is
+      the one to do now.
+    """
+    keep = 1.0 - is_first.astype(jnp.float32)
+    before = jax.tree.map(lambda x: x * keep.reshape(-1, *(1,) * (x.ndim - 1)), actor.state)
+    embedded = embed_action(model.actions, actor.action) * keep[:, None]
+    h = model.advance(params, before, embedded)
+    posterior = model.posterior(params, h, model.encode(params, observation))
+    state_key, action_key = jax.random.split(key)
+    state = State(h, sample(state_key, posterior))
+    keys = jax.random.split(action_key, len(model.actions))
+    policies: dict[str, Any] = model.policies(params, state.features)
+    action = {
+        name: policy.sample(key) for key, (name, policy) in zip(keys, policies.items(), strict=True)
+    }
+    return ActorState(state, action)

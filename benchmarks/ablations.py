@@ -1,0 +1,114 @@
+"""Discovery without each of its parts, compared (DiscoRL, figure 3c).
+
+    python -m benchmarks.ablations --workdir=runs/ablations
+
+Discovers a rule for each ablation of `launch/configs/ablations.py` and each seed, evaluates all of
+them together on each suite, and writes one report. Prints the mean normalised score over a suite's
+tasks: of each ablation its mean over the discoveries, with a 95% t-interval, as discoveries of
+other seeds differ by more than agents do. Started again, it goes on.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.stats
+from absl import flags
+from rich.console import Console
+from rich.table import Table
+
+from launch import commands
+from launch.configs.ablations import ABLATIONS
+
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
+_ABLATIONS = flags.DEFINE_list("ablations", list(ABLATIONS), "Which.")
+_SEEDS = flags.DEFINE_integer("seeds", 3, "Discoveries of each, with seeds 0, 1, ...", 1)
+_META_STEPS = flags.DEFINE_integer("meta_steps", 150, "Of each discovery.")
+_SUITES = flags.DEFINE_list("suites", ["grid57", "grid_heldout"], "To evaluate on.")
+_AGENT_SEEDS = flags.DEFINE_integer("agent_seeds", 3, "Runs of each rule on each task.")
+_BUDGET = flags.DEFINE_integer("budget", 50_000, "Environment steps of each run.")
+
+
+def run(command: str, *arguments: str) -> None:
+    """One of our commands.
+
+    Raises:
+      subprocess.CalledProcessError: if it fails.
+    """
+    print(f"{command} {' '.join(arguments)}", flush=True)
+    subprocess.run([sys.executable, "-m", command, *arguments], check=True)
+
+
+def discover(folder: pathlib.Path, ablation: str, seed: int) -> pathlib.Path:
+    """Discovers and exports a rule; its file."""
+    name = f"{ablation}-{seed}"
+    rule = folder / "rules" / f"{name}.npz"
+    if not rule.exists():
+        rule.parent.mkdir(parents=True, exist_ok=True)
+        workdir = f"--workdir={folder / 'discoveries' / name}"
+        config = f"--config=launch/configs/ablations.py:{ablation}"
+        settings = (f"--config.meta_steps={_META_STEPS.value}", f"--config.seed={seed}")
+        run("launch.discover", workdir, config, *settings)
+        run("launch.export", workdir, f"--output={rule}")
+    return rule
+
+
+def scores(folder: pathlib.Path, ablation: str, seeds: int) -> np.ndarray:
+    """Of each discovery the mean normalised score over an evaluation's tasks."""
+    contenders = json.loads((folder / "results.json").read_text())["contenders"]
+    found = [contenders[f"{ablation}-{seed}"]["mean_normalized_score"] for seed in range(seeds)]
+    return np.array([x["value"] for x in found])
+
+
+def interval(values: np.ndarray, confidence: float = 0.95) -> str:
+    """Mean and t-interval, for a reader."""
+    if len(values) < 2:
+        return f"{values.mean():.2f}"
+    half = scipy.stats.sem(values) * scipy.stats.t.ppf((1.0 + confidence) / 2, len(values) - 1)
+    return f"{values.mean():.2f} ± {half:.2f}"
+
+
+def show(folder: pathlib.Path, suites: Sequence[str], ablations: Sequence[str], seeds: int) -> None:
+    """Prints the table."""
+    table = Table(title=f"Mean normalised score, {seeds} discoveries of each (95% t-interval)")
+    table.add_column("ablation")
+    for suite in suites:
+        table.add_column(suite)
+        table.add_column("each discovery")
+    for ablation in ablations:
+        row = [ablation]
+        for suite in suites:
+            found = scores(folder / suite, ablation, seeds)
+            row += [interval(found), ", ".join(f"{x:.2f}" for x in found)]
+        table.add_row(*row)
+    Console(width=160).print(table)
+
+
+def main() -> None:
+    """Makes what is missing, and the table."""
+    folder = pathlib.Path(_WORKDIR.value)
+    rules = [
+        str(discover(folder, ablation, seed))
+        for seed in range(_SEEDS.value)
+        for ablation in _ABLATIONS.value
+    ]
+    for suite in _SUITES.value:
+        run(
+            "launch.evaluate",
+            f"--rule={','.join(sorted(rules))}",
+            f"--suite={suite}",
+            f"--workdir={folder / suite}",
+            f"--config.seeds={_AGENT_SEEDS.value}",
+            f"--config.budget={_BUDGET.value}",
+            "--config.strip_frames=0",
+        )
+    runs = ",".join(str(folder / suite) for suite in _SUITES.value)
+    run("launch.report", f"--runs={runs}", f"--output={folder / 'report'}", "--title=Ablations")
+    show(folder, _SUITES.value, _ABLATIONS.value, _SEEDS.value)
+
+
+if __name__ == "__main__":
+    commands.run(main)
