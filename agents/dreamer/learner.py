@@ -1,6 +1,6 @@
 """Dreamer's update, and how it acts: two compiled functions of its state."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -54,7 +54,7 @@ def make_optimizer(model: Model) -> optax.GradientTransformation:
     config = model.config
     if config.optimizer == "laprop":
         return laprop(config.learning_rate, config.warmup, b2=config.rms_decay)
-    groups = {
+    groups: dict[Hashable, optax.GradientTransformation] = {
         "world": clipped_adam(config.learning_rate, 1e-8, 1000.0),
         ACTOR: clipped_adam(config.actor_critic_learning_rate, 1e-5, 100.0),
         CRITIC: clipped_adam(config.actor_critic_learning_rate, 1e-5, 100.0),
@@ -95,7 +95,7 @@ def learn(
         learner.params, learner.slow_critic, model, batch, start, learner.scales, key
     )
     updates, optimizer = make_optimizer(model).update(gradients, learner.optimizer, learner.params)
-    params = optax.apply_updates(learner.params, updates)
+    params: Any = optax.apply_updates(learner.params, updates)
     decay = model.config.slow_critic_decay
     slow = jax.tree.map(
         lambda slow, new: decay * slow + (1.0 - decay) * new, learner.slow_critic, params[CRITIC]
