@@ -91,6 +91,16 @@ class EpisodeTracker:
         self.age = np.zeros(batch_size, np.int32)
         self._return = np.zeros(batch_size, np.float64)
 
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """Where all of them stand."""
+        return {"ended": self.ended, "age": self.age, "return": self._return}
+
+    def resume(self, snapshot: Mapping[str, np.ndarray]) -> None:
+        """Goes back to a snapshot."""
+        self.ended, self.age, self._return = (
+            np.array(snapshot[name]) for name in ("ended", "age", "return")
+        )
+
     def follow(self, timestep: dm_env.TimeStep, results: Mapping[str, np.ndarray]) -> list[Episode]:
         """Takes a step's outcome into account; the episodes that ended with it."""
         started, self.ended = self.ended, timestep.step_type == dm_env.StepType.LAST

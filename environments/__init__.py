@@ -20,7 +20,7 @@ from environments.errors import (
 )
 from environments.processes import available_processors
 from environments.registry import Group, group, make, suite
-from environments.simulators import start
+from environments.simulators import JaxSimulators, start
 
 __all__ = [
     "EngineDiedError",
@@ -29,6 +29,7 @@ __all__ = [
     "Group",
     "HostEnvironment",
     "JaxEnvironment",
+    "JaxSimulators",
     "MissingPackageError",
     "ObservationSpec",
     "SimulatorError",

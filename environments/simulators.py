@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import dm_env
 import jax
@@ -78,6 +79,15 @@ class JaxSimulators:
 
     def close(self) -> None:
         self._state = None
+
+    def snapshot(self) -> Any:
+        """All that what follows depends on, after a reset: a pytree of arrays."""
+        return {"state": self._state, "timestep": self._timestep, "steps": np.int64(self._steps)}
+
+    def resume(self, snapshot: Any) -> dm_env.TimeStep:
+        """Goes back to a snapshot of simulators of the same seed; the time step it was taken at."""
+        self._steps = int(snapshot["steps"])
+        return self._follow(snapshot["state"], snapshot["timestep"], {})
 
     def _next_key(self):
         self._steps += 1

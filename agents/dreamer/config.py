@@ -22,7 +22,7 @@ class DreamerConfig:
       layers: of encoder's, decoder's, actor's and critic's MLPs.
       head_layers: of the reward's and the continuation's.
       norm: `"rms"` or `"layer"`.
-      architecture: `"nature"` (5x5 convolutions and pooling; blocks) or `"v1"` (strided 3x3
+      architecture: `"nature"` (5x5 convolutions and pooling; blocks) or `"v1"` (strided
         convolutions; a GRU whose gates are normalised).
       unimix: share of the uniform distribution in latents.
       policy_unimix: likewise in discrete policies. The Nature paper says 0.01, its code has none.
@@ -61,6 +61,7 @@ class DreamerConfig:
       replay_capacity: steps.
       replay_ratio: replayed steps for each step that the agent acts.
       num_environments: that it acts in at once.
+      prefill: sequences in the replay before the first update.
       dtype: of what networks compute: `"float32"`, `"bfloat16"`, or `"auto"` for the latter on
         accelerators.
     """
@@ -115,6 +116,7 @@ class DreamerConfig:
     replay_capacity: int = 5_000_000
     replay_ratio: float = 32.0
     num_environments: int = 16
+    prefill: int = 1024
     dtype: str = "auto"
 
     @property

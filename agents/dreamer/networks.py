@@ -20,7 +20,9 @@ from agents.dreamer.distributions import symlog
 from agents.dreamer.layers import MLP, BlockLinear, Convolution, Dense, Linear, Norm
 
 _MULTIPLES = (2, 3, 4, 4)  # Of the depth, by stage (the Nature version's code).
-_SMALLEST = 4  # Side of the smallest feature maps.
+_V1_KERNEL = 4  # The arXiv version's text says 3, its parameter counts 4.
+_SMALLEST = 4  # Side of the smallest feature maps, at least.
+_MOST_CLASSES = 64  # Integers of more values are encoded as numbers.
 
 Specs = Mapping[str, specs.Array]
 
@@ -32,9 +34,10 @@ def is_image(spec: specs.Array) -> bool:
 
 def num_classes(spec: specs.Array) -> int:
     """Of integers, which are encoded as one-hot vectors; 0 of other observations."""
-    if isinstance(spec, specs.BoundedArray) and np.issubdtype(spec.dtype, np.integer):
-        return int(np.max(spec.maximum)) + 1 if not is_image(spec) else 0
-    return 0
+    if not isinstance(spec, specs.BoundedArray) or not np.issubdtype(spec.dtype, np.integer):
+        return 0
+    classes = int(np.max(spec.maximum)) + 1
+    return 0 if is_image(spec) or classes > _MOST_CLASSES or np.min(spec.minimum) < 0 else classes
 
 
 def split(observation_specs: Specs) -> tuple[Specs, Specs]:
@@ -59,7 +62,9 @@ class Encoder(hk.Module):
             if config.architecture == "nature":
                 convolution = Convolution(channels, 5, name=f"convolution{i}")
             else:
-                convolution = Convolution(channels, 3, 2, bias=False, name=f"convolution{i}")
+                convolution = Convolution(
+                    channels, _V1_KERNEL, 2, bias=False, name=f"convolution{i}"
+                )
             self._stages.append((convolution, Norm(config.norm, name=f"norm{i}")))
 
     def __call__(self, observation: Mapping[str, Array]) -> Float[Array, "*s E"]:
@@ -76,7 +81,7 @@ class Encoder(hk.Module):
             images = [observation[name] for name in self._images]
             x = jnp.concatenate(images, axis=-1).astype(jnp.float32) / 255.0 - 0.5
             shape = x.shape
-            x = x.reshape(-1, *shape[-3:])
+            x = _padded(x.reshape(-1, *shape[-3:]), 2 ** len(self._stages))
             for convolution, norm in self._stages:
                 x = convolution(x)
                 if self._config.architecture == "nature":
@@ -109,8 +114,9 @@ class Decoder(hk.Module):
         config = self._config
         self._channels = channels
         self._out_channels = sum(spec.shape[-1] for spec in self._images.values())
-        side = next(iter(self._images.values())).shape[0] // 2 ** len(channels)
-        self._start = (side, side, channels[-1])
+        self._size = next(iter(self._images.values())).shape[:2]
+        height, width = (-(-side // 2 ** len(channels)) for side in self._size)
+        self._start = (height, width, channels[-1])
         size = math.prod(self._start)
         if config.architecture == "nature":
             self._from_h = BlockLinear(size, config.blocks, name="from_h")
@@ -129,12 +135,16 @@ class Decoder(hk.Module):
         self._from_state = Linear(size, name="from_state")
         self._stages = [
             (
-                Convolution(width, 3, 2, transposed=True, bias=False, name=f"convolution{i}"),
+                Convolution(
+                    width, _V1_KERNEL, 2, transposed=True, bias=False, name=f"convolution{i}"
+                ),
                 Norm(config.norm, name=f"norm{i}"),
             )
             for i, width in reversed(list(enumerate(channels[:-1])))
         ]
-        self._last = Convolution(self._out_channels, 3, 2, transposed=True, name="image_output")
+        self._last = Convolution(
+            self._out_channels, _V1_KERNEL, 2, transposed=True, name="image_output"
+        )
 
     def __call__(
         self, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]
@@ -149,6 +159,8 @@ class Decoder(hk.Module):
                 found[name] = predicted[name].reshape(*h.shape[:-1], *shape)
         if self._images:
             image = self._image(h.reshape(-1, h.shape[-1]), z.reshape(-1, z.shape[-1]))
+            height, width = self._size
+            image = image[:, :height, :width]
             image = image.reshape(*h.shape[:-1], *image.shape[1:])
             ends = np.cumsum([spec.shape[-1] for spec in self._images.values()])[:-1]
             found |= zip(self._images, jnp.split(image, ends, axis=-1), strict=True)
@@ -208,7 +220,7 @@ def _channels(config: DreamerConfig, images: Specs) -> list[int]:
     """Of each stage of the convolutions; none without images."""
     if not images:
         return []
-    side = next(iter(images.values())).shape[0]
+    side = min(next(iter(images.values())).shape[:2])
     stages = int(math.log2(side // _SMALLEST))
     if config.architecture == "nature":
         return [config.depth * multiple for multiple in _MULTIPLES[:stages]]
@@ -221,6 +233,13 @@ def _flat(x: Array, spec: specs.Array, config: DreamerConfig) -> Float[Array, "*
         return jax.nn.one_hot(x, classes).reshape(*lead, -1)
     x = x.astype(jnp.float32).reshape(*lead, -1)
     return symlog(x) if config.symlog_vectors else x
+
+
+def _padded(x: Float[Array, "N H W C"], multiple: int) -> Float[Array, "N h w C"]:
+    """With black at the bottom and on the right, so that sides are multiples of a number."""
+    _, height, width, _ = x.shape
+    below, right = -height % multiple, -width % multiple
+    return jnp.pad(x, ((0, 0), (0, below), (0, right), (0, 0)), constant_values=-0.5)
 
 
 def _pooled(x: Float[Array, "N H W C"]) -> Float[Array, "N h w C"]:

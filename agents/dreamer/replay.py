@@ -122,24 +122,20 @@ class DreamerReplay:
         steps = np.arange(skip, self._length + 1)[:, None] + drawn.first
         return steps % self.rows
 
-    def state(self) -> dict[str, Any]:
-        """All of it, as arrays."""
-        queue = np.array(self._queue, np.int64).reshape(-1, 2)
+    def snapshot(self) -> dict[str, Any]:
+        """All of it, as arrays whose shapes depend on the replay's sizes only."""
+        oldest = max(0, self.steps - self.rows)
+        there = [(i, first) for i, first in self._queue if first >= oldest]
+        most = (self.rows // self._length + 1) * self._environments
+        queue = np.full((most, 2), -1, np.int64)
+        queue[: len(there)] = np.array(there, np.int64).reshape(-1, 2)
         return {"steps": np.int64(self.steps), "queue": queue, "kept": self._kept}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Goes back to what `state` told.
-
-        Raises:
-          ValueError: if that is of another replay.
-        """
+    def resume(self, snapshot: Mapping[str, Any]) -> None:
+        """Goes back to a snapshot of a replay of the same sizes."""
         for name, kept in self._kept.items():
-            found = state["kept"].get(name)
-            if found is None or found.shape != kept.shape or found.dtype != kept.dtype:
-                raise ValueError(
-                    f"The replay's {name} is {None if found is None else found.shape} there;"
-                    f" expected {kept.shape}."
-                )
-            kept[...] = found
-        self.steps = int(state["steps"])
-        self._queue = collections.deque((int(i), int(first)) for i, first in state["queue"])
+            kept[...] = snapshot["kept"][name]
+        self.steps = int(snapshot["steps"])
+        self._queue = collections.deque(
+            (int(i), int(first)) for i, first in snapshot["queue"] if i >= 0
+        )

@@ -1,0 +1,329 @@
+"""Dreamer as an agent that trains itself: it acts, remembers, and learns at a fixed ratio.
+
+For every step that it acts, it learns from `replay_ratio` replayed ones. Environments of both kinds
+are stepped from the host; acting and learning are a compiled call each.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import pathlib
+import time
+import zlib
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+
+import environments
+from agents.checkpoints import Checkpoints
+from agents.dreamer import learner
+from agents.dreamer.config import DreamerConfig, preset
+from agents.dreamer.learner import ActorState
+from agents.dreamer.losses import Batch
+from agents.dreamer.model import Model, make_model
+from agents.dreamer.networks import ActionPart, Specs, is_image
+from agents.dreamer.replay import DreamerReplay
+from agents.dreamer.rssm import State
+from agents.host_acting import Episode, EpisodeTracker
+from agents.self_contained import Stretch
+
+_ACTION = "action"
+_OBSERVATION = "observation"
+_STRETCHES = 200  # Of a run.
+_SMALLEST_IMAGE = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Dreamer:
+    """DreamerV3.
+
+    Attributes:
+      config: all of its settings.
+      checkpoint_seconds: between two checkpoints of a run.
+    """
+
+    config: DreamerConfig
+    checkpoint_seconds: float = 600.0
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return dataclasses.asdict(self.config)
+
+    def check(self, task: environments.Environment) -> None:
+        for name, spec in _observations(task).items():
+            if spec.dtype.kind not in "biuf":
+                raise ValueError(
+                    f"Dreamer cannot encode {task.name}'s observation {name!r} of {spec.dtype};"
+                    " expected numbers."
+                )
+            if is_image(spec) and min(spec.shape[:2]) < _SMALLEST_IMAGE:
+                raise ValueError(
+                    f"Dreamer cannot encode {task.name}'s image {name!r} of {spec.shape}; expected"
+                    f" sides of at least {_SMALLEST_IMAGE}."
+                )
+        images = {x.shape[:2] for x in _observations(task).values() if is_image(x)}
+        if len(images) > 1:
+            raise ValueError(
+                f"{task.name} has images of {sorted(images)}; Dreamer expects one size."
+            )
+        spec = task.dynamics.action_spec()
+        if not isinstance(spec, specs.DiscreteArray) and len(spec.shape) != 1:
+            raise ValueError(
+                f"Dreamer cannot act in {task.name}, whose actions are {spec}; expected a choice or"
+                " a vector."
+            )
+
+    def train(
+        self, task: environments.Environment, seed: int, num_steps: int, folder: pathlib.Path
+    ) -> Generator[Stretch]:
+        with contextlib.ExitStack() as stack:
+            checkpoints = Checkpoints(folder / "checkpoints", keep=2)
+            stack.enter_context(contextlib.closing(checkpoints))
+            run = _Run(self.config, task, seed, checkpoints)
+            stack.callback(run.close)
+            yield Stretch(run.steps)
+            saved_at, each = time.monotonic(), max(1, num_steps // _STRETCHES)
+            while run.steps < num_steps:
+                yield run.live(min(each, num_steps - run.steps))
+                if time.monotonic() - saved_at > self.checkpoint_seconds:
+                    run.save()
+                    saved_at = time.monotonic()
+
+
+class _Run:
+    """An agent on its way.
+
+    Attributes:
+      steps: environment steps made, in all environments together.
+    """
+
+    def __init__(
+        self,
+        config: DreamerConfig,
+        task: environments.Environment,
+        seed: int,
+        checkpoints: Checkpoints,
+    ):
+        self._config, self._checkpoints = config, checkpoints
+        self._model = _model(config, *_interfaces(task))
+        self._key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(task.name.encode()))
+        self._to_environment = _action_scale(task.dynamics.action_spec())
+        number = config.num_environments
+        self._learner = learner.newborn(self._model, self._key)
+        self._actor = learner.initial_actor(self._model, number)
+        self._tracker = EpisodeTracker(number)
+        self._owed, self._rows = 0.0, 0  # Updates to make; vector steps made.
+        self._metrics: dict[str, Any] = {}
+        # A run of a host environment that goes on has other episodes than it had.
+        self._task, self._seed = task, seed
+        first = self._newest_step()
+        self._simulators = environments.start(
+            task, number, _seed(task.name, seed, first if task.is_host else 0)
+        )
+        self._timestep = self._simulators.reset()
+        self._replay = DreamerReplay(
+            self._row(self._actor), config.replay_capacity, config.batch_length
+        )
+        self._restore()
+
+    @property
+    def steps(self) -> int:
+        """Environment steps made."""
+        return self._rows * self._config.num_environments
+
+    def close(self) -> None:
+        """Ends the simulators."""
+        self._simulators.close()
+
+    def live(self, num_steps: int) -> Stretch:
+        """Makes so many steps or a few more."""
+        episodes: list[Episode] = []
+        target = self.steps + num_steps
+        while self.steps < target:
+            episodes += self._act()
+            self._learn()
+        metrics = {name: float(x) for name, x in jax.device_get(self._metrics).items()}
+        metrics["updates"] = float(self._learner.updates)
+        metrics["replay_ratio"] = (
+            metrics["updates"] * self._config.batch_size * self._config.batch_length / self.steps
+        )
+        return Stretch(self.steps, episodes, metrics)
+
+    def _act(self) -> list[Episode]:
+        """A step in each environment; the episodes that ended with it."""
+        timestep = self._timestep
+        self._actor = learner.act(
+            self._model,
+            self._learner.params,
+            self._actor,
+            _named(timestep.observation),
+            timestep.step_type == dm_env.StepType.FIRST,
+            jax.random.fold_in(self._key, 2 * self._rows),
+        )
+        self._replay.insert(self._row(self._actor))
+        action = np.asarray(self._actor.action[_ACTION])
+        self._timestep = self._simulators.step(self._to_environment(action))
+        self._rows += 1
+        return self._tracker.follow(self._timestep, self._simulators.results)
+
+    def _row(self, actor: ActorState) -> dict[str, np.ndarray]:
+        """What is remembered of a step."""
+        timestep, state = self._timestep, jax.device_get(actor.state)
+        is_last = timestep.step_type == dm_env.StepType.LAST
+        return {
+            **{f"observation/{k}": np.asarray(x) for k, x in _named(timestep.observation).items()},
+            **{f"action/{k}": np.asarray(x) for k, x in actor.action.items()},
+            "reward": np.asarray(timestep.reward, np.float32),
+            "is_first": timestep.step_type == dm_env.StepType.FIRST,
+            "is_last": is_last,
+            "is_terminal": is_last & (timestep.discount == 0),
+            "h": state.h,
+            "z": state.z.argmax(axis=-1).astype(np.uint8),
+        }
+
+    def _learn(self) -> None:
+        """The updates that are owed by now."""
+        config = self._config
+        if self._replay.sequences < config.prefill:
+            return
+        per_step = config.num_environments * config.replay_ratio
+        self._owed += per_step / (config.batch_size * config.batch_length)
+        while self._owed >= 1.0:
+            self._owed -= 1.0
+            update = int(self._learner.updates)
+            random = np.random.default_rng((self._seed, update))
+            rows, drawn = self._replay.sample(random, config.batch_size)
+            batch, start = _batch(rows, config.classes)
+            key = jax.random.fold_in(self._key, 2 * update + 1)
+            self._learner, states, self._metrics = learner.learn(
+                self._model, self._learner, batch, start, key
+            )
+            h, z = jax.device_get((states.h, states.z.argmax(axis=-1)))
+            self._replay.refresh(drawn, {"h": h, "z": z.astype(np.uint8)})
+
+    def save(self) -> None:
+        """Writes a checkpoint."""
+        self._checkpoints.save(self._rows, self._snapshot())
+
+    def _snapshot(self) -> dict[str, Any]:
+        snapshot: dict[str, Any] = {
+            "learner": self._learner,
+            "actor": self._actor,
+            "replay": self._replay.snapshot(),
+            "owed": np.float64(self._owed),
+        }
+        if isinstance(self._simulators, environments.JaxSimulators):
+            snapshot["simulators"] = self._simulators.snapshot()
+            snapshot["tracker"] = self._tracker.snapshot()
+        return snapshot
+
+    def _newest_step(self) -> int:
+        names = (path.name for path in self._checkpoints.directory.glob("*"))
+        return max((int(name) for name in names if name.isdigit()), default=0)
+
+    def _restore(self) -> None:
+        """Goes on from the newest good checkpoint, if there is one."""
+        restored = self._checkpoints.restore(self._snapshot())
+        if restored is None:
+            return
+        self._rows, snapshot = restored
+        self._learner, self._actor = jax.device_put((snapshot["learner"], snapshot["actor"]))
+        self._replay.resume(snapshot["replay"])
+        self._owed = float(snapshot["owed"])
+        if isinstance(self._simulators, environments.JaxSimulators):
+            self._timestep = self._simulators.resume(snapshot["simulators"])
+            self._tracker.resume(snapshot["tracker"])
+
+
+def make(parameters: str = "") -> Dreamer:
+    """The agent `"dreamer"`, or `"dreamer/PRESET,SIZE,ABLATION"`, of which each may be left out.
+
+    Raises:
+      ValueError: if there is no such preset, size or ablation.
+    """
+    name, size, ablation = (*parameters.split(","), "", "", "")[:3]
+    return Dreamer(preset(name or "nature", size, ablation))
+
+
+@functools.lru_cache(maxsize=8)
+def _model(config: DreamerConfig, observations: tuple, actions: tuple) -> Model:
+    """The same for equal interfaces, so that it is compiled once for all of a process's runs."""
+    return make_model(config, dict(observations), dict(actions))
+
+
+def _interfaces(task: environments.Environment) -> tuple[tuple, tuple]:
+    """What `_model` tells agents apart by."""
+    spec = task.dynamics.action_spec()
+    is_discrete = isinstance(spec, specs.DiscreteArray)
+    size = int(spec.num_values) if isinstance(spec, specs.DiscreteArray) else spec.shape[0]
+    observations = tuple((name, _Hashable(x)) for name, x in sorted(_observations(task).items()))
+    return observations, ((_ACTION, ActionPart(size, is_discrete)),)
+
+
+class _Hashable(specs.BoundedArray):
+    """A spec by which dictionaries know it."""
+
+    def __init__(self, spec: specs.Array):
+        low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+        if np.issubdtype(spec.dtype, np.integer) and not isinstance(spec, specs.BoundedArray):
+            low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+        super().__init__(spec.shape, spec.dtype, np.min(low), np.max(high), spec.name)
+
+    def _identity(self):
+        return self.shape, str(self.dtype), float(self.minimum), float(self.maximum), self.name
+
+    def __eq__(self, other):
+        return isinstance(other, _Hashable) and self._identity() == other._identity()
+
+    def __hash__(self):
+        return hash(self._identity())
+
+
+def _observations(task: environments.Environment) -> Specs:
+    return _named(task.dynamics.observation_spec())
+
+
+def _named(observation: Any) -> dict[str, Any]:
+    """By name, also what has none."""
+    return dict(observation) if isinstance(observation, Mapping) else {_OBSERVATION: observation}
+
+
+def _action_scale(spec: Any):
+    """From the agent's actions to the environment's: continuous ones are from -1 to 1."""
+    if isinstance(spec, specs.DiscreteArray):
+        return lambda action: action
+    low, high = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
+
+    def scale(action: np.ndarray) -> np.ndarray:
+        share = 0.5 * (np.clip(action, -1.0, 1.0) + 1.0)
+        return (low + share * (high - low)).astype(spec.dtype)
+
+    return scale
+
+
+def _batch(rows: Mapping[str, np.ndarray], classes: int) -> tuple[Batch, State]:
+    """What is learned from, and the model's states before it, from `[T + 1, B, ...]`."""
+
+    def under(prefix: str, part: slice) -> dict[str, Any]:
+        start = f"{prefix}/"
+        return {k.removeprefix(start): x[part] for k, x in rows.items() if k.startswith(start)}
+
+    later = slice(1, None)
+    flags: dict[str, Any] = {
+        name: rows[name][later] for name in ("reward", "is_first", "is_last", "is_terminal")
+    }
+    batch = Batch(
+        observation=under("observation", later), action=under("action", slice(None, -1)), **flags
+    )
+    return batch, State(jnp.asarray(rows["h"][0]), jax.nn.one_hot(rows["z"][0], classes))
+
+
+def _seed(task: str, seed: int, first: int) -> int:
+    """Of simulators."""
+    address = (zlib.crc32(task.encode()), seed, first)
+    return int(np.random.SeedSequence(address).generate_state(1)[0] % 2**31)
