@@ -141,8 +141,9 @@ class _Run:
         self._simulators.close()
 
     def live(self, num_steps: int) -> Stretch:
-        """Makes so many steps or a few more."""
+        """Makes so many steps or a few more; metrics are those of the last update among them."""
         episodes: list[Episode] = []
+        self._metrics = {}
         target = self.steps + num_steps
         while self.steps < target:
             episodes += self._act()

@@ -1,0 +1,139 @@
+"""Dreamer at work, as small as can be."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from dm_env import specs
+
+import environments
+from agents.dreamer.agent import Dreamer
+from agents.dreamer.config import preset, sizes
+from agents.dreamer.model import count_parameters, make_model
+from agents.dreamer.networks import ActionPart
+from agents.dreamer.replay import DreamerReplay
+
+TINY = dataclasses.replace(
+    preset("nature"),
+    deterministic=32,
+    hidden=16,
+    latents=4,
+    classes=4,
+    units=16,
+    layers=1,
+    bins=41,
+    horizon=4,
+    num_environments=2,
+    batch_size=2,
+    batch_length=8,
+    prefill=8,
+    replay_capacity=200,
+    replay_ratio=4.0,
+)
+
+
+def told(agent: Dreamer, folder, stop: int | None = None):
+    """What a run on Catch tells, until it is stopped."""
+    folder.mkdir(exist_ok=True)
+    found, training = [], agent.train(environments.make("catch/5x5"), 0, 160, folder)
+    next(training)  # Where it begins.
+    for stretch in training:
+        found.append(stretch)
+        if stop is not None and stretch.environment_steps >= stop:
+            training.close()
+            break
+    return found
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path):
+    whole = told(Dreamer(TINY), tmp_path / "whole")
+    assert whole[-1].metrics["updates"] > 10
+    assert sum(len(x.episodes) for x in whole) >= 20
+    assert all(np.isfinite(list(x.metrics.values())).all() for x in whole)
+    saving = Dreamer(TINY, checkpoint_seconds=0.0)
+    first = told(saving, tmp_path / "stopped", stop=80)
+    second = told(saving, tmp_path / "stopped")
+    # The stretch that it was stopped in was not saved.
+    assert second[0].environment_steps == first[-1].environment_steps
+    assert [*first[:-1], *second] == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "expected", "critic"),
+    [
+        ("nature", "1m", 687_875, 66_111),
+        ("nature", "12m", 10_498_259, 853_503),
+        ("nature", "25m", 23_495_475, None),
+        ("nature", "50m", 41_658_259, None),
+        ("nature", "100m", 93_480_531, None),
+        ("nature", "200m", 165_965_075, None),
+        ("nature", "400m", 372_920_979, None),
+        ("v1", "s", 18e6, None),
+        ("v1", "m", 37e6, None),
+        ("v1", "l", 77e6, None),
+        ("v1", "xl", 200e6, None),
+    ],
+)
+def test_sizes(name, size, expected, critic):
+    """Exactly the reference's figures, and within 1% the arXiv version's Table B.1."""
+    image = {"image": specs.BoundedArray((64, 64, 3), np.uint8, 0, 255)}
+    model = make_model(preset(name, size), image, {"action": ActionPart(17, True)})
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    assert count_parameters(params) == pytest.approx(expected, rel=0 if name == "nature" else 0.01)
+    if critic is not None:
+        assert count_parameters(params["critic"]) == critic
+
+
+def test_unknown_presets_sizes_and_ablations_are_refused():
+    assert sizes("v1") == ("xs", "s", "m", "l", "xl")
+    with pytest.raises(ValueError, match="preset is 'v2'; expected one of nature, v1"):
+        preset("v2")
+    with pytest.raises(ValueError, match="size is '3m'; 'nature' has 1m, 12m"):
+        preset("nature", "3m")
+    with pytest.raises(ValueError, match="ablation is 'NoLuck'; expected one of NoFreeBits"):
+        preset("nature", "1m", "NoLuck")
+
+
+def rows(step: int):
+    return {"x": np.array([step, 100 + step]), "z": np.zeros(2, np.uint8)}
+
+
+def test_the_replay_draws_fresh_sequences_first_and_then_any():
+    replay = DreamerReplay(rows(0), capacity=40, length=4)
+    for step in range(9):
+        replay.insert(rows(step))
+    random = np.random.default_rng(0)
+    batch, drawn = replay.sample(random, 5)
+    assert batch["x"].shape == (5, 5)
+    # Two windows of each environment do not overlap but for the step before.
+    fresh = {tuple(x) for x in zip(drawn.environment[:4], drawn.first[:4], strict=True)}
+    assert fresh == {(0, 0), (1, 0), (0, 4), (1, 4)}
+    np.testing.assert_array_equal(np.diff(batch["x"], axis=0), 1)
+    _, later = replay.sample(random, 200)
+    assert set(later.first) == set(range(5))
+
+
+def test_refreshed_latents_are_found_again_unless_they_were_overwritten():
+    replay = DreamerReplay(rows(0), capacity=20, length=4)
+    for step in range(10):
+        replay.insert(rows(step))
+    batch, drawn = replay.sample(np.random.default_rng(0), 3)
+    for step in range(10, 13):
+        replay.insert(rows(step))
+    replay.refresh(drawn, {"z": np.full((4, 3), 7, np.uint8)})
+    kept = replay.snapshot()["kept"]
+    for environment in range(2):
+        for place in range(10):
+            step = kept["x"][place, environment] - 100 * environment
+            was_drawn = any(
+                e == environment and first < step <= first + 4
+                for e, first in zip(drawn.environment, drawn.first, strict=True)
+            )
+            assert kept["z"][place, environment] == (7 if was_drawn and step >= 3 else 0)
+    assert batch["z"].shape == (5, 3)
+
+
+def test_a_replay_smaller_than_a_sequence_is_refused():
+    with pytest.raises(ValueError, match="replay_capacity is 8; expected at least 10"):
+        DreamerReplay(rows(0), capacity=8, length=4)
