@@ -7,12 +7,12 @@ agent's name and is a function that makes it (`docs/extending.md`).
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from importlib import metadata
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 import environments
 from agents.host_acting import Episode
+from environments import plugins
 
 PLUGINS = "disco.agents"
 
@@ -82,11 +82,10 @@ def make(name: str) -> SelfContainedAgent:
       ValueError: if there is none.
     """
     family, _, parameters = name.partition("/")
-    entries = {entry.name: entry for entry in metadata.entry_points(group=PLUGINS)}
-    if family not in entries:
+    plugin = plugins.find(PLUGINS, family)
+    if plugin is None:
         raise ValueError(
-            f"There is no agent {name!r}; known are {sorted(entries) or 'none'}. Packages add some"
-            f" by an entry point of the group {PLUGINS!r}."
+            f"There is no agent {name!r}; known are {plugins.names(PLUGINS) or 'none'}. Packages"
+            f" add some by an entry point of the group {PLUGINS!r}."
         )
-    function: Callable[[str], SelfContainedAgent] = entries[family].load()
-    return function(parameters)
+    return plugin(parameters)

@@ -20,7 +20,7 @@ from environments.errors import (
 )
 from environments.processes import available_processors
 from environments.registry import Group, group, make, suite
-from environments.simulators import JaxSimulators, start
+from environments.simulators import JaxSimulators, seed_of, start
 
 __all__ = [
     "EngineDiedError",
@@ -40,6 +40,7 @@ __all__ = [
     "make",
     "num_actions",
     "restart",
+    "seed_of",
     "start",
     "stream",
     "suite",

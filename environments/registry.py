@@ -9,13 +9,13 @@ family's name and is a function from parameters to an `Environment` (`docs/exten
 """
 
 import importlib
-from collections.abc import Callable, Iterable
-from importlib import metadata
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from environments import plugins
 from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
 from environments.errors import EnvironmentNameError, unknown_name
 
@@ -119,7 +119,7 @@ def make(name: str) -> Environment:
         for environment in suite(family):
             if environment.name == name:
                 return environment
-    elif plugin := _plugin(family):
+    elif plugin := plugins.find(PLUGINS, family):
         return plugin(parameters)
     raise _unknown("environment", name, names())
 
@@ -136,7 +136,7 @@ def suite(name: str) -> tuple[Environment, ...]:
         if hasattr(module, "SUITES"):
             return tuple(make(member) for member in module.SUITES[name])
         return module.suite()
-    if "/" in name or name in _FAMILIES or _plugin(name):
+    if "/" in name or name in _FAMILIES or plugins.find(PLUGINS, name):
         return (make(name),)
     raise _unknown("suite or environment", name, (*suites(), *names()))
 
@@ -161,7 +161,7 @@ def is_host(name: str) -> bool:
     family = family_of(name)
     if family in _FAMILIES:
         return _FAMILIES[family].is_host
-    return _plugin(family) is not None and make(name).is_host
+    return plugins.find(PLUGINS, family) is not None and make(name).is_host
 
 
 def suites() -> tuple[str, ...]:
@@ -181,8 +181,7 @@ def names() -> tuple[str, ...]:
     """The names of all environments; of families with parameters, some examples."""
     members = (member for name in _SUITES for member in members_of(name))
     examples = (example for family in _FAMILIES.values() for example in family.examples)
-    others = (entry.name for entry in metadata.entry_points(group=PLUGINS))
-    return tuple(dict.fromkeys((*members, *examples, *others)))
+    return tuple(dict.fromkeys((*members, *examples, *plugins.names(PLUGINS))))
 
 
 def group(environments: Iterable[Environment]) -> list[Group]:
@@ -198,12 +197,6 @@ def group(environments: Iterable[Environment]) -> list[Group]:
         )
         for dynamics, members in by_dynamics.items()
     ]
-
-
-def _plugin(family: str) -> Callable[[str], Environment] | None:
-    """Another package's function that makes environments of this family, if there is one."""
-    entries = tuple(metadata.entry_points(group=PLUGINS, name=family))
-    return entries[0].load() if entries else None
 
 
 def _together(members: list[Environment]) -> Task:

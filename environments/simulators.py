@@ -1,6 +1,7 @@
 """Simulators of any environment: JAX ones, too, can be stepped from outside of JAX."""
 
 import functools
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,18 @@ def start(
     if isinstance(dynamics, HostEnvironment):
         return dynamics.start(environment.task, batch_size, seed, workers)
     return JaxSimulators(dynamics, environment.task, batch_size, seed)
+
+
+def seed_of(task: str, seed: int, first: int) -> int:
+    """A seed of simulators that no other task, run or continuation of one has.
+
+    Args:
+      task: its name.
+      seed: of the run.
+      first: the update or step with which it begins, or goes on.
+    """
+    address = (zlib.crc32(task.encode()), seed, first)
+    return int(np.random.SeedSequence(address).generate_state(1)[0] % 2**31)
 
 
 class JaxSimulators:

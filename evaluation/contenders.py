@@ -9,7 +9,6 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any
 
 import jax
@@ -19,6 +18,7 @@ import disco
 from agents import self_contained
 from agents.agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
+from environments import plugins
 from evaluation.config import EvaluationConfig
 
 RANDOM, AGENT = "random", "agent"
@@ -140,9 +140,8 @@ def _self_contained(names: Sequence[str], config: EvaluationConfig) -> list[Cont
 
 def _load(rule: str) -> tuple[Any, dict[str, Any]]:
     """A rule, and its file's header: from a file, the zoo, or another package."""
-    entries = tuple(metadata.entry_points(group=PLUGINS, name=rule))
-    if entries:
-        return entries[0].load()(), {}
+    if plugin := plugins.find(PLUGINS, rule):
+        return plugin(), {}
     return disco.load(rule), disco.load_header(rule)
 
 

@@ -173,8 +173,7 @@ class _Run:
         self._episodes.keep(_UPDATE, self._first - 1)
         self._metrics.keep(_UPDATE, self._first - 1)
         # Other environments and draws than before an interruption, and than those of other runs.
-        address = (zlib.crc32(task.name.encode()), seed, self._first)
-        experience_seed = int(np.random.SeedSequence(address).generate_state(1)[0] % 2**31)
+        experience_seed = environments.seed_of(task.name, seed, self._first)
         self._clock = DeviceClock()
         self._experience = HostExperience(
             program.agent, program.act, task.task, experience_seed, acting_device()

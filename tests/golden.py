@@ -61,14 +61,14 @@ class Case:
             name: jnp.asarray(value, jnp.result_type(float))
             if value.dtype == np.float32
             else jnp.asarray(value)
-            for name, value in _group(self._arrays(self.file), "in/").items()
+            for name, value in group(self._arrays(self.file), "in/").items()
         }
 
     def given_targets(self) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
         """The inputs and the (float32) outputs of the case named by `inputs_from`."""
         assert self.inputs_from is not None
         source = dataclasses.replace(self, file=self.inputs_from)
-        outputs = _group(self._arrays(self.inputs_from), "out/")
+        outputs = group(self._arrays(self.inputs_from), "out/")
         return source.inputs(), {
             name: jnp.asarray(value, jnp.result_type(float)) for name, value in outputs.items()
         }
@@ -76,9 +76,9 @@ class Case:
     def expected(self) -> Arrays:
         """What must come out, in the case's precision."""
         arrays = self._arrays(self.file)
-        expected = _group(arrays, "out/")
+        expected = group(arrays, "out/")
         if self.precision == "float64":
-            expected |= _group(arrays, "out64/")
+            expected |= group(arrays, "out64/")
         return expected
 
     @contextlib.contextmanager
@@ -243,7 +243,7 @@ def linear_unroll(params: Mapping[str, Mapping[str, jax.Array]], trajectory: dis
 def read_tree(arrays: Mapping[str, Any], prefix: str) -> dict[str, dict[str, Any]]:
     """`{head: {"w", "b"}}` from the arrays `prefix/head/w`, `prefix/head/b`."""
     tree: dict[str, dict[str, Any]] = {}
-    for name, value in _group(arrays, f"{prefix}/").items():
+    for name, value in group(arrays, f"{prefix}/").items():
         head, part = name.split("/")
         tree.setdefault(head, {})[part] = value
     return tree
@@ -261,5 +261,6 @@ def prefixed(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {f"{prefix}/{name}": value for name, value in arrays.items()}
 
 
-def _group(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def group(arrays: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Those whose names begin with a prefix, without it."""
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

@@ -123,7 +123,7 @@ class _Run:
         self._task, self._seed = task, seed
         first = self._newest_step()
         self._simulators = environments.start(
-            task, number, _seed(task.name, seed, first if task.is_host else 0)
+            task, number, environments.seed_of(task.name, seed, first if task.is_host else 0)
         )
         self._timestep = self._simulators.reset()
         self._replay = DreamerReplay(
@@ -261,7 +261,7 @@ def _interfaces(task: environments.Environment) -> tuple[tuple, tuple]:
     """What `_model` tells agents apart by."""
     spec = task.dynamics.action_spec()
     is_discrete = isinstance(spec, specs.DiscreteArray)
-    size = int(spec.num_values) if isinstance(spec, specs.DiscreteArray) else spec.shape[0]
+    size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
     observations = tuple((name, _Hashable(x)) for name, x in sorted(_observations(task).items()))
     return observations, ((_ACTION, ActionPart(size, is_discrete)),)
 
@@ -322,9 +322,3 @@ def _batch(rows: Mapping[str, np.ndarray], classes: int) -> tuple[Batch, State]:
         observation=under("observation", later), action=under("action", slice(None, -1)), **flags
     )
     return batch, State(jnp.asarray(rows["h"][0]), jax.nn.one_hot(rows["z"][0], classes))
-
-
-def _seed(task: str, seed: int, first: int) -> int:
-    """Of simulators."""
-    address = (zlib.crc32(task.encode()), seed, first)
-    return int(np.random.SeedSequence(address).generate_state(1)[0] % 2**31)

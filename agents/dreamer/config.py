@@ -62,8 +62,6 @@ class DreamerConfig:
       replay_ratio: replayed steps for each step that the agent acts.
       num_environments: that it acts in at once.
       prefill: sequences in the replay before the first update.
-      dtype: of what networks compute: `"float32"`, `"bfloat16"`, or `"auto"` for the latter on
-        accelerators.
     """
 
     deterministic: int = 2048
@@ -117,7 +115,6 @@ class DreamerConfig:
     replay_ratio: float = 32.0
     num_environments: int = 16
     prefill: int = 1024
-    dtype: str = "auto"
 
     @property
     def discount(self) -> float:

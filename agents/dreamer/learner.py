@@ -10,7 +10,6 @@ import optax
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 from agents.dreamer import losses
-from agents.dreamer.distributions import sample
 from agents.dreamer.losses import Batch, Scales
 from agents.dreamer.model import ACTOR, CRITIC, WORLD_MODEL, Model, Params
 from agents.dreamer.optimizers import clipped_adam, laprop
@@ -106,7 +105,7 @@ def learn(
         "loss": total,
         **{f"loss/{name.removeprefix('/')}": x for name, x in outcome.losses.items()},
         **outcome.metrics,
-        **losses.gradient_norms(gradients),
+        **{f"gradient_norm/{name}": optax.tree.norm(x) for name, x in gradients.items()},
     }
     learner = LearnerState(params, slow, optimizer, outcome.scales, learner.updates + 1)
     return learner, outcome.observed.states, metrics
@@ -140,13 +139,9 @@ def act(
       The actor after it, whose `state` is the model's with the observation, and whose `action` is
       the one to do now.
     """
-    keep = 1.0 - is_first.astype(jnp.float32)
-    before = jax.tree.map(lambda x: x * keep.reshape(-1, *(1,) * (x.ndim - 1)), actor.state)
-    embedded = embed_action(model.actions, actor.action) * keep[:, None]
-    h = model.advance(params, before, embedded)
-    posterior = model.posterior(params, h, model.encode(params, observation))
     state_key, action_key = jax.random.split(key)
-    state = State(h, sample(state_key, posterior))
+    embedded, tokens = embed_action(model.actions, actor.action), model.encode(params, observation)
+    state, _ = losses.see(model, params, actor.state, embedded, tokens, is_first, state_key)
     keys = jax.random.split(action_key, len(model.actions))
     policies: dict[str, Any] = model.policies(params, state.features)
     action = {

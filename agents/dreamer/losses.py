@@ -73,10 +73,40 @@ class Observed(NamedTuple):
     prior: Float[Array, "T B S C"]
 
 
+def see(
+    model: Model,
+    params: Params,
+    state: State,
+    action: Float[Array, "B A"],
+    tokens: Float[Array, "B E"],
+    is_first: Bool[Array, "B"],
+    key: PRNGKeyArray | None,
+) -> tuple[State, Float[Array, "B S C"]]:
+    """A step of the model along what happened (equation 3).
+
+    Args:
+      model: the networks.
+      params: theirs.
+      state: before the step; zeros stand for it, and for the action, where an episode begins.
+      action: embedded, which led to the observation.
+      tokens: of the observation.
+      is_first: where an episode begins.
+      key: of the sample; None for the mode.
+
+    Returns:
+      The state after it, and the log-probabilities that its z is drawn from.
+    """
+    keep = 1.0 - is_first.astype(tokens.dtype)
+    state = jax.tree.map(lambda x: x * keep.reshape(-1, *(1,) * (x.ndim - 1)), state)
+    h = model.advance(params, state, action * keep[:, None])
+    posterior = model.posterior(params, h, tokens)
+    return State(h, sample(key, posterior)), posterior
+
+
 def observe(
     model: Model, params: Params, start: State, batch: Batch, key: PRNGKeyArray | None
 ) -> Observed:
-    """Runs the model along sequences (equation 3).
+    """Runs the model along sequences.
 
     Args:
       model: the networks.
@@ -90,12 +120,9 @@ def observe(
 
     def step(state: State, row):
         tokens, action, is_first, t = row
-        keep = 1.0 - is_first.astype(tokens.dtype)
-        state = jax.tree.map(lambda x: x * _expand(keep, x), state)
-        h = model.advance(params, state, action * keep[:, None])
-        posterior = model.posterior(params, h, tokens)
-        z = sample(None if key is None else jax.random.fold_in(key, t), posterior)
-        return State(h, z), (State(h, z), posterior)
+        step_key = None if key is None else jax.random.fold_in(key, t)
+        state, posterior = see(model, params, state, action, tokens, is_first, step_key)
+        return state, (state, posterior)
 
     steps = jnp.arange(len(batch.reward))
     _, (states, posterior) = jax.lax.scan(step, start, (tokens, actions, batch.is_first, steps))
@@ -388,32 +415,3 @@ def _adapted(weight, found, target, least: float, most: float):
 def _share_used(z: Float[Array, "T B S C"]) -> Float[Array, ""]:
     """Of all classes of all latents, those that occur in the batch."""
     return jnp.mean(jnp.any(sg(z) > 0.5, axis=(0, 1)))
-
-
-def _expand(x: Float[Array, "B"], like: Array) -> Array:
-    return x.reshape(-1, *(1,) * (like.ndim - 1))
-
-
-def gradient_norms(gradients: Mapping[str, Any]) -> dict[str, Float[Array, ""]]:
-    """Of each network, by name."""
-    return {
-        f"gradient_norm/{name}": jnp.sqrt(sum(jnp.sum(x**2) for x in jax.tree.leaves(part)))
-        for name, part in gradients.items()
-    }
-
-
-__all__ = [
-    "Batch",
-    "Imagined",
-    "Observed",
-    "Outcome",
-    "Scales",
-    "actor_critic_losses",
-    "critic_replay_loss",
-    "gradient_norms",
-    "imagine",
-    "loss",
-    "newborn_scales",
-    "observe",
-    "world_model_losses",
-]

@@ -14,6 +14,8 @@ import jax
 import numpy as np
 import pytest
 
+from tests.golden import group
+
 _SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
 FOLDER = pathlib.Path(os.environ.get("GOLDEN_DREAMER_DIR", _SHARED / "golden_dreamer"))
 
@@ -34,15 +36,9 @@ class Case:
         self.meta = entry["meta"]
         with np.load(FOLDER / entry["file"], allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        self.given = part(arrays, "in")
-        self.expected = part(arrays, "out")
-        self.eager = part(arrays, "outeager")
-
-
-def part(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Those whose names begin with a folder, without it."""
-    start = f"{prefix}/"
-    return {name.removeprefix(start): x for name, x in arrays.items() if name.startswith(start)}
+        self.given = group(arrays, "in/")
+        self.expected = group(arrays, "out/")
+        self.eager = group(arrays, "outeager/")
 
 
 def golden_cases(kind: str, **selected: Any) -> pytest.MarkDecorator:

@@ -21,8 +21,8 @@ from tests.agents.dreamer.golden import (
     golden_cases,
     named_leaves,
     our_name,
-    part,
 )
+from tests.golden import group
 
 
 @pytest.fixture(autouse=True)
@@ -60,15 +60,15 @@ def agent_model(case):
         name: specs.BoundedArray(x.shape[2:], x.dtype, 0, 255)
         if x.dtype == np.uint8
         else specs.Array(x.shape[2:], x.dtype)
-        for name, x in part(case.given, "obs").items()
+        for name, x in group(case.given, "obs/").items()
         if name not in ("reward", "is_first", "is_last", "is_terminal")
     }
     actions = {
         name: ActionPart(size, kind == "discrete") for name, (kind, size) in meta["actions"].items()
     }
     model = make_model(config, observations, actions)
-    weights = part(case.given, "w")
-    slow = {f"val/{name}": x for name, x in part(weights, "slowval").items()}
+    weights = group(case.given, "w/")
+    slow = {f"val/{name}": x for name, x in group(weights, "slowval/").items()}
     weights = {name: x for name, x in weights.items() if not name.startswith(("slowval", "ret"))}
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     params = fill(shapes, weights)
@@ -79,17 +79,17 @@ def agent_model(case):
 def test_the_whole_loss(case):
     model, params, slow = agent_model(case)
     given = case.given
-    observed = part(given, "obs")
+    observed = group(given, "obs/")
     batch = Batch(
         observation={name: time_major(observed[name]) for name in observed},
-        action={name: time_major(x) for name, x in part(given, "prevact").items()},
+        action={name: time_major(x) for name, x in group(given, "prevact/").items()},
         reward=time_major(observed["reward"]),
         is_first=time_major(observed["is_first"]),
         is_last=time_major(observed["is_last"]),
         is_terminal=time_major(observed["is_terminal"]),
     )
     start = State(jnp.asarray(given["deter0"]), jnp.asarray(given["stoch0"]))
-    norm = part(given, "w/retnorm")
+    norm = group(given, "w/retnorm/")
     scales = losses.newborn_scales(model)._replace(
         returns=Range(jnp.asarray(norm["lo/value"]), jnp.asarray(norm["hi/value"]))
     )
@@ -106,7 +106,7 @@ def test_the_whole_loss(case):
         "value": "critic",
         "repval": "critic_replay",
     }
-    for name, value in part(expected, "losses").items():
+    for name, value in group(expected, "losses/").items():
         ours = outcome.losses[names.get(name, f"/{name}")]
         assert_close(ours, np.mean(value), 2e-5, name)
     assert_close(outcome.scales.returns.low, expected["retnorm_lo"], 5e-5, "low")
@@ -114,7 +114,7 @@ def test_the_whole_loss(case):
     assert_close(time_major(outcome.observed.states.h), expected["deter"], 5e-6, "h")
     assert_close(time_major(outcome.observed.states.z), expected["stoch"], 0.0, "z")
     actual = named_leaves(gradients)
-    wanted = {our_name(name): x for name, x in part(expected, "grad").items()}
+    wanted = {our_name(name): x for name, x in group(expected, "grad/").items()}
     assert set(actual) == set(wanted)
     for name, value in wanted.items():
         assert_close(actual[name], value, 3e-4, name)
@@ -254,7 +254,7 @@ def test_optimizer(case):
 def _state_at(state, given):
     """LaProp's in the middle of a run."""
     step = jnp.asarray(given["step"])
-    moments = {kind: part(given, kind) for kind in ("nu", "mu")}
+    moments = {kind: group(given, f"{kind}/") for kind in ("nu", "mu")}
     nu, mu = ({k: jnp.asarray(x) for k, x in moments[kind].items()} for kind in ("nu", "mu"))
     clip, rms, ema, rate = state
     return (
