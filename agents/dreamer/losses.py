@@ -366,11 +366,11 @@ def critic_replay_loss(
     config, features = model.config, observed.states.features
     alive, inside = 1.0 - batch.is_terminal, 1.0 - batch.is_last
     returns = lambda_returns(
-        batch.reward, alive * config.discount, inside * config.lambda_, sg(bootstrap)
+        batch.reward, alive * config.discount, inside * config.lambda_, bootstrap
     )
     logits = model.critic(params, features)
     slow = sg(model.regression.mean(model.critic({**params, "critic": slow_critic}, features)))
-    return inside[:-1] * _critic_losses(model, logits[:-1], returns, slow[:-1])
+    return inside[:-1] * _critic_losses(model, logits[:-1], sg(returns), slow[:-1])
 
 
 def _critic_losses(model: Model, logits, returns, slow) -> Float[Array, "..."]:

@@ -26,6 +26,7 @@ class Case:
     """A golden case.
 
     Attributes:
+      name: of the file, without its ending.
       meta: its settings.
       given: inputs by name.
       expected: float32 results by name, jitted.
@@ -33,7 +34,7 @@ class Case:
     """
 
     def __init__(self, entry: dict[str, Any]):
-        self.meta = entry["meta"]
+        self.name, self.meta = entry["name"], entry["meta"]
         with np.load(FOLDER / entry["file"], allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         self.given = group(arrays, "in/")
@@ -41,8 +42,11 @@ class Case:
         self.eager = group(arrays, "outeager/")
 
 
-def golden_cases(kind: str, **selected: Any) -> pytest.MarkDecorator:
-    """Runs a test for every `case` of a kind whose meta has these values."""
+def golden_cases(kind: str, starts: str = "", **selected: Any) -> pytest.MarkDecorator:
+    """Runs a test for every `case` of a kind whose name starts so and whose meta has these values.
+
+    A folder that has none of them skips the test.
+    """
     index = FOLDER / "index.json"
     if not index.is_file():
         reason = f"no golden vectors at {FOLDER} (set GOLDEN_DREAMER_DIR)"
@@ -51,6 +55,7 @@ def golden_cases(kind: str, **selected: Any) -> pytest.MarkDecorator:
         pytest.param(Case(entry), id=entry["name"])
         for entry in json.loads(index.read_text())["cases"]
         if entry["kind"] == kind
+        and entry["name"].startswith(starts)
         and all(entry["meta"].get(name) == value for name, value in selected.items())
     ]
     return pytest.mark.parametrize("case", found)

@@ -1,5 +1,8 @@
 """Every part against the authors' code, at the tolerances of the vectors' FORMAT.md."""
 
+import dataclasses
+
+import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +13,12 @@ from dm_env import specs
 from agents.dreamer import distributions, losses
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.losses import Batch
+from agents.dreamer.layers import MLP
 from agents.dreamer.model import make_model
-from agents.dreamer.networks import ActionPart
+from agents.dreamer.networks import ActionPart, Decoder, Encoder
 from agents.dreamer.optimizers import clip_to_parameters, laprop
 from agents.dreamer.returns import Range, lambda_returns
-from agents.dreamer.rssm import State
+from agents.dreamer.rssm import RSSM, State, embed_action, initial_state
 from tests.agents.dreamer.golden import (
     assert_close,
     fill,
@@ -118,6 +122,369 @@ def test_the_whole_loss(case):
     assert set(actual) == set(wanted)
     for name, value in wanted.items():
         assert_close(actual[name], value, 3e-4, name)
+
+
+# Its networks.
+
+
+def rssm_model(meta):
+    config = DreamerConfig(
+        deterministic=meta["deter"],
+        hidden=meta["hidden"],
+        latents=meta["stoch"],
+        classes=meta["classes"],
+        blocks=meta["blocks"],
+        unimix=meta["unimix"],
+    )
+    actions = {
+        name: ActionPart(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
+        for name, kind in meta["actions"].items()
+    }
+    observations = {"any": specs.Array((1,), np.float32)}
+    return make_model(config, observations, actions)
+
+
+@golden_cases("rssm", sequence=False)
+def test_a_step_of_the_model(case):
+    given, expected, model = case.given, case.expected, rssm_model(case.meta)
+    rssm = _rssm_params(model, case)
+    state = State(jnp.asarray(given["deter"]), jnp.asarray(given["stoch"]))
+    action = embed_action(model.actions, group(given, "action/"))
+    np.testing.assert_array_equal(action, expected["action_emb"])
+    tokens, is_first = jnp.asarray(given["tokens"]), jnp.asarray(given["reset"])
+
+    @jax.jit
+    def observed(rssm, state, tokens):
+        seen, _ = losses.see(model, {"rssm": rssm}, state, action, tokens, is_first, None)
+        prior, posterior = logits(rssm, seen.h, tokens)
+        return _weighed(given, seen.h, posterior, prior), (seen, prior, posterior)
+
+    def logits(rssm, h, tokens):
+        return tuple(
+            part.apply(rssm, *x)
+            for part, x in zip(_raw_logits(model.config), ((h,), (h, tokens)), strict=True)
+        )
+
+    slopes, (seen, prior, posterior) = jax.grad(observed, argnums=(0, 1, 2), has_aux=True)(
+        rssm, state, tokens
+    )
+    imagined = jax.jit(model.advance)({"rssm": rssm}, state, action)
+    dreamt, _ = logits(rssm, imagined, tokens)
+    for name, found in {
+        "obs_deter": seen.h,
+        "obs_post_logits": posterior,
+        "obs_prior_logits": prior,
+        "img_deter": imagined,
+        "img_prior_logits": dreamt,
+    }.items():
+        assert_close(found, expected[name], 5e-6, name)
+    np.testing.assert_array_equal(seen.z, expected["obs_stoch"])
+    z = distributions.sample(None, model.prior({"rssm": rssm}, imagined))
+    np.testing.assert_array_equal(z, expected["img_stoch"])
+    _check_slopes(slopes, expected)
+
+
+@golden_cases("rssm", sequence=True)
+def test_a_sequence_of_the_model(case):
+    given, expected, model = case.given, case.expected, rssm_model(case.meta)
+    start = State(jnp.asarray(given["deter"]), jnp.asarray(given["stoch"]))
+    actions = {name: time_major(x) for name, x in group(given, "action/").items()}
+    nothing = jnp.zeros(given["reset"].T.shape)
+    batch = Batch({}, actions, nothing, time_major(given["reset"]), nothing, nothing)
+    prior_of, posterior_of = _raw_logits(model.config)
+
+    @jax.jit
+    def observed(rssm, start, tokens):
+        given_tokens = dataclasses.replace(model, encode=lambda params, x: time_major(tokens))
+        found = losses.observe(given_tokens, {"rssm": rssm}, start, batch, None).states
+        prior = prior_of.apply(rssm, found.h)
+        posterior = posterior_of.apply(rssm, found.h, time_major(tokens))
+        found, prior, posterior = jax.tree.map(time_major, (found, prior, posterior))
+        return _weighed(given, found.h, posterior, prior), (found, prior, posterior)
+
+    rssm, tokens = _rssm_params(model, case), jnp.asarray(given["tokens"])
+    slopes, (found, prior, posterior) = jax.grad(observed, argnums=(0, 1, 2), has_aux=True)(
+        rssm, start, tokens
+    )
+
+    def imagine(state, action):
+        h = model.advance({"rssm": rssm}, state, embed_action(model.actions, action))
+        state = State(h, distributions.sample(None, model.prior({"rssm": rssm}, h)))
+        return state, state
+
+    _, dreamt = jax.lax.scan(imagine, start, actions)
+    dreamt = jax.tree.map(time_major, dreamt)
+    for name, value in {
+        "obs_deter": found.h,
+        "obs_post_logits": posterior,
+        "obs_prior_logits": prior,
+        "img_deter": dreamt.h,
+        "img_prior_logits": prior_of.apply(rssm, dreamt.h),
+    }.items():
+        assert_close(value, expected[name], 2e-5, name)
+    np.testing.assert_array_equal(np.round(found.z), expected["obs_stoch"])
+    np.testing.assert_array_equal(np.round(dreamt.z), expected["img_stoch"])
+    _check_slopes(slopes, expected)
+
+
+def _raw_logits(config):
+    """Of prior and posterior, before the mixture with the uniform distribution."""
+    prior = hk.transform(lambda h: RSSM(config).prior(h))
+    posterior = hk.transform(lambda h, tokens: RSSM(config).posterior(h, tokens))
+    return hk.without_apply_rng(prior), hk.without_apply_rng(posterior)
+
+
+def _rssm_params(model, case):
+    size = sum(part.size for part in model.actions.values())
+    tokens = case.meta["tokens"]
+
+    def all_of_it(state, action, tokens):
+        rssm = RSSM(model.config)
+        h = rssm.advance(state, action)
+        return rssm.prior(h), rssm.posterior(h, tokens)
+
+    state = initial_state(model.config, 1)
+    shapes = jax.eval_shape(
+        hk.transform(all_of_it).init,
+        jax.random.key(0),
+        state,
+        jnp.zeros((1, size)),
+        jnp.zeros((1, tokens)),
+    )
+    weights = {f"dyn/{name}": x for name, x in group(case.given, "w/").items()}
+    return fill({"rssm": shapes}, weights)["rssm"]
+
+
+def _weighed(given, h, posterior, prior):
+    return sum(
+        jnp.sum(given[f"cot_{name}"] * x)
+        for name, x in {"deter": h, "post": posterior, "prior": prior}.items()
+    )
+
+
+def _check_slopes(slopes, expected):
+    rssm, state, tokens = slopes
+    assert_close(state.h, expected["gradobs_deter"], 2e-5, "h")
+    assert_close(state.z, expected["gradobs_stoch"], 2e-5, "z")
+    assert_close(tokens, expected["gradobs_tokens"], 2e-5, "tokens")
+    wanted = {our_name(f"dyn/{k}"): x for k, x in group(expected, "gradobs_w/").items()}
+    found = named_leaves({"rssm": rssm})
+    assert set(found) == set(wanted)
+    for name, value in wanted.items():
+        assert_close(found[name], value, 2e-5, name)
+
+
+def net_config(case, **more):
+    meta = case.meta
+    names = {"units", "layers", "depth"} & set(meta)
+    return DreamerConfig(**{name: meta[name] for name in names}, **more)
+
+
+def observation_specs(case):
+    """Of what the case's networks see or predict."""
+    return {
+        name: specs.BoundedArray(x["shape"], x["dtype"], 0, x["classes"] - 1)
+        if x["classes"]
+        else specs.Array(x["shape"], x["dtype"])
+        for name, x in case.meta["obs"].items()
+    }
+
+
+@golden_cases("nets", starts="encoder")
+def test_encoder(case):
+    config, observations = net_config(case), observation_specs(case)
+    encode = hk.without_apply_rng(hk.transform(lambda x: Encoder(config, observations)(x)))
+    observation = {name: jnp.asarray(x) for name, x in group(case.given, "obs/").items()}
+    params = jax.eval_shape(encode.init, jax.random.key(0), observation)
+    weights = {f"enc/{name}": x for name, x in group(case.given, "w/").items()}
+    params = fill({"encoder": params}, weights)["encoder"]
+    assert_close(jax.jit(encode.apply)(params, observation), case.expected["tokens"], 1e-5)
+
+
+@golden_cases("nets", starts="decoder")
+def test_decoder(case):
+    h, z = jnp.asarray(case.given["deter"]), jnp.asarray(case.given["stoch"])
+    z = z.reshape(*z.shape[:-2], -1)
+    config, observations = net_config(case, blocks=case.meta["bspace"]), observation_specs(case)
+    decode = hk.without_apply_rng(hk.transform(lambda h, z: Decoder(config, observations)(h, z)))
+    params = jax.eval_shape(decode.init, jax.random.key(0), h, z)
+    weights = {f"dec/{name}": x for name, x in group(case.given, "w/").items()}
+    params = fill({"decoder": params}, weights)["decoder"]
+    found = jax.jit(decode.apply)(params, h, z)
+    target = group(case.given, "target/")
+    target = {name: jnp.asarray(x) for name, x in target.items()}
+    loss = hk.without_apply_rng(hk.transform(lambda *x: Decoder(config, observations).losses(*x)))
+    cost = loss.apply({}, found, target)
+    for name, predicted in group(case.expected, "pred/").items():
+        if observations[name].dtype == np.int32:
+            np.testing.assert_array_equal(jnp.argmax(found[name], axis=-1), predicted)
+        else:
+            assert_close(found[name], predicted, 1e-5, name)
+        assert_close(cost[name], case.expected[f"loss/{name}"], 1e-5, name)
+
+
+@golden_cases("nets", starts="heads")
+def test_heads(case):
+    given, expected, meta = case.given, case.expected, case.meta
+    features = jnp.asarray(given["feat"])
+    config = DreamerConfig(units=meta["units"])
+    weights = group(given, "w/")
+
+    def outputs(theirs, layers, sizes):
+        head = hk.without_apply_rng(
+            hk.transform(lambda x: MLP((config.units,) * layers, sizes, "rms", name="head")(x))
+        )
+        shapes = jax.eval_shape(head.init, jax.random.key(0), features)
+        ours = our_name(f"{theirs}/head/any/bias").partition("/")[0]
+        shapes = {name.replace("head", ours, 1): x for name, x in shapes.items()}
+        part = {k: x for k, x in weights.items() if k.startswith(f"{theirs}/")}
+        params = fill({ours: shapes}, part)[ours]
+        return head.apply({k.replace(ours, "head", 1): x for k, x in params.items()}, features)
+
+    regression = distributions.symexp_twohot(255)
+    reward = outputs("rew", config.head_layers, {"logits": 255})["logits"]
+    goes_on = outputs("con", config.head_layers, {"logit": 1})["logit"][:, 0]
+    value = outputs("val", config.layers, {"logits": 255})["logits"]
+    discrete = outputs("pold", config.layers, {"action_logits": meta["classes"]})
+    discrete = distributions.Discrete(jax.nn.log_softmax(discrete["action_logits"]))
+    size = meta["cont_dim"]
+    moments = outputs("polc", config.layers, {"action_mean": size, "action_stddev": size})
+    continuous = distributions.Continuous.of_outputs(*moments.values())
+    for name, found in {
+        "rew_logits": reward,
+        "rew_pred": regression.mean(reward),
+        "rew_loss": regression.loss(reward, given["rew_target"]),
+        "con_logit": goes_on,
+        "con_prob1": jax.nn.sigmoid(goes_on),
+        "con_loss": distributions.bernoulli_loss(goes_on, given["con_target"]),
+        "val_logits": value,
+        "val_pred": regression.mean(value),
+        "pold_entropy": discrete.entropy(),
+        "pold_logp": discrete.log_prob(given["act_disc"]),
+        "polc_mean": continuous.mean,
+        "polc_stddev": continuous.stddev,
+        "polc_logp": continuous.log_prob(given["act_cont"]),
+        "polc_entropy": continuous.entropy(),
+    }.items():
+        assert_close(found, expected[name], 1e-5, name)
+    logits = jax.nn.log_softmax(expected["pold_logits"])
+    assert_close(discrete.log_probabilities, np.asarray(logits), 1e-5, "pold_logits")
+
+
+# Actor and critic, of given predictions.
+
+
+class _Given:
+    """Stands for `distributions.TwoHot` where rewards are given as numbers."""
+
+    def __init__(self):
+        self._head = distributions.symexp_twohot(255)
+        self.loss = self._head.loss
+
+    def mean(self, x):
+        return x[..., 0] if x.shape[-1] == 1 else self._head.mean(x)
+
+
+def model_of_predictions(given, actions):
+    """A model whose networks say what the case gives, whatever they read."""
+
+    def policies(params, features):
+        found = {}
+        for name in sorted(actions):
+            if actions[name].is_discrete:
+                logits = params["actor"][f"policy_logits/{name}"]
+                found[name] = distributions.Discrete(jax.nn.log_softmax(logits))
+            else:
+                moments = (params["actor"][f"policy_{x}/{name}"] for x in ("mean", "stddev"))
+                found[name] = distributions.Continuous.of_outputs(*moments)
+        return found
+
+    model = make_model(DreamerConfig(), {"any": specs.Array((1,), np.float32)}, actions)
+    return dataclasses.replace(
+        model,
+        reward=lambda params, features: params["reward"][..., None],
+        continuation=lambda params, features: params["continuation"],
+        critic=lambda params, features: params["critic"],
+        policies=policies,
+        regression=_Given(),
+    )
+
+
+@golden_cases("actor_critic", form="imag")
+def test_actor_and_critic(case):
+    given = case.given
+    # Symmetric probabilities mean exactly nothing in ours, as in theirs without jit.
+    expected = case.eager if case.name.endswith("edge") else case.expected
+    actions = {
+        name: ActionPart(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
+        for name, kind in case.meta["actions"].items()
+    }
+    model = model_of_predictions(given, actions)
+    probability = time_major(given["con"]).astype(jnp.float32)
+    params = {
+        "reward": time_major(given["rew"]),
+        "continuation": jnp.log(probability) - jnp.log1p(-probability),
+        "critic": time_major(given["value_logits"]),
+        "actor": {k: time_major(x) for k, x in given.items() if k.startswith("policy_")},
+    }
+    chosen = {name: time_major(x) for name, x in group(given, "action/").items()}
+    shape = params["reward"].shape
+    states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
+    imagined = losses.Imagined(states, chosen)
+    low, high = jnp.asarray(given["retnorm_lo"]), jnp.asarray(given["retnorm_hi"])
+    scales = losses.newborn_scales(model)._replace(returns=Range(low, high))
+
+    def total(params, slow):
+        found, *more = losses.actor_critic_losses(model, params, slow, imagined, scales)
+        return found["actor"] + found["critic"], (found, *more)
+
+    slow = time_major(given["slow_logits"])
+    (slopes, of_slow), (found, returns, after, metrics) = jax.jit(
+        jax.grad(total, argnums=(0, 1), has_aux=True)
+    )(params, slow)
+    wide = 0.5 if case.name.endswith("edge") else 0.0
+    wanted = expected["ret"]
+    allowed = 1e-5 * np.max(np.abs(wanted)) + wide
+    np.testing.assert_allclose(time_major(returns), wanted, rtol=0, atol=allowed)
+    assert_close(found["actor"], np.mean(expected["policy_loss"]), 1e-5, "actor")
+    assert_close(found["critic"], np.mean(expected["value_loss"]), 1e-5, "critic")
+    assert_close(after.returns.low, expected["retnorm_lo"], 1e-5, "low")
+    assert_close(after.returns.high, expected["retnorm_hi"], 1e-5 + 1e-4 * bool(wide), "high")
+    assert_close(metrics["imagined_reward"], expected["metric/rew"], 1e-5, "reward")
+    assert_close(metrics["advantage_stddev"], expected["metric/adv_std"], 5e-5, "advantage")
+    critic = time_major(slopes["critic"])
+    assert_close(critic, expected["grad_value_logits"], 2e-5, "critic's gradient")
+    for name, slope in slopes["actor"].items():
+        assert_close(time_major(slope), expected[f"grad_{name}"], 2e-5, name)
+    for untouched in (slopes["reward"], slopes["continuation"], of_slow):
+        assert not np.any(untouched)
+
+
+@golden_cases("actor_critic", form="replay")
+def test_critic_on_replayed_states(case):
+    given, expected = case.given, case.expected
+    model = model_of_predictions(given, {"action": ActionPart(2, True)})
+    rows = {name: time_major(given[name]) for name in ("rew", "is_last", "is_terminal", "boot")}
+    shape = rows["rew"].shape
+    states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
+    observed = losses.Observed(states, jnp.zeros(()), jnp.zeros(()))
+
+    def total(logits, slow, reward, bootstrap):
+        first = jnp.zeros(shape, bool)
+        batch = Batch({}, {}, reward, first, rows["is_last"], rows["is_terminal"])
+        found = losses.critic_replay_loss(
+            model, {"critic": logits}, slow, batch, observed, bootstrap
+        )
+        return jnp.mean(found), found
+
+    logits, slow = (time_major(given[f"{name}_logits"]) for name in ("value", "slow"))
+    (critic, *others), found = jax.jit(jax.grad(total, argnums=(0, 1, 2, 3), has_aux=True))(
+        logits, slow, rows["rew"], rows["boot"]
+    )
+    assert_close(time_major(found), expected["repval_loss"], 1e-5)
+    assert_close(time_major(critic), expected["grad_value_logits"], 2e-5)
+    for slope in others:
+        assert not np.any(slope)
 
 
 # Its parts.
