@@ -127,7 +127,7 @@ def _self_contained(names: Sequence[str], config: EvaluationConfig) -> list[Cont
         agent = self_contained.make(name)
         found.append(
             Contender(
-                name=name.replace("/", "_"),
+                name=name.replace("/", "_").replace(",", "_"),
                 kind=AGENT,
                 rule=None,
                 agent=_on_policy(config.agent),

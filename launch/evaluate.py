@@ -2,6 +2,7 @@ r"""Trains fresh agents by frozen rules on tasks, beside hand-designed rules and
 
     python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=runs/heldout
     python -m launch.evaluate --rule=first.npz --suite=crafter --workdir=runs/crafter
+    python -m launch.evaluate --agent=dreamer --suite=crafter --size=12m --workdir=runs/dreamer
 
 Settings are a laptop's, those of the first suite's kind; the paper's, for an accelerator, are in
 `launch/configs/evaluate_paper.py`.
@@ -147,7 +148,17 @@ def main() -> None:
     rules = [name.strip() for value in values.rule for name in value.split(",") if name.strip()]
     suites, config, runs_per_job = read_flags(values)
     with execution.opened_executor(values) as executor:
-        run(rules, suites, config, values.workdir, executor, runs_per_job, values.agent)
+        agents = [_sized(name, values.size) for name in values.agent]
+        if values.size and not agents:
+            raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
+        run(rules, suites, config, values.workdir, executor, runs_per_job, agents)
+
+
+def _sized(agent: str, size: str) -> str:
+    """An agent's name with its size among what stands behind the slash."""
+    family, _, parameters = agent.partition("/")
+    words = [word for word in (parameters, size) if word]
+    return f"{family}/{','.join(words)}" if words else family
 
 
 if __name__ == "__main__":
@@ -160,7 +171,9 @@ if __name__ == "__main__":
     flags.DEFINE_multi_string(
         "agent",
         [],
-        "Agent that trains itself, by name (docs/extending.md); several by repetition.",
+        "Agent that trains itself, by name: dreamer, dreamer/v1,NoDenomMax (docs/dreamer.md), or"
+        " one of yours (docs/extending.md); several by repetition.",
     )
+    flags.DEFINE_string("size", "", "Size of each --agent, for those that have some: 12m.")
     define_flags("grid_heldout")
     commands.run(main, shrink=SHRINK)

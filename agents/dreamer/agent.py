@@ -22,7 +22,16 @@ from dm_env import specs
 import environments
 from agents.checkpoints import Checkpoints
 from agents.dreamer import learner
-from agents.dreamer.config import DreamerConfig, preset
+from agents.dreamer.config import (
+    ABLATIONS,
+    BENCHMARKS,
+    PRESETS,
+    DreamerConfig,
+    changed,
+    laptop,
+    preset,
+    sizes,
+)
 from agents.dreamer.learner import ActorState
 from agents.dreamer.losses import Batch
 from agents.dreamer.model import Model, make_model
@@ -44,15 +53,22 @@ class Dreamer:
 
     Attributes:
       config: all of its settings.
+      of_family: other ones for some families of environments, by their names.
       checkpoint_seconds: between two checkpoints of a run.
     """
 
     config: DreamerConfig
+    of_family: Mapping[str, DreamerConfig] = dataclasses.field(default_factory=dict)
     checkpoint_seconds: float = 600.0
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return dataclasses.asdict(self.config)
+        families = {name: dataclasses.asdict(x) for name, x in self.of_family.items()}
+        return dataclasses.asdict(self.config) | ({"of_family": families} if families else {})
+
+    def config_for(self, task: environments.Environment) -> DreamerConfig:
+        """Its settings on a task."""
+        return self.of_family.get(task.name.partition("/")[0], self.config)
 
     def check(self, task: environments.Environment) -> None:
         for name, spec in _observations(task).items():
@@ -84,7 +100,7 @@ class Dreamer:
         with contextlib.ExitStack() as stack:
             checkpoints = Checkpoints(folder / "checkpoints", keep=2)
             stack.enter_context(contextlib.closing(checkpoints))
-            run = _Run(self.config, task, seed, checkpoints)
+            run = _Run(self.config_for(task), task, seed, checkpoints)
             stack.callback(run.close)
             yield Stretch(run.steps)
             saved_at, each = time.monotonic(), max(1, num_steps // _STRETCHES)
@@ -242,13 +258,39 @@ class _Run:
 
 
 def make(parameters: str = "") -> Dreamer:
-    """The agent `"dreamer"`, or `"dreamer/PRESET,SIZE,ABLATION"`, of which each may be left out.
+    """The agent `"dreamer"`, or `"dreamer/WORD,WORD..."`.
+
+    A word is a version (`nature`, the default, or `v1`), a size of it, an ablation (of
+    `config.ABLATIONS`), `paper` for size, train ratio and environments as the version's papers had
+    them on each benchmark, instead of a laptop's; or a setting, as `horizon=10`, which comes last.
 
     Raises:
-      ValueError: if there is no such preset, size or ablation.
+      ValueError: if a word is none of these, or a setting is not what it should be.
     """
-    name, size, ablation = (*parameters.split(","), "", "", "")[:3]
-    return Dreamer(preset(name or "nature", size, ablation))
+    words = [word.strip() for word in parameters.split(",") if word.strip()]
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    words = [word for word in words if "=" not in word]
+    taken: dict[str, str] = {}
+    version = next((word for word in words if word in PRESETS), "nature")
+    for word in words:
+        kinds = {"version": PRESETS, "size": sizes(version), "ablation": ABLATIONS}
+        kinds["scale"] = ("paper",)
+        kind = next((kind for kind, known in kinds.items() if word in known), "")
+        if not kind or kind in taken:
+            known = "; ".join(f"{kind}: {', '.join(known)}" for kind, known in kinds.items())
+            raise ValueError(
+                f"{word!r} does not say which Dreamer; expected at most one of each of {known};"
+                " or settings as horizon=10."
+            )
+        taken[kind] = word
+    size, ablation = taken.get("size", ""), taken.get("ablation", "")
+    if "scale" not in taken:
+        return Dreamer(changed(laptop(version, size, ablation), settings))
+    families = {
+        family: changed(preset(version, size, ablation, family), settings)
+        for family in BENCHMARKS[version]
+    }
+    return Dreamer(changed(preset(version, size, ablation), settings), families)
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,7 +1,8 @@
 """What a Dreamer is: the two versions' presets, and sizes by name."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +128,8 @@ class DreamerConfig:
         return self.deterministic + self.latents * self.classes
 
 
+PRESETS = ("nature", "v1")
+
 # Deterministic units, hidden units, classes, depth; units are as many as hidden ones.
 _NATURE_SIZES = {
     "1m": (512, 64, 4, 4),
@@ -179,18 +182,85 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def preset(name: str = "nature", size: str = "", ablation: str = "") -> DreamerConfig:
+class Benchmark(NamedTuple):
+    """How a version was run on a benchmark. Actions are repeated by the environments.
+
+    Attributes:
+      size: of the networks.
+      num_environments: at once.
+      replay_ratio: see `DreamerConfig`.
+    """
+
+    size: str
+    num_environments: int
+    replay_ratio: float
+
+
+# By family of environments. The Nature version's settings are its code's; the arXiv version's are
+# Table A.1's. A family that a version was not run on has the settings of the nearest that it was.
+BENCHMARKS = {
+    "nature": {
+        "atari": Benchmark("200m", 16, 32),
+        "atari100k": Benchmark("200m", 1, 256),
+        "bsuite": Benchmark("200m", 1, 1024),
+        "control_proprio": Benchmark("1m", 16, 1024),
+        "control_vision": Benchmark("200m", 16, 256),
+        "craftax_classic": Benchmark("200m", 1, 512),
+        "crafter": Benchmark("200m", 1, 512),
+        "dmlab": Benchmark("200m", 16, 32),
+        "dmlab_test": Benchmark("200m", 16, 32),
+        "minecraft": Benchmark("200m", 16, 32),
+        "nethack": Benchmark("200m", 8, 64),
+        "procgen": Benchmark("200m", 16, 64),
+        "procgen_unseen": Benchmark("200m", 16, 64),
+    },
+    "v1": {
+        "atari": Benchmark("xl", 8, 64),
+        "atari100k": Benchmark("s", 1, 1024),
+        "bsuite": Benchmark("xl", 1, 1024),
+        "control_proprio": Benchmark("s", 4, 512),
+        "control_vision": Benchmark("s", 4, 512),
+        "craftax_classic": Benchmark("xl", 1, 512),
+        "crafter": Benchmark("xl", 1, 512),
+        "dmlab": Benchmark("xl", 8, 64),
+        "dmlab_test": Benchmark("xl", 8, 64),
+        "minecraft": Benchmark("xl", 16, 16),
+        "nethack": Benchmark("xl", 8, 64),
+        "procgen": Benchmark("xl", 8, 64),
+        "procgen_unseen": Benchmark("xl", 8, 64),
+    },
+}
+
+_LAPTOP: dict[str, Any] = {
+    "batch_size": 8,
+    "batch_length": 32,
+    "num_environments": 8,
+    "replay_ratio": 32.0,
+    "prefill": 64,
+    "learning_rate": 3e-4,
+    "warmup": 100,
+}
+
+
+def preset(
+    name: str = "nature", size: str = "", ablation: str = "", family: str = ""
+) -> DreamerConfig:
     """A version at a size, perhaps without one of its parts.
 
     Args:
       name: `"nature"` or `"v1"`.
-      size: of `sizes(name)`; by default `"12m"`, or `"s"` of `"v1"`.
+      size: of `sizes(name)`; by default what the version had on the family's benchmark, and else
+        `"12m"`, or `"s"` of `"v1"`.
       ablation: of `ABLATIONS`, or none.
+      family: of environments, by which train ratio and environments at once are chosen.
 
     Raises:
       ValueError: if there is no such preset, size or ablation.
     """
-    size = (size or {"nature": "12m", "v1": "s"}.get(name, "")).lower()
+    benchmark = BENCHMARKS.get(name, {}).get(family)
+    if not size:
+        size = benchmark.size if benchmark else {"nature": "12m", "v1": "s"}.get(name, "")
+    size = size.lower()
     if size not in sizes(name):
         raise ValueError(f"Dreamer's size is {size!r}; {name!r} has {', '.join(sizes(name))}.")
     if ablation and ablation not in ABLATIONS:
@@ -205,6 +275,9 @@ def preset(name: str = "nature", size: str = "", ablation: str = "") -> DreamerC
         deterministic, depth, units, layers = _V1_SIZES[size]
         settings = {**_V1, "deterministic": deterministic, "depth": depth}
         settings |= {"hidden": units, "units": units, "layers": layers, "head_layers": layers}
+    if benchmark:
+        settings["num_environments"] = benchmark.num_environments
+        settings["replay_ratio"] = benchmark.replay_ratio
     return DreamerConfig(**(settings | ABLATIONS.get(ablation, {})))
 
 
@@ -218,3 +291,34 @@ def sizes(name: str) -> tuple[str, ...]:
     if name not in known:
         raise ValueError(f"Dreamer's preset is {name!r}; expected one of {', '.join(known)}.")
     return tuple(known[name])
+
+
+def laptop(name: str = "nature", size: str = "", ablation: str = "") -> DreamerConfig:
+    """A version for tasks that are learned in minutes on two cores: its smallest size by default.
+
+    Raises:
+      ValueError: see `preset`.
+    """
+    size = size or (sizes(name)[0])
+    return dataclasses.replace(preset(name, size, ablation), **_LAPTOP)
+
+
+def changed(config: DreamerConfig, settings: Mapping[str, str]) -> DreamerConfig:
+    """With some settings as texts say, by name.
+
+    Raises:
+      ValueError: if there is no such setting, or its text is not what it should be.
+    """
+    found: dict[str, Any] = {}
+    for name, text in settings.items():
+        if name not in {x.name for x in dataclasses.fields(config)}:
+            raise ValueError(f"Dreamer has no setting {name!r}; see agents/dreamer/config.py.")
+        kind = type(getattr(config, name))
+        try:
+            found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
+        except (KeyError, ValueError):
+            raise ValueError(
+                f"Dreamer's {name} is {text!r}; expected a {kind.__name__}, as"
+                f" {getattr(config, name)!r}."
+            ) from None
+    return dataclasses.replace(config, **found)

@@ -5,6 +5,7 @@ numbers, and integers of known ranges. Images go through convolutions, all else 
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 
@@ -17,10 +18,18 @@ from jaxtyping import Array, Float
 
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import symlog
-from agents.dreamer.layers import MLP, BlockLinear, Convolution, Dense, Linear, Norm
+from agents.dreamer.layers import (
+    MLP,
+    BlockLinear,
+    Dense,
+    EnlargingConvolution,
+    Linear,
+    Norm,
+    PooledConvolution,
+    StridedConvolution,
+)
 
 _MULTIPLES = (2, 3, 4, 4)  # Of the depth, by stage (the Nature version's code).
-_V1_KERNEL = 4  # The arXiv version's text says 3, its parameter counts 4.
 _SMALLEST = 4  # Side of the smallest feature maps, at least.
 _MOST_CLASSES = 64  # Integers of more values are encoded as numbers.
 
@@ -59,13 +68,10 @@ class Encoder(hk.Module):
         self._layers = [Dense(config.units, config.norm, name=f"layer{i}") for i in layers]
         self._stages = []
         for i, channels in enumerate(_channels(config, self._images)):
-            if config.architecture == "nature":
-                convolution = Convolution(channels, 5, name=f"convolution{i}")
-            else:
-                convolution = Convolution(
-                    channels, _V1_KERNEL, 2, bias=False, name=f"convolution{i}"
-                )
-            self._stages.append((convolution, Norm(config.norm, name=f"norm{i}")))
+            is_nature = config.architecture == "nature"
+            make = PooledConvolution if is_nature else StridedConvolution
+            stage = (make(channels, name=f"convolution{i}"), Norm(config.norm, name=f"norm{i}"))
+            self._stages.append(stage)
 
     def __call__(self, observation: Mapping[str, Array]) -> Float[Array, "*s E"]:
         parts = []
@@ -83,10 +89,7 @@ class Encoder(hk.Module):
             shape = x.shape
             x = _padded(x.reshape(-1, *shape[-3:]), 2 ** len(self._stages))
             for convolution, norm in self._stages:
-                x = convolution(x)
-                if self._config.architecture == "nature":
-                    x = _pooled(x)
-                x = jax.nn.silu(norm(x))
+                x = jax.nn.silu(norm(convolution(x)))
             parts.append(x.reshape(*shape[:-3], -1))
         return jnp.concatenate(parts, axis=-1)
 
@@ -123,28 +126,18 @@ class Decoder(hk.Module):
             self._from_z = Dense(2 * config.units, config.norm, name="from_z")
             self._from_z_out = Linear(size, name="from_z_output")
             self._start_norm = Norm(config.norm, name="start_norm")
-            self._stages = [
-                (
-                    Convolution(width, 5, name=f"convolution{i}"),
-                    Norm(config.norm, name=f"norm{i}"),
-                )
-                for i, width in reversed(list(enumerate(channels[:-1])))
-            ]
-            self._last = Convolution(self._out_channels, 5, name="image_output")
-            return
-        self._from_state = Linear(size, name="from_state")
-        self._stages = [
-            (
-                Convolution(
-                    width, _V1_KERNEL, 2, transposed=True, bias=False, name=f"convolution{i}"
-                ),
-                Norm(config.norm, name=f"norm{i}"),
+            self._last = EnlargingConvolution(self._out_channels, name="image_output")
+            make = EnlargingConvolution
+        else:
+            self._from_state = Linear(size, name="from_state")
+            self._last = StridedConvolution(
+                self._out_channels, transposed=True, bias=True, name="image_output"
             )
+            make = functools.partial(StridedConvolution, transposed=True)
+        self._stages = [
+            (make(width, name=f"convolution{i}"), Norm(config.norm, name=f"norm{i}"))
             for i, width in reversed(list(enumerate(channels[:-1])))
         ]
-        self._last = Convolution(
-            self._out_channels, _V1_KERNEL, 2, transposed=True, name="image_output"
-        )
 
     def __call__(
         self, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]
@@ -170,17 +163,16 @@ class Decoder(hk.Module):
         height, width, channels = self._start
         if self._config.architecture != "nature":
             x = self._from_state(jnp.concatenate([h, z], axis=-1)).reshape(-1, *self._start)
-            for convolution, norm in self._stages:
-                x = jax.nn.silu(norm(convolution(x)))
-            return self._last(x) + 0.5
-        groups = self._config.blocks
-        x = self._from_h(h).reshape(-1, groups, height, width, channels // groups)
-        x = jnp.moveaxis(x, 1, 3).reshape(-1, *self._start)
-        x = x + self._from_z_out(self._from_z(z)).reshape(-1, *self._start)
-        x = jax.nn.silu(self._start_norm(x))
+        else:
+            groups = self._config.blocks
+            x = self._from_h(h).reshape(-1, groups, height, width, channels // groups)
+            x = jnp.moveaxis(x, 1, 3).reshape(-1, *self._start)
+            x = x + self._from_z_out(self._from_z(z)).reshape(-1, *self._start)
+            x = jax.nn.silu(self._start_norm(x))
         for convolution, norm in self._stages:
-            x = jax.nn.silu(norm(convolution(_enlarged(x))))
-        return jax.nn.sigmoid(self._last(_enlarged(x)))
+            x = jax.nn.silu(norm(convolution(x)))
+        x = self._last(x)
+        return jax.nn.sigmoid(x) if self._config.architecture == "nature" else x + 0.5
 
     def losses(
         self, predicted: Mapping[str, Array], observation: Mapping[str, Array]
@@ -240,14 +232,3 @@ def _padded(x: Float[Array, "N H W C"], multiple: int) -> Float[Array, "N h w C"
     _, height, width, _ = x.shape
     below, right = -height % multiple, -width % multiple
     return jnp.pad(x, ((0, 0), (0, below), (0, right), (0, 0)), constant_values=-0.5)
-
-
-def _pooled(x: Float[Array, "N H W C"]) -> Float[Array, "N h w C"]:
-    """The largest of each 2x2 square."""
-    n, height, width, channels = x.shape
-    return x.reshape(n, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
-
-
-def _enlarged(x: Float[Array, "N h w C"]) -> Float[Array, "N H W C"]:
-    """Each pixel four times."""
-    return x.repeat(2, axis=1).repeat(2, axis=2)

@@ -12,8 +12,8 @@ from dm_env import specs
 
 from agents.dreamer import distributions, losses
 from agents.dreamer.config import DreamerConfig
-from agents.dreamer.losses import Batch
 from agents.dreamer.layers import MLP
+from agents.dreamer.losses import Batch
 from agents.dreamer.model import make_model
 from agents.dreamer.networks import ActionPart, Decoder, Encoder
 from agents.dreamer.optimizers import clip_to_parameters, laprop
