@@ -199,11 +199,11 @@ def compare(
 
 
 def _thresholds(scores: Mapping[str, np.ndarray]) -> Float[np.ndarray, "thresholds"]:
-    """From the worst run to the best, without the most extreme twentieth at the upper end."""
+    """From the worst run to the best, without the worst hundredth and the best twentieth."""
     every = np.concatenate([x.ravel() for x in scores.values()] or [np.zeros(1)])
     every = every[np.isfinite(every)]
     high = max(1.1, float(np.quantile(every, 0.95)))
-    return np.linspace(min(-0.1, float(every.min())), high, _PROFILE_POINTS)
+    return np.linspace(min(-0.1, float(np.quantile(every, 0.01))), high, _PROFILE_POINTS)
 
 
 def _profile(

@@ -32,6 +32,7 @@ from evaluation.statistics import Estimate
 # Grey that can be read on white and on black.
 _INK, _GRID = "#808080", "rgba(128,128,128,0.25)"
 _PAIR = ("#D55E00", "#0072B2")  # The rule, and what it is compared with.
+_MOST_PAIRS = 66  # That are shown; of a dozen contenders all.
 _PLOT_OPTIONS = {"responsive": True, "displaylogo": False}
 
 _STYLE = """
@@ -147,15 +148,26 @@ def data_table(frame: pd.DataFrame) -> str:
 def aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> str:
     """A panel for each aggregate: value and interval of each contender."""
     shown = list(_known(contenders, comparison.aggregates))
+    height = 190 + 2 * 34 * (len(shown) + 1)
     figure = make_subplots(
-        rows=2, cols=2, shared_yaxes=True, subplot_titles=list(AGGREGATES), vertical_spacing=0.18
+        rows=2,
+        cols=2,
+        shared_yaxes=True,
+        subplot_titles=list(AGGREGATES),
+        vertical_spacing=80 / height,
     )
     for name, colour, _ in shown[::-1]:
         for i, label in enumerate(AGGREGATES):
             estimate = comparison.aggregates[name][label]
             figure.add_trace(_interval_trace(name, estimate, colour), row=i // 2 + 1, col=i % 2 + 1)
-    _finish(figure, height=190 + 2 * 34 * (len(shown) + 1))
+    _finish(figure, height)
+    _fit_rows(figure, len(shown))
     return _html(figure)
+
+
+def _fit_rows(figure: go.Figure, number: int) -> None:
+    """Names of the vertical axes fill them."""
+    figure.update_yaxes(range=[-0.6, number - 0.4])
 
 
 def _interval_trace(name: str, estimate: Estimate, colour: str) -> go.Scatter:
@@ -197,11 +209,17 @@ def curves(comparison: Comparison, contenders: Sequence[Contender]) -> str:
 
 
 def improvement(comparison: Comparison, contenders: Sequence[Contender]) -> str:
-    """P(a run of the row's first contender is better than one of its second); empty if alone."""
+    """P(a run of the row's first contender is better than one of its second); empty if alone.
+
+    Of many contenders, only pairs with a hand-designed one or the random policy are shown.
+    """
     colours = {name: colour for name, colour, _ in _known(contenders, comparison.aggregates)}
     pairs = list(itertools.combinations(colours, 2))
     if not pairs:
         return ""
+    if len(pairs) > _MOST_PAIRS:
+        yardsticks = {x.name for x in contenders if x.kind not in ("discovered", "agent")}
+        pairs = [pair for pair in pairs if yardsticks & set(pair)] or pairs
     figure = go.Figure()
     for pair in pairs[::-1]:
         label = f"{pair[0]} > {pair[1]}"
@@ -209,6 +227,7 @@ def improvement(comparison: Comparison, contenders: Sequence[Contender]) -> str:
     figure.add_vline(x=0.5, line={"color": _INK, "dash": "dot"})
     figure.update_xaxes(title="probability of improvement", range=[-0.02, 1.02])
     _finish(figure, height=120 + 30 * len(pairs))
+    _fit_rows(figure, len(pairs))
     return _html(figure)
 
 
@@ -412,6 +431,9 @@ def _transparent(colour: str) -> str:
 
 
 def _finish(figure: go.Figure, height: int = 420) -> None:
+    # The legend's lines are taken from the plot's height.
+    named = {trace.name for trace in figure.data if trace.showlegend is not False}
+    height += 10 * max(0, len(named) - 6)
     figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
