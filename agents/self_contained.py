@@ -5,13 +5,17 @@ it tells of. Other packages add agents by an entry point of the group `disco.age
 agent's name and is a function that makes it (`docs/extending.md`).
 """
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+from dm_env import specs
+
 import environments
-from agents.host_acting import Episode
+from agents.host_acting import Episode, EpisodeTracker
 from environments import plugins
 
 PLUGINS = "disco.agents"
@@ -63,7 +67,8 @@ class SelfContainedAgent(Protocol):
           num_steps: environment steps of the whole run. Stretches must reach them; after the one
             that does, the generator is closed. No episode counts that ended in a stretch beyond.
           folder: of the run, there already; for checkpoints. An agent that draws what it does at
-            the end writes `strip.png` there (`evaluation.playing`), before its last stretch.
+            the end writes `strip.png` there, and what its model expects `prediction.png`
+            (`agents.pictures`), before its last stretch.
 
         Yields:
           First, without episodes, the step that it begins with: 0, or where a checkpoint in the
@@ -73,6 +78,43 @@ class SelfContainedAgent(Protocol):
           checkpoint after it yielded loses nothing.
         """
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """Actions of any kind, uniformly random within their bounds; learns nothing.
+
+    Attributes:
+      num_environments: that it acts in at once.
+    """
+
+    num_environments: int = 8
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return dataclasses.asdict(self)
+
+    def check(self, task: environments.Environment) -> None:
+        pass
+
+    def train(
+        self, task: environments.Environment, seed: int, num_steps: int, folder: pathlib.Path
+    ) -> Generator[Stretch]:
+        number, spec = self.num_environments, task.dynamics.action_spec()
+        random, tracker = np.random.default_rng(seed), EpisodeTracker(number)
+        shape = (number, *spec.shape)
+        simulators = environments.start(task, number, environments.seed_of(task.name, seed, 0))
+        with contextlib.closing(simulators):
+            simulators.reset()
+            yield Stretch(0)
+            for steps in range(number, num_steps + number, number):
+                if isinstance(spec, specs.DiscreteArray):
+                    action = random.integers(spec.num_values, size=shape)
+                else:
+                    action = random.uniform(spec.minimum, spec.maximum, shape).astype(spec.dtype)
+                episodes = tracker.follow(simulators.step(action), simulators.results)
+                if episodes or steps >= num_steps:
+                    yield Stretch(steps, episodes)
 
 
 def make(name: str) -> SelfContainedAgent:

@@ -21,6 +21,7 @@ import numpy as np
 
 import disco
 import environments
+from agents import pictures
 from agents.agent import Agent, LearnerState
 from disco.atomic import write_atomically
 from disco.discovered import DiscoveredRule
@@ -262,7 +263,7 @@ def _pictures(
 
 
 def _image(observation: np.ndarray, spec: environments.ObservationSpec) -> np.ndarray:
-    return playing.as_image(observation) if playing.is_picture(spec) else _flat(observation)
+    return pictures.as_image(observation) if pictures.is_picture(spec) else _flat(observation)
 
 
 def _flat(values: np.ndarray) -> np.ndarray:

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from agents import pictures
 from agents.agent import AgentConfig
 from agents.host_acting import Episode
 from disco.atomic import write_atomically
-from evaluation import host_training, playing, storage
+from evaluation import host_training, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, RANDOM, Contender
 from evaluation.results import Episodes, History, RunResult, intervals
@@ -87,17 +88,18 @@ class Gathered:
         folder = self.folders.get((contender, task, seed))
         return [] if folder is None else host_training.read_episodes(folder)
 
-    def strip(self, contender: str, task: str, seed: int) -> tuple[str, bytes] | None:
-        """Pictures of what a run's agent did at its end, and their caption, if they were kept."""
-        folder = self.folders.get((contender, task, seed))
-        try:
-            picture = b"" if folder is None else (folder / storage.STRIP).read_bytes()
-            return (playing.read_caption(picture), picture) if picture else None
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            _log.warning("%s is left out: %s", folder, error)
-            return None
+    def pictures(self, contender: str, task: str, seed: int) -> list[tuple[str, bytes]]:
+        """What was drawn at a run's end, with captions, as far as it was kept."""
+        folder, found = self.folders.get((contender, task, seed)), []
+        for path in [] if folder is None else (folder / name for name in storage.PICTURES):
+            try:
+                picture = path.read_bytes()
+                found.append((pictures.read_caption(picture), picture))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _log.warning("%s is left out: %s", path, error)
+        return found
 
 
 def write_manifest(

@@ -13,8 +13,10 @@ from typing import Any
 
 import jax
 import numpy as np
+from dm_env import specs
 
 import disco
+import environments
 from agents import self_contained
 from agents.agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
@@ -46,6 +48,13 @@ class Contender:
     agent: AgentConfig
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
     self_contained: SelfContainedAgent | None = None
+
+    def trains_itself(self, task: environments.Environment) -> SelfContainedAgent | None:
+        """The agent, if it is one that does; the random policy does where actions are vectors."""
+        is_discrete = isinstance(task.dynamics.action_spec(), specs.DiscreteArray)
+        if self.kind == RANDOM and not is_discrete:
+            return self_contained.Uniform(self.agent.num_environments)
+        return self.self_contained
 
 
 def make_contenders(

@@ -144,8 +144,8 @@ def check(tasks: Sequence[environments.Environment], contenders: Sequence[Conten
         fit in memory.
     """
     for contender, task in itertools.product(contenders, tasks):
-        if contender.self_contained is not None:
-            contender.self_contained.check(task)
+        if (agent := contender.trains_itself(task)) is not None:
+            agent.check(task)
         elif task.is_host:
             require_memory([(task.name, host_program(contender, task).agent, 1)])
 
@@ -186,7 +186,7 @@ def _packs(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
     """
     together: dict[Any, list[Run]] = {}
     for run in runs:
-        is_alone = run.task.is_host or run.contender.self_contained is not None
+        is_alone = run.task.is_host or run.contender.trains_itself(run.task) is not None
         alone = id(run) if is_alone else None
         together.setdefault((run.contender.name, run.task.dynamics, alone), []).append(run)
     for pack in together.values():
@@ -225,7 +225,7 @@ def _train(
     def show(updates: int, steps_per_second: float | None, mean_return: float | None) -> None:
         report(updates, {"steps/s": steps_per_second, "return": mean_return})
 
-    if (agent := pack[0].contender.self_contained) is not None:
+    if (agent := pack[0].contender.trains_itself(pack[0].task)) is not None:
         (run,) = pack
         seed, own = config.all_seeds[run.seed_index], storage.run_folder(folder, run)
         results = [self_training.train(agent, run.task, seed, config, own, show)]

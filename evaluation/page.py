@@ -432,7 +432,8 @@ def _transparent(colour: str) -> str:
 
 def _finish(figure: go.Figure, height: int = 420) -> None:
     # The legend's lines are taken from the plot's height.
-    named = {trace.name for trace in figure.data if trace.showlegend is not False}
+    traces: Sequence[Any] = figure.data  # pyright: ignore
+    named = {trace.name for trace in traces if trace.showlegend is not False}
     height += 10 * max(0, len(named) - 6)
     figure.update_layout(
         template="none",

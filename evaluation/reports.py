@@ -430,23 +430,24 @@ def _strips(gathered: Gathered, shown: Sequence[Contender]) -> str:
     found: dict[str, list[tuple[str, bytes]]] = {}
     left_out, size = 0, 0
     for task, contender in itertools.product(gathered.tasks, shown):
-        kept = (gathered.strip(contender.name, task, seed) for seed in gathered.seeds)
-        first = next(filter(None, kept), None)
-        if first is None:
-            continue
-        caption, picture = first
-        if size + len(picture) > _MOST_STRIP_BYTES:
-            left_out += 1
-            continue
-        size += len(picture)
-        found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
+        kept = (gathered.pictures(contender.name, task, seed) for seed in gathered.seeds)
+        for caption, picture in next(filter(None, kept), []):
+            if size + len(picture) > _MOST_STRIP_BYTES:
+                left_out += 1
+                continue
+            size += len(picture)
+            found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
     if not found:
         return ""
     remark = f"{left_out} more are in the runs' folders: the page would be too large."
     return "".join(
         [
             "<h3>What agents do</h3>",
-            page.paragraph("An episode of an agent at the end of a run, evenly spaced.", "quiet"),
+            page.paragraph(
+                "An episode of an agent at the end of a run, evenly spaced; and what agents that"
+                " have a model of the world expect.",
+                "quiet",
+            ),
             page.notes([remark] if left_out else []),
             page.strips(found),
         ]

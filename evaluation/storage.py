@@ -4,6 +4,7 @@ runs/<contender>/<task>/seed_<n>/ has
 
     result.json      what became of the run, written when it is complete, which is never repeated
     strip.png        pictures of what the agent did at its end, of some runs
+    prediction.png   pictures of what an agent that has a model expected then
     ...              in a host environment also what `evaluation.host_training` keeps
 """
 
@@ -23,6 +24,7 @@ from evaluation.training import Run
 _CHECKSUM = "crc32"
 _RESULT = "result.json"
 STRIP = "strip.png"
+PICTURES = (STRIP, "prediction.png")
 _log = logging.getLogger(__name__)
 
 

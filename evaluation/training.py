@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents import acting
+from agents import acting, pictures
 from agents.agent import Agent, AgentConfig
 from agents.networks import uniform_network
 from agents.passes import agents_per_pass, map_agents
@@ -345,7 +345,7 @@ def _has_strip(run: Run, config: EvaluationConfig) -> bool:
         config.strip_frames > 0
         and run.seed_index == 0
         and run.contender.rule is not None
-        and playing.is_picture(run.task.dynamics.observation_spec())
+        and pictures.is_picture(run.task.dynamics.observation_spec())
     )
 
 

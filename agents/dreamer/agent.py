@@ -17,11 +17,13 @@ import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
+import psutil
 from dm_env import specs
+from jaxtyping import PRNGKeyArray
 
 import environments
 from agents.checkpoints import Checkpoints
-from agents.dreamer import learner
+from agents.dreamer import held_out, learner
 from agents.dreamer.config import (
     ABLATIONS,
     BENCHMARKS,
@@ -39,11 +41,14 @@ from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.replay import DreamerReplay
 from agents.dreamer.rssm import State
 from agents.host_acting import Episode, EpisodeTracker
+from agents.pictures import is_picture
 from agents.self_contained import Stretch
+from disco.atomic import write_atomically
 
 _ACTION = "action"
 _OBSERVATION = "observation"
-_STRETCHES = 200  # Of a run.
+_JUDGED_STEPS, _JUDGED_ENVIRONMENTS = 200, 8  # That a trained model is judged by.
+_JUDGED = 2**31 - 1  # Stands for the step of a run in their seeds; no run has so many.
 _SMALLEST_IMAGE = 8
 
 
@@ -55,11 +60,13 @@ class Dreamer:
       config: all of its settings.
       of_family: other ones for some families of environments, by their names.
       checkpoint_seconds: between two checkpoints of a run.
+      stretches: that a run is told of in, about.
     """
 
     config: DreamerConfig
     of_family: Mapping[str, DreamerConfig] = dataclasses.field(default_factory=dict)
     checkpoint_seconds: float = 600.0
+    stretches: int = 200
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -100,12 +107,16 @@ class Dreamer:
         with contextlib.ExitStack() as stack:
             checkpoints = Checkpoints(folder / "checkpoints", keep=2)
             stack.enter_context(contextlib.closing(checkpoints))
-            run = _Run(self.config_for(task), task, seed, checkpoints)
+            run = _Run(self.config_for(task), task, seed, checkpoints, num_steps)
             stack.callback(run.close)
             yield Stretch(run.steps)
-            saved_at, each = time.monotonic(), max(1, num_steps // _STRETCHES)
+            saved_at, each = time.monotonic(), max(1, num_steps // self.stretches)
             while run.steps < num_steps:
-                yield run.live(min(each, num_steps - run.steps))
+                stretch = run.live(min(each, num_steps - run.steps))
+                if run.steps >= num_steps:
+                    metrics = {**stretch.metrics, **run.judge(folder)}
+                    stretch = dataclasses.replace(stretch, metrics=metrics)
+                yield stretch
                 if time.monotonic() - saved_at > self.checkpoint_seconds:
                     run.save()
                     saved_at = time.monotonic()
@@ -124,26 +135,27 @@ class _Run:
         task: environments.Environment,
         seed: int,
         checkpoints: Checkpoints,
+        num_steps: int,
     ):
         self._config, self._checkpoints = config, checkpoints
         self._model = _model(config, *_interfaces(task))
         self._key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(task.name.encode()))
         self._to_environment = _action_scale(task.dynamics.action_spec())
+        _check_memory(self._model)
         number = config.num_environments
         self._learner = learner.newborn(self._model, self._key)
         self._actor = learner.initial_actor(self._model, number)
         self._tracker = EpisodeTracker(number)
         self._owed, self._rows = 0.0, 0  # Updates to make; vector steps made.
         self._metrics: dict[str, Any] = {}
-        # A run of a host environment that goes on has other episodes than it had.
         self._task, self._seed = task, seed
-        first = self._newest_step()
-        self._simulators = environments.start(
-            task, number, environments.seed_of(task.name, seed, first if task.is_host else 0)
-        )
-        self._timestep = self._simulators.reset()
+        self._start_simulators(0)
+        # No larger than what the run can fill.
+        most = number * max(-(-num_steps // number), config.batch_length + 1)
         self._replay = DreamerReplay(
-            self._row(self._actor), config.replay_capacity, config.batch_length
+            self._row(self._actor, self._timestep),
+            min(config.replay_capacity, most),
+            config.batch_length,
         )
         self._restore()
 
@@ -173,24 +185,36 @@ class _Run:
 
     def _act(self) -> list[Episode]:
         """A step in each environment; the episodes that ended with it."""
-        timestep = self._timestep
-        self._actor = learner.act(
-            self._model,
-            self._learner.params,
-            self._actor,
-            _named(timestep.observation),
-            timestep.step_type == dm_env.StepType.FIRST,
-            jax.random.fold_in(self._key, 2 * self._rows),
+        key = jax.random.fold_in(self._key, 2 * self._rows)
+        self._actor, row, self._timestep = self._step(
+            self._simulators, self._actor, self._timestep, key
         )
-        self._replay.insert(self._row(self._actor))
-        action = np.asarray(self._actor.action[_ACTION])
-        self._timestep = self._simulators.step(self._to_environment(action))
+        self._replay.insert(row)
         self._rows += 1
         return self._tracker.follow(self._timestep, self._simulators.results)
 
-    def _row(self, actor: ActorState) -> dict[str, np.ndarray]:
+    def _step(
+        self,
+        simulators: environments.Simulators,
+        actor: ActorState,
+        timestep: dm_env.TimeStep,
+        key: PRNGKeyArray,
+    ) -> tuple[ActorState, dict[str, np.ndarray], dm_env.TimeStep]:
+        """Acts on a time step: the actor after it, what to remember of it, and the next."""
+        actor = learner.act(
+            self._model,
+            self._learner.params,
+            actor,
+            _named(timestep.observation),
+            timestep.step_type == dm_env.StepType.FIRST,
+            key,
+        )
+        following = simulators.step(self._to_environment(np.asarray(actor.action[_ACTION])))
+        return actor, self._row(actor, timestep), following
+
+    def _row(self, actor: ActorState, timestep: dm_env.TimeStep) -> dict[str, np.ndarray]:
         """What is remembered of a step."""
-        timestep, state = self._timestep, jax.device_get(actor.state)
+        state = jax.device_get(actor.state)
         is_last = timestep.step_type == dm_env.StepType.LAST
         return {
             **{f"observation/{k}": np.asarray(x) for k, x in _named(timestep.observation).items()},
@@ -223,6 +247,38 @@ class _Run:
             h, z = jax.device_get((states.h, states.z.argmax(axis=-1)))
             self._replay.refresh(drawn, {"h": h, "z": z.astype(np.uint8)})
 
+    def judge(self, folder: pathlib.Path) -> dict[str, float]:
+        """Figures of the model on experience that is not learned from; pictures go to the folder.
+
+        Neither counts as steps of the run, nor changes what follows.
+        """
+        number = min(self._config.num_environments, _JUDGED_ENVIRONMENTS)
+        seed = environments.seed_of(self._task.name, self._seed, _JUDGED)
+        key = jax.random.fold_in(jax.random.fold_in(self._key, _JUDGED), self._seed)
+        simulators = environments.start(self._task, number, seed)
+        with contextlib.closing(simulators):
+            timestep, rows = simulators.reset(), []
+            actor = learner.initial_actor(self._model, number)
+            for t in range(_JUDGED_STEPS):
+                actor, row, timestep = self._step(
+                    simulators, actor, timestep, jax.random.fold_in(key, t)
+                )
+                rows.append(row)
+        rows = [jax.tree.map(np.zeros_like, rows[0]), *rows]
+        rows = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        batch, _ = _batch(rows, self._config.classes)
+        num_steps = min(held_out.CONTEXT + held_out.PREDICTED, held_out.first_episode(batch) + 1)
+        foreseen = jax.device_get(
+            held_out.foresee(self._model, self._learner.params, batch, key, num_steps)
+        )
+        pictured = [k for k, spec in self._model.observations.items() if is_picture(spec)]
+        if pictured:
+            write_atomically(folder / "strip.png", held_out.strip(batch, pictured[0]))
+            if num_steps > held_out.CONTEXT:
+                drawn = held_out.prediction(batch, foreseen, pictured[0])
+                write_atomically(folder / "prediction.png", drawn)
+        return held_out.figures(batch, foreseen)
+
     def save(self) -> None:
         """Writes a checkpoint."""
         self._checkpoints.save(self._rows, self._snapshot())
@@ -239,9 +295,11 @@ class _Run:
             snapshot["tracker"] = self._tracker.snapshot()
         return snapshot
 
-    def _newest_step(self) -> int:
-        names = (path.name for path in self._checkpoints.directory.glob("*"))
-        return max((int(name) for name in names if name.isdigit()), default=0)
+    def _start_simulators(self, row: int) -> None:
+        seed = environments.seed_of(self._task.name, self._seed, row)
+        number = self._config.num_environments
+        self._simulators = environments.start(self._task, number, seed)
+        self._timestep = self._simulators.reset()
 
     def _restore(self) -> None:
         """Goes on from the newest good checkpoint, if there is one."""
@@ -255,6 +313,10 @@ class _Run:
         if isinstance(self._simulators, environments.JaxSimulators):
             self._timestep = self._simulators.resume(snapshot["simulators"])
             self._tracker.resume(snapshot["tracker"])
+        else:
+            # The states of host simulators are lost; episodes begin anew, and are others.
+            self._simulators.close()
+            self._start_simulators(self._rows)
 
 
 def make(parameters: str = "") -> Dreamer:
@@ -306,6 +368,24 @@ def _interfaces(task: environments.Environment) -> tuple[tuple, tuple]:
     size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
     observations = tuple((name, _Hashable(x)) for name, x in sorted(_observations(task).items()))
     return observations, ((_ACTION, ActionPart(size, is_discrete)),)
+
+
+def _check_memory(model: Model) -> None:
+    """Before anything is compiled.
+
+    Raises:
+      ValueError: if an update would not fit into the device's memory.
+    """
+    device, config = jax.local_devices()[0], model.config
+    # Only accelerators tell.
+    free = (device.memory_stats() or {}).get("bytes_limit", psutil.virtual_memory().available)
+    needed = learner.update_bytes(model)
+    if needed > free:
+        raise ValueError(
+            f"An update of this Dreamer needs about {needed / 1e9:.1f} GB, and {device} has"
+            f" {free / 1e9:.1f} GB; expected a smaller size, batch_size (now {config.batch_size}),"
+            f" batch_length ({config.batch_length}) or horizon ({config.horizon})."
+        )
 
 
 class _Hashable(specs.BoundedArray):

@@ -117,6 +117,36 @@ class DreamerConfig:
     num_environments: int = 16
     prefill: int = 1024
 
+    def __post_init__(self):
+        """Refuses what cannot be.
+
+        Raises:
+          ValueError: naming the setting.
+        """
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"Dreamer's {name} is {getattr(self, name)!r}; expected one of"
+                    f" {', '.join(known)}."
+                )
+        for name in _COUNTS:
+            if getattr(self, name) < 1:
+                raise ValueError(f"Dreamer's {name} is {getattr(self, name)}; expected at least 1.")
+        if self.deterministic % self.blocks:
+            raise ValueError(
+                f"Dreamer's blocks is {self.blocks}; expected a divisor of deterministic"
+                f" ({self.deterministic})."
+            )
+        if self.prefill < self.batch_size:
+            raise ValueError(
+                f"Dreamer's prefill is {self.prefill}; expected at least a batch of"
+                f" {self.batch_size} sequences (batch_size)."
+            )
+        if self.replay_ratio <= 0.0:
+            raise ValueError(
+                f"Dreamer's replay_ratio is {self.replay_ratio}; expected a positive number."
+            )
+
     @property
     def discount(self) -> float:
         """γ."""
@@ -129,6 +159,16 @@ class DreamerConfig:
 
 
 PRESETS = ("nature", "v1")
+
+_CHOICES = {
+    "norm": ("rms", "layer"),
+    "architecture": PRESETS,
+    "regression": ("symexp_twohot", "symlog_twohot", "sqrt_twohot", "symlog_regression"),
+    "return_norm": ("range", "std", "advantage_std"),
+    "optimizer": ("laprop", "adam"),
+}
+_COUNTS = """deterministic hidden latents classes blocks units depth layers bins horizon batch_size
+    batch_length num_environments""".split()
 
 # Deterministic units, hidden units, classes, depth; units are as many as hidden ones.
 _NATURE_SIZES = {
@@ -303,6 +343,9 @@ def laptop(name: str = "nature", size: str = "", ablation: str = "") -> DreamerC
     return dataclasses.replace(preset(name, size, ablation), **_LAPTOP)
 
 
+_KINDS = {bool: "true or false", int: "a number without point", float: "a number"}
+
+
 def changed(config: DreamerConfig, settings: Mapping[str, str]) -> DreamerConfig:
     """With some settings as texts say, by name.
 
@@ -318,7 +361,7 @@ def changed(config: DreamerConfig, settings: Mapping[str, str]) -> DreamerConfig
             found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
         except (KeyError, ValueError):
             raise ValueError(
-                f"Dreamer's {name} is {text!r}; expected a {kind.__name__}, as"
+                f"Dreamer's {name} is {text!r}; expected {_KINDS[kind]}, as"
                 f" {getattr(config, name)!r}."
             ) from None
     return dataclasses.replace(config, **found)

@@ -1,6 +1,7 @@
 """Dreamer's update, and how it acts: two compiled functions of its state."""
 
 import functools
+import math
 from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -124,6 +125,47 @@ def _learn(
     }
     learner = LearnerState(params, slow, optimizer, outcome.scales, learner.updates + 1)
     return learner, outcome.observed.states, metrics
+
+
+@functools.lru_cache(maxsize=8)
+def update_bytes(model: Model) -> int:
+    """Memory that an update needs, about; nothing is compiled.
+
+    It is what is kept for the way back, and five copies of the parameters: themselves, gradients,
+    two moments, and those that follow. XLA's figures for the compiled update, which are without
+    the latter, are 3% to 5% larger than the former at sizes 1m and 12m.
+    """
+    config = model.config
+    shape = (config.batch_length, config.batch_size)
+
+    def array(dtype: Any, *size: int) -> Any:
+        return jax.ShapeDtypeStruct((*shape, *size), dtype)
+
+    batch = Batch(
+        observation={k: array(spec.dtype, *spec.shape) for k, spec in model.observations.items()},
+        action={
+            k: array(jnp.int32) if part.is_discrete else array(jnp.float32, part.size)
+            for k, part in model.actions.items()
+        },
+        reward=array(jnp.float32),
+        is_first=array(bool),
+        is_last=array(bool),
+        is_terminal=array(bool),
+    )
+
+    def way_back(batch: Batch) -> Any:
+        params = model.init(jax.random.key(0))
+
+        def loss(params: Params) -> Array:
+            start, scales = initial_state(config, config.batch_size), losses.newborn_scales(model)
+            key = jax.random.key(0)
+            return losses.loss(params, params[CRITIC], model, batch, start, scales, key)[0]
+
+        return params, jax.vjp(loss, params)[1]
+
+    params, kept = jax.eval_shape(way_back, batch)
+    size = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(kept))
+    return size + 5 * sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(params))
 
 
 def initial_actor(model: Model, num_environments: int) -> ActorState:

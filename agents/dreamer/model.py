@@ -46,6 +46,7 @@ class Model:
       policies: features to a policy for each part of the action.
       critic: features to logits of `regression`.
       regression: of reward and value.
+      observations: what is seen, by name.
       actions: the parts of an action.
       config: of the agent.
     """
@@ -62,6 +63,7 @@ class Model:
     policies: Callable[..., dict[str, Policy]]
     critic: Callable[..., Float[Array, "*s K"]]
     regression: Regression
+    observations: Specs
     actions: ActionParts
     config: DreamerConfig
 
@@ -150,6 +152,7 @@ def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts)
         policies=policies,
         critic=lambda params, x: heads[CRITIC].apply(params[CRITIC], x)["logits"],
         regression=regression,
+        observations=observations,
         actions=actions,
         config=config,
     )

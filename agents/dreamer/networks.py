@@ -122,7 +122,9 @@ class Decoder(hk.Module):
         self._start = (height, width, channels[-1])
         size = math.prod(self._start)
         if config.architecture == "nature":
-            self._from_h = BlockLinear(size, config.blocks, name="from_h")
+            # Whole channels in each block, which small images have few of.
+            self._blocks = math.gcd(config.blocks, channels[-1])
+            self._from_h = BlockLinear(size, self._blocks, name="from_h")
             self._from_z = Dense(2 * config.units, config.norm, name="from_z")
             self._from_z_out = Linear(size, name="from_z_output")
             self._start_norm = Norm(config.norm, name="start_norm")
@@ -164,7 +166,7 @@ class Decoder(hk.Module):
         if self._config.architecture != "nature":
             x = self._from_state(jnp.concatenate([h, z], axis=-1)).reshape(-1, *self._start)
         else:
-            groups = self._config.blocks
+            groups = self._blocks
             x = self._from_h(h).reshape(-1, groups, height, width, channels // groups)
             x = jnp.moveaxis(x, 1, 3).reshape(-1, *self._start)
             x = x + self._from_z_out(self._from_z(z)).reshape(-1, *self._start)

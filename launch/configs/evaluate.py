@@ -75,6 +75,9 @@ def get_settings(family: str = "") -> EvaluationConfig:
             budget=30_000,
             baselines=("actor_critic",),
         )
+    if family in ("control_proprio", "control_vision"):
+        # Actions are vectors, among which rules cannot choose.
+        return EvaluationConfig(seeds=3, budget=50_000, baselines=())
     return EvaluationConfig()
 
 

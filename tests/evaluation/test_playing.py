@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 import environments
+from agents import pictures
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
 from evaluation import playing
@@ -52,21 +53,21 @@ def test_which_observations_are_pictures(task, expected):
         spec = spec_of(task)
     except ImportError as error:
         pytest.skip(str(error))
-    assert playing.is_picture(spec) == expected
+    assert pictures.is_picture(spec) == expected
 
 
 def test_images_of_boards_bytes_and_colours():
     board = np.zeros((4, 5), np.float32)
     board[1, 2] = 1.0
-    image = playing.as_image(board)
+    image = pictures.as_image(board)
     assert image.shape == (4, 5, 3)
     assert image.dtype == np.uint8
     assert image.sum() == image[1, 2].sum() == 3 * 255
     grey = np.arange(20, dtype=np.uint8).reshape(4, 5, 1)
-    np.testing.assert_array_equal(playing.as_image(grey), np.repeat(grey, 3, axis=-1))
+    np.testing.assert_array_equal(pictures.as_image(grey), np.repeat(grey, 3, axis=-1))
     colours = np.random.default_rng(0).integers(256, size=(8, 8, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(playing.as_image(colours), colours)
-    bright = playing.as_image(4.0 * board)
+    np.testing.assert_array_equal(pictures.as_image(colours), colours)
+    bright = pictures.as_image(4.0 * board)
     np.testing.assert_array_equal(bright, image)
 
 
@@ -74,7 +75,7 @@ def test_each_plane_has_a_colour_and_later_ones_are_above():
     planes = np.zeros((6, 6, 4), np.float32)
     planes[0, 0, 0] = planes[0, 1, 1] = planes[0, 2, 2] = planes[0, 3, 3] = 1.0
     planes[0, 4, 1] = planes[0, 4, 3] = 1.0
-    row = playing.as_image(planes)[0]
+    row = pictures.as_image(planes)[0]
     assert len({tuple(x) for x in row[:4]} | {tuple(row[5])}) == 5
     np.testing.assert_array_equal(row[4], row[3])
 
@@ -97,7 +98,7 @@ def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
         image = Image.open(io.BytesIO(found[0].strip))
         assert image.height >= 64
         assert image.width == 3 * image.height + 2 * 2
-        caption = playing.read_caption(found[0].strip)
+        caption = pictures.read_caption(found[0].strip)
         if task == "catch/5x5":  # Where the ball falls for four steps.
             assert caption.startswith("an episode: 4 steps, reward ")
             assert caption.endswith(("1", "-1"))

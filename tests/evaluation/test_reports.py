@@ -146,10 +146,10 @@ def test_a_damaged_picture_is_left_out(tmp_path, damage, caplog):
     path = storage.run_path(tmp_path / "one", "grid57", TASKS[0], 0) / "strip.png"
     path.write_bytes(damage(picture()))
     [gathered] = archive.gather([one])
-    assert gathered.strip("grid57", TASKS[0], 0) is None
+    assert gathered.pictures("grid57", TASKS[0], 0) == []
     assert str(path.parent) in caplog.text
-    assert gathered.strip("grid57", TASKS[1], 0) == ("4 steps of <b>", picture())
-    assert gathered.strip("grid57", TASKS[1], 7) is None
+    assert gathered.pictures("grid57", TASKS[1], 0) == [("4 steps of <b>", picture())]
+    assert gathered.pictures("grid57", TASKS[1], 7) == []
 
 
 def test_a_page_has_room_for_some_pictures_only(tmp_path, monkeypatch):

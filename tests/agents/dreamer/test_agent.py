@@ -1,13 +1,17 @@
 """Dreamer at work, as small as can be."""
 
 import dataclasses
+import io
 
 import jax
 import numpy as np
 import pytest
 from dm_env import specs
+from PIL import Image
 
 import environments
+from agents import pictures
+from agents.dreamer import held_out
 from agents.dreamer.agent import Dreamer
 from agents.dreamer.config import preset, sizes
 from agents.dreamer.model import count_parameters, make_model
@@ -47,11 +51,11 @@ def told(agent: Dreamer, folder, stop: int | None = None):
 
 
 def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path):
-    whole = told(Dreamer(TINY), tmp_path / "whole")
+    whole = told(Dreamer(TINY, stretches=20), tmp_path / "whole")
     assert whole[-1].metrics["updates"] > 10
     assert sum(len(x.episodes) for x in whole) >= 20
     assert all(np.isfinite(list(x.metrics.values())).all() for x in whole)
-    saving = Dreamer(TINY, checkpoint_seconds=0.0)
+    saving = Dreamer(TINY, checkpoint_seconds=0.0, stretches=20)
     first = told(saving, tmp_path / "stopped", stop=80)
     second = told(saving, tmp_path / "stopped")
     # The stretch that it was stopped in was not saved.
@@ -93,6 +97,67 @@ def test_unknown_presets_sizes_and_ablations_are_refused():
         preset("nature", "3m")
     with pytest.raises(ValueError, match="ablation is 'NoLuck'; expected one of NoFreeBits"):
         preset("nature", "1m", "NoLuck")
+
+
+@pytest.mark.parametrize("name", ["nature", "v1"])
+@pytest.mark.parametrize("shape", [(64, 64, 3), (20, 27, 1), (9, 8, 2)])
+def test_images_of_any_size_come_back_in_their_size(name, shape):
+    seen = {"image": specs.BoundedArray(shape, np.uint8, 0, 255)}
+    model = make_model(preset(name, sizes(name)[0]), seen, {"action": ActionPart(2, True)})
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    config = model.config
+    h = jax.ShapeDtypeStruct((5, config.deterministic), np.float32)
+    z = jax.ShapeDtypeStruct((5, config.latents * config.classes), np.float32)
+    assert jax.eval_shape(model.decode, params, h, z)["image"].shape == (5, *shape)
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_compiled(tmp_path):
+    huge = dataclasses.replace(preset("nature", "400m"), batch_size=512, prefill=512)
+    message = r"needs about \d+\.\d GB, and .* has \d+\.\d GB; expected a smaller size, batch_size"
+    training = Dreamer(huge).train(environments.make("catch"), 0, 1_000, tmp_path)
+    with pytest.raises(ValueError, match=message):
+        next(training)
+
+
+@pytest.mark.parametrize("preset_name", ["nature", "v1"])
+def test_continuous_actions_and_several_vectors(tmp_path, preset_name):
+    pytest.importorskip("dm_control")
+    sized = {
+        x.name: getattr(TINY, x.name)
+        for x in dataclasses.fields(TINY)
+        if getattr(TINY, x.name) != getattr(preset("nature"), x.name)
+    }
+    agent = Dreamer(dataclasses.replace(preset(preset_name), **sized | {"prefill": 2}))
+    task = environments.make("control_proprio/cartpole_swingup")
+    agent.check(task)
+    *_, last = agent.train(task, 0, 100, tmp_path)
+    assert last.metrics["updates"] > 5
+    assert {"loss/position", "loss/velocity"} <= set(last.metrics)
+    assert np.isfinite(list(last.metrics.values())).all()
+    assert not (tmp_path / "strip.png").exists()
+
+
+def test_calibration_error():
+    predicted = np.repeat([0.1, 0.9], 50)
+    assert held_out.calibration_error(predicted, predicted) == 0.0
+    assert held_out.calibration_error(predicted, 1.0 - predicted) == pytest.approx(0.8)
+    # Right on average, in both tenths and as a whole.
+    noisy = np.tile([0.0, 1.0], 50)
+    assert held_out.calibration_error(np.full(100, 0.5), noisy) == pytest.approx(0.0)
+
+
+def test_pictures_of_what_is_done_and_expected(tmp_path):
+    task = environments.make("deep_sea/12")
+    *_, last = Dreamer(dataclasses.replace(TINY, replay_ratio=1.0)).train(task, 0, 60, tmp_path)
+    strip, prediction = (
+        (tmp_path / f"{name}.png").read_bytes() for name in ("strip", "prediction")
+    )
+    assert pictures.read_caption(strip).startswith("an episode: 12 steps, reward ")
+    # Five steps are seen, the other eight are predicted; in three rows.
+    assert "the other 8 are predicted" in pictures.read_caption(prediction)
+    wide, high = Image.open(io.BytesIO(prediction)).size
+    assert wide / high > 13 / 3
+    assert last.metrics["held_out/ends"] == pytest.approx(1 / 12, rel=0.1)
 
 
 def rows(step: int):

@@ -1,0 +1,87 @@
+"""Pictures of observations: images, boards, and grids of planes.
+
+They are PNG files, whose text `caption` says what they are of.
+"""
+
+import io
+import itertools
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image, PngImagePlugin
+
+import environments
+
+CAPTION = "caption"
+
+_LEAST_SIDE = 4
+_HEIGHT, _GAP = 64, 2  # Pixels; smaller images are enlarged.
+_BACKGROUND, _BETWEEN = 24, 128
+# Of planes. The second is grey: those are the walls of our grid-worlds.
+_COLOURS = tuple(matplotlib.colormaps["tab10"].colors[i] for i in (0, 7, 2, 3, 1, 4, 6, 8, 9, 5))  # pyright: ignore
+
+
+def is_picture(spec: environments.ObservationSpec) -> bool:
+    """Whether observations can be looked at: images, boards, grids of planes."""
+    shape = getattr(spec, "shape", ())
+    return len(shape) in (2, 3) and sorted(shape)[-2] >= _LEAST_SIDE and min(shape[:2]) > 1
+
+
+def as_image(observation: np.ndarray) -> UInt8[np.ndarray, "H W 3"]:
+    """Grey, colours, or a colour for each plane, the later ones above.
+
+    Args:
+      observation: `[H, W]` or `[H, W, C]`; bytes, or numbers, of which the largest is bright where
+        it is more than 1.
+    """
+    x = observation[..., None] if observation.ndim == 2 else observation
+    if x.dtype != np.uint8:
+        x = np.nan_to_num(x.astype(np.float64))
+        x = 255.0 * np.clip(x / max(1.0, x.max(initial=0.0)), 0.0, 1.0)
+    if x.shape[-1] in (1, 3):
+        return np.broadcast_to(x, (*x.shape[:2], 3)).astype(np.uint8)
+    image = np.full((*x.shape[:2], 3), float(_BACKGROUND))
+    for plane, colour in zip(np.moveaxis(x, -1, 0), itertools.cycle(_COLOURS), strict=False):
+        weight = plane[..., None] / 255.0
+        image = (1.0 - weight) * image + weight * 255.0 * np.array(colour)
+    return image.astype(np.uint8)
+
+
+def as_png(rows: Sequence[Sequence[UInt8[np.ndarray, "H W 3"]]], caption: str) -> bytes:
+    """A PNG file of images of one size, side by side and in rows of as many."""
+    height, width, _ = rows[0][0].shape
+    scale = -(-_HEIGHT // height)
+    found = np.full(
+        (
+            len(rows) * (height * scale + _GAP) - _GAP,
+            len(rows[0]) * (width * scale + _GAP) - _GAP,
+            3,
+        ),
+        _BETWEEN,
+        np.uint8,
+    )
+    for i, row in enumerate(rows):
+        for j, image in enumerate(row):
+            top, left = i * (height * scale + _GAP), j * (width * scale + _GAP)
+            large = image.repeat(scale, axis=0).repeat(scale, axis=1)
+            found[top : top + height * scale, left : left + width * scale] = large
+    text, buffer = PngImagePlugin.PngInfo(), io.BytesIO()
+    text.add_text(CAPTION, caption)
+    Image.fromarray(found).save(buffer, "PNG", optimize=True, pnginfo=text)
+    return buffer.getvalue()
+
+
+def read_caption(picture: bytes) -> str:
+    """What a file of `as_png` is of.
+
+    Raises:
+      OSError: if it is not a picture, or too large a one.
+    """
+    try:
+        with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:
+            image.verify()
+            return str(image.info.get(CAPTION, ""))
+    except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise OSError(f"it is not a picture ({error})") from error

@@ -1,0 +1,77 @@
+"""Which Dreamer a name stands for."""
+
+import pytest
+
+import environments
+from agents import self_contained
+from agents.dreamer.agent import make
+from agents.dreamer.config import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
+
+
+def test_names():
+    assert self_contained.make("dreamer").config == laptop("nature", "1m")
+    assert make("v1").config == laptop("v1", "xs")
+    agent = make("horizon=10, 25m, NoFreeBits, paper, reward_norm=true")
+    assert agent.config.horizon == 10
+    assert agent.config.reward_norm is True
+    assert agent.config.free_nats == 0.0
+    assert agent.config.deterministic == 3072
+    assert agent.of_family["crafter"].replay_ratio == 512
+    assert agent.of_family["crafter"].deterministic == 3072
+    assert agent.settings["of_family"]["crafter"]["num_environments"] == 1
+
+
+# Table A.1 of the arXiv version.
+TABLE = {
+    "control_proprio": ("s", 4, 512),
+    "control_vision": ("s", 4, 512),
+    "crafter": ("xl", 1, 512),
+    "bsuite": ("xl", 1, 1024),
+    "atari100k": ("s", 1, 1024),
+    "atari": ("xl", 8, 64),
+    "dmlab": ("xl", 8, 64),
+    "minecraft": ("xl", 16, 16),
+}
+
+
+@pytest.mark.parametrize("family", TABLE)
+def test_paper_settings_of_a_benchmark(family):
+    size, number, ratio = TABLE[family]
+    config = preset("v1", family=family)
+    assert config.deterministic == preset("v1", size).deterministic
+    assert (config.num_environments, config.replay_ratio) == (number, ratio)
+
+
+def test_a_run_has_the_settings_of_its_family():
+    agent = make("paper,v1")
+    assert agent.config_for(environments.make("catch")) == preset("v1")
+    crafter = environments.Environment(name="crafter/reward", dynamics=None)
+    assert agent.config_for(crafter) == preset("v1", family="crafter")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_benchmark_and_ablation_is_a_preset(name):
+    for family in BENCHMARKS[name]:
+        assert preset(name, family=family) != preset(name, sizes(name)[0])
+    for ablation in ABLATIONS:
+        assert preset(name, ablation=ablation) != preset(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dreamer/v1,12m", "'12m' does not say which Dreamer; expected at most one of each of"),
+        ("dreamer/nature,v1", "'v1' does not say which Dreamer"),
+        ("dreamer/NoSuchThing", "ablation: NoFreeBits, NoKLBalance"),
+        ("dreamer/horizons=3", "Dreamer has no setting 'horizons'"),
+        ("dreamer/horizon=long", "Dreamer's horizon is 'long'; expected a number without point"),
+        ("dreamer/reward_norm=1", "Dreamer's reward_norm is '1'; expected true or false"),
+        ("dreamer/batch_size=0", "batch_size is 0; expected at least 1"),
+        ("dreamer/blocks=7", "blocks is 7; expected a divisor of deterministic"),
+        ("dreamer/prefill=3", "prefill is 3; expected at least a batch"),
+        ("dreamer/regression=linear", "regression is 'linear'; expected one of symexp_twohot"),
+    ],
+)
+def test_a_wrong_name_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        self_contained.make(name)
