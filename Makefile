@@ -27,9 +27,9 @@ types: install
 rooms: install
 	$(BIN)/lint-imports --no-cache
 
-# As many workers as processors, each with one thread.
+# As many workers as processors, each with one thread, and whole modules (tests/conftest.py).
 tests: install
-	$(BIN)/python -m pytest -n auto --durations=15
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15
 
 # Breaks running commands in every way that they promise to survive. Up to half an hour.
 chaos: install

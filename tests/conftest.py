@@ -17,6 +17,20 @@ import pytest
 jax.config.update("jax_default_matmul_precision", "highest")
 
 
+# Minutes each. They go first, so that no worker is left with one of them at the end.
+_LONGEST = """meta/test_discovery.py launch/test_processes.py launch/test_discover.py
+    launch/test_sweep.py evaluation/test_executors.py evaluation/test_analysis.py
+    meta/test_host_group.py agents/dreamer/test_agent.py evaluation/test_robustness.py
+    agents/dreamer/test_golden.py disco/test_gradient.py""".split()
+_TESTS = pathlib.Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items):
+    """Whole modules stay together (`--dist loadfile`), and with them what their tests share."""
+    places = {_TESTS / name: i for i, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 # A process may have some 65,000 mappings of memory on Linux, and XLA takes a few for every program
 # that it compiles for a CPU. Beyond that it aborts.
 _MANY_MAPPINGS = 25_000

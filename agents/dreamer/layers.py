@@ -41,20 +41,32 @@ class Linear(hk.Module):
 
 
 class BlockLinear(hk.Module):
-    """A linear map whose weights are block-diagonal: inputs and outputs are in G groups."""
+    """A linear map whose weights are block-diagonal: inputs and outputs are in G groups.
+
+    Inputs that all groups share may come with them; their weights are not block-diagonal.
+    """
 
     def __init__(self, size: int, blocks: int, *, name: str):
         """Of `size` outputs in `blocks` groups, of which it must be a multiple."""
         super().__init__(name)
         self._size, self._blocks = size, blocks
 
-    def __call__(self, x: Float[Array, "*s I"]) -> Float[Array, "*s O"]:
-        fan_in, groups = x.shape[-1], self._blocks
-        shape = (groups, fan_in // groups, self._size // groups)
-        weight = hk.get_parameter("w", shape, jnp.float32, initializer(fan_in))
+    def __call__(
+        self, x: Float[Array, "*s I"], shared: Float[Array, "*s J"] | None = None
+    ) -> Float[Array, "*s O"]:
+        groups, each = self._blocks, x.shape[-1] // self._blocks
+        common = 0 if shared is None else shared.shape[-1]
+        shape = (groups, each + common, self._size // groups)
+        # As if each group had its own copy of what is shared.
+        init = initializer(groups * (each + common))
+        weight = hk.get_parameter("w", shape, jnp.float32, init)
         bias = hk.get_parameter("b", (self._size,), jnp.float32, jnp.zeros)
-        y = jnp.einsum("...gi,gio->...go", x.reshape(*x.shape[:-1], groups, -1), weight)
-        return y.reshape(*x.shape[:-1], self._size) + bias
+        rows = x.reshape(*x.shape[:-1], groups, each)
+        y = jnp.einsum("...gi,gio->...go", rows, weight[:, :each])
+        y = y.reshape(*x.shape[:-1], self._size) + bias
+        if shared is None:
+            return y
+        return y + shared @ weight[:, each:].transpose(1, 0, 2).reshape(common, self._size)
 
 
 class StridedConvolution(hk.Module):

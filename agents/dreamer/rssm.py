@@ -105,9 +105,7 @@ class RSSM(hk.Module):
             axis=-1,
         )
         # Each block sees its own part of h, and all of x.
-        shared = jnp.broadcast_to(x[..., None, :], (*lead, groups, x.shape[-1]))
-        x = jnp.concatenate([h.reshape(*lead, groups, -1), shared], axis=-1)
-        x = jax.nn.silu(self._block_norm(self._block(x.reshape(*lead, -1))))
+        x = jax.nn.silu(self._block_norm(self._block(h, shared=x)))
         gates = self._gates(x).reshape(*lead, groups, 3, -1)
         return _gated(h, *(gates[..., i, :].reshape(h.shape) for i in range(3)))
 

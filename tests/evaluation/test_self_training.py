@@ -157,3 +157,18 @@ def test_a_generator_is_closed_when_the_budget_is_spent(tmp_path):
 def test_an_unknown_agent_is_refused():
     with pytest.raises(ValueError, match="no agent 'nobody'; known are"):
         make_contenders([], CONFIG, ["nobody"])
+
+
+def test_the_random_policy_acts_where_actions_are_vectors(tmp_path):
+    pytest.importorskip("dm_control")
+    (random,) = make_contenders((), CONFIG)
+    assert random.trains_itself(environments.make("catch/5x5")) is None
+    task = environments.make("control_proprio/cartpole_balance")
+    agent = random.trains_itself(task)
+    assert agent is not None
+    agent.check(task)
+    result = self_training.train(agent, task, 0, CONFIG, tmp_path)
+    # Two environments, episodes of 500 actions: each 1,000 steps two end.
+    assert result.results["length"] == 500.0
+    assert result.curve.count.sum() == 6
+    assert 0.0 < result.window.mean_return < 1_000.0
