@@ -37,6 +37,7 @@ class DreamerConfig:
       dynamics_cost, representation_cost: β_dyn and β_rep.
       target_kl: that the KL terms' weight is adapted to; 0 for a fixed weight (TargetKL: 3.5).
       horizon: H, imagined steps.
+      imagine_last: steps at the end of each sequence that imagination starts from; 0 for all.
       discount_horizon: 1 / (1 - γ).
       learns_discount: whether the continuation's target includes γ.
       lambda_: of returns.
@@ -89,6 +90,7 @@ class DreamerConfig:
     representation_cost: float = 0.1
     target_kl: float = 0.0
     horizon: int = 15
+    imagine_last: int = 0
     discount_horizon: float = 333.0
     learns_discount: bool = True
     lambda_: float = 0.95
@@ -141,6 +143,11 @@ class DreamerConfig:
             raise ValueError(
                 f"Dreamer's prefill is {self.prefill}; expected at least a batch of"
                 f" {self.batch_size} sequences (batch_size)."
+            )
+        if self.imagine_last and not 2 <= self.imagine_last <= self.batch_length:
+            raise ValueError(
+                f"Dreamer's imagine_last is {self.imagine_last}; expected 0, or from 2 to"
+                f" batch_length ({self.batch_length})."
             )
         if self.replay_ratio <= 0.0:
             raise ValueError(

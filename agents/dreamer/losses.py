@@ -232,7 +232,9 @@ def loss(
     observed = observe(model, params, start, batch, keys[0])
     world, scales, metrics = world_model_losses(model, params, batch, observed, scales)
 
-    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), observed.states)
+    # By default all states; else those of the sequences' last steps.
+    batch, states = jax.tree.map(lambda x: x[-config.imagine_last :], (batch, observed.states))
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
     imagined = imagine(model, params, flat, keys[1], config.horizon)
     behaviour, returns, scales, more = actor_critic_losses(
         model, params, slow_critic, imagined, scales
@@ -240,7 +242,7 @@ def loss(
     losses = world | behaviour
     if config.critic_replay_cost:
         bootstrap = returns[0].reshape(batch.reward.shape)
-        replayed = critic_replay_loss(model, params, slow_critic, batch, observed, bootstrap)
+        replayed = critic_replay_loss(model, params, slow_critic, batch, states, bootstrap)
         losses["critic_replay"] = jnp.mean(replayed)
     costs = _costs(model, losses, scales)
     total = jnp.sum(jnp.stack([costs[name] * losses[name] for name in losses]))
@@ -356,14 +358,14 @@ def critic_replay_loss(
     params: Params,
     slow_critic: Params,
     batch: Batch,
-    observed: Observed,
+    states: State,
     bootstrap: Float[Array, "T B"],
 ) -> Float[Array, "T-1 B"]:
     """The critic's loss on replayed states, whose gradient the world model has, too.
 
     Returns are of replayed rewards, and bootstrap from the imagined return of each state.
     """
-    config, features = model.config, observed.states.features
+    config, features = model.config, states.features
     alive, inside = 1.0 - batch.is_terminal, 1.0 - batch.is_last
     returns = lambda_returns(
         batch.reward, alive * config.discount, inside * config.lambda_, bootstrap

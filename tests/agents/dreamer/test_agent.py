@@ -28,6 +28,7 @@ TINY = dataclasses.replace(
     layers=1,
     bins=41,
     horizon=4,
+    imagine_last=3,
     num_environments=2,
     batch_size=2,
     batch_length=8,

@@ -68,6 +68,7 @@ def test_every_benchmark_and_ablation_is_a_preset(name):
         ("dreamer/reward_norm=1", "Dreamer's reward_norm is '1'; expected true or false"),
         ("dreamer/batch_size=0", "batch_size is 0; expected at least 1"),
         ("dreamer/blocks=7", "blocks is 7; expected a divisor of deterministic"),
+        ("dreamer/imagine_last=1", "imagine_last is 1; expected 0, or from 2 to batch_length"),
         ("dreamer/prefill=3", "prefill is 3; expected at least a batch"),
         ("dreamer/regression=linear", "regression is 'linear'; expected one of symexp_twohot"),
     ],

@@ -49,6 +49,16 @@ def test_names():
 
 def agent_model(case):
     meta = case.meta
+    names = {
+        "rec": "reconstruction_cost",
+        "rew": "reward_cost",
+        "con": "continue_cost",
+        "dyn": "dynamics_cost",
+        "rep": "representation_cost",
+        "policy": "actor_cost",
+        "value": "critic_cost",
+        "repval": "critic_replay_cost",
+    }
     config = DreamerConfig(
         deterministic=meta["deter"],
         hidden=meta["hidden"],
@@ -58,7 +68,9 @@ def agent_model(case):
         units=meta["units"],
         depth=meta["depth"],
         horizon=meta["imag_length"],
+        imagine_last=meta["imag_last"],
         discount_horizon=meta["horizon"],
+        **{names[name]: cost for name, cost in meta["loss_scales"].items()},
     )
     observations = {
         name: specs.BoundedArray(x.shape[2:], x.dtype, 0, 255)
@@ -467,14 +479,11 @@ def test_critic_on_replayed_states(case):
     rows = {name: time_major(given[name]) for name in ("rew", "is_last", "is_terminal", "boot")}
     shape = rows["rew"].shape
     states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
-    observed = losses.Observed(states, jnp.zeros(()), jnp.zeros(()))
 
     def total(logits, slow, reward, bootstrap):
         first = jnp.zeros(shape, bool)
         batch = Batch({}, {}, reward, first, rows["is_last"], rows["is_terminal"])
-        found = losses.critic_replay_loss(
-            model, {"critic": logits}, slow, batch, observed, bootstrap
-        )
+        found = losses.critic_replay_loss(model, {"critic": logits}, slow, batch, states, bootstrap)
         return jnp.mean(found), found
 
     logits, slow = (time_major(given[f"{name}_logits"]) for name in ("value", "slow"))
@@ -592,7 +601,14 @@ def test_latents(case):
 @golden_cases("optimizer")
 def test_optimizer(case):
     given, expected, names = case.given, case.expected, case.meta["names"]
-    names_of = {"lr": "learning_rate", "warmup": "warmup"}
+    names_of = {
+        "lr": "learning_rate",
+        "warmup": "warmup",
+        "agc": "clipping",
+        "eps": "eps",
+        "beta1": "b1",
+        "beta2": "b2",
+    }
     optimizer = laprop(**{names_of[name]: x for name, x in case.meta["opt"].items()})
     params = {name: jnp.asarray(given[f"params/{name}"]) for name in names}
     state = optimizer.init(params)
