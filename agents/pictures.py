@@ -29,17 +29,18 @@ def is_picture(spec: environments.ObservationSpec) -> bool:
     return len(shape) in (2, 3) and sorted(shape)[-2] >= _LEAST_SIDE and min(shape[:2]) > 1
 
 
-def as_image(observation: np.ndarray) -> UInt8[np.ndarray, "H W 3"]:
+def as_image(observation: np.ndarray, brightest: float | None = None) -> UInt8[np.ndarray, "H W 3"]:
     """Grey, colours, or a colour for each plane, the later ones above.
 
     Args:
-      observation: `[H, W]` or `[H, W, C]`; bytes, or numbers, of which the largest is bright where
-        it is more than 1.
+      observation: `[H, W]` or `[H, W, C]`; bytes, or numbers.
+      brightest: number that is bright, where it is more than 1; by default the largest.
     """
     x = observation[..., None] if observation.ndim == 2 else observation
     if x.dtype != np.uint8:
         x = np.nan_to_num(x.astype(np.float64))
-        x = 255.0 * np.clip(x / max(1.0, x.max(initial=0.0)), 0.0, 1.0)
+        largest = x.max(initial=0.0) if brightest is None else brightest
+        x = 255.0 * np.clip(x / max(1.0, largest), 0.0, 1.0)
     if x.shape[-1] in (1, 3):
         return np.broadcast_to(x, (*x.shape[:2], 3)).astype(np.uint8)
     image = np.full((*x.shape[:2], 3), float(_BACKGROUND))

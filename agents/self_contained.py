@@ -112,7 +112,10 @@ class Uniform:
                     action = random.integers(spec.num_values, size=shape)
                 else:
                     action = random.uniform(spec.minimum, spec.maximum, shape).astype(spec.dtype)
+                restarts = simulators.restarts
                 episodes = tracker.follow(simulators.step(action), simulators.results)
+                if simulators.restarts > restarts:
+                    episodes = []  # Cut by a simulator's death.
                 if episodes or steps >= num_steps:
                     yield Stretch(steps, episodes)
 

@@ -39,7 +39,7 @@ from agents.dreamer.losses import Batch
 from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.replay import DreamerReplay
-from agents.dreamer.rssm import State
+from agents.dreamer.rssm import State, initial_state
 from agents.host_acting import Episode, EpisodeTracker
 from agents.pictures import is_picture
 from agents.self_contained import Stretch
@@ -95,10 +95,16 @@ class Dreamer:
                 f"{task.name} has images of {sorted(images)}; Dreamer expects one size."
             )
         spec = task.dynamics.action_spec()
-        if not isinstance(spec, specs.DiscreteArray) and len(spec.shape) != 1:
+        is_bounded = (
+            isinstance(spec, specs.BoundedArray)
+            and len(spec.shape) == 1
+            and np.issubdtype(spec.dtype, np.floating)
+            and np.isfinite([spec.minimum, spec.maximum]).all()
+        )
+        if not isinstance(spec, specs.DiscreteArray) and not is_bounded:
             raise ValueError(
-                f"Dreamer cannot act in {task.name}, whose actions are {spec}; expected a choice or"
-                " a vector."
+                f"Dreamer cannot act in {task.name}, whose actions are {spec}; expected a choice,"
+                " or a vector of numbers between finite bounds."
             )
 
     def train(
@@ -156,7 +162,9 @@ class _Run:
             self._row(self._actor, self._timestep),
             min(config.replay_capacity, most),
             config.batch_length,
+            online=config.online_queue,
         )
+        _check_replay(self._replay, config, num_steps)
         self._restore()
 
     @property
@@ -186,12 +194,15 @@ class _Run:
     def _act(self) -> list[Episode]:
         """A step in each environment; the episodes that ended with it."""
         key = jax.random.fold_in(self._key, 2 * self._rows)
+        restarts = self._simulators.restarts
         self._actor, row, self._timestep = self._step(
             self._simulators, self._actor, self._timestep, key
         )
         self._replay.insert(row)
         self._rows += 1
-        return self._tracker.follow(self._timestep, self._simulators.results)
+        ended = self._tracker.follow(self._timestep, self._simulators.results)
+        # Else some were cut by a simulator's death, which tells nothing.
+        return ended if self._simulators.restarts == restarts else []
 
     def _step(
         self,
@@ -209,23 +220,22 @@ class _Run:
             timestep.step_type == dm_env.StepType.FIRST,
             key,
         )
-        following = simulators.step(self._to_environment(np.asarray(actor.action[_ACTION])))
-        return actor, self._row(actor, timestep), following
+        row = self._row(actor, timestep)  # Before the simulators write over the time step.
+        following = simulators.step(self._to_environment(row[f"action/{_ACTION}"]))
+        return actor, row, following
 
     def _row(self, actor: ActorState, timestep: dm_env.TimeStep) -> dict[str, np.ndarray]:
-        """What is remembered of a step."""
-        state = jax.device_get(actor.state)
+        """What is remembered of a step; a copy."""
         is_last = timestep.step_type == dm_env.StepType.LAST
-        return {
-            **{f"observation/{k}": np.asarray(x) for k, x in _named(timestep.observation).items()},
+        row = {
+            **{f"observation/{k}": np.array(x) for k, x in _named(timestep.observation).items()},
             **{f"action/{k}": np.asarray(x) for k, x in actor.action.items()},
-            "reward": np.asarray(timestep.reward, np.float32),
+            "reward": np.array(timestep.reward, np.float32),
             "is_first": timestep.step_type == dm_env.StepType.FIRST,
             "is_last": is_last,
             "is_terminal": is_last & (timestep.discount == 0),
-            "h": state.h,
-            "z": state.z.argmax(axis=-1).astype(np.uint8),
         }
+        return row | (_latents(actor.state) if self._config.stored_latents else {})
 
     def _learn(self) -> None:
         """The updates that are owed by now."""
@@ -239,13 +249,13 @@ class _Run:
             update = int(self._learner.updates)
             random = np.random.default_rng((self._seed, update))
             rows, drawn = self._replay.sample(random, config.batch_size)
-            batch, start = _batch(rows, config.classes)
+            batch, start = _batch(rows, config)
             key = jax.random.fold_in(self._key, 2 * update + 1)
             self._learner, states, self._metrics = learner.learn(
                 self._model, self._learner, batch, start, key
             )
-            h, z = jax.device_get((states.h, states.z.argmax(axis=-1)))
-            self._replay.refresh(drawn, {"h": h, "z": z.astype(np.uint8)})
+            if config.stored_latents:
+                self._replay.refresh(drawn, _latents(states))
 
     def judge(self, folder: pathlib.Path) -> dict[str, float]:
         """Figures of the model on experience that is not learned from; pictures go to the folder.
@@ -266,10 +276,12 @@ class _Run:
                 rows.append(row)
         rows = [jax.tree.map(np.zeros_like, rows[0]), *rows]
         rows = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-        batch, _ = _batch(rows, self._config.classes)
+        batch, _ = _batch(rows, self._config)
         num_steps = min(held_out.CONTEXT + held_out.PREDICTED, held_out.first_episode(batch) + 1)
         foreseen = jax.device_get(
-            held_out.foresee(self._model, self._learner.params, batch, key, num_steps)
+            held_out.foresee(
+                self._model, self._learner.params, self._learner.scales, batch, key, num_steps
+            )
         )
         pictured = [k for k, spec in self._model.observations.items() if is_picture(spec)]
         if pictured:
@@ -314,7 +326,8 @@ class _Run:
             self._timestep = self._simulators.resume(snapshot["simulators"])
             self._tracker.resume(snapshot["tracker"])
         else:
-            # The states of host simulators are lost; episodes begin anew, and are others.
+            # The states of host simulators are lost: all episodes are cut, and others begin.
+            self._replay.mark_newest("is_last")
             self._simulators.close()
             self._start_simulators(self._rows)
 
@@ -388,6 +401,27 @@ def _check_memory(model: Model) -> None:
         )
 
 
+def _check_replay(replay: DreamerReplay, config: DreamerConfig, num_steps: int) -> None:
+    """Before anything is learned.
+
+    Raises:
+      ValueError: if there can never be enough to learn from, or the replay does not fit in memory.
+    """
+    if replay.most_sequences < config.prefill:
+        raise ValueError(
+            f"Dreamer learns once its replay has {config.prefill} sequences (prefill); this one can"
+            f" have {replay.most_sequences}, with replay_capacity {config.replay_capacity},"
+            f" batch_length {config.batch_length} and {config.num_environments} environments in a"
+            f" run of {num_steps} steps."
+        )
+    free = psutil.virtual_memory().available
+    if replay.num_bytes > free:
+        raise ValueError(
+            f"Dreamer's replay needs {replay.num_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are"
+            f" free; expected a smaller replay_capacity (now {config.replay_capacity})."
+        )
+
+
 class _Hashable(specs.BoundedArray):
     """A spec by which dictionaries know it."""
 
@@ -429,7 +463,7 @@ def _action_scale(spec: Any):
     return scale
 
 
-def _batch(rows: Mapping[str, np.ndarray], classes: int) -> tuple[Batch, State]:
+def _batch(rows: Mapping[str, np.ndarray], config: DreamerConfig) -> tuple[Batch, State]:
     """What is learned from, and the model's states before it, from `[T + 1, B, ...]`."""
 
     def under(prefix: str, part: slice) -> dict[str, Any]:
@@ -440,7 +474,19 @@ def _batch(rows: Mapping[str, np.ndarray], classes: int) -> tuple[Batch, State]:
     flags: dict[str, Any] = {
         name: rows[name][later] for name in ("reward", "is_first", "is_last", "is_terminal")
     }
+    if config.stored_latents:
+        z = jax.nn.one_hot(rows["z"][0], config.classes)
+        start = State(jnp.asarray(rows["h"][0]), z)
+    else:
+        start = initial_state(config, rows["reward"].shape[1])
+        flags["is_first"][0] = True
     batch = Batch(
         observation=under("observation", later), action=under("action", slice(None, -1)), **flags
     )
-    return batch, State(jnp.asarray(rows["h"][0]), jax.nn.one_hot(rows["z"][0], classes))
+    return batch, start
+
+
+def _latents(state: State) -> dict[str, np.ndarray]:
+    """As the replay keeps them: h, and which class each variable of z has."""
+    h, z = jax.device_get((state.h, state.z.argmax(axis=-1)))
+    return {"h": h, "z": z.astype(np.uint8)}

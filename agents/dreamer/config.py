@@ -23,8 +23,9 @@ class DreamerConfig:
       layers: of encoder's, decoder's, actor's and critic's MLPs.
       head_layers: of the reward's and the continuation's.
       norm: `"rms"` or `"layer"`.
-      architecture: `"nature"` (5x5 convolutions and pooling; blocks) or `"v1"` (strided
-        convolutions; a GRU whose gates are normalised).
+      architecture: `"nature"` (5x5 convolutions and pooling, blocks: the code's; the Nature
+        paper's text has strided convolutions) or `"v1"` (4x4 convolutions of stride 2, a dense GRU
+        whose gates are normalised).
       unimix: share of the uniform distribution in latents.
       policy_unimix: likewise in discrete policies. The Nature paper says 0.01, its code has none.
       regression: of reward and value: `"symexp_twohot"`, `"symlog_twohot"`, `"sqrt_twohot"` or
@@ -60,6 +61,9 @@ class DreamerConfig:
       rms_decay: β2 of LaProp. The Nature paper says 0.99, its code has 0.999.
       batch_size: B, sequences of an update.
       batch_length: T, steps of a sequence.
+      online_queue: whether each new sequence is learned from once before others are drawn.
+      stored_latents: whether sequences begin with the model's state that the replay has of them;
+        otherwise as if an episode did.
       replay_capacity: steps.
       replay_ratio: replayed steps for each step that the agent acts.
       num_environments: that it acts in at once.
@@ -114,6 +118,8 @@ class DreamerConfig:
     rms_decay: float = 0.999
     batch_size: int = 16
     batch_length: int = 64
+    online_queue: bool = True
+    stored_latents: bool = True
     replay_capacity: int = 5_000_000
     replay_ratio: float = 32.0
     num_environments: int = 16
@@ -174,8 +180,9 @@ _CHOICES = {
     "return_norm": ("range", "std", "advantage_std"),
     "optimizer": ("laprop", "adam"),
 }
-_COUNTS = """deterministic hidden latents classes blocks units depth layers bins horizon batch_size
-    batch_length num_environments""".split()
+_COUNTS = """deterministic hidden latents classes blocks units depth layers horizon batch_size
+    num_environments""".split()
+_MOST_CLASSES = 256
 
 # Deterministic units, hidden units, classes, depth; units are as many as hidden ones.
 _NATURE_SIZES = {
@@ -210,6 +217,8 @@ _V1: dict[str, Any] = {
     "optimizer": "adam",
     "learning_rate": 1e-4,
     "warmup": 0,
+    "online_queue": False,
+    "stored_latents": False,
     "replay_capacity": 1_000_000,
 }
 # Appendix E of the arXiv version.
@@ -223,8 +232,8 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "SqrtTransform": {"regression": "sqrt_twohot"},
     "SlowTarget": {"slow_target": True, "slow_critic_cost": 0.0},
     "NoDenomMax": {"least_norm": 1e-8},
-    "AdvantageStd": {"return_norm": "advantage_std"},
-    "ReturnStd": {"return_norm": "std"},
+    "AdvantageStd": {"return_norm": "advantage_std", "least_norm": 1e-8},
+    "ReturnStd": {"return_norm": "std", "least_norm": 1e-8},
     "TargetEntropy": {"target_randomness": 0.4},
 }
 
@@ -285,6 +294,7 @@ _LAPTOP: dict[str, Any] = {
     "replay_ratio": 32.0,
     "prefill": 64,
     "learning_rate": 3e-4,
+    "actor_critic_learning_rate": 3e-4,
     "warmup": 100,
 }
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from agents import pictures
 from agents.dreamer import distributions, losses
 from agents.dreamer.distributions import symexp
-from agents.dreamer.losses import Batch
+from agents.dreamer.losses import Batch, Scales
 from agents.dreamer.model import Model, Params
 from agents.dreamer.networks import is_image, num_classes
 from agents.dreamer.rssm import State, embed_action, initial_state
@@ -38,15 +38,16 @@ class Foreseen(NamedTuple):
 
 
 # Runs once, so that it pays to compile it fast rather than well.
-@partial(jax.jit, static_argnums=(0, 4), compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, static_argnums=(0, 5), compiler_options={"xla_backend_optimization_level": 0})
 def foresee(
-    model: Model, params: Params, batch: Batch, key: PRNGKeyArray, num_steps: int
+    model: Model, params: Params, scales: Scales, batch: Batch, key: PRNGKeyArray, num_steps: int
 ) -> Foreseen:
     """Follows sequences with the model.
 
     Args:
       model: the networks.
       params: theirs.
+      scales: of the losses.
       batch: sequences that begin with an episode, `[T, B]`.
       key: of samples.
       num_steps: C + P.
@@ -71,8 +72,9 @@ def foresee(
     _, dreamt = jax.lax.scan(dream, last, (actions, jnp.arange(len(actions))))
     shown = jax.tree.map(lambda *x: jnp.concatenate(x), context, dreamt)
     decoded = model.decode(params, shown.h, shown.flat_z)
+    reward = model.regression.mean(model.reward(params, states.features))
     return Foreseen(
-        reward=model.regression.mean(model.reward(params, states.features)),
+        reward=reward * losses.reward_divisor(scales) if model.config.reward_norm else reward,
         goes_on=goes_on,
         observation={name: _as_seen(model, name, x) for name, x in decoded.items()},
     )
@@ -143,8 +145,9 @@ def prediction(batch: Batch, foreseen: Foreseen, name: str) -> bytes:
     seen = np.asarray(batch.observation[name])[: len(expected), 0]
     later = np.linspace(CONTEXT, len(expected) - 1, _FRAMES - CONTEXT).round().astype(int)
     shown = [*range(CONTEXT), *np.unique(later)]
-    above = [pictures.as_image(seen[i]) for i in shown]
-    middle = [pictures.as_image(expected[i]) for i in shown]
+    brightest = float(max(seen.max(), expected.max()))
+    above = [pictures.as_image(seen[i], brightest) for i in shown]
+    middle = [pictures.as_image(expected[i], brightest) for i in shown]
     below = [
         np.abs(x.astype(np.int16) - y).astype(np.uint8) for x, y in zip(above, middle, strict=True)
     ]

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from agents.dreamer.distributions import bernoulli_loss, entropy, kl_divergence, sample
-from agents.dreamer.model import Model, Params
-from agents.dreamer.returns import Range, lambda_returns
+from agents.dreamer.model import CRITIC, Model, Params
+from agents.dreamer.returns import Deviation, Range, lambda_returns
 from agents.dreamer.rssm import State, embed_action
 
 sg = jax.lax.stop_gradient
@@ -48,15 +48,17 @@ class Scales(NamedTuple):
 
     Attributes:
       returns: range of the returns.
+      spread: of returns (ReturnStd) or advantages (AdvantageStd).
       kl: weight of the KL terms (TargetKL).
       entropy: η.
-      reward: moving mean square of rewards (RewardNorm).
+      reward: of rewards (RewardNorm).
     """
 
     returns: Range
+    spread: Deviation
     kl: Float[Array, ""]
     entropy: Float[Array, ""]
-    reward: Float[Array, ""]
+    reward: Deviation
 
 
 class Observed(NamedTuple):
@@ -156,8 +158,8 @@ def imagine(
     frozen = sg(params)
 
     def act(state: State, t):
-        reads = state if model.config.dynamics_gradients else sg(state)
-        return _act(model, params, reads, None if key is None else jax.random.fold_in(key, 2 * t))
+        key_t = None if key is None else jax.random.fold_in(key, 2 * t)
+        return _act(model, params, sg(state), key_t)
 
     def step(state: State, t):
         actions = act(state, t)
@@ -224,9 +226,8 @@ def loss(
     config = model.config
     keys = (None, None) if key is None else jax.random.split(key)
     if config.reward_norm:
-        moment = 0.99 * scales.reward + 0.01 * jnp.mean(jnp.square(batch.reward))
-        scales = scales._replace(reward=moment)
-        reward = jnp.clip(batch.reward / jnp.maximum(1e-3, jnp.sqrt(moment)), -10.0, 10.0)
+        scales = scales._replace(reward=scales.reward.update(batch.reward))
+        reward = jnp.clip(batch.reward / reward_divisor(scales), -10.0, 10.0)
         batch = batch._replace(reward=reward)
 
     observed = observe(model, params, start, batch, keys[0])
@@ -247,6 +248,11 @@ def loss(
     costs = _costs(model, losses, scales)
     total = jnp.sum(jnp.stack([costs[name] * losses[name] for name in losses]))
     return total, Outcome(losses, scales, observed, metrics | more)
+
+
+def reward_divisor(scales: Scales) -> Float[Array, ""]:
+    """What rewards are divided by before they are learned (RewardNorm)."""
+    return jnp.maximum(1e-3, scales.reward.size)
 
 
 def _costs(model: Model, losses: Mapping[str, Array], scales: Scales) -> dict[str, Any]:
@@ -312,17 +318,23 @@ def actor_critic_losses(
     frozen, features = sg(params), imagined.states.features
     reward = regression.mean(model.reward(frozen, features))
     goes_on = jax.nn.sigmoid(model.continuation(frozen, features))
-    discount = goes_on if config.learns_discount else goes_on * config.discount
+    if config.learns_discount:
+        discount = goes_on
+        weight = sg(jnp.cumprod(discount, axis=0))[:-1]
+    else:
+        # The flag that is likelier, and γ; the first state counts in full unless it is an end.
+        discount = config.discount * jnp.round(sg(goes_on))
+        weight = jnp.cumprod(discount, axis=0)[:-1] / config.discount
     logits = model.critic(params, sg(features))
-    slow = sg(regression.mean(model.critic({**params, "critic": slow_critic}, sg(features))))
-    through = regression.mean(model.critic(frozen, features))  # With the features' gradient.
-    value = slow if config.slow_target else through
+    # Values through which the features have their gradient, for actions that have one.
+    through = regression.mean(model.critic(frozen, features))
+    slowly = regression.mean(model.critic(sg({**params, CRITIC: slow_critic}), features))
+    value, slow = slowly if config.slow_target else through, sg(slowly)
     mixing = jnp.full_like(reward, config.lambda_)
     returns = lambda_returns(reward, discount, mixing, value)
 
     scales, advantage, least = _normalized(model, returns, value[:-1], scales)
-    weight = sg(jnp.cumprod(discount, axis=0))[:-1]
-    policies = model.policies(params, features if config.dynamics_gradients else sg(features))
+    policies = model.policies(params, sg(features))
     entropies = jnp.sum(jnp.stack([x.entropy() for x in policies.values()]), axis=0)[:-1]
     objective = 0.0
     for name, policy in policies.items():
@@ -331,7 +343,7 @@ def actor_critic_losses(
             log_prob = policy.log_prob(sg(imagined.actions[name]))[:-1]
             objective = objective + log_prob * sg(advantage)
     if config.dynamics_gradients and not all(x.is_discrete for x in model.actions.values()):
-        objective = objective + advantage
+        objective = objective + advantage  # Which depends on the actions, by the dynamics.
     actor = -weight * (objective + scales.entropy * entropies)
     critic = weight * _critic_losses(model, logits[:-1], sg(returns), slow[:-1])
 
@@ -389,11 +401,11 @@ def _normalized(model: Model, returns, values, scales: Scales):
     config, advantage = model.config, returns - values
     if config.return_norm == "range":
         moved = scales.returns.update(sg(returns), config.return_norm_decay)
+        scales = scales._replace(returns=moved)
     else:
         spread = returns if config.return_norm == "std" else advantage
-        size, decay = jnp.std(sg(spread)), config.return_norm_decay
-        moved = Range(jnp.zeros(()), decay * scales.returns.high + (1.0 - decay) * size)
-    scales = scales._replace(returns=moved)
+        moved = scales.spread.update(sg(spread), config.return_norm_decay)
+        scales = scales._replace(spread=moved)
     divisor = jnp.maximum(config.least_norm, moved.size)
     return scales, advantage / divisor, divisor
 
@@ -402,9 +414,10 @@ def newborn_scales(model: Model) -> Scales:
     """Before the first update."""
     return Scales(
         returns=Range.newborn(),
+        spread=Deviation.newborn(),
         kl=jnp.ones(()),
         entropy=jnp.array(model.config.entropy_cost),
-        reward=jnp.ones(()),
+        reward=Deviation.newborn(),
     )
 
 

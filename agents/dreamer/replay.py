@@ -39,18 +39,19 @@ class DreamerReplay:
       rows: that are kept of each environment.
     """
 
-    def __init__(self, example: Row, capacity: int, length: int):
+    def __init__(self, example: Row, capacity: int, length: int, *, online: bool = True):
         """Takes the memory that it will need.
 
         Args:
           example: of a row.
           capacity: steps to remember, of all environments together.
           length: of sequences, without the step before them.
+          online: whether there is an online queue.
 
         Raises:
           ValueError: if not even one sequence of each environment fits.
         """
-        self.steps, self._length = 0, length
+        self.steps, self._length, self._is_online = 0, length, online
         arrays = {name: np.asarray(x) for name, x in example.items()}
         self._environments = len(next(iter(arrays.values())))
         self.rows = capacity // self._environments
@@ -73,9 +74,23 @@ class DreamerReplay:
         for name, kept in self._kept.items():
             kept[self.steps % self.rows] = row[name]
         self.steps += 1
-        if self.steps > self._length and (self.steps - 1) % self._length == 0:
+        if self._is_online and self.steps > 1 and (self.steps - 1) % self._length == 0:
             first = self.steps - self._length - 1
             self._queue.extend((i, first) for i in range(self._environments))
+
+    @property
+    def most_sequences(self) -> int:
+        """That there can ever be."""
+        return (self.rows - self._length) * self._environments
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all its steps, of which the system gives what is written."""
+        return sum(x.nbytes for x in self._kept.values())
+
+    def mark_newest(self, flag: str) -> None:
+        """Sets a flag of the newest step of each environment."""
+        self._kept[flag][(self.steps - 1) % self.rows] = True
 
     def sample(self, random: np.random.Generator, batch_size: int) -> tuple[dict[str, Any], Drawn]:
         """A batch `[T + 1, B, ...]` by name, and where it is from.

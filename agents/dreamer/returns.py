@@ -61,3 +61,36 @@ class Range(NamedTuple):
     def size(self) -> Float[Array, ""]:
         """S (the arXiv version, equation 12)."""
         return self.high - self.low
+
+
+class Deviation(NamedTuple):
+    """Moving averages of numbers and of their squares, corrected for having begun at 0.
+
+    Attributes:
+      weight: of all numbers so far, from 0 towards 1.
+      mean: of the numbers, times that.
+      square: of their squares, likewise.
+    """
+
+    weight: Float[Array, ""]
+    mean: Float[Array, ""]
+    square: Float[Array, ""]
+
+    @classmethod
+    def newborn(cls) -> "Deviation":
+        """Before any number."""
+        return cls(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+
+    def update(self, x: Float[Array, "*s"], decay: float = 0.99) -> "Deviation":
+        """After a batch of numbers."""
+        news = (jnp.ones(()), jnp.mean(x), jnp.mean(jnp.square(x)))
+        return Deviation(
+            *(decay * old + (1.0 - decay) * new for old, new in zip(self, news, strict=True))
+        )
+
+    @property
+    def size(self) -> Float[Array, ""]:
+        """The standard deviation; 0 before any number."""
+        weight = jnp.maximum(1e-6, self.weight)
+        variance = self.square / weight - jnp.square(self.mean / weight)
+        return jnp.sqrt(jnp.maximum(0.0, variance))

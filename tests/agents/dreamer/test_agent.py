@@ -3,6 +3,7 @@
 import dataclasses
 import io
 
+import dm_env
 import jax
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from PIL import Image
 
 import environments
 from agents import pictures
-from agents.dreamer import held_out
+from agents.dreamer import held_out, learner
 from agents.dreamer.agent import Dreamer
 from agents.dreamer.config import preset, sizes
 from agents.dreamer.model import count_parameters, make_model
 from agents.dreamer.networks import ActionPart
 from agents.dreamer.replay import DreamerReplay
+from agents.dreamer.rssm import State
+from environments.processes import SerialSimulators
 
 TINY = dataclasses.replace(
     preset("nature"),
@@ -136,6 +139,92 @@ def test_continuous_actions_and_several_vectors(tmp_path, preset_name):
     assert {"loss/position", "loss/velocity"} <= set(last.metrics)
     assert np.isfinite(list(last.metrics.values())).all()
     assert not (tmp_path / "strip.png").exists()
+
+
+class Counting(dm_env.Environment):
+    """Shows how many steps the episode has, and pays one hundredth of that plus the action."""
+
+    def __init__(self, seed: int):
+        self._count = seed % 3  # Instances end at different times.
+
+    def reset(self):
+        self._count = 0
+        return dm_env.restart(self._seen())
+
+    def step(self, action):
+        self._count += 1
+        reward = 0.01 * self._count + float(action)
+        if self._count == 5:
+            return dm_env.truncation(reward, self._seen())
+        return dm_env.transition(reward, self._seen())
+
+    def _seen(self):
+        return np.full((2,), self._count, np.float32)
+
+    def observation_spec(self):
+        return specs.Array((2,), np.float32, "count")
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+
+@dataclasses.dataclass(frozen=True)
+class CountingHost:
+    """As a host environment, whose arrays change with the next step."""
+
+    def observation_spec(self):
+        return specs.Array((2,), np.float32, "count")
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+    def start(self, task, batch_size, seed, workers=None):
+        return SerialSimulators(
+            Counting, self.observation_spec(), self.action_spec(), batch_size, seed
+        )
+
+
+@pytest.mark.parametrize("name", ["nature", "v1"])
+def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
+    """In a host environment: each row has the action that led to it, and what that brought."""
+    batches = []
+
+    def learn(model, learner, batch, start, key):
+        batches.append(jax.tree.map(np.array, batch))
+        states = State(
+            np.zeros((*batch.reward.shape, model.config.deterministic)),
+            np.zeros((*batch.reward.shape, model.config.latents, model.config.classes)),
+        )
+        return learner._replace(updates=learner.updates + 1), states, {}
+
+    monkeypatch.setattr(learner, "learn", learn)
+    monkeypatch.setattr(learner, "update_bytes", lambda model: 0)
+    version = preset(name)
+    config = dataclasses.replace(
+        TINY, online_queue=version.online_queue, stored_latents=version.stored_latents
+    )
+    task = environments.Environment(name="counting/5", dynamics=CountingHost())
+    *_, last = Dreamer(config).train(task, 0, 100, tmp_path)
+    assert len(batches) > 5
+    for batch in batches:
+        count, first = batch.observation["observation"][..., 0], batch.is_first
+        expected = np.where(first, 0.0, 0.01 * count + batch.action["action"])
+        inside = slice(0 if version.stored_latents else 1, None)  # Where is_first is true of v1's.
+        np.testing.assert_allclose(batch.reward[inside], expected[inside], rtol=1e-6)
+        np.testing.assert_array_equal(batch.is_last, count == 5)
+        np.testing.assert_array_equal(count[1:] == 0, first[1:])
+        if not version.stored_latents:
+            assert batch.is_first[0].all()
+    # Of 200 steps in each of two environments a sixth are an episode's first.
+    paid = last.metrics["held_out/reward"]
+    assert 0.03 < paid < 1.03
+    assert last.metrics["held_out/reward_stddev"] > 0.0
+
+
+def test_what_can_never_learn_is_refused(tmp_path):
+    task = environments.make("catch/5x5")
+    with pytest.raises(ValueError, match=r"1000 sequences \(prefill\); this one can have 144"):
+        next(Dreamer(dataclasses.replace(TINY, prefill=1_000)).train(task, 0, 160, tmp_path))
 
 
 def test_calibration_error():
