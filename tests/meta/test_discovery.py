@@ -260,7 +260,8 @@ def devices(tmp_path_factory):
     """
     output = tmp_path_factory.mktemp("devices") / "rules.npz"
     environment = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+        # The second flag saves a quarter of the time to compile, which is all that this takes.
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_cpu_use_fusion_emitters=false",
         "JAX_PLATFORMS": "cpu",
         "JAX_ENABLE_X64": "1",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
