@@ -74,6 +74,22 @@ def as_png(rows: Sequence[Sequence[UInt8[np.ndarray, "H W 3"]]], caption: str) -
     return buffer.getvalue()
 
 
+def strip(observations: np.ndarray, reward: float, num_frames: int, *, is_whole: bool) -> bytes:
+    """A PNG file of an episode, or of its beginning, side by side and evenly spaced.
+
+    Args:
+      observations: pictures, of all its steps and the one before, `[steps + 1, H, W, ...]`.
+      reward: the sum over its steps.
+      num_frames: at most.
+      is_whole: whether the last one ends it.
+    """
+    num_steps = len(observations) - 1
+    shown = np.unique(np.linspace(0, num_steps, num_frames).round().astype(int))
+    whole = "an episode" if is_whole else "the beginning of an episode"
+    images = [as_image(observations[i]) for i in shown]
+    return as_png([images], f"{whole}: {num_steps} steps, reward {reward:.4g}")
+
+
 def read_caption(picture: bytes) -> str:
     """What a file of `as_png` is of.
 

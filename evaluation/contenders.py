@@ -51,8 +51,7 @@ class Contender:
 
     def trains_itself(self, task: environments.Environment) -> SelfContainedAgent | None:
         """The agent, if it is one that does; the random policy does where actions are vectors."""
-        is_discrete = isinstance(task.dynamics.action_spec(), specs.DiscreteArray)
-        if self.kind == RANDOM and not is_discrete:
+        if self.kind == RANDOM and not isinstance(task.dynamics.action_spec(), specs.DiscreteArray):
             return self_contained.Uniform(self.agent.num_environments)
         return self.self_contained
 

@@ -111,9 +111,6 @@ def strip(
     trajectory = play(agent, params, task, _STEPS, 1, seed)
     ends = np.flatnonzero(trajectory.last[:, 0])
     num_steps = int(ends[0]) + 1 if len(ends) else _STEPS
-    shown = np.unique(np.linspace(0, num_steps, num_frames).round().astype(int))
-    whole = "an episode" if len(ends) else "the beginning of an episode"
     reward = float(np.sum(trajectory.reward[:num_steps, 0]))
-    caption = f"{whole}: {num_steps} steps, reward {reward:.4g}"
-    seen = frames(agent, trajectory)
-    return pictures.as_png([[pictures.as_image(seen[i, 0]) for i in shown]], caption)
+    seen = frames(agent, trajectory)[: num_steps + 1, 0]
+    return pictures.strip(seen, reward, num_frames, is_whole=len(ends) > 0)

@@ -147,10 +147,10 @@ def main() -> None:
     values = flags.FLAGS
     rules = [name.strip() for value in values.rule for name in value.split(",") if name.strip()]
     suites, config, runs_per_job = read_flags(values)
+    agents = [_sized(name, values.size) for name in values.agent]
+    if values.size and not agents:
+        raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
     with execution.opened_executor(values) as executor:
-        agents = [_sized(name, values.size) for name in values.agent]
-        if values.size and not agents:
-            raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
         run(rules, suites, config, values.workdir, executor, runs_per_job, agents)
 
 

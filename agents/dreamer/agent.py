@@ -17,7 +17,6 @@ import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
-import psutil
 from dm_env import specs
 from jaxtyping import PRNGKeyArray
 
@@ -41,6 +40,7 @@ from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.replay import DreamerReplay
 from agents.dreamer.rssm import State, initial_state
 from agents.host_acting import Episode, EpisodeTracker
+from agents.host_replay import free_memory
 from agents.pictures import is_picture
 from agents.self_contained import Stretch
 from disco.atomic import write_atomically
@@ -391,7 +391,7 @@ def _check_memory(model: Model) -> None:
     """
     device, config = jax.local_devices()[0], model.config
     # Only accelerators tell.
-    free = (device.memory_stats() or {}).get("bytes_limit", psutil.virtual_memory().available)
+    free = (device.memory_stats() or {}).get("bytes_limit", free_memory())
     needed = learner.update_bytes(model)
     if needed > free:
         raise ValueError(
@@ -414,7 +414,7 @@ def _check_replay(replay: DreamerReplay, config: DreamerConfig, num_steps: int) 
             f" batch_length {config.batch_length} and {config.num_environments} environments in a"
             f" run of {num_steps} steps."
         )
-    free = psutil.virtual_memory().available
+    free = free_memory()
     if replay.num_bytes > free:
         raise ValueError(
             f"Dreamer's replay needs {replay.num_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are"

@@ -137,9 +137,20 @@ class DreamerConfig:
                     f"Dreamer's {name} is {getattr(self, name)!r}; expected one of"
                     f" {', '.join(known)}."
                 )
-        for name in _COUNTS:
-            if getattr(self, name) < 1:
-                raise ValueError(f"Dreamer's {name} is {getattr(self, name)}; expected at least 1.")
+        for name, least in _LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(
+                    f"Dreamer's {name} is {getattr(self, name)}; expected at least {least}."
+                )
+        if self.classes > _MOST_CLASSES:
+            raise ValueError(
+                f"Dreamer's classes is {self.classes}; expected at most {_MOST_CLASSES}, as many as"
+                " a byte of the replay can tell apart."
+            )
+        if self.discount_horizon <= 1.0:
+            raise ValueError(
+                f"Dreamer's discount_horizon is {self.discount_horizon}; expected more than 1."
+            )
         if self.deterministic % self.blocks:
             raise ValueError(
                 f"Dreamer's blocks is {self.blocks}; expected a divisor of deterministic"
@@ -182,6 +193,7 @@ _CHOICES = {
 }
 _COUNTS = """deterministic hidden latents classes blocks units depth layers horizon batch_size
     num_environments""".split()
+_LEAST = {**dict.fromkeys(_COUNTS, 1), "batch_length": 2, "bins": 2}
 _MOST_CLASSES = 256
 
 # Deterministic units, hidden units, classes, depth; units are as many as hidden ones.
@@ -356,7 +368,7 @@ def laptop(name: str = "nature", size: str = "", ablation: str = "") -> DreamerC
     Raises:
       ValueError: see `preset`.
     """
-    size = size or (sizes(name)[0])
+    size = size or sizes(name)[0]
     return dataclasses.replace(preset(name, size, ablation), **_LAPTOP)
 
 

@@ -132,11 +132,9 @@ def first_episode(batch: Batch) -> int:
 def strip(batch: Batch, name: str) -> bytes:
     """The first episode, or its beginning, evenly spaced (`agents.pictures`)."""
     last = first_episode(batch)
-    shown = np.unique(np.linspace(0, last, _FRAMES // 2).round().astype(int))
-    whole = "an episode" if batch.is_last[last, 0] else "the beginning of an episode"
     reward = float(np.sum(np.asarray(batch.reward)[1 : last + 1, 0]))
-    images = [pictures.as_image(np.asarray(batch.observation[name])[i, 0]) for i in shown]
-    return pictures.as_png([images], f"{whole}: {last} steps, reward {reward:.4g}")
+    seen = np.asarray(batch.observation[name])[: last + 1, 0]
+    return pictures.strip(seen, reward, _FRAMES // 2, is_whole=bool(batch.is_last[last, 0]))
 
 
 def prediction(batch: Batch, foreseen: Foreseen, name: str) -> bytes:

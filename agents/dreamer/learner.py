@@ -164,8 +164,11 @@ def update_bytes(model: Model) -> int:
         return params, jax.vjp(loss, params)[1]
 
     params, kept = jax.eval_shape(way_back, batch)
-    size = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(kept))
-    return size + 5 * sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(params))
+    kept_bytes, params_bytes = (
+        sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+        for tree in (kept, params)
+    )
+    return kept_bytes + 5 * params_bytes
 
 
 def initial_actor(model: Model, num_environments: int) -> ActorState:

@@ -47,6 +47,18 @@ def test_names():
 # The whole loss.
 
 
+def core_config(meta, **more):
+    """Sizes of the recurrent model; the rest as given."""
+    return DreamerConfig(
+        deterministic=meta["deter"],
+        hidden=meta["hidden"],
+        latents=meta["stoch"],
+        classes=meta["classes"],
+        blocks=meta["blocks"],
+        **more,
+    )
+
+
 def agent_model(case):
     meta = case.meta
     names = {
@@ -59,12 +71,8 @@ def agent_model(case):
         "value": "critic_cost",
         "repval": "critic_replay_cost",
     }
-    config = DreamerConfig(
-        deterministic=meta["deter"],
-        hidden=meta["hidden"],
-        latents=meta["stoch"],
-        classes=meta["classes"],
-        blocks=meta["blocks"],
+    config = core_config(
+        meta,
         units=meta["units"],
         depth=meta["depth"],
         horizon=meta["imag_length"],
@@ -140,12 +148,8 @@ def test_the_whole_loss(case):
 
 
 def rssm_model(meta):
-    config = DreamerConfig(
-        deterministic=meta["deter"],
-        hidden=meta["hidden"],
-        latents=meta["stoch"],
-        classes=meta["classes"],
-        blocks=meta["blocks"],
+    config = core_config(
+        meta,
         unimix=meta["unimix"],
     )
     actions = {
