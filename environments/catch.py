@@ -37,12 +37,18 @@ class Catch:
     episode terminates. The observation is the board, float32 `[rows, columns]`, 1 at the
     ball and at the paddle. There is one task, the empty pytree `()`.
 
+    With `recall` the ball is seen in the top row and where it lands, and nowhere between: a
+    task of memory. The paddle's first move can tell three cases apart (left of it, below it,
+    right of it), and its place keeps that; so an agent without memory has a mean return of
+    `2 * 3 / columns - 1` at most, 0.2 with five columns.
+
     Raises:
       ValueError: on fewer than two rows or no column.
     """
 
     rows: int = 10
     columns: int = 5
+    recall: bool = False
 
     def __post_init__(self):
         require(self.rows >= 2, f"Catch needs at least 2 rows, found {self.rows}.")
@@ -83,22 +89,25 @@ class Catch:
     def _board(self, state: CatchState) -> Float[Array, "rows columns"]:
         rows, columns = jnp.arange(self.rows)[:, None], jnp.arange(self.columns)[None]
         ball = (rows == state.ball_row) & (columns == state.ball_column)
+        if self.recall:
+            ball &= (rows == 0) | (rows == self.rows - 1)
         paddle = (rows == self.rows - 1) & (columns == state.paddle_column)
         return (ball | paddle).astype(jnp.float32)
 
 
 def make(size: str = "") -> Environment:
-    """`"8x8"` (rows x columns) or nothing (10x5, bsuite's) to an environment.
+    """`"8x8"` (rows x columns), `"8x8/recall"` or nothing (10x5, bsuite's) to an environment.
 
     Raises:
       EnvironmentNameError: if `size` is not of that form or too small.
     """
-    match = re.fullmatch(r"(\d+)x(\d+)", size or "10x5")
-    rows, columns = (int(n) for n in match.groups()) if match else (0, 0)
+    match = re.fullmatch(r"(\d+)x(\d+)(/recall)?", size or "10x5")
+    rows, columns = (int(n) for n in match.groups()[:2]) if match else (0, 0)
+    recall = bool(match and match[3])
     if rows < 2 or columns < 1:
         raise EnvironmentNameError(
             f"The size of 'catch/{size}' is {size!r}; expected <rows>x<columns> with at least"
-            " 2 rows and 1 column, for example 'catch/8x8'."
+            " 2 rows and 1 column, for example 'catch/8x8', and perhaps '/recall' after it."
         )
-    name = f"catch/{rows}x{columns}" if size else "catch"
-    return Environment(name=name, dynamics=Catch(rows=rows, columns=columns))
+    name = f"catch/{rows}x{columns}{'/recall' * recall}" if size else "catch"
+    return Environment(name=name, dynamics=Catch(rows=rows, columns=columns, recall=recall))

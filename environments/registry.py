@@ -55,7 +55,9 @@ class _Family(NamedTuple):
 
 
 _FAMILIES = {
-    "catch": _Family("environments.catch", examples=("catch", "catch/5x5", "catch/8x8")),
+    "catch": _Family(
+        "environments.catch", examples=("catch", "catch/5x5", "catch/8x8", "catch/10x5/recall")
+    ),
     "deep_sea": _Family("environments.deep_sea", examples=("deep_sea/5", "deep_sea/10")),
     "gymnax": _Family(
         "environments.gymnax_adapter",

@@ -34,6 +34,8 @@ class DreamerConfig:
       symlog_vectors: whether vectors are encoded and decoded as symlogs.
       free_nats: of the KL terms, below which they are constant.
       reconstruction_cost: weight of the decoder's loss.
+      vector_cost: of what is no image, beside that. A board of a few cells has little to tell
+        beside the KL terms; an image has thousands of pixels.
       reward_cost, continue_cost: of those heads'.
       dynamics_cost, representation_cost: β_dyn and β_rep.
       target_kl: that the KL terms' weight is adapted to; 0 for a fixed weight (TargetKL: 3.5).
@@ -68,6 +70,8 @@ class DreamerConfig:
       replay_ratio: replayed steps for each step that the agent acts.
       num_environments: that it acts in at once.
       prefill: sequences in the replay before the first update.
+      dtype: that the networks compute in: `"float32"`, `"bfloat16"`, or `"auto"`, which is the
+        latter on accelerators. Parameters, the recurrent state, norms and losses are float32.
     """
 
     deterministic: int = 2048
@@ -88,6 +92,7 @@ class DreamerConfig:
     symlog_vectors: bool = True
     free_nats: float = 1.0
     reconstruction_cost: float = 1.0
+    vector_cost: float = 1.0
     reward_cost: float = 1.0
     continue_cost: float = 1.0
     dynamics_cost: float = 1.0
@@ -124,6 +129,7 @@ class DreamerConfig:
     replay_ratio: float = 32.0
     num_environments: int = 16
     prefill: int = 1024
+    dtype: str = "auto"
 
     def __post_init__(self):
         """Refuses what cannot be.
@@ -190,6 +196,7 @@ _CHOICES = {
     "regression": ("symexp_twohot", "symlog_twohot", "sqrt_twohot", "symlog_regression"),
     "return_norm": ("range", "std", "advantage_std"),
     "optimizer": ("laprop", "adam"),
+    "dtype": ("auto", "float32", "bfloat16"),
 }
 _COUNTS = """deterministic hidden latents classes blocks units depth layers horizon batch_size
     num_environments""".split()
@@ -206,17 +213,17 @@ _NATURE_SIZES = {
     "200m": (8192, 1024, 64, 64),
     "400m": (12288, 1536, 96, 96),
 }
-# Table B.1: recurrent units, depth, units, layers.
+# Table B.1: recurrent units, depth, units, layers; and classes, 32 in the paper. 1M is ours.
 _V1_SIZES = {
-    "xs": (256, 24, 256, 1),
-    "s": (512, 32, 512, 2),
-    "m": (1024, 48, 640, 3),
-    "l": (2048, 64, 768, 4),
-    "xl": (4096, 96, 1024, 5),
+    "1m": (256, 8, 64, 1, 8),
+    "xs": (256, 24, 256, 1, 32),
+    "s": (512, 32, 512, 2, 32),
+    "m": (1024, 48, 640, 3, 32),
+    "l": (2048, 64, 768, 4, 32),
+    "xl": (4096, 96, 1024, 5, 32),
 }
 # The arXiv version: Table W.1, and what the text says beside it.
 _V1: dict[str, Any] = {
-    "classes": 32,
     "blocks": 1,
     "norm": "layer",
     "architecture": "v1",
@@ -300,13 +307,17 @@ BENCHMARKS = {
 }
 
 _LAPTOP: dict[str, Any] = {
+    "vector_cost": 10.0,
+    "imagine_last": 8,
+    "policy_unimix": 0.01,
+    "entropy_cost": 1e-2,
     "batch_size": 8,
-    "batch_length": 32,
+    "batch_length": 16,
     "num_environments": 8,
     "replay_ratio": 32.0,
     "prefill": 64,
-    "learning_rate": 3e-4,
-    "actor_critic_learning_rate": 3e-4,
+    "learning_rate": 1e-3,
+    "actor_critic_learning_rate": 1e-3,
     "warmup": 100,
 }
 
@@ -341,8 +352,8 @@ def preset(
         settings: dict[str, Any] = {"classes": classes, "depth": depth}
         settings |= {"deterministic": deterministic, "hidden": hidden, "units": hidden}
     else:
-        deterministic, depth, units, layers = _V1_SIZES[size]
-        settings = {**_V1, "deterministic": deterministic, "depth": depth}
+        deterministic, depth, units, layers, classes = _V1_SIZES[size]
+        settings = {**_V1, "deterministic": deterministic, "depth": depth, "classes": classes}
         settings |= {"hidden": units, "units": units, "layers": layers, "head_layers": layers}
     if benchmark:
         settings["num_environments"] = benchmark.num_environments

@@ -1,8 +1,8 @@
 """Layers that Dreamer's networks are made of.
 
 The Nature version normalises by RMSNorm, the arXiv version by LayerNorm; both activate by SiLU.
-Initialisation is that of the Nature version's code: truncated normals whose variance is one over
-the inputs, biases 0.
+All but norms compute in the type that their weights are used in. Initialisation is that of the
+Nature version's code: truncated normals whose variance is one over the inputs, biases 0.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,8 @@ class Linear(hk.Module):
     def __call__(self, x: Float[Array, "*s I"]) -> Float[Array, "*s O"]:
         fan_in = x.shape[-1]
         init = initializer(fan_in, self._scale)
-        y = x @ hk.get_parameter("w", (fan_in, self._size), jnp.float32, init)
+        weight = hk.get_parameter("w", (fan_in, self._size), jnp.float32, init)
+        y = x.astype(weight.dtype) @ weight
         if not self._bias:
             return y
         return y + hk.get_parameter("b", (self._size,), jnp.float32, jnp.zeros)
@@ -61,12 +62,15 @@ class BlockLinear(hk.Module):
         init = initializer(groups * (each + common))
         weight = hk.get_parameter("w", shape, jnp.float32, init)
         bias = hk.get_parameter("b", (self._size,), jnp.float32, jnp.zeros)
+        x = x.astype(weight.dtype)
         rows = x.reshape(*x.shape[:-1], groups, each)
         y = jnp.einsum("...gi,gio->...go", rows, weight[:, :each])
         y = y.reshape(*x.shape[:-1], self._size) + bias
         if shared is None:
             return y
-        return y + shared @ weight[:, each:].transpose(1, 0, 2).reshape(common, self._size)
+        return y + shared.astype(weight.dtype) @ weight[:, each:].transpose(1, 0, 2).reshape(
+            common, self._size
+        )
 
 
 class StridedConvolution(hk.Module):
@@ -81,6 +85,7 @@ class StridedConvolution(hk.Module):
         # The arXiv version's text says 3x3; its parameter counts say 4x4.
         weight, bias = _filters(4, x.shape[-1], self._channels, self._bias)
         convolve = jax.lax.conv_transpose if self._transposed else jax.lax.conv_general_dilated
+        x = x.astype(weight.dtype)
         return convolve(x, weight, (2, 2), "SAME", dimension_numbers=_AXES) + bias
 
 
@@ -106,11 +111,11 @@ class PooledConvolution(hk.Module):
             ],
             np.float32,
         )
-        wide = jnp.einsum("qupa,rvsb,abio->uvqripso", reaches, reaches, weight)
+        wide = jnp.einsum("qupa,rvsb,abio->uvqripso", *2 * (reaches.astype(weight.dtype),), weight)
         wide = wide.reshape(3, 3, 4 * x.shape[-1], 4 * self._channels)
         n, height, width, channels = x.shape
         x = x.reshape(n, height // 2, 2, width // 2, 2, channels).transpose(0, 1, 3, 2, 4, 5)
-        x = x.reshape(n, height // 2, width // 2, 4 * channels)
+        x = x.reshape(n, height // 2, width // 2, 4 * channels).astype(weight.dtype)
         a, b, c, d = jnp.split(convolved(x, wide), 4, axis=-1)
         return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d)) + bias
 
@@ -133,8 +138,8 @@ class EnlargingConvolution(hk.Module):
         reaches = np.array(
             [[[(p + a) // 2 == u for a in range(5)] for p in (0, 1)] for u in range(3)], np.float32
         )
-        wide = jnp.einsum("upa,vqb,abio->uvipqo", reaches, reaches, weight)
-        y = convolved(x, wide.reshape(3, 3, x.shape[-1], 4 * self._channels))
+        wide = jnp.einsum("upa,vqb,abio->uvipqo", *2 * (reaches.astype(weight.dtype),), weight)
+        y = convolved(x.astype(weight.dtype), wide.reshape(3, 3, x.shape[-1], 4 * self._channels))
         n, height, width, _ = y.shape
         y = y.reshape(n, height, width, 2, 2, -1).transpose(0, 1, 3, 2, 4, 5)
         return y.reshape(n, 2 * height, 2 * width, -1) + bias

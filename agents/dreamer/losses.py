@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from agents.dreamer.distributions import bernoulli_loss, entropy, kl_divergence, sample
 from agents.dreamer.model import CRITIC, Model, Params
+from agents.dreamer.networks import is_image
 from agents.dreamer.returns import Deviation, Range, lambda_returns
 from agents.dreamer.rssm import State, embed_action
 
@@ -266,7 +267,10 @@ def _costs(model: Model, losses: Mapping[str, Array], scales: Scales) -> dict[st
         "critic": config.critic_cost,
         "critic_replay": config.critic_replay_cost,
     }
-    return {name: named.get(name, config.reconstruction_cost) for name in losses}
+    for name, spec in model.observations.items():
+        share = 1.0 if is_image(spec) else config.vector_cost
+        named[f"/{name}"] = share * config.reconstruction_cost
+    return {name: named[name] for name in losses}
 
 
 def world_model_losses(

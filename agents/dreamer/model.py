@@ -21,6 +21,7 @@ from agents.dreamer.distributions import (
 from agents.dreamer.layers import MLP
 from agents.dreamer.networks import Decoder, Encoder, Specs
 from agents.dreamer.rssm import RSSM, ActionParts, State, initial_state
+from agents.encoders import computing_in
 
 Params = dict[str, Any]
 """By network: encoder, rssm, decoder, reward, continuation, actor, critic."""
@@ -82,11 +83,11 @@ def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts)
     else:
         regression = getattr(distributions, config.regression)(config.bins)
 
-    encode = hk.without_apply_rng(hk.transform(lambda x: Encoder(config, observations)(x)))
-    decode = hk.without_apply_rng(hk.transform(lambda h, z: Decoder(config, observations)(h, z)))
+    encode = _pure(config, lambda x: Encoder(config, observations)(x))
+    decode = _pure(config, lambda h, z: Decoder(config, observations)(h, z))
     rssm = hk.without_apply_rng(hk.multi_transform(lambda: _rssm(config)))
     heads = {
-        name: hk.without_apply_rng(hk.transform(lambda x, name=name: head(name)(x)))
+        name: _pure(config, lambda x, name=name: head(name)(x))
         for name in ("reward", "continuation", ACTOR, CRITIC)
     }
 
@@ -172,7 +173,29 @@ def _rssm(config: DreamerConfig):
     def posterior(h, tokens):
         return rssm.log_probabilities(rssm.posterior(h, tokens))
 
-    return everything, (rssm.advance, prior, posterior)
+    return _narrow(config, everything), tuple(
+        _narrow(config, f) for f in (rssm.advance, prior, posterior)
+    )
+
+
+def _pure(config: DreamerConfig, f: Callable[..., Any]) -> hk.Transformed:
+    return hk.without_apply_rng(hk.transform(_narrow(config, f)))
+
+
+def _narrow(config: DreamerConfig, f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose layers compute in the config's dtype; its results are as wide as ever."""
+    dtype = config.dtype
+    if dtype == "auto":
+        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
+    if dtype == "float32":
+        return f
+
+    def narrowly(*inputs):
+        with computing_in(jnp.dtype(dtype)):
+            outputs = f(*inputs)
+        return jax.tree.map(lambda x: x.astype(jnp.result_type(float)), outputs)
+
+    return narrowly
 
 
 def _actor_outputs(actions: ActionParts) -> dict[str, int]:

@@ -12,13 +12,13 @@ from PIL import Image
 
 import environments
 from agents import pictures
-from agents.dreamer import held_out, learner
+from agents.dreamer import held_out, learner, losses
 from agents.dreamer.agent import Dreamer
 from agents.dreamer.config import preset, sizes
 from agents.dreamer.model import count_parameters, make_model
 from agents.dreamer.networks import ActionPart
 from agents.dreamer.replay import DreamerReplay
-from agents.dreamer.rssm import State
+from agents.dreamer.rssm import State, initial_state
 from environments.processes import SerialSimulators
 
 TINY = dataclasses.replace(
@@ -93,8 +93,59 @@ def test_sizes(name, size, expected, critic):
         assert count_parameters(params["critic"]) == critic
 
 
+@pytest.mark.parametrize("name", ["nature", "v1"])
+def test_bfloat16_is_near_float32(name):
+    """The losses and their gradients, whose parameters stay in float32."""
+    small = {"deterministic": 32, "hidden": 16, "units": 16, "depth": 4, "bins": 41, "horizon": 4}
+    shape, number = (4, 3), 6
+    seen = {
+        "image": specs.BoundedArray((16, 16, 3), np.uint8, 0, 255),
+        "vector": specs.Array((5,), np.float32),
+    }
+    keys, never = jax.random.split(jax.random.key(0), 4), np.zeros(shape, bool)
+    batch = losses.Batch(
+        observation={
+            "image": jax.random.randint(keys[0], (*shape, 16, 16, 3), 0, 256, np.uint8),
+            "vector": jax.random.normal(keys[1], (*shape, 5)),
+        },
+        action={"action": jax.random.randint(keys[2], shape, 0, number)},
+        reward=jax.random.normal(keys[3], shape),
+        is_first=never,
+        is_last=never,
+        is_terminal=never,
+    )
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        config = dataclasses.replace(preset(name, "1m"), **small, dtype=dtype)
+        model = make_model(config, seen, {"action": ActionPart(number, is_discrete=True)})
+        params = model.init(jax.random.key(1))
+        assert {x.dtype for x in jax.tree.leaves(params)} == {np.dtype(np.float32)}
+
+        def loss(params, model=model, config=config):
+            total, outcome = losses.loss(
+                params,
+                params["critic"],
+                model,
+                batch,
+                initial_state(config, shape[1]),
+                losses.newborn_scales(model),
+                None,
+            )
+            return total, outcome.losses
+
+        run = jax.value_and_grad(loss, has_aux=True)
+        program = str(jax.make_jaxpr(run)(params))
+        assert ("bf16" in program) == (dtype == "bfloat16")
+        (_, terms), gradients = jax.jit(run)(params)
+        assert {x.dtype for x in jax.tree.leaves(gradients)} == {np.dtype(np.float32)}
+        found[dtype] = terms
+    for term in ("/image", "/vector", "reward", "continuation", "dynamics"):
+        np.testing.assert_allclose(found["bfloat16"][term], found["float32"][term], rtol=0.05)
+    assert found["bfloat16"]["/image"] != found["float32"]["/image"]
+
+
 def test_unknown_presets_sizes_and_ablations_are_refused():
-    assert sizes("v1") == ("xs", "s", "m", "l", "xl")
+    assert sizes("v1") == ("1m", "xs", "s", "m", "l", "xl")
     with pytest.raises(ValueError, match="preset is 'v2'; expected one of nature, v1"):
         preset("v2")
     with pytest.raises(ValueError, match="size is '3m'; 'nature' has 1m, 12m"):

@@ -10,7 +10,7 @@ from agents.dreamer.config import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset
 
 def test_names():
     assert self_contained.make("dreamer").config == laptop("nature", "1m")
-    assert make("v1").config == laptop("v1", "xs")
+    assert make("v1").config == laptop("v1", "1m")
     agent = make("horizon=10, 25m, NoFreeBits, paper, reward_norm=true")
     assert agent.config.horizon == 10
     assert agent.config.reward_norm is True
