@@ -90,6 +90,7 @@ class EpisodeTracker:
         self.ended = np.zeros(batch_size, bool)
         self.age = np.zeros(batch_size, np.int32)
         self._return = np.zeros(batch_size, np.float64)
+        self._restarts = 0
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """Where all of them stand."""
@@ -101,11 +102,20 @@ class EpisodeTracker:
             np.array(snapshot[name]) for name in ("ended", "age", "return")
         )
 
-    def follow(self, timestep: dm_env.TimeStep, results: Mapping[str, np.ndarray]) -> list[Episode]:
-        """Takes a step's outcome into account; the episodes that ended with it."""
+    def follow(
+        self, timestep: dm_env.TimeStep, results: Mapping[str, np.ndarray], restarts: int
+    ) -> list[Episode]:
+        """Takes a step's outcome into account; the episodes that ended with it.
+
+        None are told of where `restarts`, the simulators' count of those that died, has grown:
+        some were cut by that, which tells nothing of the agent.
+        """
+        died, self._restarts = restarts > self._restarts, restarts
         started, self.ended = self.ended, timestep.step_type == dm_env.StepType.LAST
         self._return = np.where(started, 0.0, self._return) + timestep.reward
         self.age = np.where(started, 0, self.age + 1).astype(np.int32)
+        if died:
+            return []
         return [
             Episode(
                 episode_return=float(self._return[i]),
@@ -283,16 +293,15 @@ class _Half:
             action, step_logits = jax.device_get(chosen[:2])
             in_policy += time.perf_counter() - now
             rows["behaviour_logits"][t] = step_logits
-            restarts, now = self.simulators.restarts, time.perf_counter()
+            now = time.perf_counter()
             timestep = self.simulators.step(action)
             in_engine += time.perf_counter() - now
             rows["action"][t], rows["mask"][t] = action, ~self._tracker.ended
             rows["reward"][t], rows["discount"][t] = timestep.reward, timestep.discount
             row = t + before + 1
             jax.tree.map(lambda kept, x, i=row: _put(kept, i, x), frames, timestep.observation)
-            ended = self._tracker.follow(timestep, self.simulators.results)
-            if self.simulators.restarts == restarts:  # Else cut by a death, which tells nothing.
-                episodes += ended
+            simulators = self.simulators
+            episodes += self._tracker.follow(timestep, simulators.results, simulators.restarts)
             rows["last"][t], ages[first + 1] = self._tracker.ended, self._tracker.age
         keep = before + 1
         self._frames = jax.tree.map(lambda x: x[-keep:].copy(), frames)

@@ -57,7 +57,12 @@ class SelfContainedAgent(Protocol):
         ...
 
     def train(
-        self, task: environments.Environment, seed: int, num_steps: int, folder: pathlib.Path
+        self,
+        task: environments.Environment,
+        seed: int,
+        num_steps: int,
+        folder: pathlib.Path,
+        checkpoint_seconds: float,
     ) -> Generator[Stretch]:
         """Trains a fresh agent, or continues to, and tells how it goes.
 
@@ -69,6 +74,7 @@ class SelfContainedAgent(Protocol):
           folder: of the run, there already; for checkpoints. An agent that draws what it does at
             the end writes `strip.png` there, and what its model expects `prediction.png`
             (`agents.pictures`), before its last stretch.
+          checkpoint_seconds: between two checkpoints, for agents that save any.
 
         Yields:
           First, without episodes, the step that it begins with: 0, or where a checkpoint in the
@@ -98,7 +104,12 @@ class Uniform:
         pass
 
     def train(
-        self, task: environments.Environment, seed: int, num_steps: int, folder: pathlib.Path
+        self,
+        task: environments.Environment,
+        seed: int,
+        num_steps: int,
+        folder: pathlib.Path,
+        checkpoint_seconds: float = 0.0,
     ) -> Generator[Stretch]:
         number, spec = self.num_environments, task.dynamics.action_spec()
         random, tracker = np.random.default_rng(seed), EpisodeTracker(number)
@@ -112,10 +123,8 @@ class Uniform:
                     action = random.integers(spec.num_values, size=shape)
                 else:
                     action = random.uniform(spec.minimum, spec.maximum, shape).astype(spec.dtype)
-                restarts = simulators.restarts
-                episodes = tracker.follow(simulators.step(action), simulators.results)
-                if simulators.restarts > restarts:
-                    episodes = []  # Cut by a simulator's death.
+                timestep = simulators.step(action)
+                episodes = tracker.follow(timestep, simulators.results, simulators.restarts)
                 if episodes or steps >= num_steps:
                     yield Stretch(steps, episodes)
 

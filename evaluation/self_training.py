@@ -50,7 +50,8 @@ def train(
     run = _Run(folder)
     per_update = config.agent.steps_per_update
     num_steps = config.num_updates * per_update
-    with contextlib.closing(agent.train(task, seed, num_steps, folder)) as stretches:
+    training = agent.train(task, seed, num_steps, folder, config.checkpoint_seconds)
+    with contextlib.closing(training) as stretches:
         for stretch in stretches:
             run.follow(stretch, num_steps)
             report(min(run.steps, num_steps) // per_update, run.steps_per_second, run.mean_return)

@@ -103,7 +103,7 @@ def _play_continuous(task, per_environment: int, num_environments: int) -> dict[
             actions = random.uniform(spec.minimum, spec.maximum, size).astype(spec.dtype)
             timestep = simulators.step(actions)
             reward += float(timestep.reward.sum())
-            episodes += tracker.follow(timestep, simulators.results)
+            episodes += tracker.follow(timestep, simulators.results, simulators.restarts)
         seconds = time.perf_counter() - began
     finally:
         simulators.close()

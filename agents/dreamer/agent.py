@@ -59,13 +59,11 @@ class Dreamer:
     Attributes:
       config: all of its settings.
       of_family: other ones for some families of environments, by their names.
-      checkpoint_seconds: between two checkpoints of a run.
       stretches: that a run is told of in, about.
     """
 
     config: DreamerConfig
     of_family: Mapping[str, DreamerConfig] = dataclasses.field(default_factory=dict)
-    checkpoint_seconds: float = 600.0
     stretches: int = 200
 
     @property
@@ -108,7 +106,12 @@ class Dreamer:
             )
 
     def train(
-        self, task: environments.Environment, seed: int, num_steps: int, folder: pathlib.Path
+        self,
+        task: environments.Environment,
+        seed: int,
+        num_steps: int,
+        folder: pathlib.Path,
+        checkpoint_seconds: float = 600.0,
     ) -> Generator[Stretch]:
         with contextlib.ExitStack() as stack:
             checkpoints = Checkpoints(folder / "checkpoints", keep=2)
@@ -123,7 +126,7 @@ class Dreamer:
                     metrics = {**stretch.metrics, **run.judge(folder)}
                     stretch = dataclasses.replace(stretch, metrics=metrics)
                 yield stretch
-                if time.monotonic() - saved_at > self.checkpoint_seconds:
+                if time.monotonic() - saved_at > checkpoint_seconds:
                     run.save()
                     saved_at = time.monotonic()
 
@@ -156,16 +159,19 @@ class _Run:
         self._metrics: dict[str, Any] = {}
         self._task, self._seed = task, seed
         self._start_simulators(0)
-        # No larger than what the run can fill.
-        most = number * max(-(-num_steps // number), config.batch_length + 1)
-        self._replay = DreamerReplay(
-            self._row(self._actor, self._timestep),
-            min(config.replay_capacity, most),
-            config.batch_length,
-            online=config.online_queue,
-        )
-        _check_replay(self._replay, config, num_steps)
-        self._restore()
+        with contextlib.ExitStack() as otherwise:
+            otherwise.callback(self.close)
+            # No larger than what the run can fill.
+            most = number * max(-(-num_steps // number), config.batch_length + 1)
+            self._replay = DreamerReplay(
+                self._row(self._actor, self._timestep),
+                min(config.replay_capacity, most),
+                config.batch_length,
+                online=config.online_queue,
+            )
+            _check_replay(self._replay, config, num_steps)
+            self._restore()
+            otherwise.pop_all()
 
     @property
     def steps(self) -> int:
@@ -194,15 +200,13 @@ class _Run:
     def _act(self) -> list[Episode]:
         """A step in each environment; the episodes that ended with it."""
         key = jax.random.fold_in(self._key, 2 * self._rows)
-        restarts = self._simulators.restarts
         self._actor, row, self._timestep = self._step(
             self._simulators, self._actor, self._timestep, key
         )
         self._replay.insert(row)
         self._rows += 1
-        ended = self._tracker.follow(self._timestep, self._simulators.results)
-        # Else some were cut by a simulator's death, which tells nothing.
-        return ended if self._simulators.restarts == restarts else []
+        simulators = self._simulators
+        return self._tracker.follow(self._timestep, simulators.results, simulators.restarts)
 
     def _step(
         self,

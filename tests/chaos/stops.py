@@ -137,10 +137,53 @@ def sigkill_evaluation(bench: Bench) -> Outcome:
     )
 
 
+def sigkill_dreamer(bench: Bench) -> Outcome:
+    """SIGKILL of an agent that trains itself, in a JAX environment."""
+    settings = "deterministic=32,hidden=16,units=16,latents=4,bins=41,horizon=4,imagine_last=3"
+    arguments = (
+        f"--agent=dreamer/{settings},num_environments=2,batch_size=2,prefill=8,replay_ratio=8",
+        "--suite=catch/5x5",
+        "--config.seeds=1",
+        "--config.budget=2048",
+        "--config.checkpoint_seconds=0.0",
+    )
+    undisturbed, workdir = (bench.new(f"sigkill_dreamer_{x}") for x in ("undisturbed", "killed"))
+    finished(bench.evaluate(undisturbed, *arguments))
+
+    def files(workdir: Path) -> tuple[list[str], list[dict[str, float]]]:
+        [run] = workdir.glob("runs/dreamer*/*/seed_0")
+        metrics = [json.loads(line) for line in _whole_lines(run / "metrics.jsonl")]
+        return _whole_lines(run / "episodes.jsonl"), [
+            {k: x for k, x in line.items() if k != "seconds"} for line in metrics
+        ]
+
+    def saved() -> set[int]:
+        return {
+            step for run in workdir.glob("runs/dreamer*/*/seed_0") for step in _checkpoints(run)
+        }
+
+    process = bench.evaluate(workdir, *arguments)
+    wait_until(process, lambda: max(saved(), default=0) > 300)
+    time.sleep(bench.rng.uniform(0.0, 1.0))
+    process.kill()
+    status, output = outcome(process)
+    assert status == -signal.SIGKILL, output
+    newest, made = 2 * max(saved()), files(workdir)[1][-1]["environment_steps"]
+    finished(bench.evaluate(workdir, *arguments))
+    assert files(workdir) == files(undisturbed)
+    return Outcome(
+        "status 137; the same episodes and losses in the end, bit for bit",
+        f"{made - newest:.0f} of 2048 environment steps",
+    )
+
+
 def _updates(run: Path) -> list[int]:
     """The update at which each episode ended; a line that was cut off does not count."""
-    whole = (run / "episodes.jsonl").read_text().rpartition("\n")[0]
-    return [json.loads(line)["update"] for line in whole.splitlines()]
+    return [json.loads(line)["update"] for line in _whole_lines(run / "episodes.jsonl")]
+
+
+def _whole_lines(file: Path) -> list[str]:
+    return file.read_text().rpartition("\n")[0].splitlines()
 
 
 def _checkpoints(run: Path) -> set[int]:

@@ -22,7 +22,7 @@ def test_a_jax_environment_is_a_stream_of_episodes():
     kinds = np.stack([timestep.step_type for timestep, _ in rows])
     # Four steps from a ball's start to its end, and one to the next start.
     np.testing.assert_array_equal(kinds[:, 0], np.tile([1, 1, 1, 2, 0], 6))
-    episodes = [x for timestep, results in rows for x in tracker.follow(timestep, results)]
+    episodes = [x for timestep, results in rows for x in tracker.follow(timestep, results, 0)]
     assert len(episodes) == 3 * 6
     assert {x.length for x in episodes} == {4}
     assert {x.episode_return for x in episodes} == {-1.0, 1.0}

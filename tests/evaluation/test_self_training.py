@@ -40,7 +40,7 @@ class Scripted:
     def check(self, task):
         pass
 
-    def train(self, task, seed, num_steps, folder):
+    def train(self, task, seed, num_steps, folder, checkpoint_seconds):
         yield from self.stretches
 
 
@@ -143,7 +143,7 @@ def test_a_generator_is_closed_when_the_budget_is_spent(tmp_path):
     closed = []
 
     class Closing(Scripted):
-        def train(self, task, seed, num_steps, folder):
+        def train(self, task, seed, num_steps, folder, checkpoint_seconds):
             try:
                 yield from self.stretches
             finally:

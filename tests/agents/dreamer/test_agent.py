@@ -41,10 +41,12 @@ TINY = dataclasses.replace(
 )
 
 
-def told(agent: Dreamer, folder, stop: int | None = None):
+def told(agent: Dreamer, folder, stop: int | None = None, checkpoint_seconds: float = 600.0):
     """What a run on Catch tells, until it is stopped."""
     folder.mkdir(exist_ok=True)
-    found, training = [], agent.train(environments.make("catch/5x5"), 0, 160, folder)
+    found = []
+    task = environments.make("catch/5x5")
+    training = agent.train(task, 0, 160, folder, checkpoint_seconds)
     next(training)  # Where it begins.
     for stretch in training:
         found.append(stretch)
@@ -59,8 +61,8 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path):
     assert whole[-1].metrics["updates"] > 10
     assert sum(len(x.episodes) for x in whole) >= 20
     assert all(np.isfinite(list(x.metrics.values())).all() for x in whole)
-    saving = Dreamer(TINY, checkpoint_seconds=0.0, stretches=20)
-    first = told(saving, tmp_path / "stopped", stop=80)
+    saving = Dreamer(TINY, stretches=20)
+    first = told(saving, tmp_path / "stopped", stop=80, checkpoint_seconds=0.0)
     second = told(saving, tmp_path / "stopped")
     # The stretch that it was stopped in was not saved.
     assert second[0].environment_steps == first[-1].environment_steps
