@@ -310,7 +310,8 @@ _LAPTOP: dict[str, Any] = {
     "vector_cost": 10.0,
     "imagine_last": 8,
     "policy_unimix": 0.01,
-    "entropy_cost": 1e-2,
+    "entropy_cost": 3e-2,
+    "free_nats": 0.3,
     "batch_size": 8,
     "batch_length": 16,
     "num_environments": 8,
@@ -380,7 +381,8 @@ def laptop(name: str = "nature", size: str = "", ablation: str = "") -> DreamerC
       ValueError: see `preset`.
     """
     size = size or sizes(name)[0]
-    return dataclasses.replace(preset(name, size, ablation), **_LAPTOP)
+    settings = _LAPTOP | ABLATIONS.get(ablation, {})
+    return dataclasses.replace(preset(name, size, ablation), **settings)
 
 
 _KINDS = {bool: "true or false", int: "a number without point", float: "a number"}

@@ -21,6 +21,14 @@ def test_names():
     assert agent.settings["of_family"]["crafter"]["num_environments"] == 1
 
 
+@pytest.mark.parametrize("ablation", ABLATIONS)
+@pytest.mark.parametrize("scale", ["", "paper"])
+def test_ablations_are_what_they_say_at_any_scale(ablation, scale):
+    config = make(f"{ablation},{scale}").config
+    for name, value in ABLATIONS[ablation].items():
+        assert getattr(config, name) == value
+
+
 # Table A.1 of the arXiv version.
 TABLE = {
     "control_proprio": ("s", 4, 512),
