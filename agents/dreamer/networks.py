@@ -173,7 +173,7 @@ class Decoder(hk.Module):
             x = jax.nn.silu(self._start_norm(x))
         for convolution, norm in self._stages:
             x = jax.nn.silu(norm(convolution(x)))
-        x = self._last(x)
+        x = self._last(x).astype(jnp.result_type(float))
         return jax.nn.sigmoid(x) if self._config.architecture == "nature" else x + 0.5
 
     def losses(

@@ -123,8 +123,8 @@ class RSSM(hk.Module):
         return self._shaped(self._posterior_logits(x))
 
     def log_probabilities(self, logits: Float[Array, "*s S C"]) -> Float[Array, "*s S C"]:
-        """Of latents."""
-        return mixed_log_probabilities(logits, self._config.unimix)
+        """Of latents; as wide as all probabilities, whatever the layers compute in."""
+        return mixed_log_probabilities(logits.astype(jnp.result_type(float)), self._config.unimix)
 
     def _shaped(self, logits: Array) -> Array:
         return logits.reshape(*logits.shape[:-1], self._config.latents, self._config.classes)
