@@ -15,7 +15,7 @@ from rliable import library, metrics
 from evaluation import statistics
 
 _REPETITIONS = flags.DEFINE_integer("repetitions", 1000, "Sets of runs.", lower_bound=10)
-_RESAMPLES = flags.DEFINE_integer("resamples", 500, "Of each bootstrap.", lower_bound=10)
+_RESAMPLES = flags.DEFINE_integer("resamples", 2000, "Of each bootstrap.", lower_bound=10)
 _SEED = flags.DEFINE_integer("seed", 0, "Of the runs.")
 
 _SIZES = ((20, 2), (20, 3), (20, 5), (20, 10), (57, 3), (5, 5))

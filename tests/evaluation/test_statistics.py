@@ -119,11 +119,12 @@ def test_interval_agrees_with_the_normal_one():
 
 
 @pytest.mark.parametrize("statistic", [mean_over_tasks, interquartile_mean])
-def test_intervals_cover_the_true_value(statistic):
-    """20 tasks of different scores and spreads, 3 runs each, as in `benchmarks.coverage`."""
+@pytest.mark.parametrize(("tasks", "runs"), [(20, 3), (5, 5)])
+def test_intervals_cover_the_true_value(statistic, tasks, runs):
+    """Tasks of different scores and spreads, as in `benchmarks.coverage`."""
     rng = np.random.default_rng(0)
-    centre, spread = rng.normal(size=(2, 20, 1))
-    draws = centre + spread * rng.normal(size=(20_000, 20, 3))
+    centre, spread = rng.normal(size=(2, tasks, 1))
+    draws = centre + spread * rng.normal(size=(20_000, tasks, runs))
     true = np.mean(statistic(draws))
     options = {"resamples": 500, "confidence": 0.95, "seed": 0}
     found = [estimate(statistic, scores, **options) for scores in draws[:1000]]
