@@ -7,9 +7,9 @@ The aggregates (mean, median, interquartile mean, optimality gap, performance pr
 of improvement) are those of the `rliable` library wherever every task has as many runs, and the
 tests compare them. The intervals are not: `rliable` resamples as many runs as there are, and with 3
 runs per task its 95% intervals cover the true value in 86% to 90% of cases, with 5 or 10 in 91%.
-Ours cover it in 93% to 97%, with 2 runs in 91% to 94% (`benchmarks.coverage`). Here each task's resamples
-have one run fewer than there are, which makes their variance that of the estimate (the rescaled
-bootstrap of stratified samples, Rao and Wu 1988, doi 10.1080/01621459.1988.10478591).
+Ours cover it in 93% to 97%, with 2 runs in 91% to 94% (`benchmarks.coverage`). Here each task's
+resamples have one run fewer than there are, which makes their variance that of the estimate (the
+rescaled bootstrap of stratified samples, Rao and Wu 1988, doi 10.1080/01621459.1988.10478591).
 """
 
 from collections.abc import Callable, Sequence
