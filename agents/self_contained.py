@@ -109,7 +109,7 @@ class Uniform:
         seed: int,
         num_steps: int,
         folder: pathlib.Path,
-        checkpoint_seconds: float = 0.0,
+        checkpoint_seconds: float,
     ) -> Generator[Stretch]:
         number, spec = self.num_environments, task.dynamics.action_spec()
         random, tracker = np.random.default_rng(seed), EpisodeTracker(number)

@@ -214,20 +214,16 @@ def _freedom(samples: Sequence[Float[np.ndarray, "tasks _"]]) -> float:
     Satterthwaite's, by Welch's estimate (1947, doi 10.1093/biomet/34.1-2.28), which is right for as
     few as two runs of each.
     """
-    runs = np.concatenate([np.sum(np.isfinite(scores), axis=-1) for scores in samples])
-    several = runs > 1
-    if not several.any():
+    tasks = [x[np.isfinite(x)] for scores in samples for x in scores]
+    several = [x for x in tasks if len(x) > 1]
+    if not several:
         return 0.0
-    squares = np.concatenate(
-        [np.nansum(np.square(x - np.nanmean(x, axis=-1, keepdims=True)), axis=-1) for x in samples]
-    )
-    runs, squares = runs[several], squares[several]
+    runs = np.array([len(x) for x in several])
+    variances = np.array([np.var(x, ddof=1) for x in several]) / runs
     most = float(np.sum(runs - 1))
-    variances = squares / (runs - 1) / runs
-    total = np.sum(variances)
-    if not total > 0:
+    if not variances.any():
         return most
-    found = np.square(total) / np.sum(np.square(variances) / (runs + 1)) - 2.0
+    found = np.square(np.sum(variances)) / np.sum(np.square(variances) / (runs + 1)) - 2.0
     return float(np.clip(found, np.min(runs - 1), most))
 
 

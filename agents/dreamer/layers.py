@@ -111,7 +111,8 @@ class PooledConvolution(hk.Module):
             ],
             np.float32,
         )
-        wide = jnp.einsum("qupa,rvsb,abio->uvqripso", *2 * (reaches.astype(weight.dtype),), weight)
+        reaches = reaches.astype(weight.dtype)
+        wide = jnp.einsum("qupa,rvsb,abio->uvqripso", reaches, reaches, weight)
         wide = wide.reshape(3, 3, 4 * x.shape[-1], 4 * self._channels)
         n, height, width, channels = x.shape
         x = x.reshape(n, height // 2, 2, width // 2, 2, channels).transpose(0, 1, 3, 2, 4, 5)
@@ -138,7 +139,8 @@ class EnlargingConvolution(hk.Module):
         reaches = np.array(
             [[[(p + a) // 2 == u for a in range(5)] for p in (0, 1)] for u in range(3)], np.float32
         )
-        wide = jnp.einsum("upa,vqb,abio->uvipqo", *2 * (reaches.astype(weight.dtype),), weight)
+        reaches = reaches.astype(weight.dtype)
+        wide = jnp.einsum("upa,vqb,abio->uvipqo", reaches, reaches, weight)
         y = convolved(x.astype(weight.dtype), wide.reshape(3, 3, x.shape[-1], 4 * self._channels))
         n, height, width, _ = y.shape
         y = y.reshape(n, height, width, 2, 2, -1).transpose(0, 1, 3, 2, 4, 5)
