@@ -14,7 +14,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents import pictures
+from agents import compilation, pictures
 from agents.agent import Agent
 from agents.frames import History
 from agents.host_acting import HostActor, make_act
@@ -54,7 +54,7 @@ _make_act = functools.lru_cache(maxsize=8)(make_act)
 @functools.partial(
     jax.jit,
     static_argnums=(0, 1, 2),
-    compiler_options={"xla_backend_optimization_level": 0},
+    compiler_options=compilation.SELDOM,
 )
 def _rollout(
     agent: Agent,

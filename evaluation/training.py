@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents import acting, pictures
+from agents import acting, compilation, pictures
 from agents.agent import Agent, AgentConfig
 from agents.networks import uniform_network
 from agents.passes import agents_per_pass, map_agents
@@ -143,7 +143,7 @@ class Program:
         return jax.device_put(rows, NamedSharding(mesh, P(_AXIS)))
 
     # Runs once, so that it pays to compile it fast rather than well.
-    @partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+    @partial(jax.jit, static_argnums=0, compiler_options=compilation.SELDOM)
     def init(self, rule: disco.Rule | None, rows: Rows) -> PyTree[Array]:
         """Newborn agents, stacked."""
 

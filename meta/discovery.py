@@ -10,15 +10,17 @@ One meta-step, for every agent (DiscoRL, Methods):
 Then the mean over the agents updates the rule, and agents whose budget is spent are reborn.
 What a run yields is the moving average of its rules.
 
-Where environments are JAX's, 1 to 4 are one compiled program, and the rest is another. Agents of
-host environments do 1 and 2 piece by piece, as their experience comes (`meta.host_group`).
+Where environments are JAX's, 1 to 4 are one compiled program, the rule's update is another, and
+births are a third. Agents of host environments do 1 and 2 piece by piece, as their experience comes
+(`meta.host_group`).
 """
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import gc
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -31,10 +33,11 @@ from jax.experimental import multihost_utils
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
 
 import disco
 import environments
+from agents import compilation
 from agents.agent import Agent, AgentConfig
 from agents.device_clock import DeviceClock
 from agents.host_acting import NUM_HALVES
@@ -265,47 +268,49 @@ class Discovery:
 
     def init(self) -> DiscoveryState:
         """The first generation of agents and the rule to start from."""
-        fast = {"xla_backend_optimization_level": 0}  # To compile it, not to run it, which is once.
-        init: Callable[..., DiscoveryState] = jax.jit(
-            self._init, out_shardings=self.sharding, compiler_options=fast
+        state = jax.jit(self._unborn, out_shardings=self.sharding)(
+            jax.tree.map(np.asarray, self._initial_rule)
         )
-        return init(jax.tree.map(np.asarray, self._initial_rule))
+        everyone = tuple(np.ones(len(group.padded), bool) for group in self.groups)
+        return self._with_newborn(state, everyone)
 
-    def _init(self, rule) -> DiscoveryState:
+    def _unborn(self, rule) -> DiscoveryState:
+        """All places of the population empty, to be filled by births number 0."""
+        meta_optimizer = self._meta_optimizer.init(ravel_pytree(rule)[0])
         groups = []
         for group in self.groups:
-
-            def born(order, place, group=group):
-                births = jnp.zeros((), jnp.int32)
-                meta_optimizer = self._meta_optimizer.init(ravel_pytree(rule)[0])
-                return self._born(group, rule, 0, order, place, births, meta_optimizer, first=True)
-
-            groups.append(jax.vmap(born)(*_addresses(group)))
+            nobody = jax.tree.map(
+                lambda x, n=len(group.padded): jnp.zeros((n, *x.shape), x.dtype),
+                jax.eval_shape(
+                    partial(self._born, group), rule, 0, 0, 0, jnp.int32(0), meta_optimizer
+                ),
+            )
+            life = dataclasses.replace(nobody.life, births=nobody.life.births - 1)
+            optimizers = jax.tree.map(
+                lambda x, n=len(group.padded): jnp.broadcast_to(x, (n, *x.shape)), meta_optimizer
+            )
+            groups.append(dataclasses.replace(nobody, life=life, meta_optimizer=optimizers))
         return DiscoveryState(
-            rule=rule,
-            average=rule,
-            groups=tuple(groups),
-            meta_step=jnp.zeros((), jnp.int32),
+            rule=rule, average=rule, groups=tuple(groups), meta_step=jnp.zeros((), jnp.int32)
         )
 
     def _born(
-        self, group: Group, rule, meta_step, order, place, births, meta_optimizer, *, first=False
+        self, group: Group, rule, meta_step, order, place, births, meta_optimizer
     ) -> Individual:
         """A fresh agent in its place of the population."""
         budget_key, born_key = jax.random.split(self._key("birth", meta_step, place))
-        task = group.task(order, births)
         agent, validation, value = newborn(
             group.agent,
             group.value_function,
             rule,
-            task,
+            group.task(order, births),
             born_key,
             self._meta.validation_trajectories,
         )
         life = Life(
             births=births,
             steps=jnp.zeros((), jnp.int32),
-            budget=draw_budget(self._population, budget_key, first=first),
+            budget=draw_budget(self._population, budget_key, births),
         )
         return Individual(
             agent=agent,
@@ -322,6 +327,8 @@ class Discovery:
 
     def step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[Metrics, ...]]:
         """One meta-step. It may reuse the memory of the state that it is given.
+
+        It returns when the step is computed, as it looks at who is to be reborn.
 
         Returns:
           The state after it, and each group's metrics per agent, `[agents]`.
@@ -341,7 +348,7 @@ class Discovery:
         if on_device:  # Dispatched first: it is computed while the others act.
             groups = tuple(state.groups[number] for number in on_device)
             parts = follow(
-                lambda: self._evolve_all(on_device, rule, meta_step, groups),
+                lambda: self._evolve(on_device, rule, meta_step, groups),
                 watched=lambda parts: [part.metrics["finite"] for part in parts],
             )
             for number, part in zip(on_device, parts, strict=True):
@@ -355,10 +362,23 @@ class Discovery:
             lambda: self._conclude(rule, average, meta_step, individuals, shares),
             watched=lambda results: results[1],
         )
+        reborn = [np.asarray(report["reborn"]) > 0 for report in metrics]
+        if any(group.any() for group in reborn):
+            state = self._with_newborn(state, reborn)
         for number, host_group in host_groups.items():
-            reborn = np.asarray(metrics[number]["reborn"]) > 0
-            host_group.replace_reborn(state.groups[number], reborn, int(state.meta_step))
+            host_group.replace_reborn(state.groups[number], reborn[number], int(state.meta_step))
         return state, metrics
+
+    def _with_newborn(
+        self, state: DiscoveryState, reborn: Sequence[Bool[np.ndarray, "N"]]
+    ) -> DiscoveryState:
+        """The state with some agents of each group born anew."""
+        padded = tuple(  # Copies are of a group's first agent.
+            np.concatenate([which, np.repeat(which[:1], len(group.padded) - len(which))])
+            for group, which in zip(self.groups, reborn, strict=True)
+        )
+        groups = self._bear(state.rule, state.meta_step, state.groups, padded)
+        return dataclasses.replace(state, groups=groups)
 
     def compile(self) -> None:
         """Compiles a meta-step ahead of the first one, both programs at the same time.
@@ -368,7 +388,7 @@ class Discovery:
         if self.has_hosts:
             return
         # Processes that compile together do so in the same order.
-        with ThreadPoolExecutor(1 if jax.process_count() > 1 else 2) as pool:
+        with ThreadPoolExecutor(1 if jax.process_count() > 1 else 2) as pool, _uncollected():
             for compiled in [pool.submit(program.compile) for program in self.lower()]:
                 compiled.result()
 
@@ -380,11 +400,11 @@ class Discovery:
         """
         state = self.abstract_state()
         first = (tuple(range(len(self.groups))), state.rule, state.meta_step, state.groups)
-        yield Discovery._evolve_all.lower(self, *first)
+        yield self._evolve.lower(*first)
         sharding = over_agents(self._mesh)
         evolved = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-            Discovery._evolve_all.eval_shape(self, *first),
+            self._evolve.eval_shape(*first),
         )
         individuals = tuple(part.individuals for part in evolved)
         shares = tuple(part._replace(individuals=None) for part in evolved)
@@ -441,8 +461,17 @@ class Discovery:
                 closing.callback(host_group.close)
             closing.callback(hosts.clock.close)
 
-    @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
-    def _evolve_all(self, which, rule, meta_step, groups) -> tuple[Evolved, ...]:
+    @cached_property
+    def _evolve(self) -> Any:
+        """`_evolve_groups`, compiled."""
+        return jax.jit(
+            self._evolve_groups,
+            static_argnums=0,
+            donate_argnums=3,
+            compiler_options=compilation.quickly_on_cpu(),
+        )
+
+    def _evolve_groups(self, which, rule, meta_step, groups) -> tuple[Evolved, ...]:
         """The part of some groups in a meta-step."""
         addresses = self._addresses()
 
@@ -460,23 +489,36 @@ class Discovery:
         )
         return jax.lax.with_sharding_constraint(evolved, over_agents(self._mesh))
 
-    # Mostly rebirths, which are rare: it pays to compile it fast rather than well.
-    @partial(
-        jax.jit,
-        static_argnums=0,
-        donate_argnums=4,
-        compiler_options={"xla_backend_optimization_level": 0},
-    )
+    # Little arithmetic: it pays to compile it fast rather than well.
+    @partial(jax.jit, static_argnums=0, donate_argnums=4, compiler_options=compilation.SELDOM)
     def _conclude(self, rule, average, meta_step, individuals, shares):
-        """The rule's update, and rebirths."""
+        """The rule's update, and whose life is over."""
         evolved = tuple(
             share._replace(individuals=group)
             for group, share in zip(individuals, shares, strict=True)
         )
         state, metrics = for_each_device(
-            self._mesh, self._shard_conclude, "rrraa", self._conclusion
-        )(rule, average, meta_step, evolved, self._addresses())
+            self._mesh, self._shard_conclude, "rrra", self._conclusion
+        )(rule, average, meta_step, evolved)
         return self._placed(state), self._unpadded(metrics)
+
+    # Runs seldom, so that it pays to compile it fast rather than well.
+    @partial(jax.jit, static_argnums=0, donate_argnums=3, compiler_options=compilation.SELDOM)
+    def _bear(self, rule, meta_step, groups, reborn) -> tuple[Individual, ...]:
+        """The groups with some agents born anew."""
+
+        def shard(rule, meta_step, groups, addresses, reborn):
+            return tuple(
+                self._replace(group, rule, meta_step, individuals, orders, places, which)
+                for group, individuals, (orders, places, _), which in zip(
+                    self.groups, groups, addresses, reborn, strict=True
+                )
+            )
+
+        groups = for_each_device(self._mesh, shard, "rraaa", P(AGENTS))(
+            rule, meta_step, groups, self._addresses(), reborn
+        )
+        return jax.lax.with_sharding_constraint(groups, over_agents(self._mesh))
 
     def _placed(self, state: DiscoveryState) -> DiscoveryState:
         """The state where the next meta-step expects it, also along an agent's devices."""
@@ -502,7 +544,11 @@ class Discovery:
 
     def abstract_state(self) -> DiscoveryState:
         """Shapes, dtypes and shardings of a state."""
-        state = jax.eval_shape(self._init, self._initial_rule)
+        return self._abstract_state
+
+    @cached_property
+    def _abstract_state(self) -> DiscoveryState:
+        state = jax.eval_shape(self._unborn, self._initial_rule)
         return jax.tree.map(
             lambda sharding, x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
             jax.tree.broadcast(self.sharding, state),
@@ -535,13 +581,13 @@ class Discovery:
         """A JAX group's part of the meta-step on one device."""
         orders, places, counts = addresses
         individuals, updates, report = map_agents(
-            lambda agent: self._evolve(group, rule, meta_step, *agent),
+            lambda agent: self._evolve_one(group, rule, meta_step, *agent),
             (individuals, orders, places),
             agents_per_pass(self._meta.agents_at_once, len(counts)),
         )
         return summed(individuals, updates, report, counts)
 
-    def _shard_conclude(self, rule, average, meta_step, evolved, addresses):
+    def _shard_conclude(self, rule, average, meta_step, evolved):
         """The end of the meta-step on one device; the rule's update is the mean over all."""
         update = sum(part.update[0] for part in evolved)
         count = sum(part.count for part in evolved)
@@ -553,20 +599,19 @@ class Discovery:
         old = jnp.minimum(self._meta.average_decay, meta_step / (meta_step + 1.0))
         average = unravel(old * ravel_pytree(average)[0] + (1.0 - old) * parameters)
         rule = unravel(parameters)
-        groups, metrics = [], []
-        for group, part, (orders, places, _) in zip(self.groups, evolved, addresses, strict=True):
-            groups.append(
-                self._rebirths(
-                    group, rule, meta_step + 1, part.individuals, part.metrics, orders, places
-                )
-            )
-            metrics.append(part.metrics)
+        for part in evolved:
+            life = part.individuals.life
+            is_over = (life.steps >= life.budget) | (part.metrics["finite"] == 0)
+            part.metrics["reborn"] = is_over.astype(jnp.float32)
         state = DiscoveryState(
-            rule=rule, average=average, groups=tuple(groups), meta_step=meta_step + 1
+            rule=rule,
+            average=average,
+            groups=tuple(part.individuals for part in evolved),
+            meta_step=meta_step + 1,
         )
-        return state, _gathered(tuple(metrics))
+        return state, _gathered(tuple(part.metrics for part in evolved))
 
-    def _evolve(self, group: Group, rule, meta_step, individual: Individual, order, place):
+    def _evolve_one(self, group: Group, rule, meta_step, individual: Individual, order, place):
         """Steps 1-4 for one agent: it afterwards, its share of the update, its metrics."""
         live_key, validation_key = jax.random.split(self._key("live", meta_step, place))
         agent = group.agent
@@ -667,27 +712,33 @@ class Discovery:
         }
         return individual, update, metrics
 
-    def _rebirths(self, group: Group, rule, meta_step, individuals, metrics, orders, places):
-        """Replaces the agents whose budget is spent, and those whose meta-gradient failed."""
-        life = individuals.life
-        is_over = (life.steps >= life.budget) | (metrics["finite"] == 0)
-        metrics["reborn"] = is_over.astype(jnp.float32)
+    def _replace(self, group: Group, rule, meta_step, individuals, orders, places, reborn):
+        """One device's agents of a group, some of them born anew."""
 
-        def reborn(individual: Individual, order, place):
+        def born(individual: Individual, order, place):
             births = individual.life.births + 1
             return self._born(
                 group, rule, meta_step, order, place, births, individual.meta_optimizer
             )
 
-        def replace(individuals):
-            fresh = jax.vmap(reborn)(individuals, orders, places)
-            return jax.tree.map(
-                lambda new, old: jnp.where(is_over.reshape(-1, *(1,) * (old.ndim - 1)), new, old),
-                fresh,
-                individuals,
-            )
+        fresh = jax.vmap(born)(individuals, orders, places)
+        return jax.tree.map(
+            lambda new, old: jnp.where(reborn.reshape(-1, *(1,) * (old.ndim - 1)), new, old),
+            fresh,
+            individuals,
+        )
 
-        return jax.lax.cond(jnp.any(is_over), replace, lambda x: x, individuals)
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's garbage collector, which a sixth of tracing would go to."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _by_part(agents: Any, rest: Any) -> Any:

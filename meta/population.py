@@ -86,9 +86,9 @@ class Individual:
 
 
 def draw_budget(
-    config: PopulationConfig, key: PRNGKeyArray, *, first: bool = False
+    config: PopulationConfig, key: PRNGKeyArray, births: Int[Array, ""]
 ) -> Int[Array, ""]:
-    """An experience budget, in environment steps.
+    """An experience budget, in environment steps, of an agent's birth number `births`.
 
     The first generation's ends are spread evenly over a lifetime, after `first_rebirth`.
     """
@@ -96,10 +96,8 @@ def draw_budget(
     lifetimes = jnp.asarray(config.lifetimes, jnp.int32)
     weights = 1.0 / jnp.asarray(config.lifetimes, jnp.float32)
     budget = jax.random.choice(category_key, lifetimes, p=weights / jnp.sum(weights))
-    if not first:
-        return budget
     remaining = jax.random.uniform(stagger_key) * budget.astype(jnp.float32)
-    return config.first_rebirth + remaining.astype(jnp.int32)
+    return jnp.where(births == 0, config.first_rebirth + remaining.astype(jnp.int32), budget)
 
 
 def task_index(num_tasks: int, place: Any, births: Any, population_size: int) -> Int[Array, ""]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from agents import pictures
+from agents import compilation, pictures
 from agents.dreamer import distributions, losses
 from agents.dreamer.distributions import symexp
 from agents.dreamer.losses import Batch, Scales
@@ -38,7 +38,7 @@ class Foreseen(NamedTuple):
 
 
 # Runs once, so that it pays to compile it fast rather than well.
-@partial(jax.jit, static_argnums=(0, 5), compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, static_argnums=(0, 5), compiler_options=compilation.SELDOM)
 def foresee(
     model: Model, params: Params, scales: Scales, batch: Batch, key: PRNGKeyArray, num_steps: int
 ) -> Foreseen:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, PRNGKeyArray
 
+from agents import compilation
 from agents.dreamer import losses
 from agents.dreamer.losses import Batch, Scales
 from agents.dreamer.model import ACTOR, CRITIC, WORLD_MODEL, Model, Params
@@ -65,7 +66,7 @@ def make_optimizer(model: Model) -> optax.GradientTransformation:
 
 
 # Runs once, so that it pays to compile it fast rather than well.
-@partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, static_argnums=0, compiler_options=compilation.SELDOM)
 def newborn(model: Model, key: PRNGKeyArray) -> LearnerState:
     """Before the first update."""
     params = model.init(key)
@@ -99,10 +100,12 @@ def learn(
 @functools.cache
 def compiled_learn() -> Any:
     """`learn` as what `jax.jit` gives, for the devices that there are."""
-    # CPUs: a third less time to compile, and the same for an update (`benchmarks.dreamer`).
-    quickly = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
-    options = quickly if jax.default_backend() == "cpu" else None
-    return jax.jit(_learn, static_argnums=0, donate_argnums=1, compiler_options=options)
+    return jax.jit(
+        _learn,
+        static_argnums=0,
+        donate_argnums=1,
+        compiler_options=compilation.quickly_on_cpu(),
+    )
 
 
 def _learn(

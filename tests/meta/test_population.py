@@ -11,13 +11,13 @@ LIFETIMES = (200, 100, 50, 20)
 DRAWS = 20_000
 
 
-def budgets(config: PopulationConfig, *, first: bool) -> np.ndarray:
+def budgets(config: PopulationConfig, births: int) -> np.ndarray:
     keys = jax.random.split(jax.random.key(0), DRAWS)
-    return np.asarray(jax.jit(jax.vmap(lambda k: draw_budget(config, k, first=first)))(keys))
+    return np.asarray(jax.jit(jax.vmap(lambda k: draw_budget(config, k, jnp.int32(births))))(keys))
 
 
 def test_every_category_of_lifetime_gets_the_same_experience():
-    drawn = budgets(PopulationConfig(lifetimes=LIFETIMES), first=False)
+    drawn = budgets(PopulationConfig(lifetimes=LIFETIMES), births=1)
     assert set(drawn) == set(LIFETIMES)
     weights = 1 / np.array(LIFETIMES)
     for lifetime, probability in zip(LIFETIMES, weights / weights.sum(), strict=True):
@@ -26,7 +26,7 @@ def test_every_category_of_lifetime_gets_the_same_experience():
 
 
 def test_first_generation_ends_staggered_and_not_before_the_first_rebirth():
-    drawn = budgets(PopulationConfig(lifetimes=(1000,), first_rebirth=300), first=True)
+    drawn = budgets(PopulationConfig(lifetimes=(1000,), first_rebirth=300), births=0)
     assert drawn.min() >= 300
     counts, _ = np.histogram(drawn, bins=10, range=(300, 1300))
     assert counts.sum() == DRAWS
