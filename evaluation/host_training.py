@@ -106,8 +106,8 @@ def train(
     seed: int,
     num_updates: int,
     folder: pathlib.Path,
-    log_interval: int = 50,
-    checkpoint_seconds: float = 600.0,
+    log_interval: int,
+    checkpoint_seconds: float,
     report: Callable[[int, float | None, float | None], None] = lambda *_: None,
 ) -> HostRun:
     """Trains an agent, or continues to.

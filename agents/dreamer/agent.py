@@ -111,7 +111,7 @@ class Dreamer:
         seed: int,
         num_steps: int,
         folder: pathlib.Path,
-        checkpoint_seconds: float = 600.0,
+        checkpoint_seconds: float,
     ) -> Generator[Stretch]:
         with contextlib.ExitStack() as stack:
             checkpoints = Checkpoints(folder / "checkpoints", keep=2)

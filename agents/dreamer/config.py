@@ -311,7 +311,7 @@ _LAPTOP: dict[str, Any] = {
     "imagine_last": 8,
     "policy_unimix": 0.01,
     "entropy_cost": 3e-2,
-    "free_nats": 0.3,
+    "free_nats": 0.1,
     "batch_size": 8,
     "batch_length": 16,
     "num_environments": 8,

@@ -171,7 +171,7 @@ def test_images_of_any_size_come_back_in_their_size(name, shape):
 def test_a_model_that_does_not_fit_is_refused_before_it_is_compiled(tmp_path):
     huge = dataclasses.replace(preset("nature", "400m"), batch_size=512, prefill=512)
     message = r"needs about \d+\.\d GB, and .* has \d+\.\d GB; expected a smaller size, batch_size"
-    training = Dreamer(huge).train(environments.make("catch"), 0, 1_000, tmp_path)
+    training = Dreamer(huge).train(environments.make("catch"), 0, 1_000, tmp_path, 600.0)
     with pytest.raises(ValueError, match=message):
         next(training)
 
@@ -187,7 +187,7 @@ def test_continuous_actions_and_several_vectors(tmp_path, preset_name):
     agent = Dreamer(dataclasses.replace(preset(preset_name), **sized | {"prefill": 2}))
     task = environments.make("control_proprio/cartpole_swingup")
     agent.check(task)
-    *_, last = agent.train(task, 0, 100, tmp_path)
+    *_, last = agent.train(task, 0, 100, tmp_path, 600.0)
     assert last.metrics["updates"] > 5
     assert {"loss/position", "loss/velocity"} <= set(last.metrics)
     assert np.isfinite(list(last.metrics.values())).all()
@@ -257,7 +257,7 @@ def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
         TINY, online_queue=version.online_queue, stored_latents=version.stored_latents
     )
     task = environments.Environment(name="counting/5", dynamics=CountingHost())
-    *_, last = Dreamer(config).train(task, 0, 100, tmp_path)
+    *_, last = Dreamer(config).train(task, 0, 100, tmp_path, 600.0)
     assert len(batches) > 5
     for batch in batches:
         count, first = batch.observation["observation"][..., 0], batch.is_first
@@ -277,7 +277,7 @@ def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
 def test_what_can_never_learn_is_refused(tmp_path):
     task = environments.make("catch/5x5")
     with pytest.raises(ValueError, match=r"1000 sequences \(prefill\); this one can have 144"):
-        next(Dreamer(dataclasses.replace(TINY, prefill=1_000)).train(task, 0, 160, tmp_path))
+        next(Dreamer(dataclasses.replace(TINY, prefill=1_000)).train(task, 0, 160, tmp_path, 600.0))
 
 
 def test_calibration_error():
@@ -291,7 +291,9 @@ def test_calibration_error():
 
 def test_pictures_of_what_is_done_and_expected(tmp_path):
     task = environments.make("deep_sea/12")
-    *_, last = Dreamer(dataclasses.replace(TINY, replay_ratio=1.0)).train(task, 0, 60, tmp_path)
+    *_, last = Dreamer(dataclasses.replace(TINY, replay_ratio=1.0)).train(
+        task, 0, 60, tmp_path, 600.0
+    )
     strip, prediction = (
         (tmp_path / f"{name}.png").read_bytes() for name in ("strip", "prediction")
     )
