@@ -150,7 +150,7 @@ def _print_agents(costs: list[AgentCost], memories: list[DeviceMemory]) -> None:
 
 
 def _print_totals(settings: DiscoverSettings, discovery: Discovery, costs: list[AgentCost]) -> None:
-    state = discovery.abstract_state()
+    state = discovery.abstract_state
     flop = sum(cost.count * cost.work.flop for cost in costs)
     steps = sum(cost.count * cost.environment_steps for cost in costs)
     replay = sum(cost.count * cost.replay for cost in costs)

@@ -186,7 +186,7 @@ def _shapes(
 
 @functools.cache
 def _state(discovery: Discovery) -> DiscoveryState:
-    return discovery.abstract_state()
+    return discovery.abstract_state
 
 
 class Program(NamedTuple):

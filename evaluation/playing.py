@@ -50,11 +50,10 @@ def play(
 _make_act = functools.lru_cache(maxsize=8)(make_act)
 
 
-# Runs seldom, so that it pays to compile it fast rather than well.
 @functools.partial(
     jax.jit,
     static_argnums=(0, 1, 2),
-    compiler_options=compilation.SELDOM,
+    compiler_options=compilation.QUICKEST,
 )
 def _rollout(
     agent: Agent,

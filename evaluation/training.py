@@ -142,8 +142,7 @@ class Program:
         )
         return jax.device_put(rows, NamedSharding(mesh, P(_AXIS)))
 
-    # Runs once, so that it pays to compile it fast rather than well.
-    @partial(jax.jit, static_argnums=0, compiler_options=compilation.SELDOM)
+    @partial(jax.jit, static_argnums=0, compiler_options=compilation.QUICKEST)
     def init(self, rule: disco.Rule | None, rows: Rows) -> PyTree[Array]:
         """Newborn agents, stacked."""
 

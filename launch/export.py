@@ -58,7 +58,7 @@ def export(
         if meta_step is None:
             restored = restore(discovery, checkpoints)
         else:
-            like, agents = discovery.abstract_state(), discovery.agents_stacked
+            like, agents = discovery.abstract_state, discovery.agents_stacked
             restored = meta_step, checkpoints.load(meta_step, like, agents)
     finally:
         checkpoints.close()

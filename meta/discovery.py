@@ -175,6 +175,12 @@ class Discovery:
         self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
         self.groups = tuple(self._make_groups(tasks, rule, agent, family_agents, value_function))
         self._hosts: _Hosts | None = None
+        self._evolve = jax.jit(
+            self._evolve_groups,
+            static_argnums=0,
+            donate_argnums=3,
+            compiler_options=compilation.quickly_on_cpu(),
+        )
         self._meta_optimizer = optax.chain(
             optax.clip_by_global_norm(meta.max_gradient_norm), optax.scale_by_adam(b2=meta.adam_b2)
         )
@@ -268,28 +274,25 @@ class Discovery:
 
     def init(self) -> DiscoveryState:
         """The first generation of agents and the rule to start from."""
-        state = jax.jit(self._unborn, out_shardings=self.sharding)(
-            jax.tree.map(np.asarray, self._initial_rule)
-        )
-        everyone = tuple(np.ones(len(group.padded), bool) for group in self.groups)
-        return self._with_newborn(state, everyone)
+        unborn = jax.jit(self._unborn, out_shardings=self.sharding)
+        state = unborn(jax.tree.map(np.asarray, self._initial_rule))
+        return self._with_newborn(state, [np.ones(len(g.places), bool) for g in self.groups])
 
     def _unborn(self, rule) -> DiscoveryState:
         """All places of the population empty, to be filled by births number 0."""
         meta_optimizer = self._meta_optimizer.init(ravel_pytree(rule)[0])
         groups = []
         for group in self.groups:
-            nobody = jax.tree.map(
-                lambda x, n=len(group.padded): jnp.zeros((n, *x.shape), x.dtype),
-                jax.eval_shape(
-                    partial(self._born, group), rule, 0, 0, 0, jnp.int32(0), meta_optimizer
-                ),
+            shapes = jax.eval_shape(
+                partial(self._born, group), rule, 0, 0, 0, jnp.int32(0), meta_optimizer
             )
+            nobody = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
             life = dataclasses.replace(nobody.life, births=nobody.life.births - 1)
-            optimizers = jax.tree.map(
-                lambda x, n=len(group.padded): jnp.broadcast_to(x, (n, *x.shape)), meta_optimizer
+            nobody = dataclasses.replace(nobody, life=life, meta_optimizer=meta_optimizer)
+            number = len(group.padded)
+            groups.append(
+                jax.tree.map(lambda x, n=number: jnp.broadcast_to(x, (n, *x.shape)), nobody)
             )
-            groups.append(dataclasses.replace(nobody, life=life, meta_optimizer=optimizers))
         return DiscoveryState(
             rule=rule, average=rule, groups=tuple(groups), meta_step=jnp.zeros((), jnp.int32)
         )
@@ -362,7 +365,7 @@ class Discovery:
             lambda: self._conclude(rule, average, meta_step, individuals, shares),
             watched=lambda results: results[1],
         )
-        reborn = [np.asarray(report["reborn"]) > 0 for report in metrics]
+        reborn = [x > 0 for x in jax.device_get([report["reborn"] for report in metrics])]
         if any(group.any() for group in reborn):
             state = self._with_newborn(state, reborn)
         for number, host_group in host_groups.items():
@@ -398,7 +401,7 @@ class Discovery:
         Agents' K updates and meta-gradients are in the first, what is sent between devices in the
         second.
         """
-        state = self.abstract_state()
+        state = self.abstract_state
         first = (tuple(range(len(self.groups))), state.rule, state.meta_step, state.groups)
         yield self._evolve.lower(*first)
         sharding = over_agents(self._mesh)
@@ -461,16 +464,6 @@ class Discovery:
                 closing.callback(host_group.close)
             closing.callback(hosts.clock.close)
 
-    @cached_property
-    def _evolve(self) -> Any:
-        """`_evolve_groups`, compiled."""
-        return jax.jit(
-            self._evolve_groups,
-            static_argnums=0,
-            donate_argnums=3,
-            compiler_options=compilation.quickly_on_cpu(),
-        )
-
     def _evolve_groups(self, which, rule, meta_step, groups) -> tuple[Evolved, ...]:
         """The part of some groups in a meta-step."""
         addresses = self._addresses()
@@ -489,8 +482,7 @@ class Discovery:
         )
         return jax.lax.with_sharding_constraint(evolved, over_agents(self._mesh))
 
-    # Little arithmetic: it pays to compile it fast rather than well.
-    @partial(jax.jit, static_argnums=0, donate_argnums=4, compiler_options=compilation.SELDOM)
+    @partial(jax.jit, static_argnums=0, donate_argnums=4, compiler_options=compilation.QUICKEST)
     def _conclude(self, rule, average, meta_step, individuals, shares):
         """The rule's update, and whose life is over."""
         evolved = tuple(
@@ -502,8 +494,7 @@ class Discovery:
         )(rule, average, meta_step, evolved)
         return self._placed(state), self._unpadded(metrics)
 
-    # Runs seldom, so that it pays to compile it fast rather than well.
-    @partial(jax.jit, static_argnums=0, donate_argnums=3, compiler_options=compilation.SELDOM)
+    @partial(jax.jit, static_argnums=0, donate_argnums=3, compiler_options=compilation.QUICKEST)
     def _bear(self, rule, meta_step, groups, reborn) -> tuple[Individual, ...]:
         """The groups with some agents born anew."""
 
@@ -542,12 +533,9 @@ class Discovery:
             for group, report in zip(self.groups, metrics, strict=True)
         )
 
+    @cached_property
     def abstract_state(self) -> DiscoveryState:
         """Shapes, dtypes and shardings of a state."""
-        return self._abstract_state
-
-    @cached_property
-    def _abstract_state(self) -> DiscoveryState:
         state = jax.eval_shape(self._unborn, self._initial_rule)
         return jax.tree.map(
             lambda sharding, x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),

@@ -91,7 +91,7 @@ def restore(discovery: Discovery, checkpoints: Checkpoints) -> tuple[int, Discov
     Raises:
       CheckpointError: if there are checkpoints and none can be used.
     """
-    restored = checkpoints.restore(discovery.abstract_state(), agents=discovery.agents_stacked)
+    restored = checkpoints.restore(discovery.abstract_state, agents=discovery.agents_stacked)
     if restored is None:
         return None
     step, state = restored

@@ -37,8 +37,7 @@ class Foreseen(NamedTuple):
     observation: dict[str, Array]
 
 
-# Runs once, so that it pays to compile it fast rather than well.
-@partial(jax.jit, static_argnums=(0, 5), compiler_options=compilation.SELDOM)
+@partial(jax.jit, static_argnums=(0, 5), compiler_options=compilation.QUICKEST)
 def foresee(
     model: Model, params: Params, scales: Scales, batch: Batch, key: PRNGKeyArray, num_steps: int
 ) -> Foreseen:

@@ -65,8 +65,7 @@ def make_optimizer(model: Model) -> optax.GradientTransformation:
     return optax.multi_transform(groups, labels)
 
 
-# Runs once, so that it pays to compile it fast rather than well.
-@partial(jax.jit, static_argnums=0, compiler_options=compilation.SELDOM)
+@partial(jax.jit, static_argnums=0, compiler_options=compilation.QUICKEST)
 def newborn(model: Model, key: PRNGKeyArray) -> LearnerState:
     """Before the first update."""
     params = model.init(key)

@@ -162,7 +162,7 @@ def newest_good(workdir: pathlib.Path, discovery: Discovery | None = None) -> in
         checkpoints = Checkpoints(copy)
         discovery = discovery or tiny_discovery()
         for step in steps:
-            checkpoints.load(step, discovery.abstract_state(), discovery.agents_stacked)
+            checkpoints.load(step, discovery.abstract_state, discovery.agents_stacked)
         checkpoints.close()
     return max(steps, default=0)
 

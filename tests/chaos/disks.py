@@ -145,7 +145,7 @@ def _assert_passed_over(folder: pathlib.Path, expected: dict, what: str) -> int:
     """The step that is restored, right as it was; one after it is put aside."""
     checkpoints, discovery = Checkpoints(folder / "checkpoints"), tiny_discovery()
     try:
-        restored = checkpoints.restore(discovery.abstract_state(), discovery.agents_stacked)
+        restored = checkpoints.restore(discovery.abstract_state, discovery.agents_stacked)
     except Exception as error:
         raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
     finally:
@@ -162,7 +162,7 @@ def _assert_passed_over(folder: pathlib.Path, expected: dict, what: str) -> int:
 
 def _load(directory: pathlib.Path, step: int):
     checkpoints, discovery = Checkpoints(directory), tiny_discovery()
-    state = checkpoints.load(step, discovery.abstract_state(), discovery.agents_stacked)
+    state = checkpoints.load(step, discovery.abstract_state, discovery.agents_stacked)
     checkpoints.close()
     return state
 
