@@ -48,11 +48,16 @@ class SelfContainedAgent(Protocol):
         """
         ...
 
-    def check(self, task: environments.Environment) -> None:
-        """Refuses a task before anything starts.
+    def check(self, task: environments.Environment, num_steps: int) -> None:
+        """Refuses a run before anything starts.
+
+        Args:
+          task: to learn.
+          num_steps: environment steps of the whole run.
 
         Raises:
-          ValueError: if it cannot act there; the message says what it found and expected.
+          ValueError: if it cannot act there, or cannot learn from so few or so many steps; the
+            message says what it found and expected.
         """
         ...
 
@@ -100,7 +105,7 @@ class Uniform:
     def settings(self) -> Mapping[str, Any]:
         return dataclasses.asdict(self)
 
-    def check(self, task: environments.Environment) -> None:
+    def check(self, task: environments.Environment, num_steps: int) -> None:
         pass
 
     def train(

@@ -98,7 +98,7 @@ def analyse(
             f"{rule_name!r} is not a discovered rule; expected one, which has y and z."
         )
     contenders = [random, contender, *_without_predictions(contender, rule)]
-    check(tasks, contenders)
+    check(tasks, contenders, config)
     sections, numbers = [], {}
     for task in tasks:
         agent, learner = _trained(contender, rule, task, config, folder / "agents", open_progress)

@@ -130,6 +130,11 @@ class EvaluationConfig:
         return self.budget // self.agent.steps_per_update
 
     @property
+    def num_steps(self) -> int:
+        """Environment steps of a run."""
+        return self.num_updates * self.agent.steps_per_update
+
+    @property
     def all_seeds(self) -> tuple[int, ...]:
         """The seed of each run on a task."""
         return tuple(range(self.seed, self.seed + self.seeds))
@@ -146,8 +151,7 @@ class EvaluationConfig:
     @property
     def score_definition(self) -> str:
         """What a score is, to stand beside every number."""
-        steps = self.num_updates * self.agent.steps_per_update
         return (
             "mean undiscounted return of the episodes that ended in the last"
-            f" {self.score_window:.0%} of {steps:,} environment steps"
+            f" {self.score_window:.0%} of {self.num_steps:,} environment steps"
         )

@@ -115,7 +115,7 @@ def make_runs(
 
     Arguments and errors are those of `evaluate`. Returns each contender's history.
     """
-    check(tasks, contenders)
+    check(tasks, contenders, config)
     runs = {
         contender.name: [
             [Run(contender, task, index) for index in range(config.seeds)] for task in tasks
@@ -136,7 +136,11 @@ def make_runs(
     }
 
 
-def check(tasks: Sequence[environments.Environment], contenders: Sequence[Contender]) -> None:
+def check(
+    tasks: Sequence[environments.Environment],
+    contenders: Sequence[Contender],
+    config: EvaluationConfig,
+) -> None:
     """Refuses, before anything starts, what could not be trained.
 
     Raises:
@@ -145,7 +149,7 @@ def check(tasks: Sequence[environments.Environment], contenders: Sequence[Conten
     """
     for contender, task in itertools.product(contenders, tasks):
         if (agent := contender.trains_itself(task)) is not None:
-            agent.check(task)
+            agent.check(task, config.num_steps)
         elif task.is_host:
             require_memory([(task.name, host_program(contender, task).agent, 1)])
 

@@ -48,8 +48,7 @@ def train(
     """
     folder.mkdir(parents=True, exist_ok=True)
     run = _Run(folder)
-    per_update = config.agent.steps_per_update
-    num_steps = config.num_updates * per_update
+    per_update, num_steps = config.agent.steps_per_update, config.num_steps
     training = agent.train(task, seed, num_steps, folder, config.checkpoint_seconds)
     with contextlib.closing(training) as stretches:
         for stretch in stretches:

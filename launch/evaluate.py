@@ -2,7 +2,7 @@ r"""Trains fresh agents by frozen rules on tasks, beside hand-designed rules and
 
     python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=runs/heldout
     python -m launch.evaluate --rule=first.npz --suite=crafter --workdir=runs/crafter
-    python -m launch.evaluate --agent=dreamer --suite=crafter --size=12m --workdir=runs/dreamer
+    python -m launch.evaluate --agent=dreamer/paper --size=12m --suite=crafter --workdir=runs/large
 
 Settings are a laptop's, those of the first suite's kind; the paper's, for an accelerator, are in
 `launch/configs/evaluate_paper.py`.

@@ -7,6 +7,7 @@ are stepped from the host; acting and learning are a compiled call each.
 import contextlib
 import dataclasses
 import functools
+import math
 import pathlib
 import time
 import zlib
@@ -48,8 +49,10 @@ from disco.atomic import write_atomically
 _ACTION = "action"
 _OBSERVATION = "observation"
 _JUDGED_STEPS, _JUDGED_ENVIRONMENTS = 200, 8  # That a trained model is judged by.
-_JUDGED = 2**31 - 1  # Stands for the step of a run in their seeds; no run has so many.
+_JUDGED = 2**31 - 1  # Stands for the step of a run in its simulators' seed; no run has so many.
 _SMALLEST_IMAGE = 8
+_MOST_UPDATES = 200  # In a stretch, after which a checkpoint may be written.
+_INIT, _ACT, _LEARN, _JUDGE, _FORESEE = range(5)  # What random keys are for.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Dreamer:
     Attributes:
       config: all of its settings.
       of_family: other ones for some families of environments, by their names.
-      stretches: that a run is told of in, about.
+      stretches: that a run is told of in, at least about.
     """
 
     config: DreamerConfig
@@ -75,8 +78,21 @@ class Dreamer:
         """Its settings on a task."""
         return self.of_family.get(task.name.partition("/")[0], self.config)
 
-    def check(self, task: environments.Environment) -> None:
-        for name, spec in _observations(task).items():
+    def check(self, task: environments.Environment, num_steps: int) -> None:
+        observations = _observations(task)
+        if not observations:
+            raise ValueError(f"{task.name} has no observation; Dreamer expects some.")
+        for name, spec in observations.items():
+            if not isinstance(spec, specs.Array):
+                raise ValueError(
+                    f"Dreamer cannot encode {task.name}'s observation {name!r}, which is"
+                    f" {type(spec).__name__}; expected an array, or a dictionary of arrays."
+                )
+            if not math.prod(spec.shape):
+                raise ValueError(
+                    f"Dreamer cannot encode {task.name}'s observation {name!r} of {spec.shape};"
+                    " expected some numbers."
+                )
             if spec.dtype.kind not in "biuf":
                 raise ValueError(
                     f"Dreamer cannot encode {task.name}'s observation {name!r} of {spec.dtype};"
@@ -87,7 +103,7 @@ class Dreamer:
                     f"Dreamer cannot encode {task.name}'s image {name!r} of {spec.shape}; expected"
                     f" sides of at least {_SMALLEST_IMAGE}."
                 )
-        images = {x.shape[:2] for x in _observations(task).values() if is_image(x)}
+        images = {x.shape[:2] for x in observations.values() if is_image(x)}
         if len(images) > 1:
             raise ValueError(
                 f"{task.name} has images of {sorted(images)}; Dreamer expects one size."
@@ -104,6 +120,7 @@ class Dreamer:
                 f"Dreamer cannot act in {task.name}, whose actions are {spec}; expected a choice,"
                 " or a vector of numbers between finite bounds."
             )
+        _check_sizes(_model(self.config_for(task), *_interfaces(task)), num_steps)
 
     def train(
         self,
@@ -119,7 +136,7 @@ class Dreamer:
             run = _Run(self.config_for(task), task, seed, checkpoints, num_steps)
             stack.callback(run.close)
             yield Stretch(run.steps)
-            saved_at, each = time.monotonic(), max(1, num_steps // self.stretches)
+            saved_at, each = time.monotonic(), self._stretch(self.config_for(task), num_steps)
             while run.steps < num_steps:
                 stretch = run.live(min(each, num_steps - run.steps))
                 if run.steps >= num_steps:
@@ -129,6 +146,11 @@ class Dreamer:
                 if time.monotonic() - saved_at > checkpoint_seconds:
                     run.save()
                     saved_at = time.monotonic()
+
+    def _stretch(self, config: DreamerConfig, num_steps: int) -> int:
+        """Steps of a stretch; the same whenever a run is stopped and started again."""
+        per_step = config.replay_ratio / (config.batch_size * config.batch_length)
+        return max(1, min(num_steps // self.stretches, int(_MOST_UPDATES / per_step)))
 
 
 class _Run:
@@ -148,11 +170,12 @@ class _Run:
     ):
         self._config, self._checkpoints = config, checkpoints
         self._model = _model(config, *_interfaces(task))
-        self._key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(task.name.encode()))
+        key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(task.name.encode()))
+        self._keys = [jax.random.fold_in(key, purpose) for purpose in range(_FORESEE + 1)]
         self._to_environment = _action_scale(task.dynamics.action_spec())
-        _check_memory(self._model)
+        _check_sizes(self._model, num_steps)
         number = config.num_environments
-        self._learner = learner.newborn(self._model, self._key)
+        self._learner = learner.newborn(self._model, self._keys[_INIT])
         self._actor = learner.initial_actor(self._model, number)
         self._tracker = EpisodeTracker(number)
         self._owed, self._rows = 0.0, 0  # Updates to make; vector steps made.
@@ -161,15 +184,12 @@ class _Run:
         self._start_simulators(0)
         with contextlib.ExitStack() as otherwise:
             otherwise.callback(self.close)
-            # No larger than what the run can fill.
-            most = number * max(-(-num_steps // number), config.batch_length + 1)
             self._replay = DreamerReplay(
                 self._row(self._actor, self._timestep),
-                min(config.replay_capacity, most),
+                _replay_steps(config, num_steps),
                 config.batch_length,
                 online=config.online_queue,
             )
-            _check_replay(self._replay, config, num_steps)
             self._restore()
             otherwise.pop_all()
 
@@ -199,7 +219,7 @@ class _Run:
 
     def _act(self) -> list[Episode]:
         """A step in each environment; the episodes that ended with it."""
-        key = jax.random.fold_in(self._key, 2 * self._rows)
+        key = jax.random.fold_in(self._keys[_ACT], self._rows)
         self._actor, row, self._timestep = self._step(
             self._simulators, self._actor, self._timestep, key
         )
@@ -254,7 +274,7 @@ class _Run:
             random = np.random.default_rng((self._seed, update))
             rows, drawn = self._replay.sample(random, config.batch_size)
             batch, start = _batch(rows, config)
-            key = jax.random.fold_in(self._key, 2 * update + 1)
+            key = jax.random.fold_in(self._keys[_LEARN], update)
             self._learner, states, self._metrics = learner.learn(
                 self._model, self._learner, batch, start, key
             )
@@ -268,14 +288,13 @@ class _Run:
         """
         number = min(self._config.num_environments, _JUDGED_ENVIRONMENTS)
         seed = environments.seed_of(self._task.name, self._seed, _JUDGED)
-        key = jax.random.fold_in(jax.random.fold_in(self._key, _JUDGED), self._seed)
         simulators = environments.start(self._task, number, seed)
         with contextlib.closing(simulators):
             timestep, rows = simulators.reset(), []
             actor = learner.initial_actor(self._model, number)
             for t in range(_JUDGED_STEPS):
                 actor, row, timestep = self._step(
-                    simulators, actor, timestep, jax.random.fold_in(key, t)
+                    simulators, actor, timestep, jax.random.fold_in(self._keys[_JUDGE], t)
                 )
                 rows.append(row)
         rows = [jax.tree.map(np.zeros_like, rows[0]), *rows]
@@ -284,7 +303,12 @@ class _Run:
         num_steps = min(held_out.CONTEXT + held_out.PREDICTED, held_out.first_episode(batch) + 1)
         foreseen = jax.device_get(
             held_out.foresee(
-                self._model, self._learner.params, self._learner.scales, batch, key, num_steps
+                self._model,
+                self._learner.params,
+                self._learner.scales,
+                batch,
+                self._keys[_FORESEE],
+                num_steps,
             )
         )
         pictured = [k for k, spec in self._model.observations.items() if is_picture(spec)]
@@ -387,43 +411,59 @@ def _interfaces(task: environments.Environment) -> tuple[tuple, tuple]:
     return observations, ((_ACTION, ActionPart(size, is_discrete)),)
 
 
-def _check_memory(model: Model) -> None:
-    """Before anything is compiled.
+def _replay_steps(config: DreamerConfig, num_steps: int) -> int:
+    """What the replay has room for: no more than a run can fill."""
+    number = config.num_environments
+    most = number * max(-(-num_steps // number), config.batch_length + 1)
+    return min(config.replay_capacity, most)
+
+
+def _check_sizes(model: Model, num_steps: int) -> None:
+    """Before anything is allocated or compiled.
 
     Raises:
-      ValueError: if an update would not fit into the device's memory.
+      ValueError: if the replay of a run of so many steps can never have enough to learn from, or
+        an update does not fit into the device's memory, or the replay into the host's. It counts
+        twice, as a checkpoint is a copy.
     """
-    device, config = jax.local_devices()[0], model.config
-    # Only accelerators tell.
-    free = (device.memory_stats() or {}).get("bytes_limit", free_memory())
-    needed = learner.update_bytes(model)
+    config, capacity = model.config, _replay_steps(model.config, num_steps)
+    most = capacity - config.num_environments * config.batch_length
+    if most < config.prefill:
+        raise ValueError(
+            f"Dreamer learns once its replay has {config.prefill} sequences (prefill); this one can"
+            f" have {max(most, 0)}, with replay_capacity {config.replay_capacity}, batch_length"
+            f" {config.batch_length} and {config.num_environments} environments in a run of"
+            f" {num_steps} steps."
+        )
+    device, host = jax.local_devices()[0], free_memory()
+    # Only accelerators tell; a CPU's memory is the host's.
+    own = (device.memory_stats() or {}).get("bytes_limit")
+    free, needed = own or host, learner.update_bytes(model)
     if needed > free:
         raise ValueError(
             f"An update of this Dreamer needs about {needed / 1e9:.1f} GB, and {device} has"
             f" {free / 1e9:.1f} GB; expected a smaller size, batch_size (now {config.batch_size}),"
             f" batch_length ({config.batch_length}) or horizon ({config.horizon})."
         )
-
-
-def _check_replay(replay: DreamerReplay, config: DreamerConfig, num_steps: int) -> None:
-    """Before anything is learned.
-
-    Raises:
-      ValueError: if there can never be enough to learn from, or the replay does not fit in memory.
-    """
-    if replay.most_sequences < config.prefill:
+    replay, left = 2 * capacity * _step_bytes(model), host - (0 if own else needed)
+    if replay > left:
         raise ValueError(
-            f"Dreamer learns once its replay has {config.prefill} sequences (prefill); this one can"
-            f" have {replay.most_sequences}, with replay_capacity {config.replay_capacity},"
-            f" batch_length {config.batch_length} and {config.num_environments} environments in a"
-            f" run of {num_steps} steps."
+            f"Dreamer's replay needs {replay / 1e9:.1f} GB with the copy that a checkpoint takes,"
+            f" and {left / 1e9:.1f} GB are free; expected a smaller replay_capacity (now"
+            f" {config.replay_capacity})."
         )
-    free = free_memory()
-    if replay.num_bytes > free:
-        raise ValueError(
-            f"Dreamer's replay needs {replay.num_bytes / 1e9:.1f} GB, and {free / 1e9:.1f} GB are"
-            f" free; expected a smaller replay_capacity (now {config.replay_capacity})."
-        )
+
+
+def _step_bytes(model: Model) -> int:
+    """Of the replay, for a step of one environment."""
+    config = model.config
+    numbers = sum(
+        math.prod(spec.shape) * spec.dtype.itemsize for spec in model.observations.values()
+    )
+    numbers += sum(4 if part.is_discrete else 4 * part.size for part in model.actions.values())
+    latents = 4 * config.deterministic + config.latents if config.stored_latents else 0
+    reward, flags = 4, 3
+    return numbers + latents + reward + flags
 
 
 class _Hashable(specs.BoundedArray):

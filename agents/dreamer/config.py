@@ -1,6 +1,7 @@
 """What a Dreamer is: the two versions' presets, and sizes by name."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -42,7 +43,8 @@ class DreamerConfig:
       horizon: H, imagined steps.
       imagine_last: steps at the end of each sequence that imagination starts from; 0 for all.
       discount_horizon: 1 / (1 - γ).
-      learns_discount: whether the continuation's target includes γ.
+      learns_discount: whether the continuation's target includes γ, as in the Nature version's
+        code; in its paper it is the flag, and γ a factor of its own.
       lambda_: of returns.
       entropy_cost: η.
       target_randomness: that η is adapted to; 0 for a fixed η (TargetEntropy: 0.4).
@@ -59,7 +61,7 @@ class DreamerConfig:
       optimizer: `"laprop"`, one for all, or `"adam"`, one each.
       learning_rate: of the one, or of the world model.
       actor_critic_learning_rate: of actor and critic, if they have their own.
-      warmup: updates in which a single learning rate rises.
+      warmup: updates in which a single learning rate rises; the Nature paper does not speak of it.
       rms_decay: β2 of LaProp. The Nature paper says 0.99, its code has 0.999.
       batch_size: B, sequences of an update.
       batch_length: T, steps of a sequence.
@@ -144,16 +146,24 @@ class DreamerConfig:
                     f" {', '.join(known)}."
                 )
         for name, least in _LEAST.items():
-            if getattr(self, name) < least:
+            if not least <= getattr(self, name) < math.inf:
                 raise ValueError(
                     f"Dreamer's {name} is {getattr(self, name)}; expected at least {least}."
+                )
+        for name in _SHARES:
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"Dreamer's {name} is {getattr(self, name)}; expected 0 to 1.")
+        for name in _POSITIVE:
+            if not 0.0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"Dreamer's {name} is {getattr(self, name)}; expected a positive number."
                 )
         if self.classes > _MOST_CLASSES:
             raise ValueError(
                 f"Dreamer's classes is {self.classes}; expected at most {_MOST_CLASSES}, as many as"
                 " a byte of the replay can tell apart."
             )
-        if self.discount_horizon <= 1.0:
+        if not 1.0 < self.discount_horizon < math.inf:
             raise ValueError(
                 f"Dreamer's discount_horizon is {self.discount_horizon}; expected more than 1."
             )
@@ -171,10 +181,6 @@ class DreamerConfig:
             raise ValueError(
                 f"Dreamer's imagine_last is {self.imagine_last}; expected 0, or from 2 to"
                 f" batch_length ({self.batch_length})."
-            )
-        if self.replay_ratio <= 0.0:
-            raise ValueError(
-                f"Dreamer's replay_ratio is {self.replay_ratio}; expected a positive number."
             )
 
     @property
@@ -200,7 +206,13 @@ _CHOICES = {
 }
 _COUNTS = """deterministic hidden latents classes blocks units depth layers horizon batch_size
     num_environments""".split()
-_LEAST = {**dict.fromkeys(_COUNTS, 1), "batch_length": 2, "bins": 2}
+_COSTS = """free_nats reconstruction_cost vector_cost reward_cost continue_cost dynamics_cost
+    representation_cost target_kl entropy_cost actor_cost critic_cost critic_replay_cost
+    slow_critic_cost head_layers warmup""".split()
+_LEAST = dict.fromkeys(_COUNTS, 1) | dict.fromkeys(_COSTS, 0) | {"batch_length": 2, "bins": 2}
+_SHARES = """unimix policy_unimix lambda_ target_randomness return_norm_decay slow_critic_decay
+    rms_decay""".split()
+_POSITIVE = "replay_ratio learning_rate actor_critic_learning_rate least_norm".split()
 _MOST_CLASSES = 256
 
 # Deterministic units, hidden units, classes, depth; units are as many as hidden ones.
@@ -272,7 +284,8 @@ class Benchmark(NamedTuple):
 
 
 # By family of environments. The Nature version's settings are its code's; the arXiv version's are
-# Table A.1's. A family that a version was not run on has the settings of the nearest that it was.
+# Table A.1's. Of these families, one that a version was not run on has the settings of the nearest
+# that it was; all others have `preset`'s size and `DreamerConfig`'s defaults.
 BENCHMARKS = {
     "nature": {
         "atari": Benchmark("200m", 16, 32),
@@ -341,7 +354,6 @@ def preset(
     benchmark = BENCHMARKS.get(name, {}).get(family)
     if not size:
         size = benchmark.size if benchmark else {"nature": "12m", "v1": "s"}.get(name, "")
-    size = size.lower()
     if size not in sizes(name):
         raise ValueError(f"Dreamer's size is {size!r}; {name!r} has {', '.join(sizes(name))}.")
     if ablation and ablation not in ABLATIONS:

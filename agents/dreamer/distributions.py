@@ -82,7 +82,8 @@ class TwoHot:
         log_below, log_above = (
             jnp.take_along_axis(log_p, i[..., None], axis=-1)[..., 0] for i in (below, above)
         )
-        return -(weight * log_below + (1.0 - weight) * log_above)
+        found = -(weight * log_below + (1.0 - weight) * log_above)
+        return jnp.where(jnp.isnan(target), jnp.nan, found)  # Which is in no bin.
 
 
 def exponential_bins(number: int = 255, largest: float = 20.0) -> np.ndarray:

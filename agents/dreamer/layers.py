@@ -5,6 +5,7 @@ All but norms compute in the type that their weights are used in. Initialisation
 Nature version's code: truncated normals whose variance is one over the inputs, biases 0.
 """
 
+import re
 from collections.abc import Sequence
 
 import haiku as hk
@@ -261,10 +262,19 @@ class MLP(hk.Module):
         super().__init__(name)
         self._layers = [Dense(size, norm, name=f"layer{i}") for i, size in enumerate(hidden)]
         self._outputs = {
-            key: Linear(size, output_scale, name=f"{key}_output") for key, size in outputs.items()
+            key: Linear(size, output_scale, name=_module_name(f"{key}_output"))
+            for key, size in outputs.items()
         }
 
     def __call__(self, x: Float[Array, "*s I"]) -> dict[str, Float[Array, "*s O"]]:
         for layer in self._layers:
             x = layer(x)
         return {key: output(x) for key, output in self._outputs.items()}
+
+
+def _module_name(text: str) -> str:
+    """With an underscore where Haiku wants none of what an environment may call its observations.
+
+    Haiku tells two modules of one name apart by their order.
+    """
+    return re.sub(r"\W|^(?=\d)", "_", text, flags=re.ASCII)

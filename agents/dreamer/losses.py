@@ -192,13 +192,15 @@ class Outcome(NamedTuple):
     """Of a loss.
 
     Attributes:
-      losses: each term, unweighted, by name.
+      losses: each term, unweighted, by name: of each step of the batch (`[T, B]`), of imagination
+        (`[H, N]`; actor, critic), or of all steps but the last (`[T-1, B]`; critic_replay). Their
+        means are what is minimised.
       scales: after it.
       observed: of the batch.
       metrics: by name, `[]`.
     """
 
-    losses: dict[str, Float[Array, ""]]
+    losses: dict[str, Float[Array, "_ _"]]
     scales: Scales
     observed: Observed
     metrics: dict[str, Float[Array, ""]]
@@ -238,16 +240,18 @@ def loss(
     batch, states = jax.tree.map(lambda x: x[-config.imagine_last :], (batch, observed.states))
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
     imagined = imagine(model, params, flat, keys[1], config.horizon)
+    alive = 1.0 - batch.is_terminal.reshape(-1)
     behaviour, returns, scales, more = actor_critic_losses(
-        model, params, slow_critic, imagined, scales
+        model, params, slow_critic, imagined, alive, scales
     )
     losses = world | behaviour
     if config.critic_replay_cost:
         bootstrap = returns[0].reshape(batch.reward.shape)
-        replayed = critic_replay_loss(model, params, slow_critic, batch, states, bootstrap)
-        losses["critic_replay"] = jnp.mean(replayed)
+        losses["critic_replay"] = critic_replay_loss(
+            model, params, slow_critic, batch, states, bootstrap
+        )
     costs = _costs(model, losses, scales)
-    total = jnp.sum(jnp.stack([costs[name] * losses[name] for name in losses]))
+    total = jnp.sum(jnp.stack([costs[name] * jnp.mean(x) for name, x in losses.items()]))
     return total, Outcome(losses, scales, observed, metrics | more)
 
 
@@ -275,15 +279,15 @@ def _costs(model: Model, losses: Mapping[str, Array], scales: Scales) -> dict[st
 
 def world_model_losses(
     model: Model, params: Params, batch: Batch, observed: Observed, scales: Scales
-) -> tuple[dict[str, Float[Array, ""]], Scales, dict[str, Array]]:
-    """L_pred, L_dyn and L_rep (equations 4 and 5): means over T and B, by name.
+) -> tuple[dict[str, Float[Array, "T B"]], Scales, dict[str, Array]]:
+    """L_pred, L_dyn and L_rep (equations 4 and 5) by name.
 
     The decoder's are named after the observations, with a slash before.
     """
     config, states = model.config, observed.states
     decoded = model.decode(params, states.h, states.flat_z)
     parts = model.decoder_losses(decoded, batch.observation)
-    losses = {f"/{name}": jnp.mean(x) for name, x in parts.items()}
+    losses = {f"/{name}": x for name, x in parts.items()}
 
     features = states.features
     reward = model.regression.loss(model.reward(params, features), batch.reward)
@@ -297,10 +301,10 @@ def world_model_losses(
     dynamics = jnp.maximum(config.free_nats, kl_divergence(sg(posterior), prior))
     representation = jnp.maximum(config.free_nats, kl_divergence(posterior, sg(prior)))
     losses |= {
-        "reward": jnp.mean(reward),
-        "continuation": jnp.mean(continuation),
-        "dynamics": jnp.mean(dynamics),
-        "representation": jnp.mean(representation),
+        "reward": reward,
+        "continuation": continuation,
+        "dynamics": dynamics,
+        "representation": representation,
     }
     if config.target_kl:
         weight = _adapted(scales.kl, jnp.mean(kl), config.target_kl, 1e-3, 1.0)
@@ -315,9 +319,18 @@ def world_model_losses(
 
 
 def actor_critic_losses(
-    model: Model, params: Params, slow_critic: Params, imagined: Imagined, scales: Scales
-) -> tuple[dict[str, Float[Array, ""]], Float[Array, "H N"], Scales, dict[str, Array]]:
-    """Of imagined sequences (equations 6 to 12): losses, returns, scales, metrics."""
+    model: Model,
+    params: Params,
+    slow_critic: Params,
+    imagined: Imagined,
+    alive: Float[Array, "N"],
+    scales: Scales,
+) -> tuple[dict[str, Float[Array, "H N"]], Float[Array, "H N"], Scales, dict[str, Array]]:
+    """Of imagined sequences (equations 6 to 12): losses, returns, scales, metrics.
+
+    `alive` is 0 where a sequence began at the end of an episode, as happened and not as predicted.
+    The arXiv version's code weighs by it; the Nature version's by what is predicted.
+    """
     config, regression = model.config, model.regression
     frozen, features = sg(params), imagined.states.features
     reward = regression.mean(model.reward(frozen, features))
@@ -328,7 +341,7 @@ def actor_critic_losses(
     else:
         # The flag that is likelier, and γ; the first state counts in full unless it is an end.
         discount = config.discount * jnp.round(sg(goes_on))
-        weight = jnp.cumprod(discount, axis=0)[:-1] / config.discount
+        weight = jnp.cumprod(jnp.concatenate([alive[None], discount[1:-1]]), axis=0)
     logits = model.critic(params, sg(features))
     # Values through which the features have their gradient, for actions that have one.
     through = regression.mean(model.critic(frozen, features))
@@ -366,7 +379,7 @@ def actor_critic_losses(
         "randomness": randomness,
         "policy_entropy": jnp.mean(entropies),
     }
-    return {"actor": jnp.mean(actor), "critic": jnp.mean(critic)}, returns, scales, sg(metrics)
+    return {"actor": actor, "critic": critic}, returns, scales, sg(metrics)
 
 
 def critic_replay_loss(

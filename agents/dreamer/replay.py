@@ -40,7 +40,7 @@ class DreamerReplay:
     """
 
     def __init__(self, example: Row, capacity: int, length: int, *, online: bool = True):
-        """Takes the memory that it will need.
+        """Asks for the memory that it will need, which the system gives as steps are written.
 
         Args:
           example: of a row.
@@ -77,16 +77,6 @@ class DreamerReplay:
         if self._is_online and self.steps > 1 and (self.steps - 1) % self._length == 0:
             first = self.steps - self._length - 1
             self._queue.extend((i, first) for i in range(self._environments))
-
-    @property
-    def most_sequences(self) -> int:
-        """That there can ever be."""
-        return (self.rows - self._length) * self._environments
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory of all its steps, of which the system gives what is written."""
-        return sum(x.nbytes for x in self._kept.values())
 
     def mark_newest(self, flag: str) -> None:
         """Sets a flag of the newest step of each environment."""

@@ -37,7 +37,7 @@ class Scripted:
     stretches: Sequence[Stretch]
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def check(self, task):
+    def check(self, task, num_steps):
         pass
 
     def train(self, task, seed, num_steps, folder, checkpoint_seconds):
@@ -166,7 +166,7 @@ def test_the_random_policy_acts_where_actions_are_vectors(tmp_path):
     task = environments.make("control_proprio/cartpole_balance")
     agent = random.trains_itself(task)
     assert agent is not None
-    agent.check(task)
+    agent.check(task, CONFIG.num_steps)
     result = self_training.train(agent, task, 0, CONFIG, tmp_path)
     # Two environments, episodes of 500 actions: each 1,000 steps two end.
     assert result.results["length"] == 500.0

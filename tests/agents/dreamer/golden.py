@@ -19,7 +19,12 @@ from tests.golden import group
 _SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
 FOLDER = pathlib.Path(os.environ.get("GOLDEN_DREAMER_DIR", _SHARED / "golden_dreamer"))
 
+_INDEX = FOLDER / "index.json"
+
 Arrays = dict[str, np.ndarray]
+
+compared: list[str] = []
+"""Names of the cases that tests were made for, by `golden_cases`."""
 
 
 class Case:
@@ -47,18 +52,25 @@ def golden_cases(kind: str, starts: str = "", **selected: Any) -> pytest.MarkDec
 
     A folder that has none of them skips the test.
     """
-    index = FOLDER / "index.json"
-    if not index.is_file():
+    if not _INDEX.is_file():
         reason = f"no golden vectors at {FOLDER} (set GOLDEN_DREAMER_DIR)"
         return pytest.mark.parametrize("case", [pytest.param(None, marks=pytest.mark.skip(reason))])
     found = [
         pytest.param(Case(entry), id=entry["name"])
-        for entry in json.loads(index.read_text())["cases"]
+        for entry in json.loads(_INDEX.read_text())["cases"]
         if entry["kind"] == kind
         and entry["name"].startswith(starts)
         and all(entry["meta"].get(name) == value for name, value in selected.items())
     ]
+    compared.extend(param.id for param in found)
     return pytest.mark.parametrize("case", found)
+
+
+def every_case() -> list[str]:
+    """The names of all cases that the folder has."""
+    if not _INDEX.is_file():
+        return []
+    return [entry["name"] for entry in json.loads(_INDEX.read_text())["cases"]]
 
 
 def assert_close(actual: Any, expected: np.ndarray, tolerance: float, name: str = "") -> None:

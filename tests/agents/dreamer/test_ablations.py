@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from agents.dreamer import losses
+from agents.dreamer import distributions, losses
 from agents.dreamer.config import preset
 from agents.dreamer.distributions import Continuous, Discrete
 from agents.dreamer.losses import Imagined
@@ -20,10 +20,11 @@ from agents.dreamer.rssm import State
 STEPS, NUMBER = 4, 6
 
 
-def behaviour(name: str, ablation: str, continuous: bool = False):
+def behaviour(name: str, ablation: str, continuous: bool = False, ended: int = 0):
     """Losses, metrics and scales of actor and critic; and the actor's loss by what was imagined.
 
-    Rewards and values are the features, plain numbers around a hundredth.
+    Rewards and values are the features, plain numbers around a hundredth. So many of the sequences
+    begin at an episode's end.
     """
     config = dataclasses.replace(preset(name, ablation=ablation), deterministic=8, blocks=8)
     part = ActionPart(3, not continuous)
@@ -56,9 +57,10 @@ def behaviour(name: str, ablation: str, continuous: bool = False):
             params,
             jnp.array(2.0),
             Imagined(states, {"action": chosen}),
+            jnp.arange(NUMBER) >= ended,
             losses.newborn_scales(model),
         )
-        return found["actor"], (found, scales, metrics)
+        return jnp.mean(found["actor"]), (jax.tree.map(jnp.mean, found), scales, metrics)
 
     slope, (found, scales, metrics) = jax.grad(run, has_aux=True)(0.01 * numbers)
     return found, scales, metrics, slope
@@ -107,6 +109,90 @@ def test_the_entropys_weight_rises_for_target_entropy():
     _, scales, metrics, _ = behaviour("v1", "TargetEntropy")
     assert metrics["randomness"] > 0.44
     assert scales.entropy == pytest.approx(1e-3)
+    assert losses._adapted(0.01, 0.4, 0.3, 1e-3, 3e-2) == pytest.approx(0.011)
+    assert losses._adapted(0.029, 0.4, 0.3, 1e-3, 3e-2) == pytest.approx(0.03)
+    assert losses._adapted(0.01, 0.4, 0.4, 1e-3, 3e-2) == pytest.approx(0.01)
+
+
+def test_what_is_imagined_beyond_an_episodes_end_has_no_weight_in_v1():
+    """As it happened; the Nature version goes by what is predicted."""
+    for ended in (0, 2):
+        slope = behaviour("v1", "", continuous=True, ended=ended)[3]
+        assert not np.any(slope[:, :ended])
+        assert np.abs(slope[-1, ended:]).min() > 0.0
+    found = [behaviour("nature", "", ended=ended)[0]["critic"] for ended in (0, 2)]
+    assert found[0] == found[1] > 0.0
+
+
+def world_model(ablation: str, posterior_logit: float):
+    """Losses and scales of v1's world model, whose latents' two classes are that sure."""
+    config = dataclasses.replace(
+        preset("v1", "1m", ablation), deterministic=4, latents=3, classes=2, units=4, layers=1
+    )
+    model = make_model(
+        config, {"any": specs.Array((1,), np.float32)}, {"action": ActionPart(3, True)}
+    )
+    shape = (2, 5)
+    never = jnp.zeros(shape, bool)
+    batch = losses.Batch({"any": jnp.ones((*shape, 1))}, {}, jnp.ones(shape), never, never, never)
+    sure = jnp.zeros((*shape, 3, 2)).at[..., 0].set(posterior_logit)
+    posterior, prior = (jax.nn.log_softmax(x) for x in (sure, jnp.zeros_like(sure)))
+    states = State(jnp.zeros((*shape, 4)), jnp.zeros((*shape, 3, 2)))
+    observed = losses.Observed(states, posterior, prior)
+    params = model.init(jax.random.key(0))
+    return losses.world_model_losses(
+        model, params, batch, observed, losses.newborn_scales(model)._replace(kl=jnp.array(0.5))
+    )
+
+
+def test_the_weight_of_the_kl_terms_follows_target_kl():
+    """3.5 nats, which three variables of two classes never have: the weight falls by a tenth."""
+    found, scales, metrics = world_model("TargetKL", 3.0)
+    assert metrics["kl"] < 3.0 * np.log(2.0)
+    assert scales.kl == pytest.approx(0.5 / 1.1)
+    np.testing.assert_allclose(found["dynamics"], metrics["kl"], rtol=1e-5)  # None is free.
+    assert losses._adapted(0.5, 4.0, 3.5, 1e-3, 1.0) == pytest.approx(0.55)
+    assert losses._adapted(0.95, 4.0, 3.5, 1e-3, 1.0) == 1.0
+    assert world_model("", 3.0)[1].kl == 0.5
+
+
+def test_free_bits():
+    """Where the posterior says no more than the prior, one nat is left, or none without them."""
+    for ablation, expected in {"": 1.0, "NoKLBalance": 1.0, "NoFreeBits": 0.0}.items():
+        found = world_model(ablation, 0.0)[0]
+        np.testing.assert_allclose(found["dynamics"], expected, atol=1e-6)
+        np.testing.assert_allclose(found["representation"], expected, atol=1e-6)
+
+
+def test_rewards_are_divided_by_their_deviation_and_clipped_for_reward_norm():
+    scales = losses.newborn_scales(
+        make_model(preset("v1", "1m", "RewardNorm"), {"any": specs.Array((1,), np.float32)}, {})
+    )
+    rewards = np.random.default_rng(0).normal(0.0, 7.0, 10_000)
+    scales = scales._replace(reward=scales.reward.update(jnp.asarray(rewards)))
+    assert losses.reward_divisor(scales) == pytest.approx(7.0, rel=0.05)
+
+
+@pytest.mark.parametrize("head", ["symexp_twohot", "symlog_twohot", "sqrt_twohot"])
+def test_two_hot_regressions_are_least_where_their_mean_is_the_target(head):
+    head = getattr(distributions, head)(255)
+    for target in (-90.0, -0.3, 0.0, 2.5, 400.0):
+        x = head.transform(jnp.float32(target))
+        above = int(np.clip(np.sum(head.bins <= x), 1, 254))
+        low, high = head.bins[above - 1], head.bins[above]
+        share = (x - low) / (high - low)
+        p = jnp.full(255, 1e-12).at[above - 1].set(1.0 - share).at[above].set(share)
+        logits = jnp.log(jnp.maximum(p, 1e-12))
+        assert head.mean(logits) == pytest.approx(target, rel=1e-2, abs=1e-3)
+        slope = jax.grad(head.loss)(logits, jnp.float32(target))
+        np.testing.assert_allclose(slope, 0.0, atol=1e-4)
+
+
+def test_a_target_that_is_no_number_is_no_bins():
+    for head in (distributions.symexp_twohot(), distributions.symlog_twohot()):
+        found = head.loss(jnp.zeros((2, 255)), jnp.array([jnp.nan, 1.0]))
+        assert np.isnan(found[0])
+        assert np.isfinite(found[1])
 
 
 def test_deviations_are_right_from_the_first_batch():

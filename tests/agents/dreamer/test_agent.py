@@ -2,9 +2,11 @@
 
 import dataclasses
 import io
+from typing import Any
 
 import dm_env
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from dm_env import specs
@@ -12,9 +14,10 @@ from PIL import Image
 
 import environments
 from agents import pictures
+from agents.dreamer import agent as agent_module
 from agents.dreamer import held_out, learner, losses
 from agents.dreamer.agent import Dreamer
-from agents.dreamer.config import preset, sizes
+from agents.dreamer.config import PRESETS, DreamerConfig, preset, sizes
 from agents.dreamer.model import count_parameters, make_model
 from agents.dreamer.networks import ActionPart
 from agents.dreamer.replay import DreamerReplay
@@ -79,6 +82,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path):
         ("nature", "100m", 93_480_531, None),
         ("nature", "200m", 165_965_075, None),
         ("nature", "400m", 372_920_979, None),
+        ("v1", "xs", 8.27e6, None),
         ("v1", "s", 18e6, None),
         ("v1", "m", 37e6, None),
         ("v1", "l", 77e6, None),
@@ -86,7 +90,10 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path):
     ],
 )
 def test_sizes(name, size, expected, critic):
-    """Exactly the reference's figures, and within 1% the arXiv version's Table B.1."""
+    """Exactly the reference's figures, and within 1% the arXiv version's Table B.1.
+
+    The table gives whole millions: xs is "8M".
+    """
     image = {"image": specs.BoundedArray((64, 64, 3), np.uint8, 0, 255)}
     model = make_model(preset(name, size), image, {"action": ActionPart(17, True)})
     params = jax.eval_shape(model.init, jax.random.key(0))
@@ -133,7 +140,7 @@ def test_bfloat16_is_near_float32(name):
                 losses.newborn_scales(model),
                 None,
             )
-            return total, outcome.losses
+            return total, jax.tree.map(jnp.mean, outcome.losses)
 
         run = jax.value_and_grad(loss, has_aux=True)
         program = str(jax.make_jaxpr(run)(params))
@@ -171,9 +178,84 @@ def test_images_of_any_size_come_back_in_their_size(name, shape):
 def test_a_model_that_does_not_fit_is_refused_before_it_is_compiled(tmp_path):
     huge = dataclasses.replace(preset("nature", "400m"), batch_size=512, prefill=512)
     message = r"needs about \d+\.\d GB, and .* has \d+\.\d GB; expected a smaller size, batch_size"
-    training = Dreamer(huge).train(environments.make("catch"), 0, 1_000, tmp_path, 600.0)
+    task, steps = environments.make("catch"), 100_000
     with pytest.raises(ValueError, match=message):
-        next(training)
+        Dreamer(huge).check(task, steps)
+    with pytest.raises(ValueError, match=message):
+        next(Dreamer(huge).train(task, 0, steps, tmp_path, 600.0))
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated():
+    """It counts twice, and what an update takes of the host's memory is not free."""
+    agent = Dreamer(dataclasses.replace(preset("nature", "200m"), replay_capacity=10**9))
+    message = r"replay needs \d+\.\d GB with the copy .* expected a smaller replay_capacity"
+    with pytest.raises(ValueError, match=message):
+        agent.check(environments.make("catch"), 10**9)
+
+
+def test_the_memory_of_a_replay_is_foreseen(tmp_path, monkeypatch):
+    found = []
+
+    class Measured(DreamerReplay):
+        def __init__(self, example, capacity, length, *, online):
+            super().__init__(example, capacity, length, online=online)
+            found.append(sum(x.nbytes for x in self.snapshot()["kept"].values()) / capacity)
+
+    monkeypatch.setattr(agent_module, "DreamerReplay", Measured)
+    task = environments.make("catch/5x5")
+    for version in PRESETS:
+        kept = {name: getattr(preset(version), name) for name in ("online_queue", "stored_latents")}
+        config = dataclasses.replace(TINY, **kept)
+        next(Dreamer(config).train(task, 0, 160, tmp_path / version, 600.0))
+        model = agent_module._model(config, *agent_module._interfaces(task))
+        assert agent_module._step_bytes(model) == found.pop()
+
+
+@dataclasses.dataclass(frozen=True)
+class Seeing:
+    """Dynamics that have other observations, by their specs."""
+
+    dynamics: Any
+    seen: Any
+
+    def observation_spec(self):
+        return self.seen
+
+    def action_spec(self):
+        return self.dynamics.action_spec()
+
+
+@pytest.mark.parametrize(
+    ("seen", "message"),
+    [
+        ({}, "has no observation"),
+        ({"a": {"b": specs.Array((2,), np.float32)}}, "'a', which is dict; expected an array"),
+        (specs.Array((0,), np.float32), r"'observation' of \(0,\); expected some numbers"),
+        ({"image": specs.BoundedArray((64, 64, 0), np.uint8, 0, 255)}, "expected some numbers"),
+        ({"words": specs.Array((2,), np.dtype("U3"))}, "'words' of <U3; expected numbers"),
+    ],
+)
+def test_observations_that_cannot_be_encoded_are_named(seen, message):
+    task = environments.make("catch/5x5")
+    task = dataclasses.replace(task, dynamics=Seeing(task.dynamics, seen))
+    with pytest.raises(ValueError, match=message):
+        Dreamer(TINY).check(task, 160)
+
+
+def test_observations_may_have_any_names():
+    seen = {name: specs.Array((2,), np.float32) for name in ("a-b", "a_b", "a/b", "2", "reward")}
+    seen["RGB.x"] = specs.BoundedArray((16, 16, 3), np.uint8, 0, 255)
+    model = make_model(TINY, seen, {"action": ActionPart(2, True)})
+    params = model.init(jax.random.key(0))
+    outputs = [name for name in params["decoder"] if "_output" in name]
+    assert len(outputs) == 7  # Two more for images.
+
+
+def test_a_long_run_is_told_of_and_saved_at_least_every_200_updates():
+    config = DreamerConfig(replay_ratio=512.0)  # An update every two steps.
+    assert Dreamer(config)._stretch(config, 1_000_000) == 400
+    assert Dreamer(config)._stretch(config, 10_000) == 50
+    assert Dreamer(config)._stretch(config, 10) == 1
 
 
 @pytest.mark.parametrize("preset_name", ["nature", "v1"])
@@ -186,10 +268,10 @@ def test_continuous_actions_and_several_vectors(tmp_path, preset_name):
     }
     agent = Dreamer(dataclasses.replace(preset(preset_name), **sized | {"prefill": 2}))
     task = environments.make("control_proprio/cartpole_swingup")
-    agent.check(task)
+    agent.check(task, 100)
     *_, last = agent.train(task, 0, 100, tmp_path, 600.0)
     assert last.metrics["updates"] > 5
-    assert {"loss/position", "loss/velocity"} <= set(last.metrics)
+    assert {"loss/decoder/position", "loss/decoder/velocity"} <= set(last.metrics)
     assert np.isfinite(list(last.metrics.values())).all()
     assert not (tmp_path / "strip.png").exists()
 

@@ -83,6 +83,16 @@ def test_every_benchmark_and_ablation_is_a_preset(name):
         ("dreamer/imagine_last=1", "imagine_last is 1; expected 0, or from 2 to batch_length"),
         ("dreamer/prefill=3", "prefill is 3; expected at least a batch"),
         ("dreamer/regression=linear", "regression is 'linear'; expected one of symexp_twohot"),
+        ("dreamer/replay_ratio=nan", "replay_ratio is nan; expected a positive number"),
+        ("dreamer/replay_ratio=inf", "replay_ratio is inf; expected a positive number"),
+        ("dreamer/learning_rate=nan", "learning_rate is nan; expected a positive number"),
+        ("dreamer/discount_horizon=nan", "discount_horizon is nan; expected more than 1"),
+        ("dreamer/unimix=2", "unimix is 2.0; expected 0 to 1"),
+        ("dreamer/lambda_=nan", "lambda_ is nan; expected 0 to 1"),
+        ("dreamer/free_nats=-1", "free_nats is -1.0; expected at least 0"),
+        ("dreamer/entropy_cost=nan", "entropy_cost is nan; expected at least 0"),
+        ("dreamer/head_layers=-1", "head_layers is -1; expected at least 0"),
+        ("dreamer/warmup=-3", "warmup is -3; expected at least 0"),
     ],
 )
 def test_a_wrong_name_is_refused(name, message):

@@ -21,6 +21,8 @@ from agents.dreamer.returns import Range, lambda_returns
 from agents.dreamer.rssm import RSSM, State, embed_action, initial_state
 from tests.agents.dreamer.golden import (
     assert_close,
+    compared,
+    every_case,
     fill,
     golden_cases,
     named_leaves,
@@ -132,7 +134,15 @@ def test_the_whole_loss(case):
     }
     for name, value in group(expected, "losses/").items():
         ours = outcome.losses[names.get(name, f"/{name}")]
-        assert_close(ours, np.mean(value), 2e-5, name)
+        if name in ("policy", "value"):
+            # Means over the horizon, for each state that imagination starts from.
+            ours = jnp.mean(ours, axis=0).reshape(-1, len(value))
+        assert_close(time_major(ours), value, 2e-5, name)
+    _check_metrics(outcome.metrics, expected, 5e-5)
+    posterior_of = _raw_logits(model.config)[1]
+    states, tokens = outcome.observed.states, model.encode(params, batch.observation)
+    logits = jax.jit(posterior_of.apply)(params["rssm"], states.h, tokens)
+    assert_close(time_major(logits), expected["post_logits"], 5e-6, "post_logits")
     assert_close(outcome.scales.returns.low, expected["retnorm_lo"], 5e-5, "low")
     assert_close(outcome.scales.returns.high, expected["retnorm_hi"], 5e-5, "high")
     assert_close(time_major(outcome.observed.states.h), expected["deter"], 5e-6, "h")
@@ -142,6 +152,23 @@ def test_the_whole_loss(case):
     assert set(actual) == set(wanted)
     for name, value in wanted.items():
         assert_close(actual[name], value, 3e-4, name)
+
+
+def _check_metrics(found, expected, tolerance):
+    """Those that ours are the same of; their others follow from arrays that are compared."""
+    theirs = group(expected, "metric/")
+    entropies = group(theirs, "ent/")
+    wanted = {
+        "imagined_reward": theirs["rew"],
+        "imagined_continuation": theirs["con"],
+        "advantage_stddev": theirs["adv_std"],
+        "policy_entropy": sum(entropies.values()),
+        "prior_entropy": theirs.get("dyn_ent"),
+        "posterior_entropy": theirs.get("rep_ent"),
+    }
+    for name, value in wanted.items():
+        if value is not None:
+            assert_close(found[name], np.asarray(value), tolerance, name)
 
 
 # Its networks.
@@ -451,8 +478,9 @@ def test_actor_and_critic(case):
     scales = losses.newborn_scales(model)._replace(returns=Range(low, high))
 
     def total(params, slow):
-        found, *more = losses.actor_critic_losses(model, params, slow, imagined, scales)
-        return found["actor"] + found["critic"], (found, *more)
+        alive = jnp.ones(shape[1])
+        found, *more = losses.actor_critic_losses(model, params, slow, imagined, alive, scales)
+        return jnp.mean(found["actor"]) + jnp.mean(found["critic"]), (found, *more)
 
     slow = time_major(given["slow_logits"])
     (slopes, of_slow), (found, returns, after, metrics) = jax.jit(
@@ -462,12 +490,22 @@ def test_actor_and_critic(case):
     wanted = expected["ret"]
     allowed = 1e-5 * np.max(np.abs(wanted)) + wide
     np.testing.assert_allclose(time_major(returns), wanted, rtol=0, atol=allowed)
-    assert_close(found["actor"], np.mean(expected["policy_loss"]), 1e-5, "actor")
-    assert_close(found["critic"], np.mean(expected["value_loss"]), 1e-5, "critic")
+    for name, kind in (("actor", "policy"), ("critic", "value")):
+        assert_close(time_major(found[name]), expected[f"{kind}_loss"], 1e-5, name)
+    for name, kind in (("value", "pred"), ("slow", "pred")):
+        value = jax.jit(model.regression.mean)(given[f"{name}_logits"])
+        wanted = expected[f"{name}_{kind}"]
+        allowed = 1e-5 * np.max(np.abs(wanted)) + wide
+        np.testing.assert_allclose(value, wanted, rtol=0, atol=allowed)
+    weight = jnp.cumprod(jnp.asarray(given["con"]), axis=1)
+    assert_close(weight, expected["weight"], 1e-5, "weight")
+    for name, policy in model.policies(params, None).items():
+        entropy, log_prob = policy.entropy(), policy.log_prob(chosen[name])
+        assert_close(time_major(entropy), expected[f"entropy/{name}"], 1e-5, name)
+        assert_close(time_major(log_prob), expected[f"logp/{name}"], 1e-5, name)
     assert_close(after.returns.low, expected["retnorm_lo"], 1e-5, "low")
     assert_close(after.returns.high, expected["retnorm_hi"], 1e-5 + 1e-4 * bool(wide), "high")
-    assert_close(metrics["imagined_reward"], expected["metric/rew"], 1e-5, "reward")
-    assert_close(metrics["advantage_stddev"], expected["metric/adv_std"], 5e-5, "advantage")
+    _check_metrics(metrics, expected, 5e-5)
     critic = time_major(slopes["critic"])
     assert_close(critic, expected["grad_value_logits"], 2e-5, "critic's gradient")
     for name, slope in slopes["actor"].items():
@@ -494,6 +532,12 @@ def test_critic_on_replayed_states(case):
     (critic, *others), found = jax.jit(jax.grad(total, argnums=(0, 1, 2, 3), has_aux=True))(
         logits, slow, rows["rew"], rows["boot"]
     )
+    alive, inside = 1.0 - rows["is_terminal"], 1.0 - rows["is_last"]
+    config = model.config
+    returns = lambda_returns(
+        rows["rew"], alive * config.discount, inside * config.lambda_, rows["boot"]
+    )
+    assert_close(time_major(returns), expected["ret"], 1e-5)
     assert_close(time_major(found), expected["repval_loss"], 1e-5)
     assert_close(time_major(critic), expected["grad_value_logits"], 2e-5)
     for slope in others:
@@ -519,6 +563,9 @@ def test_two_hot(case):
     np.testing.assert_allclose(mean, expected["pred"], rtol=0, atol=allowed)
     slope = jax.jit(jax.grad(lambda x: head.mean(x).sum()))(logits)
     assert_close(slope, expected["grad_pred_logits"], 1e-5)
+    np.testing.assert_allclose(jax.nn.softmax(logits), expected["probs"], rtol=1e-5, atol=1e-30)
+    through = distributions.symexp(distributions.symlog(given["x_symlog"]))
+    np.testing.assert_allclose(through, expected["roundtrip"], rtol=1e-5)
     np.testing.assert_allclose(
         distributions.symlog(given["x_symlog"]), expected["symlog"], rtol=1e-6
     )
@@ -659,5 +706,12 @@ def test_return_range(case):
         found = found.update(jnp.asarray(case.given[f"x{step}"]))
         np.testing.assert_allclose(found.low, case.expected["lo"][step], rtol=1e-5)
         np.testing.assert_allclose(found.high, case.expected["hi"][step], rtol=1e-5)
+        low, high = jnp.percentile(jnp.asarray(case.given[f"x{step}"]), jnp.array([5.0, 95.0]))
+        np.testing.assert_allclose(low, case.expected["perc_lo"][step], rtol=1e-5)
+        np.testing.assert_allclose(high, case.expected["perc_hi"][step], rtol=1e-5)
         scale = jnp.maximum(1.0, found.size)
         np.testing.assert_allclose(scale, case.expected["scale"][step], rtol=1e-5)
+
+
+def test_every_case_has_its_test():
+    assert sorted(compared) == sorted(every_case())
