@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from dm_env import specs
 
+from agents import compilation
 from agents.dreamer import distributions, losses
-from agents.dreamer.config import preset
+from agents.dreamer.config import preset, sizes
 from agents.dreamer.distributions import Continuous, Discrete
 from agents.dreamer.losses import Imagined
-from agents.dreamer.model import make_model
+from agents.dreamer.model import WORLD_MODEL, make_model
 from agents.dreamer.networks import ActionPart
 from agents.dreamer.returns import Deviation
-from agents.dreamer.rssm import State
+from agents.dreamer.rssm import State, initial_state
 
 STEPS, NUMBER = 4, 6
 
@@ -202,3 +203,44 @@ def test_deviations_are_right_from_the_first_batch():
     for row in numbers[1:]:
         found = found.update(jnp.asarray(row))
     assert found.size == pytest.approx(0.1, rel=0.05)
+
+
+@pytest.mark.parametrize(("name", "continuous"), [("nature", False), ("v1", True)])
+def test_actor_and_critic_leave_the_world_model_alone(name, continuous):
+    """But for the Nature version's critic on replayed states; and the world model leaves them."""
+    small = {"deterministic": 8, "blocks": 1, "hidden": 4, "units": 4, "latents": 2, "classes": 3}
+    small |= {"bins": 11, "horizon": 3, "layers": 1, "critic_replay_cost": 0.0}
+    of_world = """reconstruction_cost reward_cost continue_cost dynamics_cost
+        representation_cost""".split()
+    shape = (4, 2)
+    action = jnp.ones((*shape, 2)) if continuous else jnp.ones(shape, jnp.int32)
+    never = jnp.zeros(shape, bool)
+    seen = jax.random.normal(jax.random.key(0), (*shape, 5))
+    batch = losses.Batch(
+        {"any": seen}, {"action": action}, seen[..., 0], never.at[0].set(True), never, never
+    )
+
+    def slopes(**settings):
+        config = dataclasses.replace(preset(name, sizes(name)[0]), **small | settings)
+        part = {"action": ActionPart(2, not continuous)}
+        model = make_model(config, {"any": specs.Array((5,), np.float32)}, part)
+        params = model.init(jax.random.key(1))
+        # Zeros at birth would hide what flows through them.
+        params = jax.tree.map(lambda x: x + 0.1, params)
+        start, scales = initial_state(config, shape[1]), losses.newborn_scales(model)
+        key = jax.random.key(2)
+
+        def loss(params):
+            return losses.loss(params, params["critic"], model, batch, start, scales, key)[0]
+
+        found = jax.jit(jax.grad(loss), compiler_options=compilation.QUICKEST)(params)
+        return {k: max(float(jnp.abs(x).max()) for x in jax.tree.leaves(found[k])) for k in found}
+
+    behaviour = slopes(**dict.fromkeys(of_world, 0.0))
+    world = slopes(actor_cost=0.0, critic_cost=0.0)
+    for network in behaviour:
+        (none, some) = (behaviour, world) if network in WORLD_MODEL else (world, behaviour)
+        assert none[network] == 0.0 < some[network], network
+    if name == "nature":
+        replayed = slopes(**dict.fromkeys(of_world, 0.0), critic_replay_cost=0.3)
+        assert replayed["rssm"] > 0.0 == replayed["decoder"]
