@@ -62,7 +62,7 @@ class Dreamer:
     Attributes:
       config: all of its settings.
       of_family: other ones for some families of environments, by their names.
-      stretches: that a run is told of in, at least about.
+      stretches: that a run is told of in, about, or in more if they were longer than 200 updates.
     """
 
     config: DreamerConfig
@@ -412,10 +412,10 @@ def _interfaces(task: environments.Environment) -> tuple[tuple, tuple]:
 
 
 def _replay_steps(config: DreamerConfig, num_steps: int) -> int:
-    """What the replay has room for: no more than a run can fill."""
+    """What the replay has room for, of all environments: no more than a run can fill."""
     number = config.num_environments
-    most = number * max(-(-num_steps // number), config.batch_length + 1)
-    return min(config.replay_capacity, most)
+    rows = max(-(-num_steps // number), config.batch_length + 1)
+    return number * min(config.replay_capacity // number, rows)
 
 
 def _check_sizes(model: Model, num_steps: int) -> None:
