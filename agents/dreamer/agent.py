@@ -130,13 +130,14 @@ class Dreamer:
         folder: pathlib.Path,
         checkpoint_seconds: float,
     ) -> Generator[Stretch]:
+        config = self.config_for(task)
         with contextlib.ExitStack() as stack:
             checkpoints = Checkpoints(folder / "checkpoints", keep=2)
             stack.enter_context(contextlib.closing(checkpoints))
-            run = _Run(self.config_for(task), task, seed, checkpoints, num_steps)
+            run = _Run(config, task, seed, checkpoints, num_steps)
             stack.callback(run.close)
             yield Stretch(run.steps)
-            saved_at, each = time.monotonic(), self._stretch(self.config_for(task), num_steps)
+            saved_at, each = time.monotonic(), self._stretch(config, num_steps)
             while run.steps < num_steps:
                 stretch = run.live(min(each, num_steps - run.steps))
                 if run.steps >= num_steps:
@@ -457,13 +458,11 @@ def _check_sizes(model: Model, num_steps: int) -> None:
 def _step_bytes(model: Model) -> int:
     """Of the replay, for a step of one environment."""
     config = model.config
-    numbers = sum(
-        math.prod(spec.shape) * spec.dtype.itemsize for spec in model.observations.values()
-    )
-    numbers += sum(4 if part.is_discrete else 4 * part.size for part in model.actions.values())
+    seen = sum(math.prod(x.shape) * x.dtype.itemsize for x in model.observations.values())
+    done = 4 * sum(1 if part.is_discrete else part.size for part in model.actions.values())
     latents = 4 * config.deterministic + config.latents if config.stored_latents else 0
     reward, flags = 4, 3
-    return numbers + latents + reward + flags
+    return seen + done + latents + reward + flags
 
 
 class _Hashable(specs.BoundedArray):

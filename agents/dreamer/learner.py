@@ -121,10 +121,7 @@ def _learn(
     )
     metrics = {
         "loss": total,
-        **{
-            f"loss/{'decoder' * name.startswith('/')}{name}": jnp.mean(x)
-            for name, x in outcome.losses.items()
-        },
+        **{f"loss/{name}": jnp.mean(x) for name, x in outcome.losses.items()},
         **outcome.metrics,
         **{f"gradient_norm/{name}": optax.tree.norm(x) for name, x in gradients.items()},
     }

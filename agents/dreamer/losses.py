@@ -273,7 +273,7 @@ def _costs(model: Model, losses: Mapping[str, Array], scales: Scales) -> dict[st
     }
     for name, spec in model.observations.items():
         share = 1.0 if is_image(spec) else config.vector_cost
-        named[f"/{name}"] = share * config.reconstruction_cost
+        named[f"decoder/{name}"] = share * config.reconstruction_cost
     return {name: named[name] for name in losses}
 
 
@@ -282,12 +282,12 @@ def world_model_losses(
 ) -> tuple[dict[str, Float[Array, "T B"]], Scales, dict[str, Array]]:
     """L_pred, L_dyn and L_rep (equations 4 and 5) by name.
 
-    The decoder's are named after the observations, with a slash before.
+    The decoder's are `decoder/NAME` of each observation.
     """
     config, states = model.config, observed.states
     decoded = model.decode(params, states.h, states.flat_z)
     parts = model.decoder_losses(decoded, batch.observation)
-    losses = {f"/{name}": x for name, x in parts.items()}
+    losses = {f"decoder/{name}": x for name, x in parts.items()}
 
     features = states.features
     reward = model.regression.loss(model.reward(params, features), batch.reward)

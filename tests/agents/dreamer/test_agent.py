@@ -148,9 +148,9 @@ def test_bfloat16_is_near_float32(name):
         gradients = jax.eval_shape(run, params)[1]
         assert {x.dtype for x in jax.tree.leaves(gradients)} == {np.dtype(np.float32)}
         found[dtype] = jax.jit(loss)(params)[1]
-    for term in ("/image", "/vector", "reward", "continuation", "dynamics"):
+    for term in ("decoder/image", "decoder/vector", "reward", "continuation", "dynamics"):
         np.testing.assert_allclose(found["bfloat16"][term], found["float32"][term], rtol=0.05)
-    assert found["bfloat16"]["/image"] != found["float32"]["/image"]
+    assert found["bfloat16"]["decoder/image"] != found["float32"]["decoder/image"]
 
 
 def test_unknown_presets_sizes_and_ablations_are_refused():

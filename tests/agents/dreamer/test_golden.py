@@ -133,7 +133,7 @@ def test_the_whole_loss(case):
         "repval": "critic_replay",
     }
     for name, value in group(expected, "losses/").items():
-        ours = outcome.losses[names.get(name, f"/{name}")]
+        ours = outcome.losses[names.get(name, f"decoder/{name}")]
         if name in ("policy", "value"):
             # Means over the horizon, for each state that imagination starts from.
             ours = jnp.mean(ours, axis=0).reshape(-1, len(value))
@@ -492,9 +492,9 @@ def test_actor_and_critic(case):
     np.testing.assert_allclose(time_major(returns), wanted, rtol=0, atol=allowed)
     for name, kind in (("actor", "policy"), ("critic", "value")):
         assert_close(time_major(found[name]), expected[f"{kind}_loss"], 1e-5, name)
-    for name, kind in (("value", "pred"), ("slow", "pred")):
+    for name in ("value", "slow"):
         value = jax.jit(model.regression.mean)(given[f"{name}_logits"])
-        wanted = expected[f"{name}_{kind}"]
+        wanted = expected[f"{name}_pred"]
         allowed = 1e-5 * np.max(np.abs(wanted)) + wide
         np.testing.assert_allclose(value, wanted, rtol=0, atol=allowed)
     weight = jnp.cumprod(jnp.asarray(given["con"]), axis=1)
@@ -505,6 +505,7 @@ def test_actor_and_critic(case):
         assert_close(time_major(log_prob), expected[f"logp/{name}"], 1e-5, name)
     assert_close(after.returns.low, expected["retnorm_lo"], 1e-5, "low")
     assert_close(after.returns.high, expected["retnorm_hi"], 1e-5 + 1e-4 * bool(wide), "high")
+    assert_close(metrics["imagined_reward"], expected["metric/rew"], 1e-5, "reward")
     _check_metrics(metrics, expected, 5e-5)
     critic = time_major(slopes["critic"])
     assert_close(critic, expected["grad_value_logits"], 2e-5, "critic's gradient")
