@@ -11,4 +11,7 @@ def quickly_on_cpu() -> dict[str, bool | int] | None:
     """For large programs of which a CPU makes a step a second: a third less time to compile."""
     if jax.default_backend() != "cpu":
         return None
-    return {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+    options: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": False}
+    if not jax.config.read("jax_disable_most_optimizations"):  # Whoever asks for that wants less.
+        options["xla_backend_optimization_level"] = 1
+    return options
