@@ -29,8 +29,6 @@ from meta.objective import ObjectiveConfig, meta_objective, target_statistics
 _NUM_UPDATES = flags.DEFINE_integer("num_updates", 20, "K.")
 _REPEATS = flags.DEFINE_integer("repeats", 5, "Counted calls of each.")
 
-_VALIDATION = 32  # Steps.
-
 
 def plain_learn(agent, rule, learner, batch):
     """`Agent.learn` in operations that JAX can differentiate by itself."""
@@ -61,7 +59,11 @@ def main(argv: list[str]) -> None:
     recorded = [act(learner.params, environment.task, state.actor, key)[1] for key in keys]
     batches = jax.tree.map(lambda *x: jnp.stack(x), *recorded)
     _, validation, _ = act(
-        learner.params, environment.task, state.actor, jax.random.key(3), _VALIDATION
+        learner.params,
+        environment.task,
+        state.actor,
+        jax.random.key(3),
+        tutorial.META.validation_length,
     )
     advantage = jax.random.normal(jax.random.key(4), validation.action.shape)
 

@@ -35,7 +35,6 @@ from benchmarks.timing import time_in_turn
 from launch.configs import disco57
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
-from meta.discovery import MetaConfig
 from meta.population import PopulationConfig
 
 _STEPS = flags.DEFINE_integer("steps", 5, "Counted meta-steps of each size.")
@@ -54,7 +53,7 @@ def sizes() -> dict[str, DiscoverSettings]:
         suite=tutorial.ENVIRONMENT,
         agent=tutorial.AGENT,
         population=PopulationConfig(size=1),
-        meta=MetaConfig(num_updates=2, validation_trajectories=32, validation_length=16),
+        meta=tutorial.META,
     )
 
     def changed(settings: DiscoverSettings, **changes: Any) -> DiscoverSettings:

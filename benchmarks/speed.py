@@ -4,9 +4,9 @@
     python -m benchmarks.speed --what=evaluation
 
 - `discovery`: a meta-step of the published tutorial's configuration (Catch 5x5, MLP 512-512, model
-  LSTM and heads of 256, 32 trajectories of 16 steps, 32 validation trajectories, Disco103's sizes):
-  2 agents, K = 2, on one device per core, as `launch.discover` runs it. The published code took
-  1.18 seconds, and 18 to compile (two cores).
+  LSTM and heads of 256, 32 trajectories of 16 steps, 32 validation trajectories of 32, Disco103's
+  sizes): 2 agents, K = 2, on one device per core, as `launch.discover` runs it. The published code
+  took 1.18 seconds, and 18 to compile (two cores).
 - `evaluation`: an iteration (act, replay, update) of `benchmarks.catch`: 64 replayed trajectories
   of 29 steps. The published code made about 5.8 a second (two cores).
 
@@ -27,7 +27,7 @@ import environments
 from agents.agent import Agent, AgentConfig
 from benchmarks import tutorial
 from launch import commands
-from meta.discovery import Discovery, MetaConfig
+from meta.discovery import Discovery
 from meta.objective import ObjectiveConfig
 from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
@@ -45,7 +45,7 @@ def discovery() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
         ValueFunctionConfig(),
         ObjectiveConfig(),
         PopulationConfig(size=2),
-        MetaConfig(num_updates=2, validation_trajectories=32, validation_length=16),
+        tutorial.META,
         seed=0,
     )
 

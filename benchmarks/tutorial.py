@@ -2,6 +2,7 @@
 
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from meta.discovery import MetaConfig
 
 ENVIRONMENT = "catch/5x5"
 AGENT = AgentConfig(
@@ -12,3 +13,4 @@ AGENT = AgentConfig(
     batch_size=32,
     replay_ratio=0.0,
 )
+META = MetaConfig(num_updates=2, validation_trajectories=32, validation_length=32)
