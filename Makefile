@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+# `make install EXTRAS=cuda` (or tpu): JAX for accelerators, too.
+EXTRAS :=
+INSTALLED := $(VENV)/.installed$(EXTRAS:%=-%)
 
 .PHONY: install test lint types rooms tests chaos format discover clean
 
@@ -12,7 +14,7 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev$(EXTRAS:%=,%)]'
 	touch $@
 
 test: lint types rooms tests

@@ -189,8 +189,8 @@ class Checkpoints:
         state, damage = like, None
         try:
             state = self._read_own(step, like, _counts(like, agents))
-        except CheckpointError:
-            raise  # Of the run, and so in every process.
+        except (CheckpointError, MemoryError, jax.errors.JaxRuntimeError):
+            raise  # Of the run, and so in every process; or of a device, and no file's fault.
         except Exception as error:  # Whatever a damaged file makes Orbax raise.
             damage = f"{type(error).__name__}: {_first_line(error)[:200]}"
         if jax.process_count() > 1:

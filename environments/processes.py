@@ -359,9 +359,19 @@ def _work(pipe, seed, make, memory, layout, first, last):
 
 
 def available_processors() -> int:
-    """Processors that this process may use."""
+    """Processors that this process may use; at most DISCO_PROCESSORS, an environment variable.
+
+    Jobs that share a machine are told their part by it.
+
+    Raises:
+      ValueError: if the variable is no number from 1.
+    """
     has_affinity = hasattr(os, "sched_getaffinity")  # Not on every system.
-    return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    number = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    most = os.environ.get("DISCO_PROCESSORS", str(number))
+    if not most.isdigit() or int(most) < 1:
+        raise ValueError(f"DISCO_PROCESSORS is {most!r}; expected a whole number from 1.")
+    return min(number, int(most))
 
 
 def _aligned(size: int) -> int:

@@ -318,7 +318,7 @@ class RayExecutor:
 
     def _environment(self) -> dict[str, str]:
         """Variables of a worker, for JAX to read."""
-        environment = {}
+        environment = {"DISCO_PROCESSORS": str(self._cpus_per_job)}
         found = os.environ.get("XLA_FLAGS", "")
         if "device_count" not in found:  # As `launch.commands.use_all_cores`.
             environment["JAX_NUM_CPU_DEVICES"] = str(self._cpus_per_job)
@@ -351,6 +351,9 @@ def _work(pickled: bytes, environment: Mapping[str, str], board: Any, number: in
     os.environ.update(environment)
     from ray import cloudpickle
 
+    from agents import compilation
+
+    compilation.keep_programs()
     last = 0.0
 
     def report(units: int, numbers: Numbers) -> None:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+from launch.processes import LAUNCHERS
+
 SECONDS_TO_STOP = 120.0
 """That a child may take to end in order, for example to write a checkpoint, before it is killed."""
 
@@ -24,7 +26,8 @@ def run_command(
 ) -> int:
     """Runs `python -m module arguments` to its end; its exit status.
 
-    An exception that interrupts the wait sends it SIGTERM, and waits until it has ended. If this
+    It makes its run alone, also where a launcher started this process with others. An exception
+    that interrupts the wait sends it SIGTERM, and waits until it has ended. If this
     process is killed, the child is too (on Linux), so that whoever does the work again does not
     meet it.
 
@@ -42,6 +45,7 @@ def run_command(
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(os.getpid()), module, *arguments],
             cwd=directory if directory.is_dir() else None,
+            env={name: x for name, x in os.environ.items() if name not in LAUNCHERS},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -6,7 +6,8 @@ The exit statuses are those by which schedulers choose whether to start a job ag
     1        a mistake of ours, with its traceback, or a flag that absl refuses
     2        an error that a user has to act upon, in a sentence: trying again gives it again
     3        some jobs failed at each attempt, and the others are done
-    75       another process of the run has died (`launch.processes`), and this one was told
+    75       another process of the run did not come, or has died (`launch.processes`), and this
+             one was told
     128 + n  stopped by signal n: 130 Ctrl-C, 143 SIGTERM, 137 SIGKILL; 134 is how JAX ends a
              process when another one is silent. Some callers see -n instead, where the signal
              itself ended it
@@ -18,27 +19,27 @@ After 75 and above, started again with the same workdir, a run goes on. Kubernet
 
 import logging as python_logging
 import os
-import pathlib
-import platform
 import re
 import signal
 import sys
 import traceback
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import jax
 from absl import app, flags, logging
 
+from agents import compilation
 from environments import SimulatorError, available_processors
 from evaluation.executors import JobsFailedError
+from launch import processes
 from launch.flag_parsing import parse_flags
-
-_CACHE_BYTES = 4 << 30
 
 # What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
+
+# How errors of JAX start that no other process's death explains.
+_OURS = ("INVALID_ARGUMENT", "UNIMPLEMENTED")
 
 
 def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> None:
@@ -59,7 +60,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
             raise app.UsageError(f"Unknown arguments {argv[1:]}.")
         if not flags.FLAGS["verbosity"].present:
             silence_libraries()
-        _keep_compiled_programs()
+        compilation.keep_programs()
         spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
         name = spec.name if spec else command.__module__
         try:
@@ -85,6 +86,8 @@ def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None,
     if isinstance(error, JobsFailedError):
         hint = f"\n{_what_to_shrink(shrink)}" if _is_of_memory(str(error)) else ""
         return f"{error}{hint}", 3
+    if isinstance(error, processes.ProcessesMissingError):
+        return str(error), os.EX_TEMPFAIL
     if isinstance(error, _USER_ERRORS):
         return str(error), 2
     reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")[:300]
@@ -93,7 +96,12 @@ def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None,
     ):
         where = jax.default_backend()
         return f"There is not enough memory on {where} ({reason}). {_what_to_shrink(shrink)}", 2
-    if isinstance(error, jax.errors.JaxRuntimeError) and jax.distributed.is_initialized():
+    if (
+        isinstance(error, jax.errors.JaxRuntimeError)
+        and jax.distributed.is_initialized()
+        and not str(error).startswith(_OURS)
+    ):
+        traceback.print_exc()  # Nobody knows for sure.
         return f"Another process of this run has died, it seems ({reason}).", os.EX_TEMPFAIL
     return None, 1
 
@@ -105,32 +113,6 @@ def _fail(status: int) -> NoReturn:
         sys.stderr.flush()
         os._exit(status)
     sys.exit(status)
-
-
-def _keep_compiled_programs() -> None:
-    """Compiles no program twice: JAX keeps them in the user's cache folder, the last few GB.
-
-    A CPU's programs use all that the CPU can do, so that each kind of CPU has a folder of its own.
-    The environment variable JAX_COMPILATION_CACHE_DIR names another folder;
-    JAX_ENABLE_COMPILATION_CACHE=0 keeps nothing.
-    """
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    cpu = zlib.crc32(_cpu_features().encode())
-    folder = str(pathlib.Path(root) / f"disco/xla-{cpu:08x}")
-    for name, value in (("dir", folder), ("max_size", _CACHE_BYTES)):
-        jax.config.update(f"jax_compilation_cache_{name}", value)
-        os.environ[f"JAX_COMPILATION_CACHE_{name.upper()}"] = str(value)  # For child processes.
-
-
-def _cpu_features() -> str:
-    """What this machine's CPU can do, as the system tells it."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((x for x in lines if x.startswith(("flags", "Features"))), platform.processor())
 
 
 def _is_of_memory(message: str) -> bool:

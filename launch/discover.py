@@ -59,11 +59,12 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
       CheckpointError: if a checkpoint cannot be written or read.
     """
     with _Stop() as stop:  # From the first: JAX's callbacks swallow a KeyboardInterrupt.
-        described = json.dumps(dataclasses.asdict(settings)) + code_version()
-        processes.require_equal("config or version of the code", described)
+        processes.require_equal("config", json.dumps(dataclasses.asdict(settings)))
+        processes.require_equal("version of the code", code_version())
         discovery = make_discovery(settings)
         discovery.check()
         folder = workdirs.open_workdir(workdir, settings, changeable=CHANGEABLE)
+        processes.require_shared(folder)
         checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
         with contextlib.closing(checkpoints):
             live = partial(

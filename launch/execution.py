@@ -87,6 +87,8 @@ def opened_executor(values: Any) -> Iterator[Executor]:
             for number in (signal.SIGTERM, signal.SIGINT):
                 previous[number] = signal.signal(number, stop)
             yield executor
+            if caught:  # JAX's callbacks swallow what is raised in them.
+                raise SystemExit(128 + caught[0])
         except BaseException:
             if caught:  # Ray makes other exceptions of what is raised while it waits.
                 raise SystemExit(128 + caught[0]) from None

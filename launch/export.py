@@ -8,6 +8,7 @@ With evaluations of that rule (workdirs of `launch.evaluate`), a card is written
 fails. The file's header has the same figures.
 """
 
+import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
@@ -52,7 +53,8 @@ def export(
     except (OSError, json.JSONDecodeError) as error:
         raise ValueError(f"{workdir!r} is not the workdir of a discovery run: {error}.") from error
     settings = from_json(DiscoverSettings, config)
-    discovery = make_discovery(settings)
+    # On as many devices as there are here.
+    discovery = make_discovery(dataclasses.replace(settings, devices_per_agent=1))
     checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
     try:
         if meta_step is None:

@@ -71,7 +71,8 @@ def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Poi
 def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
     try:
         settings = from_config(DiscoverSettings, parse_config(arguments))
-        make_discovery(settings)
+        # The driver of a sweep has none of the devices that an agent may need several of.
+        make_discovery(dataclasses.replace(settings, devices_per_agent=1))
     except (ValueError, OSError) as error:
         raise ValueError(f"{' '.join(arguments)}: {error}") from error
     varied = {field.removeprefix(_PREFIX): _get(settings, field) for field in fields}

@@ -5,7 +5,9 @@
 
 All start the same command with the same workdir, on a file system that they share; process 0
 listens at the coordinator's address. Under Slurm (`srun` with several tasks) and Open MPI they find
-each other without these flags, on TPU pods with `--coordinator=auto` (`jax.distributed`).
+each other without these flags, on TPU pods with `--coordinator=auto` (`jax.distributed`). A process
+that is alone on its machine there has all of its GPUs; of several, each has one
+(JAX_LOCAL_DEVICE_IDS=0,1,... says otherwise; not run with GPUs).
 
 When a process dies, the others end within a minute: with status 134 and a message of JAX's that
 starts "Terminating process", as they miss its heartbeats, or with 75 where a message to it fails
@@ -15,6 +17,9 @@ checkpoint.
 
 import hashlib
 import os
+import pathlib
+import re
+import secrets
 import socket
 import sys
 import threading
@@ -28,8 +33,15 @@ from jax.experimental import multihost_utils
 
 _HEARTBEAT_SECONDS = 20
 _AUTO = "auto"
-# By which a launcher tells its processes how many they are.
-_TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+# By which a launcher tells its processes how many they are, and how many on each machine.
+LAUNCHERS = {
+    "SLURM_STEP_NUM_TASKS": "SLURM_STEP_TASKS_PER_NODE",
+    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
+}
+
+
+class ProcessesMissingError(OSError):
+    """Others of the run did not come in time; they may when it is started again."""
 
 
 def define_flags() -> None:
@@ -52,11 +64,12 @@ def join() -> None:
 
     Raises:
       ValueError: if flags are missing or contradict each other.
-      OSError: if the coordinator or other processes cannot be found in time.
+      ProcessesMissingError: if the coordinator does not answer in time.
+      OSError: if no launcher tells who the processes are.
     """
     address, timeout = flags.FLAGS.coordinator, flags.FLAGS.coordinator_timeout
     number, own = flags.FLAGS.num_processes, flags.FLAGS.process_id
-    if not address and any(int(os.environ.get(name, 1)) > 1 for name in _TASKS):
+    if not address and any(int(os.environ.get(name, 1)) > 1 for name in LAUNCHERS):
         address = _AUTO
     if address in ("", _AUTO):
         if not (number is None and own is None):
@@ -64,7 +77,9 @@ def join() -> None:
                 f"--num_processes and --process_id need --coordinator=HOST:PORT; it is {address!r}."
             )
         if address:
-            _initialize(f"--coordinator={_AUTO}", timeout)
+            # JAX would give each process the one GPU that its number on this machine names.
+            all_devices = {"local_device_ids": ()} if _is_alone_on_its_machine() else {}
+            _initialize(f"--coordinator={_AUTO}", timeout, **all_devices)
         return
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
@@ -87,6 +102,14 @@ def join() -> None:
     )
 
 
+def _is_alone_on_its_machine() -> bool:
+    """Whether the launcher started one process on each machine, and nobody chose its devices."""
+    numbers = [os.environ[name] for name in LAUNCHERS.values() if name in os.environ]
+    return "JAX_LOCAL_DEVICE_IDS" not in os.environ and any(
+        re.fullmatch(r"1(\(x\d+\))?(,1(\(x\d+\))?)*", number) for number in numbers
+    )
+
+
 def _await_coordinator(host: str, port: int, timeout: float) -> None:
     """Waits until somebody listens there: JAX itself would end without a word of where."""
     end, refusal = time.monotonic() + timeout, None
@@ -98,7 +121,7 @@ def _await_coordinator(host: str, port: int, timeout: float) -> None:
             time.sleep(0.5)
         else:
             return
-    raise OSError(
+    raise ProcessesMissingError(
         f"The coordinator at {host}:{port} does not answer: {refusal}. Waited for {timeout} s"
         " (--coordinator_timeout); process 0 listens there once it is started."
     )
@@ -113,7 +136,7 @@ def _initialize(flag: str, timeout: int, **arguments: Any) -> None:
             file=sys.stderr,
             flush=True,
         )
-        os._exit(2)
+        os._exit(os.EX_TEMPFAIL)
 
     # Before JAX gives up: it would end the process without a word of what it waited for.
     waiting = threading.Timer(timeout, give_up)
@@ -164,6 +187,29 @@ def require_equal(what: str, value: str) -> None:
         raise ValueError(
             f"Processes {different} have another {what} than process 0; expected the same"
             " command for all."
+        )
+
+
+def require_shared(folder: pathlib.Path) -> None:
+    """Refuses processes whose folder of that name is another one than process 0's.
+
+    Raises:
+      ValueError: naming those processes.
+    """
+    if not are_several():
+        return
+    token = multihost_utils.broadcast_one_to_all(np.uint32(secrets.randbits(32)))
+    mark = folder / f".shared-{int(token):08x}"  # A new name: no file system remembers its absence.
+    if is_first():
+        mark.touch()
+    multihost_utils.sync_global_devices("the workdir has a mark")
+    without = np.flatnonzero(~multihost_utils.process_allgather(np.array(mark.exists()))).tolist()
+    if is_first():
+        mark.unlink()
+    if without:
+        raise ValueError(
+            f"Processes {without} do not see what process 0 writes in {folder}; expected a workdir"
+            " on a file system that all machines share."
         )
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from absl import logging
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
 from tensorboardX.summary import scalar
@@ -16,6 +17,7 @@ from tensorboardX.summary import scalar
 from disco.atomic import write_atomically
 from disco.json_lines import JsonLines
 from launch import processes
+from launch.provenance import code_version
 
 
 def open_workdir(
@@ -24,7 +26,8 @@ def open_workdir(
     """Creates a run's folder, or opens it again, and keeps its settings in `config.json`.
 
     Of several processes, the first one writes. A run that was started before some field was
-    invented has that field's default.
+    invented has that field's default. `version.txt` has the version of the code; when another one
+    goes on, a warning says so.
 
     Args:
       workdir: the folder.
@@ -56,8 +59,18 @@ def open_workdir(
             )
     if not processes.is_first():
         return folder
+    version, ours = folder / "version.txt", code_version()
     try:
+        theirs = version.read_text().strip() if version.exists() else ours
+        if theirs != ours:
+            logging.warning(
+                "%s was made by version %s of the code so far, and goes on by %s.",
+                folder,
+                theirs,
+                ours,
+            )
         write_atomically(file, json.dumps(wanted, indent=2) + "\n")
+        write_atomically(version, f"{ours}\n")
     except OSError as error:
         raise ValueError(f"Workdir {str(folder)!r} cannot be written: {error}.") from error
     return folder

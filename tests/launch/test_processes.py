@@ -1,16 +1,20 @@
 """Several processes that make one run: the result is one process's, and none outlives another."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
 import time
+import types
 
 import jax
 import numpy as np
 import pytest
+from absl import flags
 
 from agents.checkpoints import Checkpoints
+from launch import processes
 from launch.configuration import from_json
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
@@ -99,28 +103,34 @@ def test_result_is_one_processs_whoever_dies_on_the_way(launch, tmp_path):
 REFUSED = {
     "nobody there": (
         ["--coordinator=localhost:1", "--num_processes=2", "--process_id=1"],
+        os.EX_TEMPFAIL,
         "The coordinator at localhost:1 does not answer: [Errno 111] Connection refused. Waited"
         " for 2 s (--coordinator_timeout)",
     ),
     "no others": (
         ["--coordinator=localhost:{port}", "--num_processes=2", "--process_id=0"],
+        os.EX_TEMPFAIL,
         "The processes of --coordinator=localhost:{port} did not find each other within 2 s",
     ),
     "no number": (
         ["--coordinator=localhost:1", "--process_id=0"],
+        2,
         "--num_processes is None and --process_id 0; with --coordinator=localhost:1 expected both",
     ),
     "no coordinator": (
         ["--num_processes=2", "--process_id=0"],
+        2,
         "--num_processes and --process_id need --coordinator=HOST:PORT",
     ),
-    "no port": (["--coordinator=somewhere"], "--coordinator is 'somewhere'; expected HOST:PORT"),
+    "no port": (["--coordinator=somewhere"], 2, "--coordinator is 'somewhere'; expected HOST:PORT"),
     "mesh": (
         ["--config.devices_per_agent=3"],
+        2,
         "devices_per_agent is 3; expected a divisor of the number of devices of each process (4)",
     ),
     "batch": (
         ["--config.devices_per_agent=4"],
+        2,
         "meta.validation_trajectories is 2; expected a multiple of devices_per_agent (4)",
     ),
 }
@@ -139,7 +149,7 @@ def refusals(tmp_path_factory):
             *(argument.format(port=port) for argument in arguments),
             **environment,
         )
-        for name, (arguments, _) in REFUSED.items()
+        for name, (arguments, *_) in REFUSED.items()
     }
     return folder, port, {name: outcome(process) for name, process in started.items()}
 
@@ -148,8 +158,9 @@ def refusals(tmp_path_factory):
 def test_refused_in_a_sentence(refusals, name):
     folder, port, outcomes = refusals
     status, output = outcomes[name]
-    assert status == 2
-    assert REFUSED[name][1].format(port=port) in output
+    _, expected, sentence = REFUSED[name]
+    assert status == expected
+    assert sentence.format(port=port) in output
     assert "Traceback" not in output
     assert not (folder / name).exists()
 
@@ -178,10 +189,38 @@ def test_processes_that_are_not_of_one_mind_are_refused(tmp_path):
 
     assert_refused(
         outcomes([], ["--config.seed=1"]),
-        "Processes [1] have another config or version of the code than process 0",
+        "Processes [1] have another config than process 0",
     )
     assert_refused(
         outcomes(*[["--config.population.size=1"]] * 2),
         "population.size is 1; expected at least one agent for each of the 2",
     )
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"SLURM_STEP_TASKS_PER_NODE": "1(x4)"}, True),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1"}, True),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8(x4)"}, False),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1(x3),2"}, False),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "1"}, True),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "11"}, False),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1(x4)", "JAX_LOCAL_DEVICE_IDS": "0,1"}, False),
+        ({}, False),
+    ],
+)
+def test_a_process_alone_on_its_machine_has_all_of_its_devices(variables, expected, monkeypatch):
+    for name in (*processes.LAUNCHERS.values(), "JAX_LOCAL_DEVICE_IDS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    given = {}
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **arguments: given.update(arguments))
+    values = types.SimpleNamespace(
+        coordinator="auto", coordinator_timeout=1, num_processes=None, process_id=None
+    )
+    monkeypatch.setattr(flags, "FLAGS", values)
+    processes.join()
+    assert (given.get("local_device_ids") == ()) == expected
