@@ -42,8 +42,7 @@ class EvaluationConfig:
       runs_at_once: per device and vectorised pass; by default one on a CPU, whose caches hold
         one agent, and all on an accelerator. It changes speed only.
       updates_per_call: at most so many between two looks at the progress.
-      checkpoint_seconds: between two checkpoints of a run in a host environment, or of an agent
-        that trains itself.
+      checkpoint_seconds: between two checkpoints of runs that are under way.
     """
 
     agent: AgentConfig = AgentConfig(

@@ -181,6 +181,7 @@ def _train_all(
             len(jobs),
             "The other runs are kept; started again, the command tries only what is missing.",
         )
+    storage.forget_packs(folder)
 
 
 def _packs(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
@@ -237,9 +238,10 @@ def _train(
         (run,) = pack
         results = [train_on_host(run, config, storage.run_folder(folder, run), show)]
     else:
-        results = train_on_device(pack, config, show)
+        results = train_on_device(pack, config, storage.pack_folder(folder, pack), show)
     for run, result in zip(pack, results, strict=True):
         storage.save(folder, run, result)
+    storage.forget_pack(folder, pack)
 
 
 def _finished(folder: pathlib.Path, run: Run) -> RunResult:

@@ -6,12 +6,16 @@ runs/<contender>/<task>/seed_<n>/ has
     strip.png        pictures of what the agent did at its end, of some runs
     prediction.png   pictures of what an agent that has a model expected then
     ...              in a host environment also what `evaluation.host_training` keeps
+
+unfinished/<checksum>/ has checkpoints of runs that are trained together, until they are finished.
 """
 
 import json
 import logging
 import os
 import pathlib
+import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +27,7 @@ from evaluation.training import Run
 
 _CHECKSUM = "crc32"
 _RESULT = "result.json"
+_UNFINISHED = "unfinished"
 STRIP = "strip.png"
 PICTURES = (STRIP, "prediction.png")
 _log = logging.getLogger(__name__)
@@ -40,6 +45,22 @@ def run_folder(folder: pathlib.Path, run: Run) -> pathlib.Path:
 def run_path(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> pathlib.Path:
     """Where an evaluation keeps a run, by names."""
     return folder / "runs" / contender / task.replace("/", "_") / f"seed_{seed_index}"
+
+
+def pack_folder(folder: pathlib.Path, pack: Sequence[Run]) -> pathlib.Path:
+    """Where an evaluation keeps what runs that are trained together need to go on."""
+    names = [[run.contender.name, run.task.name, run.seed_index] for run in pack]
+    return folder / _UNFINISHED / f"{json_lines.crc32(names):08x}"
+
+
+def forget_pack(folder: pathlib.Path, pack: Sequence[Run]) -> None:
+    """Removes it, once the runs are finished."""
+    shutil.rmtree(pack_folder(folder, pack), ignore_errors=True)
+
+
+def forget_packs(folder: pathlib.Path) -> None:
+    """Removes what is left of packs that were not finished as they were, but otherwise."""
+    shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
 
 
 def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:

@@ -9,6 +9,7 @@ otherwise, its width may change the last bits of a sum.) Runs in host environmen
 another (`evaluation.host_training`).
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -31,6 +32,7 @@ import disco
 import environments
 from agents import acting, compilation, pictures
 from agents.agent import Agent, AgentConfig
+from agents.checkpoints import Checkpoints
 from agents.networks import uniform_network
 from agents.passes import agents_per_pass, map_agents
 from evaluation import host_training, playing
@@ -223,20 +225,46 @@ class Program:
         )(replicated, per_run)
 
 
+class _Past(NamedTuple):
+    """What a checkpoint of runs that are trained together holds.
+
+    Attributes:
+      states: of the agents, as `Program.advance` gives them.
+      sums: over the episodes that ended in each stretch, by name; zero for stretches to come.
+      seconds: of training.
+    """
+
+    states: PyTree[Array]
+    sums: dict[str, Float[np.ndarray, "stretches runs"]]
+    seconds: Float[np.ndarray, ""]
+
+    def stacked(self, num_runs: int) -> "_Past":
+        """For `Checkpoints`: over how many agents arrays are stacked."""
+        return _Past(states=num_runs, sums=dict.fromkeys(self.sums, 0), seconds=0)  # pyright: ignore
+
+
 def train_on_device(
-    runs: Sequence[Run], config: EvaluationConfig, report: Report = lambda *_: None
+    runs: Sequence[Run],
+    config: EvaluationConfig,
+    folder: pathlib.Path,
+    report: Report = lambda *_: None,
 ) -> list[RunResult]:
-    """Trains agents in JAX environments, together.
+    """Trains agents in JAX environments, together, or continues to.
 
     Args:
       runs: of one contender, in environments of equal dynamics.
       config: of the evaluation.
+      folder: of these runs together, for checkpoints, from which they go on bit for bit, also on
+        other devices of the kind.
       report: called now and then with the updates made so far, of `config.num_updates`; the
-        environment steps per second since the first one, without compilation; and the mean
-        return of the episodes that ended since the last call (None if none did).
+        environment steps per second since this call's first one, without compilation; and the
+        mean return of the episodes that ended since the last report (None if none did).
 
     Returns:
       What became of each run.
+
+    Raises:
+      CheckpointError: if a checkpoint cannot be written, or none can be read.
     """
     contender = runs[0].contender
     dynamics = runs[0].task.dynamics
@@ -246,26 +274,47 @@ def train_on_device(
     rule, learning_rate = contender.rule, jnp.float32(contender.agent.learning_rate)
     advance = partial(program.advance, rule, learning_rate)
     tally = Tally(len(runs), config)
+    stretches = list(_stretches(tally.ends, tally.window_start, config.updates_per_call))
 
     start = time.perf_counter()
     rows = program.place(
         [run.task for run in runs], [config.all_seeds[run.seed_index] for run in runs]
     )
-    states = program.init(rule, rows)
-    states, _ = advance(rows, states, jnp.int32(0), jnp.int32(0))
-    jax.block_until_ready(states)
-    trained_from = time.perf_counter()
-
-    steps = len(runs) * config.agent.steps_per_update
-    for first, last in _stretches(tally.ends, tally.window_start, config.updates_per_call):
-        states, padded = advance(rows, states, jnp.int32(first), jnp.int32(last - first))
-        sums = {name: np.asarray(x, np.float64)[: len(runs)] for name, x in padded.items()}
-        tally.add(last, sums)
-        count = float(np.sum(sums["count"]))
-        mean_return = float(np.sum(sums["return"])) / count if count else None
-        report(last, steps * last / (time.perf_counter() - trained_from), mean_return)
+    born = _placed(Program.init.eval_shape(program, rule, rows))
+    _, nothing = jax.eval_shape(advance, rows, born, jnp.int32(0), jnp.int32(0))
+    past = _Past(
+        states=born,
+        sums={name: np.zeros((len(stretches), len(runs))) for name in nothing},
+        seconds=np.zeros(()),
+    )
+    with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
+        made, past = checkpoints.restore(past, past.stacked(len(runs))) or (
+            0,
+            past._replace(states=program.init(rule, rows)),
+        )
+        states, seconds_before = past.states, past.seconds
+        sums = {name: np.array(x) for name, x in past.sums.items()}
+        states, _ = advance(rows, states, jnp.int32(0), jnp.int32(0))
+        jax.block_until_ready(states)
+        first_made = stretches[made - 1][1] if made else 0
+        steps = len(runs) * config.agent.steps_per_update
+        trained_from = saved_at = time.perf_counter()
+        for number, (first, last) in enumerate(stretches[made:], made):
+            states, padded = advance(rows, states, jnp.int32(first), jnp.int32(last - first))
+            for name, x in padded.items():
+                sums[name][number] = np.asarray(x)[: len(runs)]
+            count = float(np.sum(sums["count"][number]))
+            mean_return = float(np.sum(sums["return"][number])) / count if count else None
+            now = time.perf_counter()
+            report(last, steps * (last - first_made) / (now - trained_from), mean_return)
+            if now - saved_at > config.checkpoint_seconds and last < config.num_updates:
+                past = _Past(states, sums, seconds_before + now - trained_from)
+                checkpoints.save(number + 1, past, past.stacked(len(runs)))
+                saved_at = now
+    for number, (_, last) in enumerate(stretches):
+        tally.add(last, {name: x[number] for name, x in sums.items()})
     is_finite = np.asarray(_all_finite(states))
-    train_seconds = time.perf_counter() - trained_from
+    train_seconds = float(seconds_before) + time.perf_counter() - trained_from
 
     def strip(i: int) -> bytes:
         if not _has_strip(runs[i], config):
@@ -284,6 +333,12 @@ def train_on_device(
         )
         for i in range(len(runs))
     ]
+
+
+def _placed(shapes: PyTree[jax.ShapeDtypeStruct]) -> PyTree[jax.ShapeDtypeStruct]:
+    """Shapes of arrays with a leading axis of runs, spread over all devices."""
+    sharding = NamedSharding(_mesh(), P(_AXIS))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
 
 
 @jax.jit

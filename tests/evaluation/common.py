@@ -35,7 +35,7 @@ def train(
             for row in runs
         ]
     else:
-        flat = train_on_device([run for row in runs for run in row], config, report)
+        flat = train_on_device([run for row in runs for run in row], config, folder, report)
         results = [flat[i : i + config.seeds] for i in range(0, len(flat), config.seeds)]
     return History.of(results, config)
 

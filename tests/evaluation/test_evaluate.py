@@ -1,5 +1,6 @@
 """Whole evaluations, of tiny agents on tiny tasks."""
 
+import contextlib
 import csv
 import dataclasses
 import json
@@ -129,6 +130,44 @@ def test_a_damaged_file_is_kept_and_its_run_repeats_bit_for_bit(
     assert _scores(folder, "tiny") == before
     assert file.with_suffix(".json.damaged").read_text() == bad
     assert {path for path, inode in _files(folder).items() if files[path] != inode} == {file}
+
+
+class _StopsAfter:
+    """A progress that interrupts an evaluation, or only notes the first update that it is told."""
+
+    def __init__(self, updates: float):
+        self._updates, self.first = updates, None
+
+    @contextlib.contextmanager
+    def __call__(self, title, units):
+        del title, units
+        yield self
+
+    def start(self, completed):
+        del completed
+
+    def update(self, completed, numbers):
+        del numbers
+        self.first = self.first or completed
+        if completed >= self._updates:
+            raise KeyboardInterrupt
+
+
+def test_runs_that_were_under_way_go_on_to_the_same_numbers(folder, rule_file, tasks, tmp_path):
+    config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0)
+    contenders = make_contenders([rule_file], config)
+    # A job has both tasks of a contender, and 30 updates.
+    for stop in (15, 30 + 15):
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(tasks, contenders, config, tmp_path, open_progress=_StopsAfter(stop))
+    assert any((tmp_path / "unfinished").iterdir())
+    rest = _StopsAfter(np.inf)
+    evaluate(tasks, contenders, config, tmp_path, open_progress=rest)
+    assert rest.first > 5
+    assert not (tmp_path / "unfinished").exists()
+    for contender in contenders:
+        found, expected = (_scores(x, contender.name) for x in (tmp_path, folder))
+        assert found == expected
 
 
 def test_other_tasks_and_batching_change_nothing(folder, rule_file, tasks, tmp_path):

@@ -91,7 +91,7 @@ def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
         if made.is_host:
             found = [train_on_host(run, CONFIG, tmp_path / str(run)) for run in runs]
         else:
-            found = train_on_device(runs, CONFIG)
+            found = train_on_device(runs, CONFIG, tmp_path / contender.name)
         assert [bool(x.strip) for x in found] == [contender.rule is not None, False]
         if contender.rule is None:
             continue
@@ -104,33 +104,36 @@ def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
             assert caption.endswith(("1", "-1"))
 
 
-def test_a_picture_that_fails_costs_no_run(monkeypatch, caplog):
+def test_a_picture_that_fails_costs_no_run(monkeypatch, caplog, tmp_path):
     def fail(*_):
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(playing, "strip", fail)
     _, contender = make_contenders([], CONFIG)
-    [result] = train_on_device([Run(contender, environments.make("catch/5x5"), 0)], CONFIG)
+    run = Run(contender, environments.make("catch/5x5"), 0)
+    [result] = train_on_device([run], CONFIG, tmp_path)
     assert result.strip == b""
     assert np.isfinite(result.window.mean_return)
     assert "no pictures of actor_critic@0.001 on catch/5x5, seed 0: RuntimeError" in caplog.text
 
 
 @pytest.mark.parametrize(("frame_stack", "memory"), [(3, 0), (1, 4)])
-def test_agents_that_see_histories_leave_strips_of_single_frames(frame_stack, memory):
+def test_agents_that_see_histories_leave_strips_of_single_frames(frame_stack, memory, tmp_path):
     network = dataclasses.replace(CONFIG.agent.network, memory=memory)
     agent = dataclasses.replace(CONFIG.agent, network=network, frame_stack=frame_stack)
     config = dataclasses.replace(CONFIG, agent=agent)
     _, contender = make_contenders([], config)
-    [result] = train_on_device([Run(contender, environments.make("catch/5x5"), 0)], config)
+    run = Run(contender, environments.make("catch/5x5"), 0)
+    [result] = train_on_device([run], config, tmp_path)
     image = Image.open(io.BytesIO(result.strip))
     assert image.width == 3 * image.height + 2 * 2
 
 
-def test_strips_can_be_left_out():
+def test_strips_can_be_left_out(tmp_path):
     config = dataclasses.replace(CONFIG, strip_frames=0)
     _, contender = make_contenders([], config)
-    [result] = train_on_device([Run(contender, environments.make("catch/5x5"), 0)], config)
+    run = Run(contender, environments.make("catch/5x5"), 0)
+    [result] = train_on_device([run], config, tmp_path)
     assert result.strip == b""
     with pytest.raises(ValueError, match="strip_frames is -1"):
         dataclasses.replace(config, strip_frames=-1)
