@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from launch import workdirs
 from launch.workdirs import MetricsLog, open_workdir
 
 
@@ -42,7 +43,18 @@ def test_of_other_settings_is_refused_and_left_alone(tmp_path):
     with pytest.raises(ValueError, match="steps is 10 there and 20 here"):
         open_workdir(tmp_path, Settings(steps=20))
     assert (tmp_path / "config.json").read_bytes() == before
-    assert list(tmp_path.iterdir()) == [tmp_path / "config.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "version.txt"}
+
+
+def test_of_another_version_of_the_code_goes_on_with_a_warning(tmp_path, monkeypatch, caplog):
+    for version in ("1", "1"):
+        monkeypatch.setattr(workdirs, "code_version", lambda version=version: version)
+        open_workdir(tmp_path, Settings())
+    assert not caplog.text
+    monkeypatch.setattr(workdirs, "code_version", lambda: "2")
+    open_workdir(tmp_path, Settings())
+    assert f"{tmp_path} was made by version 1 of the code so far, and goes on by 2." in caplog.text
+    assert (tmp_path / "version.txt").read_text() == "2\n"
 
 
 def test_of_older_code_may_be_continued_with_the_defaults_of_what_it_did_not_know(tmp_path):
