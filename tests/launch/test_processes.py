@@ -35,9 +35,9 @@ def launch(tmp_path_factory):
     """
     cache = tmp_path_factory.mktemp("compiled")
 
-    def launch(workdir: pathlib.Path, num_processes: int) -> list[subprocess.Popen]:
+    def launch(workdir: pathlib.Path, num_processes: int, *changes: str) -> list[subprocess.Popen]:
         environment = quickly(cache, NUM_DEVICES // num_processes) | {"JAX_ENABLE_X64": "1"}
-        flags = [f"--workdir={workdir}", *FLAGS]
+        flags = [f"--workdir={workdir}", *FLAGS, *changes]
         if num_processes == 1:
             return [start("launch.discover", *flags, **environment)]
         flags += [f"--coordinator=localhost:{free_port()}", f"--num_processes={num_processes}"]
@@ -97,6 +97,22 @@ def test_result_is_one_processs_whoever_dies_on_the_way(launch, tmp_path):
     (step, rule), (expected_step, expected) = final_rule(shared), final_rule(alone)
     assert step == expected_step == META_STEPS
     assert np.max(np.abs(rule - expected)) < 1e-10 * np.max(np.abs(expected))
+
+
+def test_host_environments_of_two_processes_give_one_processs_result(launch, tmp_path):
+    """Three agents of each kind on four devices, of which one has padding only."""
+    pytest.importorskip("bsuite")
+    changes = ("--config.suite=bsuite/catch/0,catch/4x3", "--config.meta_steps=7")
+    rules = []
+    for number in (1, 2):
+        workdir = tmp_path / str(number)
+        outcomes = [outcome(process, 600) for process in launch(workdir, number, *changes)]
+        assert [status for status, _ in outcomes] == [0] * number, outcomes
+        assert sum(line["reborn_agents"] for line in metrics(workdir)) > 0
+        step, rule = final_rule(workdir)
+        assert step == 7
+        rules.append(rule)
+    assert np.max(np.abs(rules[1] - rules[0])) < 1e-10 * np.max(np.abs(rules[0]))
 
 
 # Refused before anything is compiled.

@@ -59,7 +59,7 @@ def test_refused_in_a_sentence_before_anything_starts(tmp_path):
 
 def test_points_are_the_product_and_readable():
     points = make_points(
-        [f"{TINY}", "--config.meta_steps=7"],
+        [TINY, "--config.meta_steps=7", "--config.devices_per_agent=64"],
         ["config.meta.learning_rate=1e-3,3e-4", "config.agent.network.torso=(8,),(8, 4)"],
     )
     assert [point.name for point in points] == [
