@@ -11,9 +11,9 @@ and devices grow alike. Messages between devices must not depend on the agents, 
 of metrics: one all-reduce of the rule's size.
 
 Prints each figure's ratio to that of the first mesh, and fails if one differs by more than
-`--tolerance`; memory may be less. Bytes and memory are compared between meshes with as many agents per device, FLOP and
-messages between all: a device reads the rule once for all of its agents, so that each of several
-comes to fewer bytes than one that is alone.
+`--tolerance`; memory may be less. Bytes and memory are compared between meshes with as many agents
+per device, FLOP and messages between all: a device reads the rule once for all of its agents, so
+that each of several comes to fewer bytes than one that is alone.
 """
 
 import re
