@@ -27,9 +27,8 @@ def run_command(
     """Runs `python -m module arguments` to its end; its exit status.
 
     It makes its run alone, also where a launcher started this process with others. An exception
-    that interrupts the wait sends it SIGTERM, and waits until it has ended. If this
-    process is killed, the child is too (on Linux), so that whoever does the work again does not
-    meet it.
+    that interrupts the wait sends it SIGTERM, and waits until it has ended. If this process is
+    killed, the child is too (on Linux), so that whoever does the work again does not meet it.
 
     Args:
       module: of the command.

@@ -1,10 +1,12 @@
 """Where results come from."""
 
+import functools
 import pathlib
 import subprocess
 from importlib import metadata
 
 
+@functools.cache
 def code_version() -> str:
     """The package's version, and the commit where the code lies in a git checkout."""
     version = metadata.version("disco")

@@ -3,9 +3,9 @@
 #
 # Not run: no TPU was available. `--coordinator=auto` lets JAX ask the slice for its hosts.
 #
-# Every host needs this repository in ~/disco with `make install EXTRAS=tpu` done, and the workdir on a file system that all of them mount,
-# such as Filestore. On a queued or spot slice, start it again when the slice is back: the run
-# goes on from its newest checkpoint.
+# Every host needs this repository in ~/disco with `make install EXTRAS=tpu` done, and the workdir
+# on a file system that all of them mount, such as Filestore. On a queued or spot slice, start it
+# again when the slice is back: the run goes on from its newest checkpoint.
 set -euo pipefail
 NAME=$1
 ZONE=$2
