@@ -51,8 +51,8 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
 
     Args:
       command: what it does.
-      shrink: settings of its config that its memory grows with, those first that save most: what
-        to say when there is not enough.
+      shrink: flags that its memory grows with, those first that save most: what to say when
+        there is not enough.
     """
 
     def main(argv: list[str]) -> None:
@@ -84,7 +84,9 @@ def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None,
     if isinstance(error, KeyboardInterrupt):
         return "stopped by Ctrl-C.", 128 + signal.SIGINT
     if isinstance(error, JobsFailedError):
-        hint = f"\n{_what_to_shrink(shrink)}" if _is_of_memory(str(error)) else ""
+        # Without any, jobs are commands that say it themselves.
+        is_ours = shrink and _is_of_memory(str(error))
+        hint = f"\n{_what_to_shrink(shrink, 'where it was')}" if is_ours else ""
         return f"{error}{hint}", 3
     if isinstance(error, processes.ProcessesMissingError):
         return str(error), os.EX_TEMPFAIL
@@ -95,7 +97,8 @@ def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None,
         isinstance(error, jax.errors.JaxRuntimeError) and _is_of_memory(str(error))
     ):
         where = jax.default_backend()
-        return f"There is not enough memory on {where} ({reason}). {_what_to_shrink(shrink)}", 2
+        hint = _what_to_shrink(shrink, where)
+        return f"There is not enough memory on {where} ({reason}). {hint}", 2
     if (
         isinstance(error, jax.errors.JaxRuntimeError)
         and jax.distributed.is_initialized()
@@ -125,12 +128,12 @@ def _is_of_memory(message: str) -> bool:
     return bool(re.search("RESOURCE_EXHAUSTED|out of memory", message, re.IGNORECASE))
 
 
-def _what_to_shrink(shrink: Sequence[str]) -> str:
-    values = {name: _configured(name) for name in shrink}
-    # None is all at once, but one on a CPU (`agents.passes`).
-    none = 1 if jax.default_backend() == "cpu" else "None, which is all"
-    values = {name: none if value is None else value for name, value in values.items()}
-    smaller = [f"--config.{name} ({value})" for name, value in values.items() if value != 1]
+def _what_to_shrink(shrink: Sequence[str], where: str) -> str:
+    values = {flag: _value(flag) for flag in shrink}
+    # None is all at once, but one on a CPU (`agents.passes`), which cannot be any less.
+    none = 1 if where == "cpu" else "not set"
+    values = {flag: none if value is None else value for flag, value in values.items()}
+    smaller = [f"--{flag} ({value or 'not set'})" for flag, value in values.items() if value != 1]
     if not smaller:
         return "Use more devices, or larger ones."
     return (
@@ -139,10 +142,11 @@ def _what_to_shrink(shrink: Sequence[str]) -> str:
     )
 
 
-def _configured(name: str) -> Any:
-    value = flags.FLAGS.config
-    for part in name.split("."):
-        value = value[part]
+def _value(flag: str) -> Any:
+    name, *fields = flag.split(".")
+    value: Any = flags.FLAGS[name].value
+    for field in fields:
+        value = value[field]
     return value
 
 

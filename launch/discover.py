@@ -36,15 +36,15 @@ from meta.run import run
 # What a meta-step's memory grows with. The first costs nothing but time; the others are in the
 # order of what half of each saves (docs/measurements.md).
 _SHRINK = (
-    "meta.agents_at_once",
-    "agent.batch_size",
-    "agent.unroll_length",
-    "agent.network.model",
-    "agent.network.torso",
-    "agent.network.head",
-    "meta.num_updates",
-    "meta.validation_trajectories",
-    "meta.validation_length",
+    "config.meta.agents_at_once",
+    "config.agent.batch_size",
+    "config.agent.unroll_length",
+    "config.agent.network.model",
+    "config.agent.network.torso",
+    "config.agent.network.head",
+    "config.meta.num_updates",
+    "config.meta.validation_trajectories",
+    "config.meta.validation_length",
 )
 
 

@@ -42,14 +42,14 @@ from launch.provenance import code_version
 
 # What an update's memory grows with. The first costs nothing but time.
 SHRINK = (
-    "runs_at_once",
-    "agent.batch_size",
-    "agent.unroll_length",
-    "agent.network.model",
-    "agent.network.torso",
-    "agent.network.head",
-    "agent.num_environments",
-    "agent.replay_capacity",
+    "config.runs_at_once",
+    "config.agent.batch_size",
+    "config.agent.unroll_length",
+    "config.agent.network.model",
+    "config.agent.network.torso",
+    "config.agent.network.head",
+    "config.agent.num_environments",
+    "config.agent.replay_capacity",
 )
 
 
@@ -176,4 +176,4 @@ if __name__ == "__main__":
     )
     flags.DEFINE_string("size", "", "Size of each --agent, for those that have some: 12m.")
     define_flags("grid_heldout")
-    commands.run(main, shrink=SHRINK)
+    commands.run(main, shrink=("size", *SHRINK) if given("agent") else SHRINK)

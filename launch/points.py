@@ -18,6 +18,7 @@ from launch.setup import make_discovery
 
 LOG = "log.txt"
 _PREFIX = "config."
+_LONGEST = 2_000  # Characters of an error: all of a sentence, some of what XLA has to say.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,7 @@ def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report
     if status or not is_finished(run, meta_steps):
         said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
         raise ChildProcessError(
-            f"launch.discover ended with status {status}; {log} ends with: {said[-1][:300]}"
+            f"launch.discover ended with status {status}; {log} ends with: {said[-1][:_LONGEST]}"
         )
 
 

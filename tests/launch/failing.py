@@ -23,6 +23,10 @@ ERRORS = {
 }
 
 
+# The first is None, which is one on a CPU, where it cannot be any less.
+SHRINK = ("config.meta.agents_at_once", "config.agent.batch_size", "config.agent.network.torso")
+
+
 def main() -> None:
     raise ERRORS[name]
 
@@ -30,5 +34,4 @@ def main() -> None:
 if __name__ == "__main__":
     name = sys.argv.pop(1)
     define_config(discover_tiny)
-    # The first is None, which is one on a CPU: it cannot be any less.
-    commands.run(main, shrink=("meta.agents_at_once", "agent.batch_size", "agent.network.torso"))
+    commands.run(main, shrink=SHRINK)

@@ -17,7 +17,8 @@ EXPECTED = {
     "host": (2, "There is not enough memory on cpu (MemoryError). Shrink"),
     "job": (
         3,
-        "1 of 2 jobs failed:\n  tiny on catch/5x5: RESOURCE_EXHAUSTED: Out of memory\nOthers.\nS",
+        "1 of 2 jobs failed:\n  tiny on catch/5x5: RESOURCE_EXHAUSTED: Out of memory\nOthers.\n"
+        "Shrink some of these, those first save most: --config.meta.agents_at_once (not set), ",
     ),
     "bug": (1, "Traceback"),
     "Ctrl-C": (130, "tests.launch.failing: stopped by Ctrl-C."),
