@@ -85,9 +85,11 @@ def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None,
         return "stopped by Ctrl-C.", 128 + signal.SIGINT
     if isinstance(error, JobsFailedError):
         # Without any, jobs are commands that say it themselves.
-        is_ours = shrink and _is_of_memory(str(error))
-        hint = f"\n{_what_to_shrink(shrink, 'where it was')}" if is_ours else ""
-        return f"{error}{hint}", 3
+        if not (shrink and _is_of_memory(str(error))):
+            return str(error), 3
+        on_ray = flags.FLAGS.get_flag_value("executor", "local") == "ray"
+        where = "a worker" if on_ray else jax.default_backend()
+        return f"{error}\n{_what_to_shrink(shrink, where)}", 3
     if isinstance(error, processes.ProcessesMissingError):
         return str(error), os.EX_TEMPFAIL
     if isinstance(error, _USER_ERRORS):

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.chaos.bench import (
     Bench,
@@ -134,6 +135,52 @@ def sigkill_evaluation(bench: Bench) -> Outcome:
     return Outcome(
         "status 137; the finished run is not repeated, the other goes on",
         f"{made - newest} of {updates[-1] + 1} updates",
+    )
+
+
+def sigkill_packed_evaluation(bench: Bench) -> Outcome:
+    """SIGKILL of runs in JAX environments that are trained together."""
+    arguments = (
+        "--suite=catch/5x5,catch/4x3",
+        "--config.seeds=2",
+        "--config.budget=40000",
+        "--config.updates_per_call=10",
+        "--config.checkpoint_seconds=0.0",
+    )
+    undisturbed, workdir = (bench.new(f"sigkill_packed_{x}") for x in ("undisturbed", "killed"))
+    finished(bench.evaluate(undisturbed, *arguments))
+
+    def results(workdir: Path) -> dict[Path, dict[str, Any]]:
+        return {
+            file.relative_to(workdir): {
+                k: x
+                for k, x in json.loads(file.read_text()).items()
+                if k not in ("start_seconds", "train_seconds", "crc32")
+            }
+            for file in workdir.glob("runs/*/*/*/result.json")
+        }
+
+    def stretches() -> int:
+        return max(
+            (x for run in workdir.glob("unfinished/*") for x in _checkpoints(run)), default=0
+        )
+
+    # The random policy's runs come first; those of actor-critic follow.
+    process = bench.evaluate(workdir, *arguments)
+    wait_until(process, lambda: len(results(workdir)) == 4 and not stretches())
+    wait_until(process, lambda: stretches() > 3)
+    time.sleep(bench.rng.uniform(0.0, 0.5))
+    process.kill()
+    status, output = outcome(process)
+    assert status == -signal.SIGKILL, output
+    newest, there = stretches(), results(workdir)
+    assert len(there) == 4, f"{len(there)} of 8 runs are finished, expected the random policy's 4"
+    output = finished(bench.evaluate(workdir, *arguments))
+    assert results(workdir) == results(undisturbed)
+    assert not (workdir / "unfinished").exists()
+    return Outcome(
+        "status 137; the same scores and curves in the end, bit for bit",
+        f"what followed stretch {newest} of 32, of 10 updates each",
     )
 
 

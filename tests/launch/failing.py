@@ -3,6 +3,7 @@
 import sys
 
 import jax
+from absl import flags
 
 from evaluation.executors import JobsFailedError
 from launch import commands
@@ -18,6 +19,7 @@ ERRORS = {
     ),
     "host": MemoryError(),
     "job": JobsFailedError(["tiny on catch/5x5: RESOURCE_EXHAUSTED: Out of memory"], 2, "Others."),
+    "job on Ray": JobsFailedError(["tiny on catch/5x5: Out of memory"], 2, "Others."),
     "bug": jax.errors.JaxRuntimeError("INTERNAL: it is broken"),
     "Ctrl-C": KeyboardInterrupt(),
 }
@@ -34,4 +36,5 @@ def main() -> None:
 if __name__ == "__main__":
     name = sys.argv.pop(1)
     define_config(discover_tiny)
+    flags.DEFINE_string("executor", "ray" if name == "job on Ray" else "local", "See launch.")
     commands.run(main, shrink=SHRINK)

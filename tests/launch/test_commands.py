@@ -18,8 +18,9 @@ EXPECTED = {
     "job": (
         3,
         "1 of 2 jobs failed:\n  tiny on catch/5x5: RESOURCE_EXHAUSTED: Out of memory\nOthers.\n"
-        "Shrink some of these, those first save most: --config.meta.agents_at_once (not set), ",
+        "Shrink some of these, those first save most: --config.agent.batch_size (4), ",
     ),
+    "job on Ray": (3, "those first save most: --config.meta.agents_at_once (not set), "),
     "bug": (1, "Traceback"),
     "Ctrl-C": (130, "tests.launch.failing: stopped by Ctrl-C."),
 }
