@@ -187,12 +187,14 @@ class Checkpoints:
     def _read(self, step: int, like: T, agents: Any) -> tuple[T, str | None]:
         """A checkpoint, and what is damaged of it for some process."""
         state, damage = like, None
-        try:
-            state = self._read_own(step, like, _counts(like, agents))
-        except (CheckpointError, MemoryError, jax.errors.JaxRuntimeError):
-            raise  # Of the run, and so in every process; or of a device, and no file's fault.
-        except Exception as error:  # Whatever a damaged file makes Orbax raise.
-            damage = f"{type(error).__name__}: {_first_line(error)[:200]}"
+        for _ in range(2):  # A file system of many machines may fail once.
+            try:
+                state, damage = self._read_own(step, like, _counts(like, agents)), None
+                break
+            except (CheckpointError, MemoryError, jax.errors.JaxRuntimeError):
+                raise  # Of the run, and so in every process; or of a device, and no file's fault.
+            except Exception as error:  # Whatever a damaged file makes Orbax raise.
+                damage = f"{type(error).__name__}: {_first_line(error)[:200]}"
         if jax.process_count() > 1:
             is_damaged = multihost_utils.process_allgather(np.array(damage is not None))
             if damage is None and is_damaged.any():

@@ -1,5 +1,6 @@
 """Checkpoints: what is written comes back, and nothing that is damaged passes for good."""
 
+import errno
 import logging
 import pathlib
 import shutil
@@ -9,6 +10,7 @@ import time
 
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from agents.checkpoints import CheckpointError, Checkpoints
@@ -129,6 +131,20 @@ def test_damaged_newest_is_passed_over_with_a_warning(written, tmp_path, caplog,
         checkpoints.close()
         assert_is_state(restore(directory), 4)
     assert num_damaged >= 2  # At least the arrays and the manifest.
+
+
+def test_read_that_fails_once_is_tried_again(directory, monkeypatch):
+    read, reads = ocp.Checkpointer.restore, []
+
+    def fails_once(*args, **kwargs):
+        reads.append(args)
+        if len(reads) == 2:  # The arrays, after the manifest.
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(ocp.Checkpointer, "restore", fails_once)
+    assert_is_state(restore(directory), 4)
+    assert len(reads) == 4
 
 
 def test_half_written_checkpoint_does_not_count(directory):
