@@ -135,7 +135,11 @@ def _what_to_shrink(shrink: Sequence[str], where: str) -> str:
     # None is all at once, but one on a CPU (`agents.passes`), which cannot be any less.
     none = 1 if where == "cpu" else "not set"
     values = {flag: none if value is None else value for flag, value in values.items()}
-    smaller = [f"--{flag} ({value or 'not set'})" for flag, value in values.items() if value != 1]
+    smaller = [
+        f"--{flag} ({'not set' if value == '' else value})"
+        for flag, value in values.items()
+        if value not in (1, ())
+    ]
     if not smaller:
         return "Use more devices, or larger ones."
     return (
