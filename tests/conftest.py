@@ -4,11 +4,15 @@ import gc
 import os
 import pathlib
 
+# Tests compile more than they compute, so that all is compiled as a meta-step is on a CPU
+# (`agents.compilation`), in little more than half of the time. Child processes inherit it.
+os.environ["XLA_FLAGS"] = (
+    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
+    f" {os.environ.get('XLA_FLAGS', '')}"
+)
 # Under `pytest -n auto` there are as many processes as processors.
 if "PYTEST_XDIST_WORKER" in os.environ:
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "multi_thread_eigen" not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false"
+    os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import jax
