@@ -435,13 +435,15 @@ def _finish(figure: go.Figure, height: int = 420) -> None:
     traces: Sequence[Any] = figure.data  # pyright: ignore
     named = {trace.name for trace in traces if trace.showlegend is not False}
     height += 10 * max(0, len(named) - 6)
+    titles = figure.layout.annotations  # pyright: ignore
+    top = 70 if titles else 40  # Plotly's buttons stand above them.
     figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"color": _INK, "family": "system-ui, sans-serif"},
         legend={"orientation": "h", "y": -0.2, "yanchor": "top"},
-        margin={"l": 20, "r": 20, "t": 40, "b": 20},
+        margin={"l": 20, "r": 20, "t": top, "b": 20},
         height=height,
     )
     figure.update_xaxes(gridcolor=_GRID, zerolinecolor=_GRID, automargin=True)
