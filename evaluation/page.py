@@ -271,7 +271,6 @@ def task_curves(
     figure.update_xaxes(title="environment steps", rangemode="tozero")
     figure.update_yaxes(title="mean episode return")
     _finish(figure, height=480)
-    figure.update_layout(margin={"t": 70})
     return _html(figure)
 
 
@@ -435,8 +434,8 @@ def _finish(figure: go.Figure, height: int = 420) -> None:
     traces: Sequence[Any] = figure.data  # pyright: ignore
     named = {trace.name for trace in traces if trace.showlegend is not False}
     height += 10 * max(0, len(named) - 6)
-    titles = figure.layout.annotations  # pyright: ignore
-    top = 70 if titles else 40  # Plotly's buttons stand above them.
+    layout: Any = figure.layout
+    top = 70 if layout.annotations or layout.updatemenus else 40  # Below Plotly's buttons.
     figure.update_layout(
         template="none",
         paper_bgcolor="rgba(0,0,0,0)",

@@ -161,9 +161,7 @@ def sigkill_packed_evaluation(bench: Bench) -> Outcome:
         }
 
     def stretches() -> int:
-        return max(
-            (x for run in workdir.glob("unfinished/*") for x in _checkpoints(run)), default=0
-        )
+        return _newest(workdir, "unfinished/*")
 
     # The random policy's runs come first; those of actor-critic follow.
     process = bench.evaluate(workdir, *arguments)
@@ -175,7 +173,7 @@ def sigkill_packed_evaluation(bench: Bench) -> Outcome:
     assert status == -signal.SIGKILL, output
     newest, there = stretches(), results(workdir)
     assert len(there) == 4, f"{len(there)} of 8 runs are finished, expected the random policy's 4"
-    output = finished(bench.evaluate(workdir, *arguments))
+    finished(bench.evaluate(workdir, *arguments))
     assert results(workdir) == results(undisturbed)
     assert not (workdir / "unfinished").exists()
     return Outcome(
@@ -204,18 +202,16 @@ def sigkill_dreamer(bench: Bench) -> Outcome:
             {k: x for k, x in line.items() if k != "seconds"} for line in metrics
         ]
 
-    def saved() -> set[int]:
-        return {
-            step for run in workdir.glob("runs/dreamer*/*/seed_0") for step in _checkpoints(run)
-        }
+    def saved() -> int:
+        return _newest(workdir, "runs/dreamer*/*/seed_0")
 
     process = bench.evaluate(workdir, *arguments)
-    wait_until(process, lambda: max(saved(), default=0) > 300)
+    wait_until(process, lambda: saved() > 300)
     time.sleep(bench.rng.uniform(0.0, 1.0))
     process.kill()
     status, output = outcome(process)
     assert status == -signal.SIGKILL, output
-    newest, made = 2 * max(saved()), files(workdir)[1][-1]["environment_steps"]
+    newest, made = 2 * saved(), files(workdir)[1][-1]["environment_steps"]
     finished(bench.evaluate(workdir, *arguments))
     assert files(workdir) == files(undisturbed)
     return Outcome(
@@ -231,6 +227,11 @@ def _updates(run: Path) -> list[int]:
 
 def _whole_lines(file: Path) -> list[str]:
     return file.read_text().rpartition("\n")[0].splitlines()
+
+
+def _newest(workdir: Path, runs: str) -> int:
+    """The last checkpoint of all runs in folders of that pattern; 0 if there is none."""
+    return max((step for run in workdir.glob(runs) for step in _checkpoints(run)), default=0)
 
 
 def _checkpoints(run: Path) -> set[int]:
