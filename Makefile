@@ -1,6 +1,7 @@
 # `make discover` and `make test` do everything, set-up included, on a machine with Python 3.11
 # or later, pip, venv and make.
 
+# The environment's Python, for example `make test PYTHON=python3.13` in a new checkout.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +9,9 @@ BIN := $(VENV)/bin
 EXTRAS :=
 INSTALLED := $(VENV)/.installed$(EXTRAS:%=-%)
 
-.PHONY: install test lint types rooms tests chaos format discover clean
+NEWEST := .venv-newest
+
+.PHONY: install pins test lint types rooms tests test-slow test-newest chaos format discover clean
 
 install: $(INSTALLED)
 
@@ -16,6 +19,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev$(EXTRAS:%=,%)]'
 	touch $@
+
+# Versions that hold together, of everything, for every Python that is supported.
+pins: install
+	$(BIN)/python -m pip install uv
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --fork-strategy fewest \
+	    --extra dev --extra cuda --extra tpu --no-annotate --no-header --output-file constraints.txt
 
 test: lint types rooms tests
 
@@ -30,8 +39,24 @@ rooms: install
 	$(BIN)/lint-imports --no-cache
 
 # As many workers as processors, each with one thread, and whole modules (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15
+
 tests: install
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15
+	$(PYTEST) -m "not slow"
+
+# What takes a minute or more by its nature: several processes, many devices, kills, sweeps.
+test-slow: install
+	$(PYTEST) -m slow
+
+# The newest Python of this machine, and the newest release of every package: the library, golden
+# vectors, and the commands from discovery to evaluation. Made anew each time, as releases come.
+# gymnax does not admit the newest JAX, but works with it.
+test-newest:
+	python=$$($(PYTHON) -m tests.newest.interpreter) && $$python -m venv --clear $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --editable '.[platform]' equinox flax pytest pytest-xdist
+	$(NEWEST)/bin/python -m pip install --no-deps gymnax
+	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile tests/newest tests/disco tests/test_zoo.py tests/test_examples.py \
+	    tests/meta/test_golden.py
 
 # Breaks running commands in every way that they promise to survive. Up to half an hour.
 chaos: install
@@ -59,4 +84,4 @@ discover: install
 	@echo "The discovery's curves: $(RUN)/discovery/curves.png, metrics.jsonl, tensorboard/"
 
 clean:
-	rm -rf $(VENV) *.egg-info build dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(NEWEST) *.egg-info build dist .pytest_cache .ruff_cache

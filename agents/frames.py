@@ -74,7 +74,7 @@ def stack(seen: Seen, spec: ObservationSpec, observation: Any) -> PyTree[Array]:
 
     def stack_leaf(frames):
         stacked = jnp.stack([frames[i : i + rows] for i in range(size)], axis=2)
-        is_seen = observation.age[..., None] >= jnp.arange(size)[::-1]
+        is_seen = observation.age[..., None] >= jnp.arange(size, dtype=observation.age.dtype)[::-1]
         is_seen = is_seen.reshape(*is_seen.shape, *(1,) * (stacked.ndim - is_seen.ndim))
         return jnp.where(is_seen, stacked, jnp.zeros((), stacked.dtype))
 

@@ -111,10 +111,11 @@ def agent_optimizer(
 
 def cosine_schedule(num_updates: int, end: float, num_warmup: int = 0) -> optax.Schedule:
     """From 0 to 1 over the warm-up, linearly, then to `end` along half a cosine."""
-    return optax.warmup_cosine_decay_schedule(
+    schedule = optax.warmup_cosine_decay_schedule(
         init_value=0.0 if num_warmup else 1.0,
         peak_value=1.0,
         warmup_steps=num_warmup,
         decay_steps=max(num_updates, num_warmup + 1),
         end_value=end,
     )
+    return lambda count: schedule(jnp.asarray(count, jnp.result_type(float)))

@@ -19,7 +19,6 @@ meta-step reaches on this machine.
 import dataclasses
 import statistics
 import time
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +26,7 @@ import numpy as np
 from absl import app, flags
 
 from agents.agent import AgentConfig
+from agents.compilation import supported_options
 from agents.networks import NetworkConfig
 from benchmarks import tutorial
 from benchmarks.counting import count, peak_bytes
@@ -159,7 +159,7 @@ def _check_memory(name: str, settings: DiscoverSettings) -> float:
 
 def _compiled(program: Program) -> jax.stages.Compiled:
     # To compile it fast; FLOP and memory are the same.
-    fast: dict[str, Any] = {"xla_backend_optimization_level": 0}
+    fast = supported_options(xla_backend_optimization_level=0)
     return jax.jit(program.function).lower(*program.arguments).compile(fast)
 
 

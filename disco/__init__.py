@@ -14,6 +14,8 @@ from disco.rule import Remembered, Rule
 from disco.rule_files import RuleFileError, load, load_header, save, zoo
 from disco.types import Aux, Outputs, Params, RuleState, Trajectory, Unroll
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ActorCritic",
     "Aux",

@@ -1,16 +1,15 @@
 """Hand-designed rules behind the same interface as the discovered ones.
 
-They have no meta-parameters; their targets are returns and advantages.
+They have no meta-parameters; their targets are returns and advantages. Distrax and RLax are
+imported where they are used, as in `disco.values`.
 """
 
 import dataclasses
 from typing import Any
 
 import chex
-import distrax
 import jax
 import jax.numpy as jnp
-import rlax
 from jaxtyping import Array, Float
 
 from disco import moments, values
@@ -120,6 +119,8 @@ class ActorCritic(Rule):
     def transition_losses(
         self, outputs: Outputs, targets: ActorCriticTargets, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Metrics]:
+        import distrax
+
         policy = distrax.Categorical(logits=outputs["logits"][:-1])
         advantage = jax.lax.stop_gradient(targets.normalized_advantage)
         policy_loss = -advantage * policy.log_prob(trajectory.action)
@@ -165,6 +166,8 @@ class PolicyGradient(ActorCritic):
         value: Float[Array, "T+1 B"],
         trajectory: Trajectory,
     ) -> values.ValueEstimates:
+        import rlax
+
         dtype = value.dtype
         continues = 1.0 - trajectory.last.astype(dtype)
         # lambda 1 within an episode; 0 at its end, to bootstrap from its last observation.

@@ -59,7 +59,8 @@ def read(
         heads = linear(f"{i}/heads", jax.nn.standardize(x))
         heads = heads.reshape(*x.shape[:2], 3, NUM_HEADS, x.shape[-1] // NUM_HEADS)
         query, key, value = (heads[:, :, j] for j in range(3))
-        seen = jax.nn.dot_product_attention(query, key, value, bias=bias, mask=visible)
+        with jax.numpy_dtype_promotion("standard"):  # JAX computes the softmax in float32.
+            seen = jax.nn.dot_product_attention(query, key, value, bias=bias, mask=visible)
         x = x + linear(f"{i}/mixed", seen.reshape(x.shape))
         hidden = jax.nn.gelu(linear(f"{i}/hidden", jax.nn.standardize(x)))
         x = x + linear(f"{i}/added", hidden)

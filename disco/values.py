@@ -2,20 +2,27 @@
 
 A value lives on the scale of the signed hyperbolic transform h, and is predicted either as
 one number or as a categorical distribution over equally spaced bins of h(value).
+
+RLax is imported where it is used: with Distrax and TensorFlow Probability, which it imports, it
+would double the time of `import disco`.
 """
 
 import chex
 import jax
 import jax.numpy as jnp
-import rlax
 from jaxtyping import Array, Float, Int
 
 from disco.types import Outputs, Trajectory, taken
 
-signed_hyperbolic = rlax.signed_hyperbolic
-
 # The published code guards its division by the distance of two bins with this number.
 _BIN_DISTANCE_EPSILON = 1e-5
+
+
+def signed_hyperbolic(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018, arXiv 1805.11593)."""
+    import rlax
+
+    return rlax.signed_hyperbolic(x)
 
 
 def signed_parabolic(x: Float[Array, "*s"], eps: float = 1e-3) -> Float[Array, "*s"]:
@@ -53,9 +60,9 @@ def two_hot(x: Float[Array, "*s"], num_bins: int, max_value: float) -> Float[Arr
     lower, upper = jnp.floor(position), jnp.ceil(position)
     lower_weight = (upper - position) * distance
     lower_weight /= (upper - lower) * distance + _BIN_DISTANCE_EPSILON
-    bins = jnp.arange(num_bins) - num_bins // 2
-    at_lower = bins == lower[..., None]
-    at_upper = bins == upper[..., None]
+    bins = jnp.arange(num_bins, dtype=x.dtype) - num_bins // 2
+    at_lower = (bins == lower[..., None]).astype(x.dtype)
+    at_upper = (bins == upper[..., None]).astype(x.dtype)
     # On a bin lower == upper: lower_weight is 0 and all the weight is the second term's.
     return lower_weight[..., None] * at_lower + (1.0 - lower_weight)[..., None] * at_upper
 
@@ -154,6 +161,8 @@ def retrace(
       value: V of the online network, where it has one of its own.
       target_value: V bar, likewise.
     """
+    import rlax
+
     policy = jax.nn.softmax(logits)
     if value is None:
         value = jnp.sum(policy * action_value, axis=-1)
@@ -218,16 +227,19 @@ def vtrace(
       discount: gamma, multiplied by the environment's.
       lambda_: the trace's decay.
     """
+    import rlax
+
     rho = importance_ratio(logits, trajectory)
     trace = lambda_ * (1.0 - trajectory.last.astype(rho.dtype))
-    result = jax.vmap(rlax.vtrace_td_error_and_advantage, in_axes=1, out_axes=1)(
-        target_value[:-1],
-        target_value[1:],
-        trajectory.reward.astype(rho.dtype),
-        discount * trajectory.discount.astype(rho.dtype),
-        rho,
-        trace,
-    )
+    with jax.numpy_dtype_promotion("standard"):  # RLax multiplies floats by a bool.
+        result = jax.vmap(rlax.vtrace_td_error_and_advantage, in_axes=1, out_axes=1)(
+            target_value[:-1],
+            target_value[1:],
+            trajectory.reward.astype(rho.dtype),
+            discount * trajectory.discount.astype(rho.dtype),
+            rho,
+            trace,
+        )
     value_target = result.errors + target_value[:-1]
     return jax.lax.stop_gradient(
         ValueEstimates(

@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
 from environments.base import Environment, State, restart, transition
 from environments.crafter import ACHIEVEMENTS, NUM_ACTIONS, TIME_LIMIT
-from environments.dtypes import cast, strong
+from environments.dtypes import cast, promoting, strong
 from environments.errors import import_package, unknown_name
 
 NUM_WORLDS = 1024
@@ -71,7 +71,9 @@ class CraftaxClassic:
         state = _generate().start.replace(
             map=task[world].astype(jnp.int32), state_rng=jax.random.key_data(engine_key)
         )
-        return state, restart(self._canonical(_engine(self.observation).get_obs(state)))
+        with promoting():
+            observation = _engine(self.observation).get_obs(state)
+        return state, restart(self._canonical(observation))
 
     def step(
         self,
@@ -85,9 +87,10 @@ class CraftaxClassic:
         # Its own limit, which it does not tell from a death, is out of reach.
         params = engine.default_params.replace(max_timesteps=np.iinfo(np.int32).max)
         # It keeps the key in its state, where that has to be an array like any other.
-        observation, state, reward, terminated, _ = engine.step_env(
-            jax.random.key_data(key), state, action, params
-        )
+        with promoting():
+            observation, state, reward, terminated, _ = engine.step_env(
+                jax.random.key_data(key), state, action, params
+            )
         return cast(state, _generate().start), transition(
             self._canonical(observation),
             reward,
@@ -158,7 +161,8 @@ def _states(keys: PRNGKeyArray) -> State:
     engine = _engine("symbolic")
 
     def state(key: PRNGKeyArray) -> State:
-        return engine.reset_env(jax.random.key_data(key), engine.default_params)[1]
+        with promoting():
+            return engine.reset_env(jax.random.key_data(key), engine.default_params)[1]
 
     return jax.lax.map(state, keys)
 

@@ -4,10 +4,16 @@ A jitted rollout is compiled again at its second call when the state that it sta
 one that it carries on differ in dtype or in weakness of type.
 """
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+
+def promoting() -> AbstractContextManager[None]:
+    """For calls of environments of other packages: they may mix dtypes, whatever JAX's setting."""
+    return jax.numpy_dtype_promotion("standard")
 
 
 def strong(leaf: Any) -> Any:

@@ -2,9 +2,15 @@
 
 import difflib
 import importlib
+import platform
+import re
+import sys
 from collections.abc import Iterable
+from importlib import metadata
 from types import ModuleType
 
+_DISTRIBUTION = "disco-update-rules"  # In `pyproject.toml`.
+_PYTHON_MARKER = re.compile(r"python_version < ['\"]([\d.]+)['\"]")
 _MOST_NAMES = 30  # That a message lists.
 
 
@@ -66,17 +72,43 @@ def import_package(package: str, extra: str, environments: str) -> ModuleType:
       environments: that need it, for the message.
 
     Raises:
-      MissingPackageError: if it is not installed, with the command that installs it; or if a
-        system library that it needs is missing, naming it.
+      MissingPackageError: if it is not installed, with the command that installs it or the
+        versions of Python that it exists for; or if a system library that it needs is missing,
+        naming it.
     """
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         raise MissingPackageError(
             f"Environments named {environments!r} need the package {error.name!r}, which is not"
-            f" installed: pip install 'disco[{extra}]'"
+            f" installed. {how_to_install(extra)}"
         ) from error
     except ImportError as error:
         raise MissingPackageError(
             f"Environments named {environments!r} need {package!r}, which cannot be loaded: {error}"
         ) from error
+
+
+def how_to_install(extra: str) -> str:
+    """Returns a sentence that says how to install one of this project's extras.
+
+    If the extra's packages exist for other versions of Python only, it says for which.
+    """
+    try:
+        requirements = metadata.requires(_DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # Imported from a checkout that is not installed.
+        requirements = []
+    for requirement in requirements:
+        markers = _PYTHON_MARKER.search(requirement)
+        if markers and f'extra == "{extra}"' in requirement.replace("'", '"'):
+            supported = tuple(map(int, markers[1].split(".")))
+            if sys.version_info[:2] >= supported:
+                return (
+                    f"There is no release of it for Python {platform.python_version()}; expected a"
+                    f" Python older than {markers[1]}: `make install PYTHON=python3.{supported[1] - 1}`"
+                    " in a new checkout makes such an environment."
+                )
+    return (
+        f"To install it, run `pip install --editable '.[{extra}]'` in a checkout of this project,"
+        f" or `pip install '{_DISTRIBUTION}[{extra}]'`."
+    )

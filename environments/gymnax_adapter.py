@@ -18,8 +18,8 @@ from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, State, Task, restart, transition
-from environments.dtypes import cast, strong
-from environments.errors import EnvironmentNameError, MissingPackageError
+from environments.dtypes import cast, promoting, strong
+from environments.errors import EnvironmentNameError, import_package
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,15 +49,19 @@ class Gymnax:
 
     def reset(self, task: Task, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
         environment, _, state_types = _load(self.environment_id)
-        observation, state = environment.reset_env(key, task)
+        with promoting():
+            observation, state = environment.reset_env(key, task)
         return cast(state, state_types), restart(self._canonical(observation))
 
     def step(
         self, task: Task, state: State, action: Int[Array, ""], key: PRNGKeyArray
     ) -> tuple[State, dm_env.TimeStep]:
         environment, _, state_types = _load(self.environment_id)
-        observation, state, reward, terminated, _ = environment.step_env(key, state, action, task)
-        truncated = environment.is_truncated(state, task)
+        with promoting():
+            observation, state, reward, terminated, _ = environment.step_env(
+                key, state, action, task
+            )
+            truncated = environment.is_truncated(state, task)
         return cast(state, state_types), transition(
             self._canonical(observation),
             jnp.asarray(reward, jnp.float32).reshape(()),
@@ -81,7 +85,7 @@ def make(environment_id: str) -> Environment:
         discrete choice, or its observation is not one array.
       MissingPackageError: if gymnax is not installed.
     """
-    gymnax = _import_gymnax()
+    gymnax = import_package("gymnax", "gymnax", "gymnax/…")
     if environment_id not in gymnax.registered_envs:
         near = difflib.get_close_matches(environment_id, gymnax.registered_envs, n=3, cutoff=0.4)
         raise EnvironmentNameError(
@@ -95,23 +99,13 @@ def make(environment_id: str) -> Environment:
     )
 
 
-def _import_gymnax() -> Any:
-    try:
-        import gymnax
-    except ImportError as error:
-        raise MissingPackageError(
-            "Environments named 'gymnax/…' need gymnax, which is not installed: pip install gymnax"
-        ) from error
-    return gymnax
-
-
 @functools.cache
 def _load(environment_id: str) -> tuple[Any, Any, Any]:
     """The gymnax environment, its parameters, and its state's shapes and dtypes."""
     try:
         # Arrays that gymnax makes here outlive the trace that this call may be part of.
         with jax.ensure_compile_time_eval():
-            environment, params = _import_gymnax().make(environment_id)
+            environment, params = import_package("gymnax", "gymnax", "gymnax/…").make(environment_id)
             params = jax.tree.map(strong, params)
     except OSError as error:
         raise EnvironmentNameError(
@@ -131,11 +125,12 @@ def _load(environment_id: str) -> tuple[Any, Any, Any]:
         )
     key = jax.eval_shape(lambda: jax.random.key(0))
     action = jax.ShapeDtypeStruct((), jnp.int32)
-    _, first = jax.eval_shape(environment.reset_env, key, params)
-    _, second, *_ = jax.eval_shape(environment.step_env, key, first, action, params)
-    state_types = jax.tree.map(
-        lambda a, b: jax.ShapeDtypeStruct(b.shape, jnp.promote_types(a.dtype, b.dtype)),
-        first,
-        second,
-    )
+    with promoting():
+        _, first = jax.eval_shape(environment.reset_env, key, params)
+        _, second, *_ = jax.eval_shape(environment.step_env, key, first, action, params)
+        state_types = jax.tree.map(
+            lambda a, b: jax.ShapeDtypeStruct(b.shape, jnp.promote_types(a.dtype, b.dtype)),
+            first,
+            second,
+        )
     return environment, params, state_types

@@ -334,8 +334,8 @@ def make(task: str) -> Environment:
     # Not imported here: it would change NumPy for all (see `_make_game`).
     if importlib.util.find_spec("minerl") is None:
         raise MissingPackageError(
-            "Environments named 'minecraft/…' need the package 'minerl', which is not installed:"
-            " pip install minerl==0.4.4, together with a Java 8 development kit. It needs gym<0.20,"
-            " which only builds with setuptools<66 and wheel<0.39."
+            "Environments named 'minecraft/…' need the package 'minerl', which is not installed."
+            " Install MineRL 0.4.4 and a Java 8 development kit. MineRL needs gym<0.20, which"
+            " only builds with setuptools<66 and wheel<0.39."
         )
     return Environment(name="minecraft/diamond", dynamics=Minecraft(), task=task)

@@ -193,8 +193,8 @@ class RayExecutor:
             import ray
         except ImportError as error:
             raise ImportError(
-                f"The executor 'ray' needs Ray, which cannot be imported ({error}); expected"
-                " `pip install 'disco[ray]'` to have been run."
+                f"The executor 'ray' needs Ray, which cannot be imported ({error})."
+                f" {how_to_install('ray')}"
             ) from error
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self._address:
@@ -321,8 +321,10 @@ class RayExecutor:
         environment = {"DISCO_PROCESSORS": str(self._cpus_per_job)}
         found = os.environ.get("XLA_FLAGS", "")
         if "device_count" not in found:  # As `launch.commands.use_all_cores`.
+            from agents import compilation
+
             environment["JAX_NUM_CPU_DEVICES"] = str(self._cpus_per_job)
-            environment["XLA_FLAGS"] = f"{found} --xla_cpu_multi_thread_eigen=false".strip()
+            environment["XLA_FLAGS"] = compilation.xla_flags(compilation.ONE_THREAD)
         if not self._gpus_per_job:
             environment["JAX_PLATFORMS"] = "cpu"
         elif self._gpus_per_job < 1:

@@ -50,11 +50,7 @@ def play(
 _make_act = functools.lru_cache(maxsize=8)(make_act)
 
 
-@functools.partial(
-    jax.jit,
-    static_argnums=(0, 1, 2),
-    compiler_options=compilation.QUICKEST,
-)
+@compilation.jit_compiled_fast(static_argnums=(0, 1, 2))
 def _rollout(
     agent: Agent,
     num_steps: int,

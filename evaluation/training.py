@@ -144,7 +144,7 @@ class Program:
         )
         return jax.device_put(rows, NamedSharding(mesh, P(_AXIS)))
 
-    @partial(jax.jit, static_argnums=0, compiler_options=compilation.QUICKEST)
+    @compilation.jit_compiled_fast(static_argnums=0)
     def init(self, rule: disco.Rule | None, rows: Rows) -> PyTree[Array]:
         """Newborn agents, stacked."""
 

@@ -184,7 +184,7 @@ def use_all_cores(most: int = 16) -> None:
     found = os.environ.get("XLA_FLAGS", "")
     if "device_count" in found or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
-    os.environ["XLA_FLAGS"] = f"{found} --xla_cpu_multi_thread_eigen=false".strip()
+    os.environ["XLA_FLAGS"] = compilation.xla_flags(compilation.ONE_THREAD)
     jax.config.update("jax_num_cpu_devices", min(available_processors(), most))
 
 

@@ -179,7 +179,7 @@ class Discovery:
             self._evolve_groups,
             static_argnums=0,
             donate_argnums=3,
-            compiler_options=compilation.quickly_on_cpu(),
+            compiler_options=compilation.fast_on_cpu(),
         )
         self._meta_optimizer = optax.chain(
             optax.clip_by_global_norm(meta.max_gradient_norm), optax.scale_by_adam(b2=meta.adam_b2)
@@ -411,7 +411,7 @@ class Discovery:
         )
         individuals = tuple(part.individuals for part in evolved)
         shares = tuple(part._replace(individuals=None) for part in evolved)
-        yield Discovery._conclude.lower(
+        yield Discovery._conclude.jitted().lower(  # pyright: ignore
             self, state.rule, state.average, state.meta_step, individuals, shares
         )
 
@@ -482,7 +482,7 @@ class Discovery:
         )
         return jax.lax.with_sharding_constraint(evolved, over_agents(self._mesh))
 
-    @partial(jax.jit, static_argnums=0, donate_argnums=4, compiler_options=compilation.QUICKEST)
+    @compilation.jit_compiled_fast(static_argnums=0, donate_argnums=4)
     def _conclude(self, rule, average, meta_step, individuals, shares):
         """The rule's update, and whose life is over."""
         evolved = tuple(
@@ -494,7 +494,7 @@ class Discovery:
         )(rule, average, meta_step, evolved)
         return self._placed(state), self._unpadded(metrics)
 
-    @partial(jax.jit, static_argnums=0, donate_argnums=3, compiler_options=compilation.QUICKEST)
+    @compilation.jit_compiled_fast(static_argnums=0, donate_argnums=3)
     def _bear(self, rule, meta_step, groups, reborn) -> tuple[Individual, ...]:
         """The groups with some agents born anew."""
 

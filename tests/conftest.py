@@ -1,25 +1,48 @@
-"""Settings of every test run. Read before JAX is imported."""
+"""Settings of every test run. Read before JAX is imported.
 
+Child processes of tests inherit them as environment variables.
+"""
+
+import collections
+import functools
 import gc
 import os
 import pathlib
+import shutil
+import tempfile
 
-# Tests compile more than they compute, so that all is compiled as a meta-step is on a CPU
-# (`agents.compilation`): the whole suite takes 0.7 of the time. Child processes inherit it.
-os.environ["XLA_FLAGS"] = (
-    "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=1"
-    f" {os.environ.get('XLA_FLAGS', '')}"
-)
-# Under `pytest -n auto` there are as many processes as processors.
-if "PYTEST_XDIST_WORKER" in os.environ and "multi_thread_eigen" not in os.environ["XLA_FLAGS"]:
-    os.environ["XLA_FLAGS"] += " --xla_cpu_multi_thread_eigen=false"
+_IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 os.environ.setdefault("MPLBACKEND", "agg")
+# All processes of a test run compile a program once. A folder of the user's outlives the run.
+_OWN_CACHE = None
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _OWN_CACHE = tempfile.mkdtemp(prefix="disco-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _OWN_CACHE
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import jax
+import optax
 import pytest
 
-jax.config.update("jax_default_matmul_precision", "highest")
+from agents import compilation
 
+jax.config.update("jax_default_matmul_precision", "highest")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+def _promote(module, name):
+    """Lets a function of another package mix dtypes."""
+    function = getattr(module, name)
+
+    @functools.wraps(function)
+    def promoting(*args, **kwargs):
+        with jax.numpy_dtype_promotion("standard"):
+            return function(*args, **kwargs)
+
+    setattr(module, name, promoting)
+
+
+_promote(optax.tree, "bias_correction")
 
 # Minutes each. They go first, so that no worker is left with one of them at the end.
 _LONGEST = """meta/test_discovery.py launch/test_processes.py launch/test_discover.py
@@ -29,10 +52,37 @@ _LONGEST = """meta/test_discovery.py launch/test_processes.py launch/test_discov
 _TESTS = pathlib.Path(__file__).parent
 
 
+def pytest_configure(config):
+    """Flags of XLA: tests compile more than they compute."""
+    if _IS_WORKER:
+        return
+    flags = ["--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=1"]
+    if getattr(config.option, "numprocesses", None):  # As many processes as processors.
+        flags.append(compilation.ONE_THREAD)
+    os.environ["XLA_FLAGS"] = compilation.xla_flags(*flags)
+
+
+def pytest_unconfigure():
+    if _OWN_CACHE is not None:
+        shutil.rmtree(_OWN_CACHE, ignore_errors=True)
+
+
 def pytest_collection_modifyitems(items):
     """Whole modules stay together (`--dist loadfile`), and with them what their tests share."""
     places = {_TESTS / name: i for i, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says of all that was skipped why, each reason once."""
+    reasons = collections.Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        _, _, reason = report.longrepr
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    if reasons:
+        terminalreporter.section("skipped, and why")
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"{count:5} {reason}")
 
 
 # A process may have some 65,000 mappings of memory on Linux, and XLA takes a few for every program

@@ -45,6 +45,7 @@ def _run(arguments, package, folder):
     )
 
 
+@pytest.mark.slow
 def test_a_package_of_ones_own_takes_part_in_all(package, tmp_path):
     module, commands = package
     for line in commands.strip().splitlines():

@@ -37,7 +37,7 @@ class Foreseen(NamedTuple):
     observation: dict[str, Array]
 
 
-@partial(jax.jit, static_argnums=(0, 5), compiler_options=compilation.QUICKEST)
+@compilation.jit_compiled_fast(static_argnums=(0, 5))
 def foresee(
     model: Model, params: Params, scales: Scales, batch: Batch, key: PRNGKeyArray, num_steps: int
 ) -> Foreseen:

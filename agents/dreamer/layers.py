@@ -215,13 +215,15 @@ class Norm(hk.Module):
         self._kind = kind
 
     def __call__(self, x: Float[Array, "*s F"]) -> Float[Array, "*s F"]:
-        wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+        wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
         scale = hk.get_parameter("scale", x.shape[-1:], jnp.float32, jnp.ones)
+        scale = scale.astype(wide.dtype)  # Parameters may be narrower, too.
         if self._kind == "rms":
             variance = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
             return (wide * (jax.lax.rsqrt(variance + 1e-4) * scale)).astype(x.dtype)
         offset = hk.get_parameter("offset", x.shape[-1:], jnp.float32, jnp.zeros)
-        return (jax.nn.standardize(wide, epsilon=1e-3) * scale + offset).astype(x.dtype)
+        normalized = jax.nn.standardize(wide, epsilon=1e-3)
+        return (normalized * scale + offset.astype(wide.dtype)).astype(x.dtype)
 
 
 class Dense(hk.Module):

@@ -65,7 +65,7 @@ def make_optimizer(model: Model) -> optax.GradientTransformation:
     return optax.multi_transform(groups, labels)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=compilation.QUICKEST)
+@compilation.jit_compiled_fast(static_argnums=0)
 def newborn(model: Model, key: PRNGKeyArray) -> LearnerState:
     """Before the first update."""
     params = model.init(key)
@@ -103,7 +103,7 @@ def compiled_learn() -> Any:
         _learn,
         static_argnums=0,
         donate_argnums=1,
-        compiler_options=compilation.quickly_on_cpu(),
+        compiler_options=compilation.fast_on_cpu(),
     )
 
 

@@ -240,7 +240,7 @@ def loss(
     batch, states = jax.tree.map(lambda x: x[-config.imagine_last :], (batch, observed.states))
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
     imagined = imagine(model, params, flat, keys[1], config.horizon)
-    alive = 1.0 - batch.is_terminal.reshape(-1)
+    alive = 1.0 - batch.is_terminal.reshape(-1).astype(batch.reward.dtype)
     behaviour, returns, scales, more = actor_critic_losses(
         model, params, slow_critic, imagined, alive, scales
     )
@@ -395,7 +395,7 @@ def critic_replay_loss(
     Returns are of replayed rewards, and bootstrap from the imagined return of each state.
     """
     config, features = model.config, states.features
-    alive, inside = 1.0 - batch.is_terminal, 1.0 - batch.is_last
+    alive, inside = (1.0 - x.astype(batch.reward.dtype) for x in (batch.is_terminal, batch.is_last))
     returns = lambda_returns(
         batch.reward, alive * config.discount, inside * config.lambda_, bootstrap
     )

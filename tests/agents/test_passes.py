@@ -19,7 +19,7 @@ def test_one_on_a_cpu_all_elsewhere(monkeypatch):
 @pytest.mark.parametrize("total", [1, 5])
 @pytest.mark.parametrize("per_pass", [1, 2, 5])
 def test_every_agent_is_computed_once_and_alone(total, per_pass):
-    rows = {"x": jnp.arange(12.0 * total).reshape(total, 3, 4), "n": jnp.arange(total)}
+    rows = {"x": jnp.arange(12.0 * total).reshape(total, 3, 4), "n": jnp.arange(float(total))}
 
     def function(row):
         assert row["x"].shape == (3, 4)

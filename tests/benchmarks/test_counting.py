@@ -8,6 +8,7 @@ import pytest
 import disco
 import environments
 from agents.agent import Agent, AgentConfig
+from agents.compilation import supported_options
 from agents.host_experience import example_trajectory
 from agents.networks import NetworkConfig
 from benchmarks.counting import count, peak_bytes
@@ -19,7 +20,7 @@ def shape(*sizes: int) -> jax.ShapeDtypeStruct:
 
 
 def xla_flop(function, *arguments) -> float:
-    fast = {"xla_backend_optimization_level": 0}  # To compile it; the program is the same.
+    fast = supported_options(xla_backend_optimization_level=0)  # The program is the same.
     cost = jax.jit(function).lower(*arguments).compile(fast).cost_analysis()
     assert cost is not None
     return cost["flops"]

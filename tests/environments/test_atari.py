@@ -134,5 +134,5 @@ def test_unknown_games_say_what_is_near(name, message):
 @pytest.mark.parametrize("name", ["atari/Pong", "atari100k/Pong"])
 def test_without_the_engine_it_says_how_to_install_it(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
-    with pytest.raises(MissingPackageError, match=r"'ale_py'.*pip install 'disco\[atari\]'"):
+    with pytest.raises(MissingPackageError, match=r"'ale_py'.*'disco-update-rules\[atari\]'"):
         environments.make(name)

@@ -202,5 +202,5 @@ def test_unknown_settings_are_refused(name, message):
 
 def test_without_bsuite_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "bsuite.bsuite", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'disco\[bsuite\]'"):
+    with pytest.raises(MissingPackageError, match=r"'disco-update-rules\[bsuite\]'"):
         bsuite_adapter.make("catch/0")

@@ -156,5 +156,5 @@ def test_unknown_tasks_are_refused(make, task, near):
 def test_without_dm_control_the_error_says_how_to_install_it(monkeypatch):
     control._dynamics_of.cache_clear()
     monkeypatch.setitem(sys.modules, "dm_control.suite", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'disco\[control\]'"):
+    with pytest.raises(MissingPackageError, match=r"'disco-update-rules\[control\]'"):
         control.make_proprio("walker_walk")

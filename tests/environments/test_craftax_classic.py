@@ -137,5 +137,5 @@ def test_unknown_observations_are_refused():
 
 def test_without_craftax_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "craftax.craftax_env", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'disco\[craftax\]'"):
+    with pytest.raises(MissingPackageError, match=r"'disco-update-rules\[craftax\]'"):
         craftax_classic.make("symbolic")

@@ -102,5 +102,5 @@ def test_unknown_tasks_say_what_is_near():
 
 def test_without_the_engine_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "crafter", None)
-    with pytest.raises(MissingPackageError, match=r"'crafter'.*pip install 'disco\[crafter\]'"):
+    with pytest.raises(MissingPackageError, match=r"'crafter'.*'disco-update-rules\[crafter\]'"):
         environments.make("crafter/reward")

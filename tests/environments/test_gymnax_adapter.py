@@ -81,5 +81,5 @@ def test_unknown_names_are_refused():
 
 def test_without_gymnax_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnax", None)
-    with pytest.raises(MissingPackageError, match="pip install gymnax"):
+    with pytest.raises(MissingPackageError, match=r"'disco-update-rules\[gymnax\]'"):
         environments.make("gymnax/CartPole-v1")

@@ -332,5 +332,5 @@ def test_unknown_tasks_say_what_is_near(minerl):
 
 def test_without_minerl_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"'minecraft/….*pip install minerl==0\.4\.4"):
+    with pytest.raises(MissingPackageError, match=r"'minecraft/….*Install MineRL 0\.4\.4"):
         minecraft.make("diamond")

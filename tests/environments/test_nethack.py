@@ -132,5 +132,5 @@ def test_unknown_tasks_say_what_is_near():
 
 def test_without_the_engine_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "nle", None)
-    with pytest.raises(MissingPackageError, match=r"'nle'.*pip install 'disco\[nethack\]'"):
+    with pytest.raises(MissingPackageError, match=r"'nle'.*'disco-update-rules\[nethack\]'"):
         environments.make("nethack/NetHackScore")

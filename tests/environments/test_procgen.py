@@ -138,5 +138,5 @@ def test_without_qt_it_says_how_to_install_it(monkeypatch):
 
 def test_without_the_engine_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(MissingPackageError, match=r"'envpool'.*pip install 'disco\[procgen\]'"):
+    with pytest.raises(MissingPackageError, match=r"'envpool'.*'disco-update-rules\[procgen\]'"):
         procgen.make("coinrun")

@@ -93,6 +93,7 @@ def test_a_job_that_fails_is_tried_again_and_the_others_go_on(executors, executo
     assert attempts == {"always": ATTEMPTS, "once": 2, "good": 1}
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(executors, tmp_path):
     jobs = [_job(_dies_at_first, tmp_path, "twice", 2), _job(_dies_at_first, tmp_path, "ever", 9)]
     (failure,) = executors["ray"].run("test", jobs, silent)
@@ -101,6 +102,7 @@ def test_a_worker_that_is_killed_is_replaced(executors, tmp_path):
     assert len(list(tmp_path.glob("twice.*"))) == 3
 
 
+@pytest.mark.slow
 def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, tmp_path, capsys):
     tasks, contenders = resolve(TASKS), make_contenders([], CONFIG)
     there, here = tmp_path / "ray", tmp_path / "local"

@@ -1,10 +1,12 @@
 """Commands as a user runs them: in a process of their own."""
 
+import json
 import os
 import pathlib
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 TINY = "--config=tests/launch/discover_tiny.py"
@@ -20,6 +22,24 @@ def start(module: str, *arguments: object, **environment: str) -> subprocess.Pop
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def outcomes(
+    module: str, cases: Mapping[str, Sequence[object]], timeout: float = 300.0
+) -> dict[str, tuple[int, str]]:
+    """Exit status and output of `python -m module arguments` for several arguments, by name."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.launch.forked", module],
+        cwd=REPOSITORY,
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        input=json.dumps([list(map(str, arguments)) for arguments in cases.values()]),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stderr
+    results = map(tuple, json.loads(done.stdout))
+    return dict(zip(cases, results, strict=True))
 
 
 def outcome(process: subprocess.Popen[str], timeout: float = 900.0) -> tuple[int, str]:

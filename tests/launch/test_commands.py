@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.launch.common import outcome, start
+from tests.launch.common import outcome, outcomes, start
 from tests.launch.failing import ERRORS
 
-# The exit status, and what is said. All processes run at once.
+# The exit status, and what is said.
 EXPECTED = {
     "accelerator": (
         2,
@@ -27,14 +27,13 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def outcomes():
-    processes = {name: start("tests.launch.failing", name) for name in ERRORS}
-    return {name: outcome(process) for name, process in processes.items()}
+def failures():
+    return outcomes("tests.launch.failing", {name: [name] for name in ERRORS})
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_error(outcomes, name):
-    status, output = outcomes[name]
+def test_error(failures, name):
+    status, output = failures[name]
     expected_status, sentence = EXPECTED[name]
     assert status == expected_status, output
     assert sentence in output
@@ -44,6 +43,7 @@ def test_error(outcomes, name):
 def test_compiled_programs_are_kept_in_the_users_cache(tmp_path):
     environment = {
         "XDG_CACHE_HOME": str(tmp_path),
+        "JAX_COMPILATION_CACHE_DIR": "",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     status, output = outcome(

@@ -17,7 +17,7 @@ import disco
 from agents.checkpoints import CheckpointError
 from launch.discover import discover
 from launch.export import export
-from tests.launch.common import TINY, outcome, start
+from tests.launch.common import TINY, outcome, outcomes
 from tests.launch.discover_tiny import META_STEPS, get_settings
 from tests.launch.tiny_runs import (
     final_state,
@@ -30,7 +30,7 @@ from tests.launch.tiny_runs import (
 )
 from tests.meta.common import STEPS
 
-# Refused before anything is compiled. All processes run at once.
+# Refused before anything is compiled.
 REFUSED = {
     "field": (["--config.no_such_field=1"], "no field 'no_such_field'; it has agent.batch_size"),
     "value": (["--config.meta_steps=many"], "--config.meta_steps=many: invalid literal"),
@@ -44,17 +44,17 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory):
     folder = tmp_path_factory.mktemp("refused")
-    processes = {
-        name: start("launch.discover", f"--workdir={folder / name}", TINY, *arguments)
+    cases = {
+        name: [f"--workdir={folder / name}", TINY, *arguments]
         for name, (arguments, _) in REFUSED.items()
     }
-    return folder, {name: outcome(process) for name, process in processes.items()}
+    return folder, outcomes("launch.discover", cases)
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_in_a_sentence(refusals, name):
-    folder, outcomes = refusals
-    status, output = outcomes[name]
+    folder, found = refusals
+    status, output = found[name]
     assert status == (1 if name == "value" else 2)  # absl's own status for a value is 1.
     assert REFUSED[name][1] in output
     assert "Traceback" not in output
@@ -102,6 +102,7 @@ def test_curves_are_drawn(uninterrupted):
     assert len(curves) > 10_000
 
 
+@pytest.mark.slow
 def test_stopped_run_goes_on_to_the_same_rule(launch_tiny, uninterrupted, tmp_path):
     """SIGKILL at a random moment, SIGKILL during a checkpoint's write, SIGTERM, damage."""
     process = launch_tiny(tmp_path)
@@ -143,6 +144,7 @@ def test_stopped_run_goes_on_to_the_same_rule(launch_tiny, uninterrupted, tmp_pa
     assert without_timings(tmp_path) == without_timings(uninterrupted)
 
 
+@pytest.mark.slow
 def test_full_disk_while_checkpointing(launch_tiny, uninterrupted, tmp_path):
     """No file may grow beyond 16 kB, which is what a full disk feels like."""
     workdir = shutil.copytree(uninterrupted, tmp_path / "run")

@@ -1,12 +1,12 @@
 """The command's exit statuses and messages."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-# Refused before anything is compiled. All processes run at once.
+from tests.launch.common import outcomes
+
+# Refused before anything is compiled.
 REFUSED = {
     "suite": (["--suite=no_such_suite"], "no_such_suite"),
     "environment": (["--suite=catch/5x5,grid57/no_such_task"], "grid57/no_such_task"),
@@ -37,30 +37,23 @@ REFUSED = {
 }
 
 
-def _start(arguments):
-    command = [sys.executable, "-m", "launch.evaluate", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def refusals(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workdirs")
     (folder / "file").touch()
     (folder / "other").mkdir()
     (folder / "other" / "config.json").write_text(json.dumps({"config": {"budget": 3}}))
     places = {"file": folder / "file", "other": folder / "other"}
-    processes = {
-        name: _start(
-            [f"--workdir={folder / name}"] + [argument.format(**places) for argument in arguments]
-        )
+    cases = {
+        name: [f"--workdir={folder / name}", *(argument.format(**places) for argument in arguments)]
         for name, (arguments, _) in REFUSED.items()
     }
-    return {name: (*p.communicate(timeout=300), p.returncode) for name, p in processes.items()}
+    return outcomes("launch.evaluate", cases)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(outcomes, name):
-    out, error, status = outcomes[name]
-    assert REFUSED[name][1] in out + error
-    assert "Traceback" not in error
+def test_refused(refusals, name):
+    status, output = refusals[name]
+    assert REFUSED[name][1] in output
+    assert "Traceback" not in output
     assert status == (1 if name == "value" else 2)  # absl's own status for a flag's value is 1.

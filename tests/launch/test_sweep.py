@@ -111,6 +111,7 @@ def without_timings(line: str) -> dict:
     return {name: x for name, x in json.loads(line).items() if name not in timings}
 
 
+@pytest.mark.slow
 def test_stopped_restarted_and_failing(launch, tmp_path):
     """SIGTERM while one works; then to the end, with Ray; and one that always fails."""
     workdir = tmp_path / "sweep"
@@ -162,6 +163,7 @@ def test_stopped_restarted_and_failing(launch, tmp_path):
     assert [without_timings(x) for x in lines[0]] == [without_timings(x) for x in lines[1]]
 
 
+@pytest.mark.slow
 def test_a_discovery_dies_with_a_parent_that_is_killed(tmp_path):
     process = start("launch.sweep", f"--workdir={tmp_path}", TINY, "--vary=config.seed=0")
     end = time.monotonic() + 120

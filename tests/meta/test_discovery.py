@@ -277,6 +277,7 @@ def devices(tmp_path_factory):
         return dict(file)
 
 
+@pytest.mark.slow
 def test_devices_and_agents_at_once_do_not_change_the_result(devices):
     one = devices["1"]
     assert one.dtype == np.float64

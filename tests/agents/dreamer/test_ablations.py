@@ -58,7 +58,7 @@ def behaviour(name: str, ablation: str, continuous: bool = False, ended: int = 0
             params,
             jnp.array(2.0),
             Imagined(states, {"action": chosen}),
-            jnp.arange(NUMBER) >= ended,
+            (jnp.arange(NUMBER) >= ended).astype(float),
             losses.newborn_scales(model),
         )
         return jnp.mean(found["actor"]), (jax.tree.map(jnp.mean, found), scales, metrics)
@@ -233,7 +233,7 @@ def test_actor_and_critic_leave_the_world_model_alone(name, continuous):
         def loss(params):
             return losses.loss(params, params["critic"], model, batch, start, scales, key)[0]
 
-        found = jax.jit(jax.grad(loss), compiler_options=compilation.QUICKEST)(params)
+        found = compilation.jit_compiled_fast(jax.grad(loss))(params)
         return {k: max(float(jnp.abs(x).max()) for x in jax.tree.leaves(found[k])) for k in found}
 
     behaviour = slopes(**dict.fromkeys(of_world, 0.0))

@@ -533,7 +533,7 @@ def test_critic_on_replayed_states(case):
     (critic, *others), found = jax.jit(jax.grad(total, argnums=(0, 1, 2, 3), has_aux=True))(
         logits, slow, rows["rew"], rows["boot"]
     )
-    alive, inside = 1.0 - rows["is_terminal"], 1.0 - rows["is_last"]
+    alive, inside = (1.0 - rows[name].astype(float) for name in ("is_terminal", "is_last"))
     config = model.config
     returns = lambda_returns(
         rows["rew"], alive * config.discount, inside * config.lambda_, rows["boot"]
@@ -589,8 +589,8 @@ def test_lambda_returns(case):
         discount, mixing = time_major(given["con"]), jnp.full_like(reward, meta["lam"])
         bootstrap = time_major(given["value"])
     else:
-        discount = meta["disc"] * (1.0 - time_major(given["is_terminal"]))
-        mixing = meta["lam"] * (1.0 - time_major(given["is_last"]))
+        discount = meta["disc"] * (1.0 - time_major(given["is_terminal"]).astype(float))
+        mixing = meta["lam"] * (1.0 - time_major(given["is_last"]).astype(float))
         bootstrap = time_major(given["boot"])
     found = jax.jit(lambda_returns)(reward, discount, mixing, bootstrap)
     assert_close(time_major(found), case.expected["ret"], 5e-6)

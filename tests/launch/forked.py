@@ -1,0 +1,68 @@
+"""A command with several lists of arguments, in forks of one process: importing takes seconds.
+
+`python -m tests.launch.forked MODULE`, with a JSON list of lists of arguments as standard input,
+prints a JSON list of exit status and output.
+"""
+
+import json
+import os
+import runpy
+import sys
+import tempfile
+import traceback
+
+# What commands import: each fork has it already. None of it starts threads or a backend of JAX.
+import evaluation.evaluate
+import launch.commands
+import meta.run  # noqa: F401
+
+
+def _run(module: str, arguments: list[str], output: int) -> int:
+    """The exit status of `python -m module arguments`, which prints to a file descriptor."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if isinstance(end.code, int | None):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _fork(module: str, arguments: list[str], output: int) -> int:
+    """Starts `_run` in a child process; returns its number."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = _run(module, arguments, output)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+    return child
+
+
+def main() -> None:
+    module, cases = sys.argv[1], json.load(sys.stdin)
+    files = [tempfile.TemporaryFile() for _ in cases]
+    children = [
+        _fork(module, arguments, file.fileno())
+        for arguments, file in zip(cases, files, strict=True)
+    ]
+    outcomes = []
+    for child, file in zip(children, files, strict=True):
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        file.seek(0)
+        outcomes.append((status, file.read().decode()))
+    json.dump(outcomes, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
