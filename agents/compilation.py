@@ -22,7 +22,7 @@ _FASTEST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": 
 
 
 @functools.cache
-def supported_options(**options: bool | int) -> dict[str, bool | int]:
+def supported_options(**options: bool | int) -> dict[str, Any]:
     """Returns those compiler options that this release of XLA accepts on the default backend.
 
     XLA's options come and go with its releases, and it refuses a program with an unknown one. So
@@ -42,9 +42,7 @@ def _accepts(name: str, value: bool | int) -> bool:
     return True
 
 
-def jit_compiled_fast(
-    function: Callable[..., Any] | None = None, **jit_arguments: Any
-) -> Callable[..., Any]:
+def jit_compiled_fast(function: Callable[..., Any] | None = None, **jit_arguments: Any) -> Any:
     """`jax.jit` for programs that run seldom or compute little: compiled fast rather than well.
 
     The options are looked up at the first call, as looking them up starts the backend. What
@@ -61,11 +59,11 @@ def jit_compiled_fast(
     def call(*arguments):
         return jitted()(*arguments)
 
-    call.jitted = jitted  # pyright: ignore
+    call.jitted = jitted  # pyright: ignore[reportAttributeAccessIssue]
     return call
 
 
-def fast_on_cpu() -> dict[str, bool | int] | None:
+def fast_on_cpu() -> dict[str, Any] | None:
     """Compiler options of large programs that run once a second on a CPU.
 
     They take a third less time to compile (docs/performance.md).

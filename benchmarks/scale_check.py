@@ -19,6 +19,7 @@ meta-step reaches on this machine.
 import dataclasses
 import statistics
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp

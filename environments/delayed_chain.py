@@ -93,7 +93,7 @@ class DelayedChain:
         )
         ended = state.time >= task.length
         noise = task.noise * jax.random.normal(noise_key, (), jnp.float32)
-        reward = jnp.where(ended, 2.0 * state.branch - 1.0, 0.0) + noise
+        reward = jnp.where(ended, 2.0 * state.branch.astype(jnp.float32) - 1.0, 0.0) + noise
         return state, transition(
             self._observe(task, state, bits_key),
             reward,

@@ -103,10 +103,11 @@ def how_to_install(extra: str) -> str:
         if markers and f'extra == "{extra}"' in requirement.replace("'", '"'):
             supported = tuple(map(int, markers[1].split(".")))
             if sys.version_info[:2] >= supported:
+                newest = f"python3.{supported[1] - 1}"
                 return (
                     f"There is no release of it for Python {platform.python_version()}; expected a"
-                    f" Python older than {markers[1]}: `make install PYTHON=python3.{supported[1] - 1}`"
-                    " in a new checkout makes such an environment."
+                    f" Python older than {markers[1]}: `make install PYTHON={newest}` in a new"
+                    " checkout makes such an environment."
                 )
     return (
         f"To install it, run `pip install --editable '.[{extra}]'` in a checkout of this project,"

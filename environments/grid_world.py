@@ -278,7 +278,7 @@ def _distinct_cells(task: GridWorldTask, uniforms: Float[Array, "draws"]) -> Int
     index = pick
     for i in reversed(range(uniforms.shape[0] - 1)):
         later = index[i + 1 :]
-        index = index.at[i + 1 :].set(later + (later >= pick[i]))
+        index = index.at[i + 1 :].set(later + (later >= pick[i]).astype(later.dtype))
     return task.spawn_cells[jnp.minimum(index, task.num_spawn_cells - 1)]
 
 

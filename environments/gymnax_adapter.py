@@ -104,8 +104,10 @@ def _load(environment_id: str) -> tuple[Any, Any, Any]:
     """The gymnax environment, its parameters, and its state's shapes and dtypes."""
     try:
         # Arrays that gymnax makes here outlive the trace that this call may be part of.
-        with jax.ensure_compile_time_eval():
-            environment, params = import_package("gymnax", "gymnax", "gymnax/…").make(environment_id)
+        with jax.ensure_compile_time_eval(), promoting():
+            environment, params = import_package("gymnax", "gymnax", "gymnax/…").make(
+                environment_id
+            )
             params = jax.tree.map(strong, params)
     except OSError as error:
         raise EnvironmentNameError(

@@ -110,7 +110,10 @@ class Sokoban:
             player=jnp.where(moves, ahead, state.player),
             time=state.time + 1,
         )
-        gained = ((there & TARGET) > 0).astype(jnp.float32) - ((here & TARGET) > 0)
+        here_is_target, there_is_target = (
+            ((x & TARGET) > 0).astype(jnp.float32) for x in (here, there)
+        )
+        gained = there_is_target - here_is_target
         solved = _solved(state)
         reward = -0.1 + jnp.where(pushes, gained, 0.0) + jnp.where(solved, 10.0, 0.0)
         return state, transition(

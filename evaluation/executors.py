@@ -192,6 +192,8 @@ class RayExecutor:
         try:
             import ray
         except ImportError as error:
+            from environments.errors import how_to_install
+
             raise ImportError(
                 f"The executor 'ray' needs Ray, which cannot be imported ({error})."
                 f" {how_to_install('ray')}"

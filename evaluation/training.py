@@ -280,7 +280,7 @@ def train_on_device(
     rows = program.place(
         [run.task for run in runs], [config.all_seeds[run.seed_index] for run in runs]
     )
-    born = _placed(Program.init.eval_shape(program, rule, rows))
+    born = _placed(Program.init.jitted().eval_shape(program, rule, rows))
     _, nothing = jax.eval_shape(advance, rows, born, jnp.int32(0), jnp.int32(0))
     past = _Past(
         states=born,

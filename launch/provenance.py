@@ -3,13 +3,14 @@
 import functools
 import pathlib
 import subprocess
-from importlib import metadata
+
+import disco
 
 
 @functools.cache
 def code_version() -> str:
     """The package's version, and the commit where the code lies in a git checkout."""
-    version = metadata.version("disco")
+    version = disco.__version__
     try:
         commit = subprocess.run(
             ["git", "describe", "--always", "--dirty"],

@@ -411,7 +411,7 @@ class Discovery:
         )
         individuals = tuple(part.individuals for part in evolved)
         shares = tuple(part._replace(individuals=None) for part in evolved)
-        yield Discovery._conclude.jitted().lower(  # pyright: ignore
+        yield Discovery._conclude.jitted().lower(
             self, state.rule, state.average, state.meta_step, individuals, shares
         )
 
@@ -584,7 +584,8 @@ class Discovery:
         update, count = total[:-1], total[-1]
         parameters, unravel = ravel_pytree(rule)
         parameters -= self._meta.learning_rate / jnp.maximum(count, 1.0) * update
-        old = jnp.minimum(self._meta.average_decay, meta_step / (meta_step + 1.0))
+        done = meta_step.astype(jnp.result_type(float))
+        old = jnp.minimum(self._meta.average_decay, done / (done + 1.0))
         average = unravel(old * ravel_pytree(average)[0] + (1.0 - old) * parameters)
         rule = unravel(parameters)
         for part in evolved:

@@ -80,6 +80,6 @@ def summed(individuals: Individual, updates: Any, report: Metrics, counts: Any) 
     return Evolved(
         individuals=individuals,
         update=jnp.tensordot(counts.astype(updates.dtype), updates, 1)[None],
-        count=jnp.sum(counts * report["finite"])[None],
+        count=jnp.sum(counts.astype(jnp.float32) * report["finite"])[None],
         metrics=report,
     )

@@ -11,13 +11,7 @@ import pathlib
 import shutil
 import tempfile
 
-_IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 os.environ.setdefault("MPLBACKEND", "agg")
-# All processes of a test run compile a program once. A folder of the user's outlives the run.
-_OWN_CACHE = None
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    _OWN_CACHE = tempfile.mkdtemp(prefix="disco-tests-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = _OWN_CACHE
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import jax
@@ -53,18 +47,18 @@ _TESTS = pathlib.Path(__file__).parent
 
 
 def pytest_configure(config):
-    """Flags of XLA: tests compile more than they compute."""
-    if _IS_WORKER:
+    """Tests compile more than they compute: fast, and each program once in all processes."""
+    if "PYTEST_XDIST_WORKER" in os.environ:  # It has inherited all of it.
         return
     flags = ["--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=1"]
     if getattr(config.option, "numprocesses", None):  # As many processes as processors.
         flags.append(compilation.ONE_THREAD)
     os.environ["XLA_FLAGS"] = compilation.xla_flags(*flags)
-
-
-def pytest_unconfigure():
-    if _OWN_CACHE is not None:
-        shutil.rmtree(_OWN_CACHE, ignore_errors=True)
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # A folder of the user's outlives the run.
+        folder = tempfile.mkdtemp(prefix="disco-tests-")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+        jax.config.update("jax_compilation_cache_dir", folder)
 
 
 def pytest_collection_modifyitems(items):

@@ -1,6 +1,5 @@
 """What a trained model expects, beside what happens: on experience that was never learned from."""
 
-from functools import partial
 from typing import NamedTuple
 
 import jax

@@ -93,7 +93,10 @@ def mixed_mode_gradient(rule: disco.Rule, params, state, trajectory, unroll):
 def scalar_of(tree: Any) -> jax.Array:
     """A number that depends on every entry of every leaf."""
     return sum(
-        (jnp.sum(jnp.sin(x + jnp.arange(x.size, dtype=x.dtype).reshape(x.shape))) for x in jax.tree.leaves(tree)),
+        (
+            jnp.sum(jnp.sin(x + jnp.arange(x.size, dtype=x.dtype).reshape(x.shape)))
+            for x in jax.tree.leaves(tree)
+        ),
         jnp.zeros(()),
     )
 

@@ -36,7 +36,7 @@ def random_and_greedy_returns(group: Group, *, steps: int, batch: int = 8, seed:
         to_go = jnp.where(good, distances[target][:, state.cell], 2 * FAR).min(axis=1)
         # Objects in the way count as a detour; noise far smaller than a step breaks ties.
         harm = ((target[:, None] == state.cell) & bad).any(axis=1)
-        score = to_go + FAR * harm + jax.random.uniform(key, to_go.shape, maxval=0.1)
+        score = to_go + FAR * harm.astype(float) + jax.random.uniform(key, to_go.shape, maxval=0.1)
         return jnp.argmin(score).astype(jnp.int32)
 
     def returns(task, distances, greedy, key):
@@ -57,7 +57,7 @@ def random_and_greedy_returns(group: Group, *, steps: int, batch: int = 8, seed:
             last = timestep.last()
             total = total + jnp.where(last, running, 0.0)
             running = jnp.where(last, 0.0, running)
-            return (state, timestep, running, total, episodes + last), None
+            return (state, timestep, running, total, episodes + last.astype(int)), None
 
         carry = (state, timestep, jnp.float32(0), jnp.float32(0), jnp.int32(0))
         (*_, total, episodes), _ = jax.lax.scan(step, carry, jax.random.split(scan_key, steps))

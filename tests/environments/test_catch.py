@@ -46,7 +46,7 @@ def test_the_ball_starts_at_every_column_and_the_paddle_in_the_middle():
     _, timestep = jax.vmap(lambda key: catch.reset((), key))(keys)
     frequencies = np.asarray(timestep.observation[:, 0].mean(0))
     np.testing.assert_allclose(frequencies, 0.2, atol=0.05)
-    assert (timestep.observation[:, -1] == jnp.array([0, 0, 1, 0, 0])).all()
+    assert (timestep.observation[:, -1] == jnp.array([0.0, 0.0, 1.0, 0.0, 0.0])).all()
 
 
 def test_recall_needs_memory():

@@ -8,6 +8,7 @@ import pytest
 
 import environments
 from environments import MissingPackageError
+from environments.dtypes import promoting
 
 
 def test_cart_pole_is_gymnaxs_own():
@@ -24,11 +25,12 @@ def test_cart_pole_is_gymnaxs_own():
             break
         action, key = jnp.int32(i % 3 == 0), jax.random.fold_in(key, i)
         state, timestep = step(task, state, action, key)
-        observation, their_state, reward, terminated, _ = their_step(
-            key, their_state, action, params
-        )
+        with promoting():
+            observation, their_state, reward, terminated, _ = their_step(
+                key, their_state, action, params
+            )
         assert timestep.reward == reward
-        assert timestep.discount == 1.0 - terminated
+        assert timestep.discount == 1.0 - float(terminated)
     assert timestep.last()
     assert 5 < i < 199
 

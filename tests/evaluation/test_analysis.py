@@ -66,7 +66,7 @@ def test_hidden_predictions_change_no_target_that_they_are_hidden_from(
 ):
     blind = HIDDEN[hidden](rule)
     own, target = outputs
-    other = {**own, "y": own["y"] + 1.0 * jnp.arange(own["y"].shape[-1]), "z": -own["z"]}
+    other = {**own, "y": own["y"] + jnp.arange(float(own["y"].shape[-1])), "z": -own["z"]}
 
     def targets(rule, outputs):
         return rule.targets(outputs, target, trajectory, learner.rule)[0]

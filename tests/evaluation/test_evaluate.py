@@ -91,7 +91,8 @@ def test_results_hold_every_number(folder):
 
 
 def test_table_and_plots(folder):
-    rows = list(csv.reader((folder / "table.csv").open()))
+    with (folder / "table.csv").open() as file:
+        rows = list(csv.reader(file))
     assert rows[0][1::2] == NAMES
     assert [row[0] for row in rows[1:3]] == ["catch/5x5", "deep_sea/5"]
     assert float(rows[1][5]) == pytest.approx(

@@ -4,6 +4,7 @@
 prints a JSON list of exit status and output.
 """
 
+import contextlib
 import json
 import os
 import runpy
@@ -12,8 +13,8 @@ import tempfile
 import traceback
 
 # What commands import: each fork has it already. None of it starts threads or a backend of JAX.
-import evaluation.evaluate
-import launch.commands
+import evaluation.evaluate  # noqa: F401
+import launch.commands  # noqa: F401
 import meta.run  # noqa: F401
 
 
@@ -51,16 +52,17 @@ def _fork(module: str, arguments: list[str], output: int) -> int:
 
 def main() -> None:
     module, cases = sys.argv[1], json.load(sys.stdin)
-    files = [tempfile.TemporaryFile() for _ in cases]
-    children = [
-        _fork(module, arguments, file.fileno())
-        for arguments, file in zip(cases, files, strict=True)
-    ]
-    outcomes = []
-    for child, file in zip(children, files, strict=True):
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        file.seek(0)
-        outcomes.append((status, file.read().decode()))
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in cases]
+        children = [
+            _fork(module, arguments, file.fileno())
+            for arguments, file in zip(cases, files, strict=True)
+        ]
+        outcomes = []
+        for child, file in zip(children, files, strict=True):
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            file.seek(0)
+            outcomes.append((status, file.read().decode()))
     json.dump(outcomes, sys.stdout)
 
 

@@ -83,7 +83,10 @@ def log(folder, first: int, last: int, *, resume_at: int = 0) -> None:
 
 
 def steps(folder) -> list[int]:
-    return [json.loads(line)["meta_step"] for line in (folder / "metrics.jsonl").open()]
+    return [
+        json.loads(line)["meta_step"]
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+    ]
 
 
 def test_later_steps_are_dropped_when_a_run_goes_on(tmp_path):
