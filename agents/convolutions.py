@@ -6,8 +6,13 @@ inside. Forward, images with their channels last are in that layout; JAX's own d
 not, and some thirty times slower. Here the derivatives are convolutions in that layout, with
 their operands transposed, and so are derivatives of any order. Accelerators' compilers know JAX's
 derivatives by their form, so there they stay.
+
+Derivatives of any order and in both modes need a primitive of our own, which JAX lets others make
+in modules that are not part of its public API. A release in which they have changed uses JAX's
+derivatives.
 """
 
+import logging
 import math
 from functools import partial
 from typing import Any
@@ -15,9 +20,6 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
-from jax.core import ShapedArray
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Float
 
 Padding = tuple[tuple[int, int], tuple[int, int]]  # Before and after, of height and width.
@@ -39,7 +41,8 @@ class Conv2D(hk.Module):
         bias = hk.get_parameter("b", shape[-1:], images.dtype, jnp.zeros)
         before = (self._kernel - 1) // 2
         around = (before, self._kernel - 1 - before)
-        function = convolution.bind if jax.default_backend() == "cpu" else convolve
+        is_ours = convolution is not None and jax.default_backend() == "cpu"
+        function = convolution.bind if is_ours else convolve
         return function(images, weight, padding=(around, around)) + bias
 
 
@@ -49,15 +52,34 @@ def convolve(x: Array, kernel: Array, *, padding: Padding) -> Array:
     return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=layout)
 
 
-convolution = Primitive("convolution_channels_last")
-convolution.def_impl(jax.jit(convolve, static_argnames="padding"))
+def _make_primitive() -> Any:
+    """The convolution whose derivatives are in the fast layout; None where JAX has changed."""
+    try:
+        from jax.core import ShapedArray
+        from jax.extend.core import Primitive
+        from jax.interpreters import ad, batching, mlir
+
+        primitive = Primitive("convolution_channels_last")
+        primitive.def_impl(jax.jit(convolve, static_argnames="padding"))
+        primitive.def_abstract_eval(partial(_shape, ShapedArray))
+        ad.defbilinear(primitive, _pulled_back_to_images, _pulled_back_to_kernel)
+        batching.primitive_batchers[primitive] = _batched
+        mlir.register_lowering(primitive, mlir.lower_fun(convolve, multiple_results=False))
+    except (ImportError, AttributeError, TypeError) as error:
+        logging.getLogger(__name__).warning(
+            "Convolutions have JAX's own derivatives, which are slow on a CPU, as this release of"
+            " JAX does not let others define theirs (%s).",
+            error,
+        )
+        return None
+    return primitive
 
 
-@convolution.def_abstract_eval
-def _shape(x: Any, kernel: Any, *, padding: Padding) -> ShapedArray:
+def _shape(make: Any, x: Any, kernel: Any, *, padding: Padding) -> Any:
+    """The result's shape and dtype, by JAX's class for these."""
     shapes = (jax.ShapeDtypeStruct(operand.shape, operand.dtype) for operand in (x, kernel))
     output = jax.eval_shape(partial(convolve, padding=padding), *shapes)
-    return ShapedArray(output.shape, output.dtype)
+    return make(output.shape, output.dtype)
 
 
 def _pulled_back_to_images(cotangent, x, kernel, *, padding: Padding):
@@ -80,6 +102,4 @@ def _batched(arguments, axes, *, padding: Padding):
     return jax.vmap(partial(convolve, padding=padding), in_axes=tuple(axes))(*arguments), 0
 
 
-ad.defbilinear(convolution, _pulled_back_to_images, _pulled_back_to_kernel)
-batching.primitive_batchers[convolution] = _batched
-mlir.register_lowering(convolution, mlir.lower_fun(convolve, multiple_results=False))
+convolution = _make_primitive()

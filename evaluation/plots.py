@@ -191,8 +191,9 @@ def _legend(figure: Figure, panel) -> None:
     """Once, below all panels, in as many columns as the width has room for."""
     handles, labels = panel.get_legend_handles_labels()
     room = max(1, int(figure.get_figwidth() / (0.4 + 0.055 * max(map(len, labels)))))
-    # Rows of like length.
-    columns = math.ceil(len(labels) / math.ceil(len(labels) / room))
+    rows = math.ceil(len(labels) / room)
+    columns = math.ceil(len(labels) / rows)  # Rows of like length.
+    figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 

@@ -50,7 +50,7 @@ def pytest_configure(config):
     """Tests compile more than they compute: fast, and each program once in all processes."""
     if "PYTEST_XDIST_WORKER" in os.environ:  # It has inherited all of it.
         return
-    flags = ["--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=1"]
+    flags = ["--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=0"]
     if getattr(config.option, "numprocesses", None):  # As many processes as processors.
         flags.append(compilation.ONE_THREAD)
     os.environ["XLA_FLAGS"] = compilation.xla_flags(*flags)

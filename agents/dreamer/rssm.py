@@ -91,7 +91,8 @@ class RSSM(hk.Module):
         if self._config.architecture == "nature":
             return self._advance_in_blocks(state, action)
         x = self._inputs[0](jnp.concatenate([state.flat_z, action], axis=-1))
-        gates = self._gates_norm(self._gates(jnp.concatenate([state.h, x], axis=-1)))
+        x = jnp.concatenate([state.h, x.astype(state.h.dtype)], axis=-1)
+        gates = self._gates_norm(self._gates(x))
         return _gated(state.h, *jnp.split(gates, 3, axis=-1))
 
     def _advance_in_blocks(self, state: State, action: Float[Array, "*s A"]):
@@ -134,4 +135,5 @@ def _gated(h, reset, candidate, update):
     """A GRU's step, whose reset gate scales the candidate, and which forgets slowly at first."""
     candidate = jnp.tanh(jax.nn.sigmoid(reset) * candidate)
     update = jax.nn.sigmoid(update - 1.0)
-    return update * candidate + (1.0 - update) * h
+    # The state may be wider than what layers compute in.
+    return (update * candidate).astype(h.dtype) + (1.0 - update).astype(h.dtype) * h

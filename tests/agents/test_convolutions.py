@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from agents import convolutions
 from agents.convolutions import Conv2D
 from tests.disco.common import float64, relative_difference
 
@@ -92,3 +93,19 @@ def test_derivatives_in_a_loop_are_in_the_fast_layout():
     # Two forward, two to the kernels, one to the images between.
     assert len(layouts) == 5
     assert set(layouts) == {"b01f_01io->b01f"}
+
+
+def test_without_jaxs_extensions_derivatives_are_jaxs_own(monkeypatch, caplog):
+    monkeypatch.delattr("jax.extend.core.Primitive")
+    assert convolutions._make_primitive() is None
+    assert "release of JAX does not let others define theirs" in caplog.text
+
+    monkeypatch.setattr(convolutions, "convolution", None)
+    ours, theirs = nets(3)
+    images = jax.random.normal(jax.random.key(0), (2, 6, 7, 4))
+    params = ours.init(jax.random.key(1), images)
+
+    def slopes(net):
+        return jax.grad(lambda p: jnp.sum(jnp.sin(net.apply(p, images))))(params)
+
+    assert relative_difference(slopes(ours), slopes(theirs)) < 1e-5

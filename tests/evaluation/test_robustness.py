@@ -61,6 +61,7 @@ def test_each_setting_is_varied_alone():
     assert own in optimizers
 
 
+@pytest.mark.slow
 def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     """With fewer of them, as each is a program to compile."""
     monkeypatch.setattr(robustness, "WIDTHS", (2.0,))

@@ -1,8 +1,11 @@
 """What a command does with an error: a sentence and a status, or a traceback if it is ours."""
 
+import subprocess
+import sys
+
 import pytest
 
-from tests.launch.common import outcome, outcomes, start
+from tests.launch.common import REPOSITORY, outcome, outcomes, start
 from tests.launch.failing import ERRORS
 
 # The exit status, and what is said.
@@ -51,3 +54,12 @@ def test_compiled_programs_are_kept_in_the_users_cache(tmp_path):
     )
     assert status == 0, output
     assert list(tmp_path.glob("disco/xla-*/*-cache"))
+
+
+def test_without_the_platform_a_command_says_how_to_install_it():
+    code = "import sys; sys.modules['haiku'] = None; import launch.discover"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True)
+    assert done.returncode == 1
+    said = done.stderr.decode()
+    assert "'disco-update-rules[platform]'" in said
+    assert "Traceback" not in said

@@ -157,7 +157,7 @@ REFUSED = {
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory):
     folder, port = tmp_path_factory.mktemp("refused"), free_port()
-    environment = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    environment = {"JAX_NUM_CPU_DEVICES": "4"}
     started = {
         name: start(
             "launch.discover",
@@ -172,6 +172,7 @@ def refusals(tmp_path_factory):
     return folder, port, {name: outcome(process) for name, process in started.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_in_a_sentence(refusals, name):
     folder, port, outcomes = refusals
@@ -183,6 +184,7 @@ def test_refused_in_a_sentence(refusals, name):
     assert not (folder / name).exists()
 
 
+@pytest.mark.slow
 def test_processes_that_are_not_of_one_mind_are_refused(tmp_path):
     def outcomes(*arguments: list[str]) -> list[tuple[int, str]]:
         address = f"--coordinator=localhost:{free_port()}"

@@ -78,7 +78,7 @@ def test_points_are_the_product_and_readable():
 def launch(tmp_path_factory):
     """Starts a tiny sweep. Only the first has to compile its discoveries."""
     environment = {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=1",
+        "JAX_NUM_CPU_DEVICES": "1",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

@@ -31,7 +31,7 @@ def start_tiny(
 def quickly(compiled: pathlib.Path, num_devices: int = 2) -> dict[str, str]:
     """Environment variables for commands that compute little: what is compiled is kept."""
     return {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices}",
+        "JAX_NUM_CPU_DEVICES": str(num_devices),
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_COMPILATION_CACHE_DIR": str(compiled),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
