@@ -87,7 +87,8 @@ class Catch:
         )
 
     def _board(self, state: CatchState) -> Float[Array, "rows columns"]:
-        rows, columns = jnp.arange(self.rows)[:, None], jnp.arange(self.columns)[None]
+        rows = jnp.arange(self.rows, dtype=jnp.int32)[:, None]
+        columns = jnp.arange(self.columns, dtype=jnp.int32)[None]
         ball = (rows == state.ball_row) & (columns == state.ball_column)
         if self.recall:
             ball &= (rows == 0) | (rows == self.rows - 1)

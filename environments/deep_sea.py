@@ -88,7 +88,7 @@ class DeepSea:
         )
 
     def _observe(self, task: DeepSeaTask, state: DeepSeaState) -> Float[Array, "max_size max_size"]:
-        cells = jnp.arange(self.max_size)
+        cells = jnp.arange(self.max_size, dtype=jnp.int32)
         diver = (cells[:, None] == state.row) & (cells == state.column) & (state.row < task.size)
         return diver.astype(jnp.float32)
 

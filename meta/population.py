@@ -94,9 +94,10 @@ def draw_budget(
     """
     category_key, stagger_key = jax.random.split(key)
     lifetimes = jnp.asarray(config.lifetimes, jnp.int32)
-    weights = 1.0 / jnp.asarray(config.lifetimes, jnp.float32)
+    real = jnp.result_type(float)
+    weights = 1.0 / jnp.asarray(config.lifetimes, real)
     budget = jax.random.choice(category_key, lifetimes, p=weights / jnp.sum(weights))
-    remaining = jax.random.uniform(stagger_key) * budget.astype(jnp.float32)
+    remaining = jax.random.uniform(stagger_key) * budget.astype(real)
     return jnp.where(births == 0, config.first_rebirth + remaining.astype(jnp.int32), budget)
 
 

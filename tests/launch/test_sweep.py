@@ -95,7 +95,8 @@ def launch(tmp_path_factory):
 
 
 def rows(workdir) -> list[dict[str, str]]:
-    return list(csv.DictReader((workdir / "sweep.csv").open()))
+    with (workdir / "sweep.csv").open() as file:
+        return list(csv.DictReader(file))
 
 
 def discoveries(process) -> list[psutil.Process]:
