@@ -50,13 +50,14 @@ test-slow: install
 
 # The newest Python of this machine, and the newest release of every package: the library, golden
 # vectors, a short discovery, export and evaluation, and the examples. Made anew each time, as
-# releases come. gymnax works with the newest JAX, which its metadata do not admit.
+# releases come: their warnings are shown and are no errors here. gymnax works with the newest
+# JAX, which its metadata do not admit.
 test-newest:
 	python=$$($(PYTHON) tests/newest_python.py) && $$python -m venv --clear $(NEWEST)
 	$(NEWEST)/bin/python -m pip install --editable '.[platform]' \
 	    equinox flax gymnasium pytest pytest-xdist seaborn
 	$(NEWEST)/bin/python -m pip install --no-deps 'gymnax>=1.0'
-	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -m "not slow" tests/disco \
+	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow" tests/disco \
 	    tests/test_zoo.py tests/test_examples.py tests/meta/test_golden.py \
 	    tests/agents/dreamer/test_golden.py tests/launch/test_discover.py \
 	    tests/evaluation/test_evaluate.py
