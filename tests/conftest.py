@@ -19,6 +19,7 @@ import optax
 import pytest
 
 from agents import compilation
+from environments import MissingPackageError
 
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -65,6 +66,26 @@ def pytest_collection_modifyitems(items):
     """Whole modules stay together (`--dist loadfile`), and with them what their tests share."""
     places = {_TESTS / name: i for i, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup():
+    return (yield from _skipping_engines_without_release())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call():
+    return (yield from _skipping_engines_without_release())
+
+
+def _skipping_engines_without_release():
+    """Skips a test that asks for an engine which has no release for this Python."""
+    try:
+        return (yield)
+    except MissingPackageError as error:
+        if "There is no release of it for Python" in str(error):
+            pytest.skip(str(error))
+        raise
 
 
 def pytest_terminal_summary(terminalreporter):

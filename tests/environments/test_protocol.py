@@ -131,8 +131,9 @@ def test_every_listed_name_can_be_made():
     for name in registry.names():
         try:
             assert environments.make(name).name == name
-        except MissingPackageError:
-            missing.add(name.partition("/")[0])
+        except MissingPackageError as error:
+            if "There is no release of it for Python" not in str(error):
+                missing.add(name.partition("/")[0])
     # Two cannot be installed by pip, and one needs a system library.
     assert missing <= {"dmlab", "dmlab_test", "minecraft", "procgen", "procgen_unseen"}
 
