@@ -215,7 +215,7 @@ def _programs(discovery: Discovery, group: Group, shapes: _Shapes) -> Programs:
     rule, individual, batch, memoir, validation = shapes
 
     def judge(rule, individual, before, memoir, validation):
-        return discovery._judge(group, rule, individual, before, memoir, validation, 0)
+        return discovery._judge(group, rule, individual, before, memoir, validation)
 
     return Programs(
         update=Program(

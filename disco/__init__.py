@@ -7,6 +7,7 @@
 See `Rule` for the interface, `Trajectory` for what a rule learns from.
 """
 
+from disco.checks import check_values
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
 from disco.hand_designed import ActorCritic, PolicyGradient, hand_designed
 from disco.meta_network import MetaNetworkSizes
@@ -32,6 +33,7 @@ __all__ = [
     "RuleState",
     "Trajectory",
     "Unroll",
+    "check_values",
     "hand_designed",
     "load",
     "load_header",

@@ -14,10 +14,18 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from disco import meta_network, moments, transformer, values
+from disco.checks import OutputShapes, check_outputs, check_trajectory
+from disco.hyper_parameters import (
+    require_bins,
+    require_cost,
+    require_fraction,
+    require_num_actions,
+    require_positive,
+)
 from disco.meta_network import LifetimeState, MetaNetworkSizes
 from disco.moments import Moments
-from disco.rule import OutputShapes, Rule, check_outputs, check_trajectory
-from disco.types import Metrics, Outputs, RuleState, Trajectory
+from disco.rule import Rule
+from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
 
 
 @chex.dataclass(frozen=True)
@@ -58,6 +66,8 @@ class DiscoveredMemory:
 @dataclasses.dataclass(frozen=True)
 class DiscoveredRule(Rule):
     """A rule computed by a meta-network; the defaults are the published rule's.
+
+    Raises ValueError if a size or hyper-parameter is out of range.
 
     Attributes:
       parameters: the meta-parameters, `{layer: {"w", "b"}}` (see `meta_network.layer_shapes`).
@@ -109,14 +119,12 @@ class DiscoveredRule(Rule):
           ValueError: if a size or hyper-parameter is out of range.
         """
         rule = cls(parameters={}, sizes=sizes, **hyper_parameters)
-        rule.check_hyper_parameters()
         return dataclasses.replace(rule, parameters=meta_network.init(key, sizes))
 
-    def check_hyper_parameters(self) -> None:
-        """Raises ValueError if a size or hyper-parameter is out of range."""
+    def __post_init__(self):
         for field in dataclasses.fields(self.sizes):
             size, least = getattr(self.sizes, field.name), int(field.name != "transformer_layers")
-            if not isinstance(size, int) or size < least:
+            if type(size) is not int or size < least:
                 raise ValueError(
                     f"sizes.{field.name} is {size!r}; expected an integer of at least {least}."
                 )
@@ -130,16 +138,12 @@ class DiscoveredRule(Rule):
             raise ValueError(
                 f"sizes.action_features is {self.sizes.action_features}; expected {expected}."
             )
-        if self.num_bins % 2 == 0 or self.num_bins < 3:
-            raise ValueError(f"num_bins is {self.num_bins}; expected an odd number of at least 3.")
-        if not self.max_value > 0:
-            raise ValueError(f"max_value is {self.max_value}; expected a positive number.")
+        require_bins(self.num_bins, least=3)
+        require_positive("max_value", self.max_value)
         for name in ("discount", "lambda_", "target_params_coefficient", "policy_prior"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected 0 to 1.")
+            require_fraction(name, getattr(self, name))
         for name in ("pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 0.")
+            require_cost(name, getattr(self, name))
 
     @property
     def prediction_size(self) -> int:
@@ -147,6 +151,7 @@ class DiscoveredRule(Rule):
         return self.sizes.prediction
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
+        require_num_actions(num_actions)
         return {
             "logits": (num_actions,),
             "y": (self.prediction_size,),
@@ -172,6 +177,7 @@ class DiscoveredRule(Rule):
     ) -> tuple[DiscoveredTargets, RuleState]:
         shapes = self.output_shapes(check_trajectory(trajectory))
         outputs = check_outputs(outputs, shapes, trajectory)
+        trajectory = without_masked_damage(trajectory)
         if target_outputs is None:
             raise ValueError("target_outputs is None; a discovered rule reads a target network.")
         target_outputs = check_outputs(target_outputs, shapes, trajectory)
@@ -214,7 +220,9 @@ class DiscoveredRule(Rule):
             normalized_q_td=moments.normalize(td_moments, estimates.td, subtract_mean=False),
             summary=raw.summary,
         )
-        memory = DiscoveredMemory(lifetime=lifetime, advantage=advantage_moments, td=td_moments)
+        memory = moments.kept_if_finite(
+            DiscoveredMemory(lifetime=lifetime, advantage=advantage_moments, td=td_moments), memory
+        )
         return targets, RuleState(target_params=state.target_params, memory=memory)
 
     def estimates(

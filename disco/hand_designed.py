@@ -13,9 +13,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from disco import moments, values
+from disco.checks import OutputShapes, check_outputs, check_trajectory
+from disco.hyper_parameters import (
+    require_bins,
+    require_cost,
+    require_fraction,
+    require_num_actions,
+    require_positive,
+)
 from disco.moments import Moments
-from disco.rule import OutputShapes, Rule, check_outputs, check_trajectory
-from disco.types import Metrics, Outputs, RuleState, Trajectory
+from disco.rule import Rule
+from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
 
 
 @chex.dataclass(frozen=True)
@@ -47,6 +55,8 @@ class ActorCriticMemory:
 class ActorCritic(Rule):
     """Actor-critic with V-trace: IMPALA's loss (Espeholt et al. 2018, arXiv 1802.01561).
 
+    Raises ValueError if a hyper-parameter is out of range.
+
     Attributes:
       num_bins: bins of a categorical value, odd; 1 for a scalar one.
       max_value: the last bin, on the scale of the signed hyperbolic transform.
@@ -67,10 +77,15 @@ class ActorCritic(Rule):
     normalize_advantage: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def __post_init__(self):
-        if self.num_bins % 2 == 0 or self.num_bins < 1:
-            raise ValueError(f"num_bins is {self.num_bins}; expected an odd number.")
+        require_bins(self.num_bins, least=1)
+        require_positive("max_value", self.max_value)
+        for name in ("discount", "lambda_"):
+            require_fraction(name, getattr(self, name))
+        for name in ("value_cost", "entropy_cost"):
+            require_cost(name, getattr(self, name))
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
+        require_num_actions(num_actions)
         return {"logits": (num_actions,), "value": (self.num_bins,)}
 
     def init_memory(self) -> ActorCriticMemory:
@@ -85,6 +100,7 @@ class ActorCritic(Rule):
     ) -> tuple[ActorCriticTargets, RuleState]:
         num_actions = check_trajectory(trajectory)
         outputs = check_outputs(outputs, self.output_shapes(num_actions), trajectory)
+        trajectory = without_masked_damage(trajectory)
         estimates = self._estimates(outputs["logits"], self._value(outputs["value"]), trajectory)
         return self._with_normalized_advantage(estimates, state)
 
@@ -112,9 +128,8 @@ class ActorCritic(Rule):
             advantage=estimates.advantage,
             normalized_advantage=weight,
         )
-        return targets, RuleState(
-            target_params=state.target_params, memory=ActorCriticMemory(advantage=tracked)
-        )
+        kept = moments.kept_if_finite(ActorCriticMemory(advantage=tracked), memory)
+        return targets, RuleState(target_params=state.target_params, memory=kept)
 
     def transition_losses(
         self, outputs: Outputs, targets: ActorCriticTargets, trajectory: Trajectory

@@ -6,7 +6,9 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from disco.atomic import write_atomically
+from disco.atomic import naming, write_atomically
+
+_LONGEST_EXCERPT = 60  # Bytes of a damaged line that a message shows.
 
 
 def crc32(value: Any) -> int:
@@ -28,36 +30,74 @@ class JsonLines:
         """Adds objects at the end.
 
         Raises:
-          OSError: if they cannot be written.
+          OSError: naming the file, if they cannot be written.
         """
-        with self.path.open("a") as file:
-            file.writelines(json.dumps(dict(item)) + "\n" for item in objects)
+        lines = [json.dumps(dict(item)) + "\n" for item in objects]
+        with naming(self.path), self.path.open("a") as file:
+            file.writelines(lines)
 
     def keep(self, name: str, most: float) -> None:
-        """Drops what was logged with a number under `name` above `most`, and broken lines.
+        """Drops what was logged with a number under `name` above `most`, and damaged lines.
 
         Raises:
-          OSError: if the file cannot be written.
+          OSError: naming the file, if it cannot be read or written.
         """
-        if not self.path.exists():
-            return
-        lines = self.path.read_text().splitlines(keepends=True)
+        lines = self._lines()
         kept = [line for line in lines if _number(line, name) <= most]
         if kept != lines:
-            write_atomically(self.path, "".join(kept))
+            write_atomically(self.path, b"".join(kept))
 
     def read(self) -> list[dict[str, Any]]:
-        """All objects; none if there is no file."""
-        if not self.path.exists():
-            return []
-        return [json.loads(line) for line in self.path.read_text().splitlines()]
+        """All objects; none if there is no file.
+
+        Raises:
+          OSError: naming the file, if it cannot be read.
+          ValueError: naming file and line, if a line is not an object.
+        """
+        objects, problems = self.read_undamaged()
+        if problems:
+            raise ValueError(problems[0])
+        return list(objects.values())
+
+    def read_undamaged(self) -> tuple[dict[int, dict[str, Any]], list[str]]:
+        """The objects by the numbers of their lines, and a sentence on each line that is none.
+
+        Raises:
+          OSError: naming the file, if it cannot be read.
+        """
+        objects, problems = {}, []
+        for number, line in enumerate(self._lines(), 1):
+            value = _parsed(line)
+            if isinstance(value, dict):
+                objects[number] = value
+            else:
+                problems.append(self.problem(number, f"a JSON object, found {_excerpt(line)}"))
+        return objects, problems
+
+    def problem(self, number: int, expected: str) -> str:
+        """Returns a sentence on a damaged line."""
+        return f"Line {number} of {self.path} is damaged: expected {expected}."
+
+    def _lines(self) -> list[bytes]:
+        with naming(self.path):
+            return self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
 
 
-def _number(line: str, name: str) -> float:
-    """A line's number; infinite for a line that was cut off while it was written."""
-    if not line.endswith("\n"):
-        return float("inf")
+def _number(line: bytes, name: str) -> float:
+    """A line's number; infinite for a line that is damaged, or was cut off while it was written."""
+    value = _parsed(line) if line.endswith(b"\n") else None
+    number = value.get(name) if isinstance(value, dict) else None
+    return number if isinstance(number, int | float) else float("inf")
+
+
+def _parsed(line: bytes) -> Any:
+    """A line's JSON value; None if it is not JSON."""
     try:
-        return json.loads(line)[name]
-    except (json.JSONDecodeError, KeyError):
-        return float("inf")
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _excerpt(line: bytes) -> str:
+    text = line.rstrip(b"\n")[:_LONGEST_EXCERPT].decode(errors="backslashreplace")
+    return repr(text) + ("..." if len(line) > _LONGEST_EXCERPT + 1 else "")

@@ -1,9 +1,13 @@
 """Moving first and second moments of a stream of batches, debiased as in Adam."""
 
+from typing import TypeVar
+
 import chex
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+T = TypeVar("T")
 
 DECAY = 0.99
 
@@ -52,3 +56,12 @@ def normalize(
     variance = jnp.maximum(moments.second / weight - jnp.square(mean), 0.0)
     centred = x - mean if subtract_mean else x
     return centred / (jnp.sqrt(variance + 1e-12) + 1e-6)
+
+
+def kept_if_finite(new: T, old: T) -> T:
+    """The memory after a batch, or if any number of it is not finite, the memory before.
+
+    So one bad batch spoils its own targets, and not those of the rest of a lifetime.
+    """
+    is_finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(new)]).all()
+    return jax.tree.map(lambda x, y: jnp.where(is_finite, x, y), new, old)

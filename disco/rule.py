@@ -22,11 +22,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from disco.checks import OutputShapes, check_outputs, check_state, check_trajectory
 from disco.types import Aux, Metrics, Outputs, Params, RuleState, Trajectory, Unroll, taken
 from disco.values import output_taken
 
 RuleT = TypeVar("RuleT", bound="Rule")
-OutputShapes = dict[str, tuple[int, ...]]
 
 
 @chex.dataclass(frozen=True)
@@ -118,6 +118,9 @@ class Rule(abc.ABC):
     ) -> tuple[Float[Array, ""], Aux]:
         """The loss to differentiate with respect to `params`.
 
+        Targets are constants in it, so it says nothing of how the rule is to change:
+        differentiating it with respect to the rule is refused. `gradient` is for that.
+
         Args:
           params: the agent's.
           state: from `init`, or the last update's `aux.state`.
@@ -125,12 +128,16 @@ class Rule(abc.ABC):
           unroll: the agent's network.
 
         Raises:
-          ValueError: if `unroll` lacks an output or a shape does not fit.
+          ValueError: if an output is missing, or a shape or dtype does not fit, naming it; if the
+            state is not of this rule. Numbers out of range are not noticed (`check_values`).
+          TypeError: if it is differentiated with respect to the rule.
         """
+        self._check_state(state, params)
+        rule = _constant(self)
         looked_at, outputs = self._unroll(unroll, params, trajectory)
         target_outputs = self._target_outputs(unroll, state.target_params, trajectory)
         targets, new_state = jax.lax.stop_gradient(
-            self.targets(jax.lax.stop_gradient(outputs), target_outputs, trajectory, state)
+            rule.targets(jax.lax.stop_gradient(outputs), target_outputs, trajectory, state)
         )
         loss, metrics = self.output_loss(looked_at, targets, trajectory)
         new_state = self._track(new_state, jax.lax.stop_gradient(params))
@@ -143,9 +150,15 @@ class Rule(abc.ABC):
 
         Unlike `jax.grad(rule.loss)` it can be differentiated with respect to the rule, the
         parameters and the state: for the outer derivative targets are not constants.
-        Arguments are those of `loss`; `unroll` must support forward-mode derivatives if this
-        is differentiated.
+        Arguments and errors are those of `loss`; `unroll` must support forward-mode derivatives
+        if this is differentiated.
+
+        A meta-gradient goes through the optimiser, too. Adam divides by the square root of a
+        moment, whose derivative is infinite where a gradient is 0, as a newborn agent's often are:
+        with `optax.adam(rate)` the meta-gradient is NaN in all leaves, with
+        `optax.adam(rate, eps_root=1e-8)` it is not (`examples/meta_gradient.py`).
         """
+        self._check_state(state, params)
         gradients, targets, memory, metrics = _gradient(
             unroll, self, params, state.target_params, state.memory, trajectory
         )
@@ -188,20 +201,23 @@ class Rule(abc.ABC):
         average = jax.tree.map(lambda t, p: old * t + (1.0 - old) * p, state.target_params, params)
         return dataclasses.replace(state, target_params=average)
 
+    def _check_state(self, state: RuleState, params: Params) -> None:
+        has_target = self.target_params_coefficient is not None
+        check_state(state, params, self.init_memory, has_target)
+
     def _unroll(
         self, unroll: Unroll, params: Params, trajectory: Trajectory
     ) -> tuple[Outputs, Outputs]:
         """The outputs that the loss looks at, and those that the targets are made from."""
         shapes = self.output_shapes(check_trajectory(trajectory))
-        given = unroll(params, trajectory)
-        outputs = check_outputs(given, shapes, trajectory)
+        outputs = check_outputs(unroll(params, trajectory), shapes, trajectory)
         looked_at = {}
         for name, shape in shapes.items():
             if len(shape) == 1:
                 looked_at[name] = outputs[name]
             else:
-                looked_at[taken(name)] = output_taken(given, name, trajectory.action)
-        return looked_at, outputs
+                looked_at[taken(name)] = output_taken(outputs, name, trajectory.action)
+        return looked_at, {name: outputs[name] for name in shapes}
 
     def _target_outputs(
         self, unroll: Unroll, target_params: Params | None, trajectory: Trajectory
@@ -209,6 +225,21 @@ class Rule(abc.ABC):
         if self.target_params_coefficient is None:
             return None
         return self._unroll(unroll, target_params, trajectory)[1]
+
+
+@jax.custom_jvp
+def _constant(rule: RuleT) -> RuleT:
+    """The rule, not to be differentiated."""
+    return rule
+
+
+@_constant.defjvp
+def _refuse_derivative(primals, tangents):
+    raise TypeError(
+        "rule.loss is differentiated with respect to the rule. Its targets are constants, so that"
+        " the derivative would be 0; expected rule.gradient, which has one with respect to the"
+        " rule, in place of jax.grad(rule.loss)."
+    )
 
 
 def _directions_to_outputs(rule: Rule, outputs: Outputs, targets: Any, trajectory: Trajectory):
@@ -302,70 +333,3 @@ _recalled.defvjp(
     lambda unroll, *args: (args[-1], args[:-1]),
     lambda unroll, inputs, bars: (*_gradient_pullback(unroll, inputs, bars), None, None),
 )
-
-
-def check_trajectory(trajectory: Trajectory) -> int:
-    """Checks lengths and ranks; returns the number of actions.
-
-    Raises:
-      ValueError: naming the field, what was found and what was expected.
-    """
-    action_shape = jnp.shape(trajectory.action)
-    if len(action_shape) != 2:
-        raise ValueError(f"trajectory.action has shape {action_shape}; expected [T, B].")
-    num_transitions, batch_size = action_shape
-    if num_transitions == 0 or batch_size == 0:
-        raise ValueError(
-            f"trajectory.action has shape {action_shape}; expected at least one transition (T)"
-            " and one trajectory (B)."
-        )
-    for name in ("reward", "discount", "last", "mask"):
-        shape = jnp.shape(getattr(trajectory, name))
-        if shape != action_shape:
-            raise ValueError(
-                f"trajectory.{name} has shape {shape}; expected {action_shape} as"
-                " trajectory.action."
-            )
-    shape = jnp.shape(trajectory.behaviour_logits)
-    if len(shape) != 3 or shape[:2] != action_shape:
-        raise ValueError(
-            f"trajectory.behaviour_logits has shape {shape}; expected {action_shape} and then the"
-            " number of actions."
-        )
-    for path, leaf in jax.tree.leaves_with_path(trajectory.observation):
-        rows, *rest = jnp.shape(leaf)[:2] or (0,)
-        # More rows than that are earlier ones, for an unroll that needs them.
-        if rows <= num_transitions or rest != [batch_size]:
-            name = "trajectory.observation" + jax.tree_util.keystr(path)
-            raise ValueError(
-                f"{name} has shape {jnp.shape(leaf)}; expected [T+1, B, ...] ="
-                f" [{num_transitions + 1}, {batch_size}, ...] or more rows: one more than"
-                " trajectory.action, for the state after the last transition."
-            )
-    return shape[-1]
-
-
-def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory) -> Outputs:
-    """Checks the outputs that a rule needs, and drops the others.
-
-    Raises:
-      ValueError: naming the output, what was found and what was expected.
-    """
-    missing = sorted(set(shapes) - set(outputs))
-    if missing:
-        raise ValueError(
-            f"The agent's outputs lack {missing}: found {sorted(outputs)}, expected"
-            f" {sorted(shapes)} (see rule.output_shapes)."
-        )
-    num_transitions, batch_size = jnp.shape(trajectory.action)
-    for name, shape in shapes.items():
-        expected = {name: (num_transitions + 1, batch_size, *shape)}
-        if taken(name) in outputs:
-            expected[taken(name)] = (num_transitions, batch_size, *shape[1:])
-        for given, whole in expected.items():
-            if jnp.shape(outputs[given]) != whole:
-                raise ValueError(
-                    f"The agent's output {given!r} has shape {jnp.shape(outputs[given])}; expected"
-                    f" {whole}, of which rule.output_shapes says {shape} for a state."
-                )
-    return {name: outputs[name] for name in shapes}

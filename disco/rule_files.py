@@ -13,14 +13,14 @@ import json
 import os
 import pathlib
 import re
-import zipfile
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from disco import meta_network
+from disco import meta_network, npz
 from disco.atomic import write_atomically
 from disco.discovered import DiscoveredRule
 from disco.meta_network import MetaNetworkSizes
@@ -54,6 +54,9 @@ _PUBLISHED_NAMES = {
     "lifetime/input": f"{_LIFETIME}/mlp_2/~/linear_0",
     "lifetime/lstm": f"{_LIFETIME}/lstm/linear",
 }
+_MOST_HEADER_BYTES = 1 << 24
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 100
 _TRANSFORMER_LAYER = re.compile(r"lstm/transformer/\d+/heads/w")
 
 
@@ -76,12 +79,12 @@ def load(name: str | os.PathLike) -> DiscoveredRule:
       FileNotFoundError: if there is no such file and no such name.
       RuleFileError: if the file is damaged or not a rule.
     """
-    return _read(_find(name))[0]
+    return read(name)[0]
 
 
 def load_header(name: str | os.PathLike) -> dict[str, Any]:
     """A rule file's header; `{}` for the published file, which has none. Raises as `load`."""
-    return _read(_find(name))[1]
+    return read(name)[1]
 
 
 def save(
@@ -98,7 +101,8 @@ def save(
         JSON values.
 
     Raises:
-      ValueError: if the path does not end in `.npz`, or the rule holds a non-finite number.
+      ValueError: if the path does not end in `.npz`, the provenance is not of JSON values, or the
+        rule holds a number that is not finite in float32.
       OSError: if the file cannot be written.
     """
     path = pathlib.Path(path)
@@ -107,9 +111,12 @@ def save(
     arrays = {}
     for name, layer in rule.parameters.items():
         for part, value in layer.items():
-            value = np.asarray(value, np.float32)
+            with np.errstate(over="ignore"):
+                value = np.asarray(value).astype(np.float32)
             if not np.all(np.isfinite(value)):
-                raise ValueError(f"Parameter {name}/{part} of the rule is not finite; not saved.")
+                raise ValueError(
+                    f"Parameter {name}/{part} of the rule is not finite in float32; not saved."
+                )
             arrays[f"{_name_in_file(name)}/{part}"] = value.reshape(
                 _published_shape(name, part, value.shape)
             )
@@ -120,10 +127,23 @@ def save(
         "hyper_parameters": {name: getattr(rule, name) for name in _hyper_parameter_names()},
         "provenance": dict(provenance or {}),
     }
-    arrays[_HEADER] = np.array(json.dumps(header))
+    try:
+        arrays[_HEADER] = np.array(json.dumps(header))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"The provenance for {path} is not JSON: {error}.") from error
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     write_atomically(path, buffer.getvalue())
+
+
+def read(name: str | os.PathLike) -> tuple[DiscoveredRule, dict[str, Any]]:
+    """A rule and its file's header, of one reading. Arguments and errors are those of `load`."""
+    path = _find(name)
+    try:
+        with npz.opened(path) as archive:
+            return _read(path, archive)
+    except npz.ArchiveError as error:
+        raise RuleFileError(f"{path} {error}") from error
 
 
 def _find(name: str | os.PathLike) -> pathlib.Path:
@@ -133,7 +153,9 @@ def _find(name: str | os.PathLike) -> pathlib.Path:
     in_zoo = ZOO / f"{os.fspath(name)}.npz"
     if path.name == os.fspath(name) and in_zoo.is_file():
         return in_zoo
-    kind = "is a directory" if path.is_dir() else "does not exist"
+    kind = "does not exist"
+    if path.exists():
+        kind = "is a directory" if path.is_dir() else "is not a regular file"
     raise FileNotFoundError(
         f"Rule file {str(path)!r} {kind}, and the zoo has no rule of that name. The zoo has"
         f" {zoo()}; the published Disco103 weights are `disco_103.npz` of the authors' release"
@@ -141,102 +163,107 @@ def _find(name: str | os.PathLike) -> pathlib.Path:
     )
 
 
-def _read(path: pathlib.Path) -> tuple[DiscoveredRule, dict[str, Any]]:
-    arrays = _read_arrays(path)
-    header = _read_header(path, arrays.pop(_HEADER, None))
-    layers = sum(_TRANSFORMER_LAYER.fullmatch(name) is not None for name in arrays)
-    names = meta_network.layer_shapes(MetaNetworkSizes(transformer_layers=layers))
-    expected = {f"{_name_in_file(name)}/{part}" for name in names for part in "wb"}
-    if set(arrays) != expected:
+def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dict[str, Any]]:
+    header = _read_header(path, archive)
+    names = set(archive.names) - {_HEADER}
+    layers = sum(_TRANSFORMER_LAYER.fullmatch(name) is not None for name in names)
+    layer_names = meta_network.layer_shapes(MetaNetworkSizes(transformer_layers=layers))
+    expected = {f"{_name_in_file(name)}/{part}" for name in layer_names for part in "wb"}
+    if names != expected:
         raise RuleFileError(
-            f"{path} is not a rule file: missing arrays {sorted(expected - set(arrays))},"
-            f" unknown arrays {sorted(set(arrays) - expected)}."
+            f"{path} is not a rule file: missing arrays {_shown(sorted(expected - names))},"
+            f" unknown arrays {_shown(sorted(names - expected))}."
         )
-    for name, value in arrays.items():
-        if not np.issubdtype(value.dtype, np.floating):
-            raise RuleFileError(f"{path}: array {name!r} is {value.dtype}; expected floats.")
-    sizes = _infer_sizes(path, arrays, layers)
+    shapes = {}
+    for name in expected:
+        dtype, shapes[name] = archive.describe(name)
+        if not np.issubdtype(dtype, np.floating):
+            raise RuleFileError(f"{path}: array {name!r} is {dtype}; expected floats.")
+    sizes = _infer_sizes(path, shapes, layers)
     if header and dataclasses.asdict(sizes) != header["sizes"]:
         raise RuleFileError(
             f"{path}: the arrays' shapes say {dataclasses.asdict(sizes)}, the header's sizes"
-            f" {header['sizes']}."
+            f" {_shown(header['sizes'])}."
         )
+    try:
+        rule = DiscoveredRule(parameters={}, sizes=sizes, **header.get("hyper_parameters", {}))
+    except ValueError as error:
+        raise RuleFileError(f"{path}: {error}") from error
     parameters = {}
     for name, (inputs, outputs) in meta_network.layer_shapes(sizes).items():
         parameters[name] = {}
         for part, shape in (("w", (inputs, outputs)), ("b", (outputs,))):
             key = f"{_name_in_file(name)}/{part}"
-            value = arrays[key]
-            if value.shape != _published_shape(name, part, shape):
+            in_file = _published_shape(name, part, shape)
+            if shapes[key] != in_file:
                 raise RuleFileError(
-                    f"{path}: array {key!r} has shape {value.shape}; expected"
-                    f" {_published_shape(name, part, shape)} beside the others."
+                    f"{path}: array {key!r} has shape {shapes[key]}; expected {in_file} beside the"
+                    " others."
                 )
+            with np.errstate(over="ignore"):  # What float32 cannot hold is refused as infinite.
+                value = archive.read(key).astype(np.float32)
             if not np.all(np.isfinite(value)):
                 bad = int(np.sum(~np.isfinite(value)))
                 raise RuleFileError(f"{path}: array {key!r} has {bad} non-finite numbers.")
-            parameters[name][part] = jnp.asarray(value.reshape(shape), jnp.float32)
-    rule = DiscoveredRule(parameters=parameters, sizes=sizes, **header.get("hyper_parameters", {}))
-    try:
-        rule.check_hyper_parameters()
-    except (TypeError, ValueError) as error:
-        raise RuleFileError(f"{path}: {error}") from error
-    return rule, header
+            parameters[name][part] = jnp.asarray(value.reshape(shape))
+    return dataclasses.replace(rule, parameters=parameters), header
 
 
-def _read_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    if not zipfile.is_zipfile(path):
-        raise RuleFileError(
-            f"{path} is not an npz archive ({path.stat().st_size} bytes): not a rule file, or"
-            " truncated."
-        )
-    arrays = {}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            for name in archive.files:
-                arrays[name] = archive[name]
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
-        raise RuleFileError(f"{path} is damaged: {error}.") from error
-    except ValueError as error:
-        raise RuleFileError(
-            f"{path} holds something other than plain arrays ({error}); rule files hold float"
-            " arrays, and pickled objects are never loaded."
-        ) from error
-    return arrays
-
-
-def _read_header(path: pathlib.Path, value: np.ndarray | None) -> dict[str, Any]:
-    if value is None:
+def _read_header(path: pathlib.Path, archive: npz.Archive) -> dict[str, Any]:
+    if _HEADER not in archive.names:
         return {}
+    dtype, shape = archive.describe(_HEADER)
+    if dtype.kind != "U" or shape != () or dtype.itemsize > _MOST_HEADER_BYTES:
+        raise RuleFileError(
+            f"{path}: the header is an array {shape} of {dtype}; expected one text of at most"
+            f" {_MOST_HEADER_BYTES} bytes."
+        )
     try:
-        header = json.loads(str(value[()]))
-    except (json.JSONDecodeError, TypeError) as error:
-        raise RuleFileError(f"{path}: the header is not JSON ({error}).") from error
+        data = archive.read(_HEADER).astype(dtype.newbyteorder("<")).tobytes()
+        header = json.loads(data.decode("utf-32-le").rstrip("\0"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, npz.ArchiveError):
+            raise
+        raise RuleFileError(f"{path}: the header is not JSON ({str(error)[:200]}).") from error
+    _check_header(path, header)
+    return header
+
+
+def _check_header(path: pathlib.Path, header: Any) -> None:
+    """Refuses a header of something else; adds what headers did not always have."""
     if not isinstance(header, dict) or not {"format_version", "sizes", "hyper_parameters"} <= set(
         header
     ):
         raise RuleFileError(f"{path}: the header lacks format_version, sizes or hyper_parameters.")
-    if isinstance(header["sizes"], dict):  # The zoo's files are from before there were any.
-        header["sizes"] = {"transformer_layers": 0} | header["sizes"]
-    if header["format_version"] != FORMAT_VERSION:
+    version = header["format_version"]
+    if type(version) is not int or version != FORMAT_VERSION:
         raise RuleFileError(
-            f"{path} has format version {header['format_version']!r}; this code reads"
-            f" {FORMAT_VERSION}."
+            f"{path} has format version {_shown(version)}; this code reads {FORMAT_VERSION}."
         )
     if header.get("kind") != _KIND:
-        raise RuleFileError(f"{path} is of kind {header.get('kind')!r}; expected {_KIND!r}.")
+        raise RuleFileError(f"{path} is of kind {_shown(header.get('kind'))}; expected {_KIND!r}.")
+    if not isinstance(header.setdefault("provenance", {}), dict):
+        raise RuleFileError(
+            f"{path}: the header's provenance is {_shown(header['provenance'])}; expected names."
+        )
+    sizes = header["sizes"]
+    if not isinstance(sizes, dict) or any(type(size) is not int for size in sizes.values()):
+        raise RuleFileError(f"{path}: the header's sizes are {_shown(sizes)}; expected integers.")
+    # The zoo's files are from before there were any transformers.
+    header["sizes"] = {"transformer_layers": 0} | sizes
     _check_hyper_parameters(path, header["hyper_parameters"])
-    return header
 
 
 def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
     """Names and types; the rule itself knows their ranges."""
     if not isinstance(found, dict):
-        raise RuleFileError(f"{path}: the header's hyper_parameters are {found!r}; expected names.")
+        raise RuleFileError(
+            f"{path}: the header's hyper_parameters are {_shown(found)}; expected names."
+        )
     unknown = set(found) - set(_hyper_parameter_names())
     if unknown:
         raise RuleFileError(
-            f"{path}: unknown hyper-parameters {sorted(unknown)}; known are"
+            f"{path}: unknown hyper-parameters {_shown(sorted(unknown))}; known are"
             f" {_hyper_parameter_names()}."
         )
     kinds = {bool: "true or false", int: "an integer", float: "a number"}
@@ -245,21 +272,26 @@ def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
         # To Python, a bool is an integer; to JSON, a float may be one.
         if type(value) not in ((int, float) if kind is float else (kind,)):
             raise RuleFileError(
-                f"{path}: hyper-parameter {name} is {value!r}; expected {kinds[kind]}."
+                f"{path}: hyper-parameter {name} is {_shown(value)}; expected {kinds[kind]}."
             )
+
+
+def _shown(found: Any) -> str:
+    """What was found, for a message: not all of it if it is long or deep."""
+    return _REPR.repr(found)
 
 
 def _infer_sizes(
-    path: pathlib.Path, arrays: Mapping[str, np.ndarray], transformer_layers: int
+    path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], transformer_layers: int
 ) -> MetaNetworkSizes:
     def shape(name: str, part: str, axes: int, expected: str) -> tuple[int, ...]:
-        array = arrays[f"{_PUBLISHED_NAMES[name]}/{part}"]
-        if array.ndim != axes or array.size == 0:
+        found = shapes[f"{_PUBLISHED_NAMES[name]}/{part}"]
+        if len(found) != axes or 0 in found:
             raise RuleFileError(
-                f"{path}: array '{_PUBLISHED_NAMES[name]}/{part}' has shape {array.shape};"
+                f"{path}: array '{_PUBLISHED_NAMES[name]}/{part}' has shape {found};"
                 f" expected {expected}, not empty."
             )
-        return array.shape
+        return found
 
     def outputs(name: str) -> int:
         return shape(name, "b", 1, "one axis")[0]

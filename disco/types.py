@@ -5,10 +5,13 @@ N bins of a value. A transition t leads from state t to state t+1, so a trajecto
 transitions has T+1 states, and an agent's outputs exist for all of them.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import chex
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 Params = PyTree[Array]
@@ -29,7 +32,8 @@ class Trajectory:
       last: `[T, B]`, the transition ends its episode, terminated or cut by a time limit.
       behaviour_logits: `[T, B, A]`, of the policy that chose `action`.
       mask: `[T, B]`, transitions to learn from. False where the transition only leads from an
-        episode's last state to the next episode's first.
+        episode's last state to the next episode's first; its reward, discount and logits need not
+        even be finite.
       core_state: a recurrent agent's state at the first row of `observation`, or None.
     """
 
@@ -41,6 +45,26 @@ class Trajectory:
     behaviour_logits: Float[Array, "T B A"]
     mask: Bool[Array, "T B"]
     core_state: PyTree[Array] | None = None
+
+
+def without_masked_damage(trajectory: Trajectory) -> Trajectory:
+    """The trajectory with neutral numbers for what is not finite in masked transitions.
+
+    They do not count, so nothing in them may spoil what does: 0 times infinity would.
+    """
+    mask, logits = trajectory.mask, trajectory.behaviour_logits
+
+    def mended(x: Array, neutral: float) -> Array:
+        return jnp.where(mask | jnp.isfinite(x), x, jnp.asarray(neutral, x.dtype))
+
+    # Single logits may be -inf; then the policy's normaliser is finite all the same.
+    is_policy = jnp.isfinite(jax.nn.logsumexp(logits, axis=-1))
+    return dataclasses.replace(
+        trajectory,
+        reward=mended(trajectory.reward, 0),
+        discount=mended(trajectory.discount, 1),
+        behaviour_logits=jnp.where((mask | is_policy)[..., None], logits, jnp.zeros_like(logits)),
+    )
 
 
 Unroll = Callable[[Any, Trajectory], Outputs]

@@ -87,16 +87,17 @@ def select_action(
 ) -> Float[Array, "T B *s"]:
     """x at the actions taken, for the first T rows of x.
 
-    By a product with one-hot actions rather than a gather: its derivative is then a product
-    too and not a scatter, which is slow on every backend.
+    By selecting and summing rather than a gather: its derivative is then a selection too and not
+    a scatter, which is slow on every backend. What is not finite for other actions, such as the
+    logits of those that are not allowed, does not matter.
     """
     num_actions = x.shape[2]
     rows = x[: action.shape[0]]
     if num_actions == 1:
         return rows[:, :, 0]
-    is_taken = jax.nn.one_hot(action, num_actions, dtype=x.dtype)
+    is_taken = jax.nn.one_hot(action, num_actions, dtype=bool)
     is_taken = is_taken.reshape(is_taken.shape + (1,) * (x.ndim - 3))
-    return jnp.sum(rows * is_taken, axis=2)
+    return jnp.sum(jnp.where(is_taken, rows, jnp.zeros_like(rows)), axis=2)
 
 
 def output_taken(outputs: Outputs, name: str, action: Int[Array, "T B"]) -> Float[Array, "T B *s"]:
@@ -133,9 +134,11 @@ def importance_ratio(
     logits: Float[Array, "T+1 B A"], trajectory: Trajectory
 ) -> Float[Array, "T B"]:
     """pi(a_t | s_t) / mu(a_t | s_t)."""
-    behaviour = jax.nn.log_softmax(trajectory.behaviour_logits)
-    log_ratio = jax.nn.log_softmax(logits[:-1]) - behaviour
-    return jnp.exp(select_action(log_ratio, trajectory.action))
+    log_pi, log_mu = (
+        select_action(jax.nn.log_softmax(x), trajectory.action)
+        for x in (logits[:-1], trajectory.behaviour_logits)
+    )
+    return jnp.exp(log_pi - log_mu)
 
 
 def retrace(

@@ -10,7 +10,7 @@ from importlib import metadata
 from types import ModuleType
 
 _DISTRIBUTION = "disco-update-rules"  # In `pyproject.toml`.
-_PYTHON_MARKER = re.compile(r"python_version < ['\"]([\d.]+)['\"]")
+_PYTHON_MARKER = re.compile(r"python_version < ['\"](\d+)\.(\d+)['\"]")
 _MOST_NAMES = 30  # That a message lists.
 
 
@@ -23,6 +23,10 @@ class EnvironmentNameError(ValueError):
 
 class MissingPackageError(ImportError):
     """An environment needs an optional package, or a system library, that is not installed."""
+
+
+class NoReleaseError(MissingPackageError):
+    """The optional package has no release for this version of Python."""
 
 
 class EngineDiedError(RuntimeError):
@@ -72,14 +76,16 @@ def import_package(package: str, extra: str, environments: str) -> ModuleType:
       environments: that need it, for the message.
 
     Raises:
-      MissingPackageError: if it is not installed, with the command that installs it or the
-        versions of Python that it exists for; or if a system library that it needs is missing,
-        naming it.
+      NoReleaseError: if it is not installed and has no release for this Python, with the
+        versions that have one.
+      MissingPackageError: if it is not installed, with the command that installs it; or if a
+        system library that it needs is missing, naming it.
     """
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        raise MissingPackageError(
+        kind = MissingPackageError if _first_python_without(extra) is None else NoReleaseError
+        raise kind(
             f"Environments named {environments!r} need the package {error.name!r}, which is not"
             f" installed. {how_to_install(extra)}"
         ) from error
@@ -94,22 +100,30 @@ def how_to_install(extra: str) -> str:
 
     If the extra's packages exist for other versions of Python only, it says for which.
     """
+    first_without = _first_python_without(extra)
+    if first_without is None:
+        return (
+            f"To install it, run `pip install --editable '.[{extra}]'` in a checkout of this"
+            f" project, or `pip install '{_DISTRIBUTION}[{extra}]'`."
+        )
+    major, minor = first_without
+    return (
+        f"There is no release of it for Python {platform.python_version()}; expected a Python older"
+        f" than {major}.{minor}: `make install PYTHON=python{major}.{minor - 1}` in a new checkout"
+        " makes such an environment."
+    )
+
+
+def _first_python_without(extra: str) -> tuple[int, int] | None:
+    """The version from which on an extra's packages have no release, if this Python is beyond."""
     try:
         requirements = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # Imported from a checkout that is not installed.
-        requirements = []
+        return None
     for requirement in requirements:
-        markers = _PYTHON_MARKER.search(requirement)
-        if markers and f'extra == "{extra}"' in requirement.replace("'", '"'):
-            supported = tuple(map(int, markers[1].split(".")))
-            if sys.version_info[:2] >= supported:
-                newest = f"python3.{supported[1] - 1}"
-                return (
-                    f"There is no release of it for Python {platform.python_version()}; expected a"
-                    f" Python older than {markers[1]}: `make install PYTHON={newest}` in a new"
-                    " checkout makes such an environment."
-                )
-    return (
-        f"To install it, run `pip install --editable '.[{extra}]'` in a checkout of this project,"
-        f" or `pip install '{_DISTRIBUTION}[{extra}]'`."
-    )
+        marker = _PYTHON_MARKER.search(requirement)
+        if marker and f'extra == "{extra}"' in requirement.replace("'", '"'):
+            first_without = int(marker[1]), int(marker[2])
+            if sys.version_info[:2] >= first_without:
+                return first_without
+    return None

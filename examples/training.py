@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import jax
 import optax
+from jax.experimental import checkify
 
 import disco
 import environments
@@ -22,6 +23,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--learning_rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--check_values", action="store_true", help="notice numbers that no rule can learn from"
+    )
     return parser.parse_args()
 
 
@@ -51,10 +55,13 @@ def learn(
     actor = acting.start(environment.dynamics, network, environment.task, key, BATCH_SIZE)
 
     @jax.jit
+    @checkify.checkify
     def update(params, opt_state, rule_state, actor, key):
         actor, trajectory, episodes = acting.rollout(
             environment.dynamics, network, params, environment.task, actor, key, UNROLL_LENGTH
         )
+        if args.check_values:
+            disco.check_values(trajectory, network.unroll(params, trajectory))
         # The two lines that matter: a rule instead of a loss.
         grads, aux = rule.gradient(params, rule_state, trajectory, network.unroll)
         updates, opt_state = optimizer.update(grads, opt_state)
@@ -63,9 +70,10 @@ def learn(
     opt_state, rule_state = optimizer.init(params), rule.init(params)
     returns, total, count = [], 0.0, 0.0
     for step in range(1, args.updates + 1):
-        params, opt_state, rule_state, actor, episodes = update(
+        error, (params, opt_state, rule_state, actor, episodes) = update(
             params, opt_state, rule_state, actor, jax.random.fold_in(key, step)
         )
+        error.throw()  # If --check_values found something.
         total, count = total + float(episodes.return_sum), count + float(episodes.count)
         if step % max(args.updates // 10, 1) == 0 and count:
             returns.append(total / count)

@@ -43,13 +43,23 @@ from agents.device_clock import DeviceClock
 from agents.host_acting import NUM_HALVES
 from agents.host_experience import require_memory
 from agents.passes import agents_per_pass, map_agents
+from agents.ranges import AT_LEAST_1, BELOW_1, POSITIVE
 from disco.types import Metrics
 from meta import lifetime
 from meta.groups import Evolved, Group, summed
 from meta.host_group import HostGroup
 from meta.mesh import AGENTS, BATCH, for_each_device, make_mesh, on_all, over_agents, split_batch
 from meta.objective import ObjectiveConfig, meta_objective
-from meta.population import Individual, Life, PopulationConfig, draw_budget, newborn
+from meta.population import (
+    Individual,
+    Life,
+    PopulationConfig,
+    allot,
+    draw_budget,
+    first_tasks,
+    newborn,
+    next_tasks,
+)
 from meta.value_function import ValueFunction, ValueFunctionConfig
 
 
@@ -85,15 +95,10 @@ class MetaConfig:
     agents_at_once: int | None = None
 
     def __post_init__(self):
-        for name in ("num_updates", "validation_trajectories", "validation_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"meta.{name} is {getattr(self, name)}; expected at least 1.")
-        if not 0 <= self.adam_b2 < 1:
-            raise ValueError(f"meta.adam_b2 is {self.adam_b2}; expected at least 0, below 1.")
-        if not 0 <= self.average_decay < 1:
-            raise ValueError(
-                f"meta.average_decay is {self.average_decay}; expected at least 0, below 1."
-            )
+        counts = "num_updates validation_trajectories validation_length".split()
+        AT_LEAST_1.require(self, "meta.", *counts)
+        POSITIVE.require(self, "meta.", "learning_rate", "max_gradient_norm")
+        BELOW_1.require(self, "meta.", "adam_b2", "average_decay")
         if self.agents_at_once is not None and self.agents_at_once < 1:
             raise ValueError(
                 f"meta.agents_at_once is {self.agents_at_once}; expected at least 1, or None."
@@ -114,12 +119,14 @@ class DiscoveryState:
       rule: the newest rule, by which the agents learn.
       average: the moving average of the rules so far, to be exported.
       groups: the agents of each group of environments with common specs, stacked.
+      lived: for each group, meta-steps of all agents so far on each of its tasks.
       meta_step: meta-steps made.
     """
 
     rule: disco.DiscoveredRule
     average: disco.DiscoveredRule
     groups: tuple[Individual, ...]
+    lived: tuple[Int[Array, "tasks"], ...]
     meta_step: Int[Array, ""]
 
 
@@ -186,19 +193,9 @@ class Discovery:
         )
 
     def _make_groups(self, tasks, rule, default_agent, family_agents, value_config):
-        """Agent i has task i modulo their number; groups gather agents of like dynamics."""
-        size = self._population.size
+        """Groups gather agents whose environments have like dynamics."""
         grouped = environments.group(tasks)
-        group_of_task = [
-            index
-            for name in (task.name for task in tasks)
-            for index, group in enumerate(grouped)
-            if name in group.names
-        ]
-        for index, group in enumerate(grouped):
-            places = [i for i in range(size) if group_of_task[i % len(tasks)] == index]
-            if not places:
-                continue
+        for group, places in zip(grouped, self._places(tasks, grouped), strict=True):
             padding = -len(places) % self._mesh.shape[AGENTS]
             family = group.names[0].partition("/")[0]
             agent_config = family_agents.get(family, default_agent)
@@ -221,6 +218,28 @@ class Discovery:
                 places=np.array(places),
                 padded=np.array(places + places[:1] * padding),
             )
+
+    def _places(self, tasks, grouped) -> list[list[int]]:
+        """Each group's places in the population.
+
+        Agent i has task i modulo their number, or if there are fewer agents than tasks, groups
+        have places one after the other.
+        """
+        size = self._population.size
+        if size < len(grouped):
+            names = ", ".join(group.names[0] for group in grouped)
+            raise ValueError(
+                f"population.size is {size}; expected at least {len(grouped)}, an agent for each"
+                f" group of tasks with common specs (those of {names})."
+            )
+        if size < len(tasks):
+            ends = np.cumsum(allot([len(group.names) for group in grouped], size))
+            starts = [0, *ends[:-1]]
+            return [list(range(*ends)) for ends in zip(starts, ends.tolist(), strict=True)]
+        return [
+            [i for i in range(size) if tasks[i % len(tasks)].name in group.names]
+            for group in grouped
+        ]
 
     @property
     def population_size(self) -> int:
@@ -276,7 +295,9 @@ class Discovery:
         """The first generation of agents and the rule to start from."""
         unborn = jax.jit(self._unborn, out_shardings=self.sharding)
         state = unborn(jax.tree.map(np.asarray, self._initial_rule))
-        return self._with_newborn(state, [np.ones(len(g.places), bool) for g in self.groups])
+        everyone = [np.ones(len(group.places), bool) for group in self.groups]
+        first = [first_tasks(len(group.places), len(group.names)) for group in self.groups]
+        return self._with_newborn(state, everyone, first)
 
     def _unborn(self, rule) -> DiscoveryState:
         """All places of the population empty, to be filled by births number 0."""
@@ -284,7 +305,7 @@ class Discovery:
         groups = []
         for group in self.groups:
             shapes = jax.eval_shape(
-                partial(self._born, group), rule, 0, 0, 0, jnp.int32(0), meta_optimizer
+                partial(self._born, group), rule, 0, jnp.int32(0), 0, jnp.int32(0), meta_optimizer
             )
             nobody = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
             life = dataclasses.replace(nobody.life, births=nobody.life.births - 1)
@@ -294,11 +315,15 @@ class Discovery:
                 jax.tree.map(lambda x, n=number: jnp.broadcast_to(x, (n, *x.shape)), nobody)
             )
         return DiscoveryState(
-            rule=rule, average=rule, groups=tuple(groups), meta_step=jnp.zeros((), jnp.int32)
+            rule=rule,
+            average=rule,
+            groups=tuple(groups),
+            lived=tuple(jnp.zeros(len(group.names), jnp.int32) for group in self.groups),
+            meta_step=jnp.zeros((), jnp.int32),
         )
 
     def _born(
-        self, group: Group, rule, meta_step, order, place, births, meta_optimizer
+        self, group: Group, rule, meta_step, task, place, births, meta_optimizer
     ) -> Individual:
         """A fresh agent in its place of the population."""
         budget_key, born_key = jax.random.split(self._key("birth", meta_step, place))
@@ -306,11 +331,12 @@ class Discovery:
             group.agent,
             group.value_function,
             rule,
-            group.task(order, births),
+            group.task(task),
             born_key,
             self._meta.validation_trajectories,
         )
         life = Life(
+            task=task,
             births=births,
             steps=jnp.zeros((), jnp.int32),
             budget=draw_budget(self._population, budget_key, births),
@@ -360,27 +386,38 @@ class Discovery:
             evolved[number] = host_group.evolve(rule, int(meta_step), state.groups[number])
         individuals = tuple(part.individuals for part in evolved)
         shares = tuple(part._replace(individuals=None) for part in evolved)
-        average = state.average
+        average, lived = state.average, state.lived
         state, metrics = follow(
-            lambda: self._conclude(rule, average, meta_step, individuals, shares),
+            lambda: self._conclude(rule, average, lived, meta_step, individuals, shares),
             watched=lambda results: results[1],
         )
         reborn = [x > 0 for x in jax.device_get([report["reborn"] for report in metrics])]
         if any(group.any() for group in reborn):
-            state = self._with_newborn(state, reborn)
+            before = jax.device_get([report["task"] for report in metrics])
+            tasks = map(next_tasks, before, reborn, jax.device_get(state.lived))
+            state = self._with_newborn(state, reborn, list(tasks))
         for number, host_group in host_groups.items():
             host_group.replace_reborn(state.groups[number], reborn[number], int(state.meta_step))
         return state, metrics
 
     def _with_newborn(
-        self, state: DiscoveryState, reborn: Sequence[Bool[np.ndarray, "N"]]
+        self,
+        state: DiscoveryState,
+        reborn: Sequence[Bool[np.ndarray, "N"]],
+        tasks: Sequence[Int[np.ndarray, "N"]],
     ) -> DiscoveryState:
-        """The state with some agents of each group born anew."""
-        padded = tuple(  # Copies are of a group's first agent.
-            np.concatenate([which, np.repeat(which[:1], len(group.padded) - len(which))])
-            for group, which in zip(self.groups, reborn, strict=True)
+        """The state with some agents of each group born anew, on these of the group's tasks."""
+
+        def padded(arrays):  # Copies are of a group's first agent.
+            return tuple(
+                np.concatenate([x, np.repeat(x[:1], len(group.padded) - len(x))])
+                for group, x in zip(self.groups, arrays, strict=True)
+            )
+
+        tasks = [x.astype(np.int32) for x in tasks]
+        groups = self._bear(
+            state.rule, state.meta_step, state.groups, padded(reborn), padded(tasks)
         )
-        groups = self._bear(state.rule, state.meta_step, state.groups, padded)
         return dataclasses.replace(state, groups=groups)
 
     def compile(self) -> None:
@@ -412,7 +449,7 @@ class Discovery:
         individuals = tuple(part.individuals for part in evolved)
         shares = tuple(part._replace(individuals=None) for part in evolved)
         yield Discovery._conclude.jitted().lower(
-            self, state.rule, state.average, state.meta_step, individuals, shares
+            self, state.rule, state.average, state.lived, state.meta_step, individuals, shares
         )
 
     def _make_hosts(self) -> "_Hosts":
@@ -482,32 +519,37 @@ class Discovery:
         )
         return jax.lax.with_sharding_constraint(evolved, over_agents(self._mesh))
 
-    @compilation.jit_compiled_fast(static_argnums=0, donate_argnums=4)
-    def _conclude(self, rule, average, meta_step, individuals, shares):
+    @compilation.jit_compiled_fast(static_argnums=0, donate_argnums=5)
+    def _conclude(self, rule, average, lived, meta_step, individuals, shares):
         """The rule's update, and whose life is over."""
         evolved = tuple(
             share._replace(individuals=group)
             for group, share in zip(individuals, shares, strict=True)
         )
         state, metrics = for_each_device(
-            self._mesh, self._shard_conclude, "rrra", self._conclusion
-        )(rule, average, meta_step, evolved)
-        return self._placed(state), self._unpadded(metrics)
+            self._mesh, self._shard_conclude, "rrrra", self._conclusion
+        )(rule, average, lived, meta_step, evolved)
+        metrics = self._unpadded(metrics)
+        lived = tuple(
+            before.at[report["task"]].add(1)
+            for before, report in zip(state.lived, metrics, strict=True)
+        )
+        return self._placed(dataclasses.replace(state, lived=lived)), metrics
 
     @compilation.jit_compiled_fast(static_argnums=0, donate_argnums=3)
-    def _bear(self, rule, meta_step, groups, reborn) -> tuple[Individual, ...]:
+    def _bear(self, rule, meta_step, groups, reborn, tasks) -> tuple[Individual, ...]:
         """The groups with some agents born anew."""
 
-        def shard(rule, meta_step, groups, addresses, reborn):
+        def shard(rule, meta_step, groups, addresses, reborn, tasks):
             return tuple(
-                self._replace(group, rule, meta_step, individuals, orders, places, which)
-                for group, individuals, (orders, places, _), which in zip(
-                    self.groups, groups, addresses, reborn, strict=True
+                self._replace(group, rule, meta_step, individuals, places, which, own)
+                for group, individuals, (places, _), which, own in zip(
+                    self.groups, groups, addresses, reborn, tasks, strict=True
                 )
             )
 
-        groups = for_each_device(self._mesh, shard, "rraaa", P(AGENTS))(
-            rule, meta_step, groups, self._addresses(), reborn
+        groups = for_each_device(self._mesh, shard, "rraaaa", P(AGENTS))(
+            rule, meta_step, groups, self._addresses(), reborn, tasks
         )
         return jax.lax.with_sharding_constraint(groups, over_agents(self._mesh))
 
@@ -521,9 +563,12 @@ class Discovery:
         return _by_part(agents=P(AGENTS), rest=P()), P()
 
     def _addresses(self) -> tuple[Any, ...]:
-        """Each group's agents' numbers, and whether they have a say."""
+        """Each group's agents' numbers in the population, and whether they have a say."""
         return tuple(
-            (*_addresses(group), jnp.arange(len(group.padded)) < len(group.places))
+            (
+                jnp.asarray(group.padded, jnp.int32),
+                jnp.arange(len(group.padded)) < len(group.places),
+            )
             for group in self.groups
         )
 
@@ -567,15 +612,15 @@ class Discovery:
 
     def _evolve_group(self, group: Group, rule, meta_step, individuals, addresses) -> Evolved:
         """A JAX group's part of the meta-step on one device."""
-        orders, places, counts = addresses
+        places, counts = addresses
         individuals, updates, report = map_agents(
             lambda agent: self._evolve_one(group, rule, meta_step, *agent),
-            (individuals, orders, places),
+            (individuals, places),
             agents_per_pass(self._meta.agents_at_once, len(counts)),
         )
         return summed(individuals, updates, report, counts)
 
-    def _shard_conclude(self, rule, average, meta_step, evolved):
+    def _shard_conclude(self, rule, average, lived, meta_step, evolved):
         """The end of the meta-step on one device; the rule's update is the mean over all."""
         update = sum(part.update[0] for part in evolved)
         count = sum(part.count for part in evolved)
@@ -596,15 +641,16 @@ class Discovery:
             rule=rule,
             average=average,
             groups=tuple(part.individuals for part in evolved),
+            lived=lived,
             meta_step=meta_step + 1,
         )
         return state, _gathered(tuple(part.metrics for part in evolved))
 
-    def _evolve_one(self, group: Group, rule, meta_step, individual: Individual, order, place):
+    def _evolve_one(self, group: Group, rule, meta_step, individual: Individual, place):
         """Steps 1-4 for one agent: it afterwards, its share of the update, its metrics."""
         live_key, validation_key = jax.random.split(self._key("live", meta_step, place))
         agent = group.agent
-        task = group.task(order, individual.life.births)
+        task = group.task(individual.life.task)
         before = individual.agent.learner
         agent_state, value, memoir, statistics, learning = lifetime.live(
             agent,
@@ -628,7 +674,7 @@ class Discovery:
             individual, agent=agent_state, value=value, validation=validation_actor
         )
         individual, update, metrics = self._judge(
-            group, rule, individual, before, memoir, validation, order
+            group, rule, individual, before, memoir, validation
         )
         metrics |= {f"agent_{name}": x for name, x in learning.items()}
         metrics |= {
@@ -638,7 +684,7 @@ class Discovery:
         }
         return individual, update, metrics
 
-    def _judge(self, group: Group, rule, individual: Individual, before, memoir, validation, order):
+    def _judge(self, group: Group, rule, individual: Individual, before, memoir, validation):
         """Steps 2-4 for one agent whose validation trajectories are there.
 
         Args:
@@ -648,7 +694,6 @@ class Discovery:
           before: its learner before them.
           memoir: of them.
           validation: played by the agent after them.
-          order: its number within the group.
 
         Returns:
           It afterwards, its share of the rule's update, and metrics.
@@ -687,7 +732,6 @@ class Discovery:
         )
         update = jnp.where(finite, jnp.asarray(update), 0.0)
 
-        index = group.task_index(order, life.births)
         life = dataclasses.replace(life, steps=life.steps + self.steps_per_meta_step)
         individual = dataclasses.replace(
             individual, value=value, life=life, meta_optimizer=meta_optimizer
@@ -696,21 +740,21 @@ class Discovery:
             **judgement,
             "meta_gradient_norm": norm,
             "finite": finite.astype(jnp.float32),
-            "task": index,
+            "task": life.task,
             "life_steps": life.steps,
         }
         return individual, update, metrics
 
-    def _replace(self, group: Group, rule, meta_step, individuals, orders, places, reborn):
+    def _replace(self, group: Group, rule, meta_step, individuals, places, reborn, tasks):
         """One device's agents of a group, some of them born anew."""
 
-        def born(individual: Individual, order, place):
+        def born(individual: Individual, task, place):
             births = individual.life.births + 1
             return self._born(
-                group, rule, meta_step, order, place, births, individual.meta_optimizer
+                group, rule, meta_step, task, place, births, individual.meta_optimizer
             )
 
-        fresh = jax.vmap(born)(individuals, orders, places)
+        fresh = jax.vmap(born)(individuals, tasks, places)
         return jax.tree.map(
             lambda new, old: jnp.where(reborn.reshape(-1, *(1,) * (old.ndim - 1)), new, old),
             fresh,
@@ -732,7 +776,7 @@ def _uncollected() -> Iterator[None]:
 
 def _by_part(agents: Any, rest: Any) -> Any:
     """A prefix of a `DiscoveryState`: what holds for the agents, and for all else."""
-    return DiscoveryState(rule=rest, average=rest, groups=agents, meta_step=rest)
+    return DiscoveryState(rule=rest, average=rest, groups=agents, lived=rest, meta_step=rest)
 
 
 def _gathered(metrics: tuple[Metrics, ...]) -> tuple[Metrics, ...]:
@@ -745,11 +789,3 @@ def _gathered(metrics: tuple[Metrics, ...]) -> tuple[Metrics, ...]:
         for i, part in zip(which, parts, strict=True):
             leaves[i] = part.reshape(-1)
     return jax.tree.unflatten(structure, leaves)
-
-
-def _addresses(group: Group) -> tuple[Int[Array, "N"], Int[Array, "N"]]:
-    """Each agent's number within its group and within the population, copies included."""
-    order = np.concatenate(
-        [np.arange(len(group.places)), np.zeros(len(group.padded) - len(group.places), int)]
-    )
-    return jnp.asarray(order, jnp.int32), jnp.asarray(group.padded, jnp.int32)

@@ -13,7 +13,7 @@ import environments
 from agents.agent import Agent
 from disco.types import Metrics
 from meta.mesh import own_rows
-from meta.population import Individual, task_index
+from meta.population import Individual
 from meta.value_function import ValueFunction
 
 
@@ -46,15 +46,10 @@ class Group:
         """The numbers in the population of the agents that this process holds."""
         return np.unique(self.padded[own_rows(mesh, len(self.padded))])
 
-    def task_index(self, order: Any, births: Any) -> Int[Array, ""]:
-        """The index of an agent's task among the group's, by its number within the group."""
-        return task_index(len(self.names), order, births, len(self.places))
-
-    def task(self, order: Any, births: Any) -> PyTree[Array]:
-        """An agent's task in a JAX environment; `()` in a host environment."""
+    def task(self, index: Any) -> PyTree[Array]:
+        """A task in a JAX environment; `()` in a host environment."""
         if self.is_host:
             return ()
-        index = self.task_index(order, births)
         return jax.tree.map(lambda x: x[index], self.tasks)
 
 

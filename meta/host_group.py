@@ -73,7 +73,6 @@ class HostGroup:
         self._threads = ThreadPoolExecutor(len(self._places), "validation")
         self._time = Timing(0.0, 0.0)
 
-        orders = jnp.asarray(np.searchsorted(group.places, group.padded), jnp.int32)
         counts = jnp.arange(len(group.padded)) < len(group.places)
         per_pass = agents_per_pass(meta.agents_at_once, len(group.padded) // mesh.shape[AGENTS])
 
@@ -93,12 +92,11 @@ class HostGroup:
 
             return map_agents(one, (individuals, batches), per_pass)
 
-        def conclude(rule, individuals, befores, memoirs, validations, orders, counts):
+        def conclude(rule, individuals, befores, memoirs, validations, counts):
             def one(row):
-                individual, before, memoir, validation, order = row
-                return judge(group, rule, individual, before, memoir, validation, order)
+                return judge(group, rule, *row)
 
-            rows = (individuals, befores, memoirs, validations, orders)
+            rows = (individuals, befores, memoirs, validations)
             individuals, updates, report = map_agents(one, rows, per_pass)
             return summed(individuals, updates, report, counts)
 
@@ -112,7 +110,7 @@ class HostGroup:
         self._update = jax.jit(sharded(update, "raa"), donate_argnums=1)
         self._keep = jax.jit(sharded(keep, "aar"), donate_argnums=0)
         self._conclude = jax.jit(
-            lambda *arguments: sharded(conclude, "raaaaaa")(*arguments, orders, counts),
+            lambda *arguments: sharded(conclude, "raaaaa")(*arguments, counts),
             donate_argnums=1,
         )
         self._unstack = jax.jit(
@@ -128,16 +126,20 @@ class HostGroup:
         Raises:
           SimulatorError: if one cannot be started.
         """
-        births = self._own(individuals.life.births)
-        for order in self._orders:
-            self._lives.append(self._live(int(order), births[len(self._lives)], meta_step))
+        for place, task, births in self._addresses(individuals):
+            self._lives.append(self._live(place, task, births, meta_step))
 
-    def _live(self, order: int, births: int, meta_step: int) -> "_Life":
+    def _addresses(self, individuals: Individual) -> list[tuple[int, int, int]]:
+        """Each agent's place in the population, index of its task, and births."""
+        life = individuals.life
+        places = self._places.tolist()
+        return list(zip(places, self._own(life.task), self._own(life.births), strict=True))
+
+    def _live(self, place: int, task: int, births: int, meta_step: int) -> "_Life":
         group = self._group
-        task = group.tasks[int(group.task_index(np.int32(order), np.int32(births)))]
-        address = (self._seed, int(group.places[order]), births, meta_step)
+        address = (self._seed, place, births, meta_step)
         num_validation = self._meta.validation_trajectories
-        return _Life(group, self._act, task, address, num_validation, self._workers)
+        return _Life(group, self._act, group.tasks[task], address, num_validation, self._workers)
 
     def evolve(self, rule: Any, meta_step: int, individuals: Individual) -> Evolved:
         """The group's K updates, validation, and what the agents would do to the rule.
@@ -186,11 +188,10 @@ class HostGroup:
         """New environments and replays for agents that start anew."""
         if not reborn.any():
             return
-        births = self._own(individuals.life.births)
+        addresses = self._addresses(individuals)
         for number in np.flatnonzero(reborn[self._orders]):
             self._lives[number].close()
-            order = int(self._orders[number])
-            self._lives[number] = self._live(order, births[number], meta_step)
+            self._lives[number] = self._live(*addresses[number], meta_step)
 
     def timing(self) -> dict[str, float]:
         """Since the last call threads' seconds; so far deaths of simulators."""

@@ -6,19 +6,23 @@ it, so that each category gets the same experience in total.
 """
 
 import dataclasses
-from typing import Any
+from collections.abc import Sequence
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
 from agents.acting import ActorState
 from agents.agent import Agent, AgentState
+from agents.ranges import AT_LEAST_0, AT_LEAST_1
 from meta.value_function import ValueFunction, ValueFunctionState
+
+_MOST_STEPS = 2**31 - 1  # An int32 counts them.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +30,9 @@ class PopulationConfig:
     """Who learns, and for how long.
 
     Attributes:
-      size: agents. They cycle through the tasks; with fewer agents than tasks, a reborn agent
-        takes the next task that no other has.
+      size: agents, at least one for each group of tasks with common specs. With fewer agents
+        than tasks, a reborn agent takes the task, of those that no other has, on which least was
+        lived so far.
       lifetimes: the categories of experience budget, in environment steps.
       first_rebirth: environment steps that each agent of the first generation is granted
         besides, so that the rule is no longer blank when the first agents are reborn.
@@ -38,16 +43,18 @@ class PopulationConfig:
     first_rebirth: int = 0
 
     def __post_init__(self):
-        if self.size < 1:
-            raise ValueError(f"population.size is {self.size}; expected at least 1.")
+        AT_LEAST_1.require(self, "population.", "size")
+        AT_LEAST_0.require(self, "population.", "first_rebirth")
         if not self.lifetimes or min(self.lifetimes) < 1:
             raise ValueError(
                 f"population.lifetimes is {self.lifetimes}; expected positive numbers of"
                 " environment steps."
             )
-        if self.first_rebirth < 0:
+        if self.first_rebirth + max(self.lifetimes) > _MOST_STEPS:
             raise ValueError(
-                f"population.first_rebirth is {self.first_rebirth}; expected at least 0."
+                f"population.lifetimes is {self.lifetimes} and population.first_rebirth"
+                f" {self.first_rebirth}; expected lives of at most {_MOST_STEPS} environment steps,"
+                " which is as far as they are counted."
             )
 
 
@@ -56,11 +63,13 @@ class Life:
     """Where an agent stands in its lifetime.
 
     Attributes:
+      task: index of the agent's task among those of its group.
       births: how often this place of the population was reborn.
       steps: environment steps consumed since birth.
       budget: at which the agent is reborn.
     """
 
+    task: Int[Array, ""]
     births: Int[Array, ""]
     steps: Int[Array, ""]
     budget: Int[Array, ""]
@@ -101,11 +110,52 @@ def draw_budget(
     return jnp.where(births == 0, config.first_rebirth + remaining.astype(jnp.int32), budget)
 
 
-def task_index(num_tasks: int, place: Any, births: Any, population_size: int) -> Int[Array, ""]:
-    """The index of an agent's task among the tasks of its group."""
-    # A population that holds every task equally often keeps each place's task.
-    shift = population_size % num_tasks
-    return (place + births * shift) % num_tasks
+def allot(num_tasks: Sequence[int], population_size: int) -> list[int]:
+    """The number of agents of each group of tasks, where there are fewer agents than tasks.
+
+    As near to the groups' shares of the tasks as whole agents, at least one for each, can be.
+
+    Args:
+      num_tasks: of each group.
+      population_size: at least as many agents as groups, at most as many as tasks.
+    """
+    shares = population_size * np.array(num_tasks) / sum(num_tasks)
+    sizes = np.maximum(1, np.floor(shares).astype(int))
+    while sizes.sum() < population_size:
+        sizes[np.argmax(shares - sizes)] += 1
+    while sizes.sum() > population_size:
+        sizes[np.argmax(np.where(sizes > 1, sizes - shares, -np.inf))] -= 1
+    return sizes.tolist()
+
+
+def first_tasks(num_agents: int, num_tasks: int) -> Int[np.ndarray, "agents"]:
+    """The task of each agent of a group's first generation."""
+    return np.arange(num_agents) % num_tasks
+
+
+def next_tasks(
+    tasks: Int[np.ndarray, "agents"],
+    reborn: Bool[np.ndarray, "agents"],
+    lived: Int[np.ndarray, "tasks"],
+) -> Int[np.ndarray, "agents"]:
+    """The task of each agent of a group once some are reborn.
+
+    A reborn agent takes, of the tasks that fewest others have, the one on which least was lived so
+    far. Where every task has as many agents, each keeps its own.
+
+    Args:
+      tasks: of the agents, as indices, before.
+      reborn: who is.
+      lived: meta-steps of all agents so far on each task.
+    """
+    if len(tasks) % len(lived) == 0:
+        return tasks
+    tasks = tasks.copy()
+    held = np.bincount(tasks[~reborn], minlength=len(lived))
+    for agent in np.flatnonzero(reborn):
+        tasks[agent] = np.lexsort((lived, held))[0]
+        held[tasks[agent]] += 1
+    return tasks
 
 
 def newborn(

@@ -19,7 +19,7 @@ import optax
 import pytest
 
 from agents import compilation
-from environments import MissingPackageError
+from environments.errors import NoReleaseError
 
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -82,10 +82,8 @@ def _skipping_engines_without_release():
     """Skips a test that asks for an engine which has no release for this Python."""
     try:
         return (yield)
-    except MissingPackageError as error:
-        if "There is no release of it for Python" in str(error):
-            pytest.skip(str(error))
-        raise
+    except NoReleaseError as error:
+        pytest.skip(str(error))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -313,7 +313,9 @@ BAD_TRAJECTORIES = {
     ),
 } | {
     f"{name} too long": (
-        dataclasses.replace(TRAJECTORY, **{name: jnp.zeros((8, 3))}),
+        dataclasses.replace(
+            TRAJECTORY, **{name: jnp.zeros((8, 3), getattr(TRAJECTORY, name).dtype)}
+        ),
         rf"trajectory\.{name} has shape \(8, 3\); expected \(7, 3\)",
     )
     for name in ("reward", "discount", "last", "mask")

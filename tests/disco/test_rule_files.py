@@ -1,9 +1,13 @@
 """Rule files: what is written is read again, and what is no rule is refused by name."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import resource
 import shutil
+import warnings
+import zipfile
 
 import jax
 import jax.numpy as jnp
@@ -248,7 +252,179 @@ def test_refuses_a_header_of_another_rule(rule_file, change, message):
     refuses(rule_file, message)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": True}, "format version True; this code reads 1"),
+        ({"format_version": 1.0}, r"format version 1\.0; this code reads 1"),
+        ({"provenance": ["me"]}, r"provenance is \['me'\]; expected names"),
+        ({"provenance": None}, "provenance is None; expected names"),
+        ({"sizes": dataclasses.asdict(SIZES) | {"prediction": True}}, "sizes are .*integers"),
+        ({"sizes": [1, 2]}, r"sizes are \[1, 2\]; expected integers"),
+        ({"hyper_parameters": {"num_bins": 10**12 + 1}}, "num_bins is 1000000000001; expected"),
+        ({"hyper_parameters": {"max_value": float("inf")}}, "max_value is inf; expected"),
+        ({"hyper_parameters": {"max_value": 1e300}}, r"max_value is 1e\+300; expected"),
+        ({"hyper_parameters": {"max_value": 10**400}}, "max_value is 1000.*; expected"),
+        ({"hyper_parameters": {"y_cost": float("inf")}}, "y_cost is inf; expected at least 0"),
+        ({"hyper_parameters": {"y_cost": 1e300}}, r"y_cost is 1e\+300; expected at least 0"),
+        ({"hyper_parameters": {"z_cost": float("nan")}}, "z_cost is nan; expected at least 0"),
+        ({"kind": "x" * 10_000}, r"of kind 'x+\.\.\.x+'; expected 'discovered'"),
+    ],
+)
+def test_refuses_a_header_that_means_nothing(rule_file, change, message):
+    rewrite_header(rule_file, **change)
+    refuses(rule_file, message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 50_000, '{"a":' * 50_000, "9" * 5_000, '{"format_version": ' + "9" * 5_000 + "}"],
+    ids=["lists", "objects", "integer", "version"],
+)
+def test_refuses_a_header_that_exhausts_its_parser(rule_file, text):
+    rewrite(rule_file, header=np.array(text))
+    refuses(rule_file, "the header is not JSON")
+
+
+def test_refuses_floats_that_float32_cannot_hold(rule_file):
+    rewrite(rule_file, **{BIAS: np.array([1e300])})
+    refuses(rule_file, f"'{BIAS}' has 1 non-finite")
+
+
+# Archives that are not to be trusted.
+
+
+def edit_members(path, edit, compression=zipfile.ZIP_STORED) -> None:
+    """Writes an archive again from the (name, content) pairs that `edit` makes of its members."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    with zipfile.ZipFile(path, "w", compression) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Of two members of one name.
+        for name, content in edit(members):
+            archive.writestr(name, content)
+
+
+def npy(dtype: str, shape: str, data: bytes = b"", version: int = 1) -> bytes:
+    """An array's file that says whatever one wants."""
+    header = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header + data
+
+
+def with_bias(content: bytes):
+    """An edit that puts other content in place of the bias."""
+    return lambda members: [
+        (name, content if name == f"{BIAS}.npy" else old) for name, old in members
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            npy("'<f4'", "(25000000000,)"),
+            r"'lstm/linear_1/b' claims 100000000000 bytes .* and has 0",
+        ),
+        (npy("'<f4'", "(99999999999999999999,)"), "claims 399999999999999999996 bytes"),
+        (npy("'<f4'", "(2,)", bytes(4)), "claims 8 bytes .* and has 4"),
+        (npy("'<f4'", "(1,)", bytes(8)), "claims 4 bytes .* and has 8"),
+        (npy("'<f4'", "(-1,)", bytes(4)), "is damaged"),
+        (npy("'<f4'", "(True,)", bytes(4)), "is damaged"),
+        (npy("'<f4'", "(" * 900), "is damaged"),
+        (npy("'<f4'", "-" * 1500 + "1"), "is damaged"),
+        (npy("'|O'", "(1,)", bytes(8)), "pickled objects are never loaded"),
+        (npy("'<c8'", "(1,)", bytes(8)), "is complex64; expected floats"),
+        (npy("'none'", "(1,)", bytes(8)), "is damaged"),
+        (npy("'<f4'", "(1,)", bytes(4), version=3), r"npy format \(3, 0\)"),
+        (npy("'<f4'", "(1,)", bytes(4))[:20], "is damaged"),
+        (b"", "is damaged"),
+    ],
+)
+def test_refuses_an_array_that_claims_what_is_not_so(rule_file, content, message):
+    edit_members(rule_file, with_bias(content))
+    refuses(rule_file, message)
+
+
+def test_refuses_a_small_file_of_gigabytes_before_it_reads_them(rule_file):
+    """Zeros; they would unpack to 1.2 GB."""
+    size = 300_000_000
+    block = bytes(1 << 20)
+    with (
+        zipfile.ZipFile(rule_file, "a", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("zeros.npy", "w") as member,
+    ):
+        member.write(npy("'<f4'", f"({size},)"))
+        for _ in range(4 * size // len(block)):
+            member.write(block)
+        member.write(bytes(4 * size % len(block)))
+    before = peak_memory()
+    refuses(rule_file, r"claims 12\d+ bytes of arrays in a file of \d+ bytes; expected at most")
+    assert peak_memory() - before < 100e6
+
+
+def peak_memory() -> float:
+    """Bytes that this process has had at most."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def test_refuses_two_arrays_of_one_name(rule_file):
+    edit_members(rule_file, lambda members: [*members, members[0]])
+    refuses(rule_file, r"holds two arrays '.*'; expected each once")
+
+
+def test_refuses_a_member_without_a_suffix_beside_its_array(rule_file):
+    edit_members(rule_file, lambda members: [*members, (BIAS, b"text")])
+    refuses(rule_file, f"holds '{BIAS}', which is not an array; expected names that end in '.npy'")
+
+
+def test_refuses_other_compressions_and_encryption(rule_file):
+    edit_members(rule_file, list, zipfile.ZIP_BZIP2)
+    refuses(rule_file, "by compression method 12; expected stored or deflated")
+    edit_members(rule_file, list)
+    content = bytearray(rule_file.read_bytes())
+    directory = content.index(b"PK\x01\x02")
+    content[directory + 8] |= 1  # The flag of the first member in the archive's directory.
+    rule_file.write_bytes(content)
+    refuses(rule_file, "holds the encrypted array")
+    content[directory + 8] &= ~1
+    content[directory + 10 : directory + 12] = (77).to_bytes(2, "little")
+    rule_file.write_bytes(content)
+    refuses(rule_file, "by compression method 77")
+
+
+def test_every_flipped_bit_is_noticed_or_harmless(rule_file):
+    """A sample of them, of compressed data too."""
+    rule, original = disco.load(rule_file), rule_file.read_bytes()
+    for bit in np.random.default_rng(0).integers(8 * len(original), size=150).tolist():
+        content = bytearray(original)
+        content[bit // 8] ^= 1 << bit % 8
+        rule_file.write_bytes(content)
+        with contextlib.suppress(disco.RuleFileError):
+            assert_same_rule(disco.load(rule_file), rule)
+
+
+def test_refuses_what_is_no_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "rule.npz")
+    with pytest.raises(FileNotFoundError, match=r"rule\.npz' is not a regular file"):
+        disco.load(tmp_path / "rule.npz")
+
+
 # Saving.
+
+
+def test_refuses_to_save_what_float32_cannot_hold(tmp_path):
+    rule = small_rule()
+    parameters = dict(rule.parameters)
+    parameters["lifetime/lstm"] = {
+        name: np.full(x.shape, 1e300) for name, x in parameters["lifetime/lstm"].items()
+    }
+    with pytest.raises(ValueError, match=r"lifetime/lstm/\w of the rule is not finite in float32"):
+        disco.save(dataclasses.replace(rule, parameters=parameters), tmp_path / "rule.npz")
+
+
+def test_refuses_to_save_a_provenance_that_is_not_json(tmp_path):
+    with pytest.raises(ValueError, match=r"provenance for .*rule\.npz is not JSON"):
+        disco.save(small_rule(), tmp_path / "rule.npz", {"code": object()})
 
 
 def save_damaged(path) -> None:

@@ -46,7 +46,7 @@ def small_rule(seed: int = 0) -> disco.DiscoveredRule:
 
 
 def small_discovery(
-    suite: str = "catch/5x5,catch/4x3",
+    suite: str | tuple[environments.Environment, ...] = "catch/5x5,catch/4x3",
     *,
     population: PopulationConfig,
     seed: int = 0,
@@ -54,7 +54,9 @@ def small_discovery(
     **meta: Any,
 ) -> Discovery:
     """A discovery run whose meta-step takes milliseconds, once it is compiled."""
-    tasks = tuple(environments.make(name) for name in suite.split(","))
+    tasks = suite
+    if isinstance(tasks, str):
+        tasks = tuple(environments.make(name) for name in tasks.split(","))
     return Discovery(
         tasks,
         small_rule(),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+import environments
 from agents.checkpoints import Checkpoints
 from meta.discovery import Discovery, DiscoveryState, MetaConfig
 from meta.population import PopulationConfig
@@ -21,6 +22,7 @@ from tests.meta.common import STEPS, small_discovery
 # Agents 0 and 2 play the one environment, 1 and 3 the other: two groups of two.
 POPULATION = PopulationConfig(size=4, lifetimes=(4 * STEPS, 2 * STEPS), first_rebirth=2 * STEPS)
 RATE = MetaConfig().learning_rate
+CHAINS = ("short", "noisy_short", "long")
 
 
 @pytest.fixture(scope="module")
@@ -237,6 +239,44 @@ def test_sick_agent_is_left_out_and_reborn(discovery, history):
     report = summarize(discovery, [metrics])
     assert report["episode_return"] == 1.5
     json.dumps(report, allow_nan=False)
+
+
+MIXED = "catch/5x5,catch/4x3,catch/6x3,delayed_chain/short"
+
+
+def test_every_group_of_tasks_has_agents():
+    """Also those whose tasks stand behind as many as there are agents."""
+    discovery = small_discovery(MIXED, population=PopulationConfig(size=5, lifetimes=(STEPS,)))
+    assert [group.places.tolist() for group in discovery.groups] == [[0, 4], [1], [2], [3]]
+    few = "grid57,gymnax/CartPole-v1"
+    tasks = tuple(task for name in few.split(",") for task in environments.suite(name))
+    discovery = small_discovery(tasks, population=PopulationConfig(size=20, lifetimes=(STEPS,)))
+    assert [len(group.places) for group in discovery.groups] == [19, 1]
+    assert discovery.groups[1].names == ("gymnax/CartPole-v1",)
+    assert discovery.groups[1].places.tolist() == [19]
+
+
+def test_fewer_agents_than_groups_are_refused():
+    with pytest.raises(
+        ValueError, match=r"population\.size is 3; expected at least 4, .*chain/short"
+    ):
+        small_discovery(MIXED, population=PopulationConfig(size=3, lifetimes=(STEPS,)))
+
+
+def test_agents_live_on_all_tasks_and_it_is_counted():
+    """Two agents on three tasks of a group; one on the only task of another."""
+    suite = ",".join(f"delayed_chain/{name}" for name in CHAINS) + ",catch/4x3"
+    population = PopulationConfig(size=3, lifetimes=(STEPS, 2 * STEPS))
+    states, metrics = states_after(small_discovery(suite, population=population), 9)
+    counts = np.zeros(len(CHAINS), int)
+    for before, after, report in zip(states, states[1:], metrics, strict=False):
+        chains = before.groups[0].life.task
+        assert len(set(chains.tolist())) == 2
+        np.add.at(counts, chains, 1)
+        assert report[0]["task"].tolist() == chains.tolist()
+        assert after.lived[0].tolist() == counts.tolist()
+        assert after.lived[1].tolist() == [after.meta_step]
+    assert counts.min() >= 4
 
 
 def test_meta_config_refused():

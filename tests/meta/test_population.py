@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meta.population import PopulationConfig, draw_budget, task_index
+from meta.population import PopulationConfig, allot, draw_budget, first_tasks, next_tasks
 
 LIFETIMES = (200, 100, 50, 20)
 DRAWS = 20_000
@@ -33,22 +33,49 @@ def test_first_generation_ends_staggered_and_not_before_the_first_rebirth():
     np.testing.assert_allclose(counts / DRAWS, 0.1, atol=0.01)
 
 
-@pytest.mark.parametrize(("size", "num_tasks"), [(3, 7), (4, 6), (2, 2), (6, 4)])
-def test_reborn_agents_go_round_all_tasks(size, num_tasks):
-    def generation(births):
-        return [
-            int(task_index(num_tasks, jnp.int32(place), jnp.int32(births), size))
-            for place in range(size)
-        ]
-
-    if size <= num_tasks:
-        # A generation has no task twice.
-        assert all(len(set(generation(births))) == size for births in range(num_tasks))
+@pytest.mark.parametrize(
+    ("size", "num_tasks"), [(20, 57), (3, 7), (4, 6), (2, 2), (6, 4), (8, 4), (30, 57), (5, 6)]
+)
+def test_agents_have_tasks_that_no_other_has_and_all_tasks_in_turn(size, num_tasks):
+    """Over 300 meta-steps of lives as `make discover` has them."""
+    random = np.random.default_rng(0)
+    budget = 20 + random.integers(1, 200, size)
+    tasks, lived = first_tasks(size, num_tasks), np.zeros(num_tasks, int)
+    first = tasks
+    for _ in range(300):
+        held = np.bincount(tasks, minlength=num_tasks)
+        assert held.max() <= -(-size // num_tasks)
+        assert held.min() >= size // num_tasks
+        np.add.at(lived, tasks, 1)
+        budget -= 1
+        reborn = budget == 0
+        tasks = next_tasks(tasks, reborn, lived)
+        budget[reborn] = random.choice([200, 100, 50, 25], p=[1 / 15, 2 / 15, 4 / 15, 8 / 15])
+    assert lived.sum() == 300 * size
     if size % num_tasks == 0:
-        assert generation(1) == generation(0)
-    elif size < num_tasks:
-        seen = {index for births in range(num_tasks) for index in generation(births)}
-        assert seen == set(range(num_tasks))
+        assert np.array_equal(tasks, first)
+    else:  # None is forgotten; a life of 200 meta-steps is the least that two can differ by.
+        assert lived.min() > 0
+        assert lived.max() - lived.min() <= 250
+
+
+def test_a_reborn_agent_takes_the_task_that_was_lived_on_least_of_those_that_are_free():
+    lived = np.array([9, 4, 7, 2, 5])
+    tasks = next_tasks(np.array([3, 1, 0]), np.array([False, True, True]), lived)
+    assert tasks.tolist() == [3, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("num_tasks", "size", "expected"),
+    [
+        ([57, 1], 20, [19, 1]),
+        ([1, 1, 1], 3, [1, 1, 1]),
+        ([10, 10, 2], 11, [5, 5, 1]),
+        ([90, 5, 5], 4, [2, 1, 1]),
+    ],
+)
+def test_every_group_has_a_place(num_tasks, size, expected):
+    assert allot(num_tasks, size) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,243 @@
+"""What a rule refuses: trajectories, outputs and states that it cannot learn from.
+
+Structure, shapes and dtypes are checked whenever a rule is called, which costs nothing once it is
+compiled. Ranges and finiteness are values: `check_values` checks these, for whoever asks it to.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+from jaxtyping import Array, Bool, PyTree
+
+from disco.types import Outputs, Params, RuleState, Trajectory, taken
+
+OutputShapes = dict[str, tuple[int, ...]]
+
+_NUMBERS = (jnp.floating, jnp.integer)
+_KINDS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "action": ((jnp.integer,), "integers"),
+    "reward": (_NUMBERS, "real numbers"),
+    "discount": (_NUMBERS, "real numbers"),
+    "last": ((jnp.bool_,), "booleans"),
+    "mask": ((jnp.bool_,), "booleans"),
+    "behaviour_logits": ((jnp.floating,), "floats"),
+}
+
+
+def check_trajectory(trajectory: Trajectory) -> int:
+    """Checks dtypes, lengths and ranks; returns the number of actions.
+
+    Raises:
+      ValueError: naming the field, what was found and what was expected.
+    """
+    for name, (kinds, expected) in _KINDS.items():
+        _require_kind(f"trajectory.{name}", getattr(trajectory, name), kinds, expected)
+    action_shape = jnp.shape(trajectory.action)
+    if len(action_shape) != 2:
+        raise ValueError(f"trajectory.action has shape {action_shape}; expected [T, B].")
+    num_transitions, batch_size = action_shape
+    if num_transitions == 0 or batch_size == 0:
+        raise ValueError(
+            f"trajectory.action has shape {action_shape}; expected at least one transition (T)"
+            " and one trajectory (B)."
+        )
+    for name in ("reward", "discount", "last", "mask"):
+        shape = jnp.shape(getattr(trajectory, name))
+        if shape != action_shape:
+            raise ValueError(
+                f"trajectory.{name} has shape {shape}; expected {action_shape} as"
+                " trajectory.action."
+            )
+    shape = jnp.shape(trajectory.behaviour_logits)
+    if len(shape) != 3 or shape[:2] != action_shape or shape[2] == 0:
+        raise ValueError(
+            f"trajectory.behaviour_logits has shape {shape}; expected {action_shape} and then the"
+            " number of actions."
+        )
+    for path, leaf in jax.tree.leaves_with_path(trajectory.observation):
+        rows, *rest = jnp.shape(leaf)[:2] or (0,)
+        # More rows than that are earlier ones, for an unroll that needs them.
+        if rows <= num_transitions or rest != [batch_size]:
+            name = "trajectory.observation" + jax.tree_util.keystr(path)
+            raise ValueError(
+                f"{name} has shape {jnp.shape(leaf)}; expected [T+1, B, ...] ="
+                f" [{num_transitions + 1}, {batch_size}, ...] or more rows: one more than"
+                " trajectory.action, for the state after the last transition."
+            )
+    return shape[-1]
+
+
+def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory) -> Outputs:
+    """Checks the outputs that a rule needs, and drops the others.
+
+    Returns:
+      Them, those of half precision as float32: what a rule computes from them needs more.
+
+    Raises:
+      ValueError: naming the output, what was found and what was expected.
+    """
+    if not isinstance(outputs, Mapping):
+        raise ValueError(
+            f"The agent's outputs are a {type(outputs).__name__}; expected a mapping from names to"
+            " arrays (see rule.output_shapes), and nothing besides."
+        )
+    missing = sorted(set(shapes) - set(outputs))
+    if missing:
+        raise ValueError(
+            f"The agent's outputs lack {missing}: found {sorted(outputs)}, expected"
+            f" {sorted(shapes)} (see rule.output_shapes)."
+        )
+    num_transitions, batch_size = jnp.shape(trajectory.action)
+    checked = {}
+    for name, shape in shapes.items():
+        expected = {name: (num_transitions + 1, batch_size, *shape)}
+        if taken(name) in outputs:
+            expected[taken(name)] = (num_transitions, batch_size, *shape[1:])
+        for given, whole in expected.items():
+            _require_kind(
+                f"The agent's output {given!r}", outputs[given], (jnp.floating,), "floats"
+            )
+            if jnp.shape(outputs[given]) != whole:
+                raise ValueError(
+                    f"The agent's output {given!r} has shape {jnp.shape(outputs[given])}; expected"
+                    f" {whole}, of which rule.output_shapes says {shape} for a state."
+                )
+            checked[given] = _full_precision(outputs[given])
+    return checked
+
+
+def check_state(
+    state: RuleState,
+    params: Params,
+    init_memory: Callable[[], PyTree[Array]],
+    has_target_network: bool,
+) -> None:
+    """Checks that a rule's state is of that rule, and of an agent with these parameters.
+
+    Raises:
+      ValueError: saying what was found and what was expected.
+    """
+    expected = "expected what rule.init(params) returned, or aux.state of the last update."
+    if not isinstance(state, RuleState):
+        raise ValueError(f"The rule's state is a {type(state).__name__}; {expected}")
+    if difference := _difference(state.memory, jax.eval_shape(init_memory)):
+        raise ValueError(f"state.memory is of another rule: {difference}; {expected}")
+    if not has_target_network:
+        if state.target_params is not None:
+            raise ValueError(
+                f"state.target_params is there, and the rule has no target network; {expected}"
+            )
+    elif difference := _difference(state.target_params, params):
+        raise ValueError(f"state.target_params do not fit the parameters: {difference}; {expected}")
+
+
+def _require_kind(what: str, x: Any, kinds: tuple[Any, ...], expected: str) -> None:
+    try:
+        dtype = jnp.result_type(x)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} is a {type(x).__name__}; expected an array.") from error
+    if not any(jnp.issubdtype(dtype, kind) for kind in kinds):
+        raise ValueError(f"{what} has dtype {dtype}; expected {expected}.")
+
+
+def _full_precision(x: Array) -> Array:
+    return x.astype(jnp.float32) if jnp.finfo(x.dtype).bits < 32 else x
+
+
+def _difference(found: Any, expected: Any) -> str:
+    """In what two trees differ, values aside; empty if in nothing."""
+    if jax.tree.structure(found) != jax.tree.structure(expected):
+        return "its structure is not the same"
+    pairs = zip(jax.tree.leaves_with_path(found), jax.tree.leaves(expected), strict=True)
+    for (path, leaf), other in pairs:
+        if jnp.shape(leaf) != jnp.shape(other):
+            name = jax.tree_util.keystr(path)
+            return f"{name} has shape {jnp.shape(leaf)} where {jnp.shape(other)} is due"
+    return ""
+
+
+class _Check(NamedTuple):
+    """A condition on numbers, for each of them.
+
+    Attributes:
+      name: of the numbers.
+      values: the numbers.
+      holds: for each, whether it is as it should be.
+      expected: what that is, in words.
+    """
+
+    name: str
+    values: Array
+    holds: Bool[Array, "..."]
+    expected: str
+
+
+def check_values(trajectory: Trajectory, outputs: Outputs | None = None) -> None:
+    """Checks the ranges and the finiteness of what a rule learns from. For debugging.
+
+    Of a trajectory the unmasked transitions are looked at only. In a function that
+    `jax.experimental.checkify.checkify` transforms, the check becomes a part of the program, whose
+    error says what this one would; elsewhere it must be called outside `jax.jit`:
+
+        error, result = jax.jit(checkify.checkify(update))(params, ...)
+        error.throw()
+
+    Args:
+      trajectory: to check.
+      outputs: of the agent on it, if they are to be checked, too.
+
+    Raises:
+      ValueError: naming the first number that is wrong, where it is, and what was expected; or
+        as `check_trajectory`.
+    """
+    num_actions = check_trajectory(trajectory)
+    for name, values, holds, expected in _checks(trajectory, outputs or {}, num_actions):
+        try:
+            wrong = np.argwhere(~np.asarray(holds))
+        except jax.errors.TracerArrayConversionError:
+            first = jnp.argmin(holds)  # The first False.
+            value = values.reshape(-1)[first]
+            checkify.check(jnp.all(holds), f"{name} has {{value}}; {expected}.", value=value)
+            continue
+        if len(wrong):
+            place = tuple(wrong[0].tolist())
+            raise ValueError(f"{name} has {values[place]} at {list(place)}; {expected}.")
+
+
+def _checks(trajectory: Trajectory, outputs: Outputs, num_actions: int) -> list[_Check]:
+    t = jax.tree.map(jnp.asarray, dataclasses.replace(trajectory, observation=(), core_state=None))
+    is_out = (t.action < 0) | (t.action >= num_actions)
+    logit_taken = jnp.take_along_axis(
+        t.behaviour_logits, jnp.clip(t.action, 0, num_actions - 1)[..., None], axis=-1
+    )[..., 0]
+    is_logit = t.behaviour_logits < jnp.inf  # Neither NaN nor infinite; -inf is no action.
+    found = [
+        ("action", t.action, ~is_out, f"expected 0 to {num_actions - 1}"),
+        ("reward", t.reward, jnp.isfinite(t.reward), "expected a finite number"),
+        ("discount", t.discount, (t.discount >= 0) & (t.discount <= 1), "expected 0 to 1"),
+        (
+            "behaviour_logits",
+            t.behaviour_logits,
+            is_logit,
+            "expected finite numbers, or -inf for what is not allowed",
+        ),
+        (
+            "behaviour_logits of the action taken",
+            logit_taken,
+            jnp.isfinite(logit_taken),
+            "expected a finite number",
+        ),
+    ]
+    checks = []
+    for name, values, holds, expected in found:
+        is_masked = ~t.mask.reshape(*t.mask.shape, *(1,) * (values.ndim - 2))
+        checks.append(_Check(f"trajectory.{name}", values, holds | is_masked, expected))
+    for name, values in outputs.items():
+        finite = jnp.isfinite(values)
+        checks.append(_Check(f"The agent's output {name!r}", values, finite, "expected finite"))
+    return checks

@@ -1,0 +1,93 @@
+"""The derivative of what agents become with respect to the rule by which they learn.
+
+An agent learns Catch for some updates by a rule, and is then judged by the policy gradient's loss
+on new experience. The rule moves down the derivative of that, through the updates and through
+Adam, and the next agent learns by it. This is discovery at its smallest (DiscoRL, Methods,
+"Meta-gradient"); `launch.discover` is the real thing.
+
+python -m examples.meta_gradient
+"""
+
+import argparse
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import disco
+import environments
+from agents import acting
+from agents.networks import Network
+from examples.plain_jax import make_network
+
+BATCH_SIZE, UNROLL_LENGTH, NUM_UPDATES = 16, 9, 4
+
+
+def main() -> list[float]:
+    """Improves a rule a few times; returns the meta-gradients' norms."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rule", default="grid57", help="rule file, or a name in the zoo")
+    parser.add_argument("--meta_steps", type=int, default=5)
+    args = parser.parse_args()
+    rule = disco.load(args.rule)
+    environment = environments.make("catch/5x5")
+    dynamics, task = environment.dynamics, environment.task
+    num_actions = environments.num_actions(dynamics)
+    size = 5 * 5
+
+    def apply_flat(params, observation):
+        return apply(params, observation.reshape(*observation.shape[:-3], size))
+
+    params, apply = make_network(jax.random.key(0), size, rule.output_shapes(num_actions))
+    network = Network(
+        init=lambda key: params,
+        policy=lambda params, x, memory: (apply_flat(params, x)["logits"], memory),
+        unroll=lambda params, trajectory: apply_flat(params, trajectory.observation),
+    )
+    # Without eps_root all of the meta-gradient is NaN: the square root in Adam has no derivative
+    # at 0, and 0 is what the gradients of unused parameters are.
+    optimizer = optax.adam(1e-3, eps_root=1e-8)
+
+    def judge_after_learning(rule, key):
+        rule_state, opt_state, agent = rule.init(params), optimizer.init(params), params
+        actor = acting.start(dynamics, network, task, key, BATCH_SIZE)
+        for update in range(NUM_UPDATES + 1):
+            actor, trajectory, _ = acting.rollout(
+                dynamics,
+                network,
+                agent,
+                task,
+                actor,
+                jax.random.fold_in(key, update),
+                UNROLL_LENGTH,
+            )
+            # Experience counts as given: no derivative goes through how it came about.
+            trajectory = jax.lax.stop_gradient(trajectory)
+            if update == NUM_UPDATES:
+                break
+            # `rule.gradient`: through jax.grad(rule.loss) there is no derivative.
+            grads, aux = rule.gradient(agent, rule_state, trajectory, network.unroll)
+            updates, opt_state = optimizer.update(grads, opt_state)
+            agent, rule_state = optax.apply_updates(agent, updates), aux.state
+        logits = network.unroll(agent, trajectory)["logits"][:-1]
+        log_pi = jnp.take_along_axis(
+            jax.nn.log_softmax(logits), trajectory.action[..., None], axis=-1
+        )[..., 0]
+        rewards_to_go = jnp.cumsum(trajectory.reward[::-1], axis=0)[::-1]
+        return -jnp.mean(jnp.where(trajectory.mask, log_pi * rewards_to_go, 0.0))
+
+    meta_optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-4))
+    meta_state = meta_optimizer.init(rule)
+    meta_gradient = jax.jit(jax.value_and_grad(judge_after_learning))
+    norms = []
+    for step in range(args.meta_steps):
+        loss, gradient = meta_gradient(rule, jax.random.key(step))
+        updates, meta_state = meta_optimizer.update(gradient, meta_state)
+        rule = optax.apply_updates(rule, updates)
+        norms.append(float(optax.tree.norm(gradient)))
+        print(f"meta-step {step}: loss {float(loss):.4f}, meta-gradient's norm {norms[-1]:.3g}")
+    return norms
+
+
+if __name__ == "__main__":
+    main()
