@@ -19,6 +19,7 @@ from agents.acting import ActorState, EpisodeStatistics
 from agents.flat_parameters import with_flat_parameters
 from agents.networks import Network, NetworkConfig, make_network
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
+from agents.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 from agents.replay import Replay
 from agents.trajectories import side_by_side
 from disco.types import Metrics
@@ -30,7 +31,7 @@ class AgentConfig:
 
     Attributes:
       network: sizes of its network.
-      learning_rate: of its optimiser, the highest.
+      learning_rate: of its optimiser, the highest; 0 for an agent that learns nothing.
       end_learning_rate: at the end of its life, as a fraction of `learning_rate`. With less than
         1, the learning rate follows half a cosine over `lifetime`.
       warmup: environment steps in which the learning rate rises from 0.
@@ -68,23 +69,25 @@ class AgentConfig:
     burn_in: int = 0
 
     def __post_init__(self):
-        for name in (
-            "num_environments",
-            "unroll_length",
-            "batch_size",
-            "replay_capacity",
-            "frame_stack",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"agent.{name} is {getattr(self, name)}; expected at least 1.")
+        counts = "num_environments unroll_length batch_size replay_capacity frame_stack".split()
+        AT_LEAST_1.require(self, "agent.", *counts)
+        # Those of the random policy, which learns nothing, have a learning rate of 0.
+        AT_LEAST_0.require(
+            self,
+            "agent.",
+            "learning_rate",
+            "warmup",
+            "lifetime",
+            "weight_decay",
+            "max_gradient_norm",
+        )
+        POSITIVE.require(self, "agent.", "max_abs_update")
+        FRACTION.require(self, "agent.", "replay_ratio")
         if self.optimizer_kind not in OPTIMIZERS:
             raise ValueError(
                 f"agent.optimizer_kind is {self.optimizer_kind!r}; expected one of"
                 f" {', '.join(map(repr, OPTIMIZERS))}."
             )
-        for name in ("warmup", "lifetime", "weight_decay", "max_gradient_norm"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"agent.{name} is {getattr(self, name)}; expected at least 0.")
         if not 0.0 <= self.end_learning_rate <= 1.0:
             raise ValueError(
                 f"agent.end_learning_rate is {self.end_learning_rate}; expected 0 to 1, a fraction"
@@ -100,8 +103,6 @@ class AgentConfig:
                 f"agent.burn_in is {self.burn_in} and agent.network.memory 0; expected no burn-in"
                 " without a memory."
             )
-        if not 0.0 <= self.replay_ratio <= 1.0:
-            raise ValueError(f"agent.replay_ratio is {self.replay_ratio}; expected 0 to 1.")
         fresh = self.batch_size - self.num_replayed
         if fresh not in (0, self.num_environments):
             raise ValueError(

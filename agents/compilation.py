@@ -6,11 +6,13 @@ import pathlib
 import platform
 import subprocess
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 import jax
+from absl import logging
 
 _CACHE_BYTES = 4 << 30
 
@@ -102,16 +104,39 @@ def keep_programs() -> None:
 
     A CPU's programs use all that the CPU can do, so that each kind of CPU has a folder of its own.
     The environment variable JAX_COMPILATION_CACHE_DIR names another folder;
-    JAX_ENABLE_COMPILATION_CACHE=0 keeps nothing.
+    JAX_ENABLE_COMPILATION_CACHE=0 keeps nothing. Where the folder cannot be written, or the user
+    has no home for it, nothing is kept, which a warning says.
     """
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+    if not jax.config.jax_enable_compilation_cache:  # pyright: ignore[reportAttributeAccessIssue]
         return
-    root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    cpu = zlib.crc32(_cpu_features().encode())
-    folder = str(pathlib.Path(root) / f"disco/xla-{cpu:08x}")
+    named = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    try:
+        folder = named or str(_users_folder())
+        if "://" not in folder:  # A bucket, which JAX sees to.
+            pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, RuntimeError) as error:
+        # JAX would warn of each program that it cannot read or write.
+        logging.warning("Compiled programs are not kept: %s", error)
+        jax.config.update("jax_enable_compilation_cache", False)
+        os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # For child processes.
+        return
+    if named:
+        return
     for name, value in (("dir", folder), ("max_size", _CACHE_BYTES)):
         jax.config.update(f"jax_compilation_cache_{name}", value)
         os.environ[f"JAX_COMPILATION_CACHE_{name.upper()}"] = str(value)  # For child processes.
+
+
+def _users_folder() -> pathlib.Path:
+    """This CPU's folder of compiled programs.
+
+    Raises:
+      RuntimeError: if the user has no home folder.
+    """
+    root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    cpu = zlib.crc32(_cpu_features().encode())
+    return pathlib.Path(root) / f"disco/xla-{cpu:08x}"
 
 
 def _cpu_features() -> str:

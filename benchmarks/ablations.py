@@ -22,13 +22,19 @@ from rich.table import Table
 
 from launch import commands
 from launch.configs.ablations import ABLATIONS
+from launch.flag_parsing import define_output_folder
 
-_WORKDIR = flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
+_WORKDIR = define_output_folder("workdir", "Folder for all results.")
 _ABLATIONS = flags.DEFINE_list("ablations", list(ABLATIONS), "Which.")
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Discoveries of each, with seeds 0, 1, ...", 1)
 _META_STEPS = flags.DEFINE_integer("meta_steps", 150, "Of each discovery.")
 _SUITES = flags.DEFINE_list("suites", ["grid57", "grid_heldout"], "To evaluate on.")
-_AGENT_SEEDS = flags.DEFINE_integer("agent_seeds", 3, "Runs of each rule on each task.")
+_AGENT_SEEDS = flags.DEFINE_integer(
+    "agent_seeds",
+    3,
+    "Runs of each rule on each task; with one no score is normalised.",
+    lower_bound=2,
+)
 _BUDGET = flags.DEFINE_integer("budget", 50_000, "Environment steps of each run.")
 
 

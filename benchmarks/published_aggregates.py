@@ -7,12 +7,13 @@ Prints those that differ, with why, and how many agree.
 
 import pathlib
 
-from absl import app, flags
+from absl import app
 
 from disco.atomic import write_atomically
 from evaluation.published_aggregates import reproductions, to_csv
+from launch.flag_parsing import define_output_file, parse_flags
 
-_OUTPUT = flags.DEFINE_string("output", None, "A CSV file for all of them.")
+_OUTPUT = define_output_file("output", "A CSV file for all of them.", required=False)
 
 
 def main(argv: list[str]) -> None:
@@ -32,4 +33,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

@@ -16,6 +16,28 @@ def crc32(value: Any) -> int:
     return zlib.crc32(json.dumps(value, sort_keys=True).encode())
 
 
+def read_object(file: pathlib.Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+      OSError: if the file cannot be read.
+      ValueError: in a sentence that names the file, if there is something else in it.
+    """
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        # Its own message has all of the file.
+        reason = f"byte {error.start} is not UTF-8"
+        raise ValueError(f"{file} is damaged: {reason}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{file} is damaged: it is nested too deeply.") from error
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged: {error}.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file} is damaged: it has a {type(found).__name__}; expected an object.")
+    return found
+
+
 class JsonLines:
     """A file of JSON objects, one per line.
 

@@ -146,11 +146,14 @@ class Environment:
       dynamics: static; environments with equal dynamics run in one compiled program.
       task: of a JAX environment a pytree of arrays, of equal structure and shapes for equal
         dynamics; of a host environment a hashable value.
+      sha256: of the file that the task was read from; None if there is none. With another file of
+        that name it is another task.
     """
 
     name: str
     dynamics: JaxEnvironment | HostEnvironment
     task: Task = ()
+    sha256: str | None = None
 
     @property
     def is_host(self) -> bool:

@@ -15,6 +15,8 @@ The observation is the compact symbolic form, in place of the papers' images of 
 
 import dataclasses
 import functools
+import hashlib
+import pathlib
 
 import chex
 import dm_env
@@ -162,13 +164,15 @@ def make(pool: str) -> Environment:
       ValueError: if the file is malformed, naming the line and the column.
     """
     kind, separator, path = pool.partition(":")
+    sha256 = None
     if kind == "file" and separator:
         try:
-            levels = sokoban_levels.read(path)
+            content = pathlib.Path(path).read_bytes()
         except OSError as error:
             raise EnvironmentNameError(
                 f"'sokoban/{pool}' needs a file of levels, which cannot be read: {error}"
             ) from error
+        levels, sha256 = sokoban_levels.parse(content, path), hashlib.sha256(content).hexdigest()
     elif pool in POOL_SIZES:
         levels = _generated(pool)
     else:
@@ -180,7 +184,7 @@ def make(pool: str) -> Environment:
             prefix="sokoban/",
         )
     dynamics = Sokoban(capacity=max(Sokoban.capacity, len(levels)))
-    return Environment(f"sokoban/{pool}", dynamics, make_task(dynamics, levels))
+    return Environment(f"sokoban/{pool}", dynamics, make_task(dynamics, levels), sha256)
 
 
 @functools.cache

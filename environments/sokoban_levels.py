@@ -95,8 +95,14 @@ def read(path: str | Path) -> UInt8[np.ndarray, "number 10 10"]:
         there and what was expected.
       OSError: if it cannot be read.
     """
+    return parse(Path(path).read_bytes(), path)
+
+
+def parse(content: bytes, path: str | Path) -> UInt8[np.ndarray, "number 10 10"]:
+    """The levels of a Boxoban text file of this content. Raises ValueError as `read` does."""
     # Of Latin-1 every byte is a character, so that a wrong one has a line and a column.
-    lines = Path(path).read_text("latin-1").split("\n")
+    text = content.decode("latin-1").replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
     levels = []
     number = 0
     while number < len(lines):

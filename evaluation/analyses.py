@@ -25,7 +25,7 @@ from agents import pictures
 from agents.agent import Agent, LearnerState
 from disco.atomic import write_atomically
 from disco.discovered import DiscoveredRule
-from evaluation import analysis, archive, host_training, page, playing, reports
+from evaluation import analysis, archive, folder_names, host_training, page, playing, reports
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
 from evaluation.evaluate import check, evaluate
@@ -161,7 +161,7 @@ def _trained(
             task,
             config.seed,
             config.num_updates,
-            folder / task.name.replace("/", "_"),
+            folder / folder_names.of_task(task.name),
             log_interval=config.updates_per_call,
             checkpoint_seconds=config.checkpoint_seconds,
             report=report,

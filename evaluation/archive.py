@@ -20,6 +20,7 @@ import numpy as np
 from agents import pictures
 from agents.agent import AgentConfig
 from agents.host_acting import Episode
+from disco import json_lines
 from disco.atomic import write_atomically
 from evaluation import host_training, storage
 from evaluation.config import EvaluationConfig
@@ -140,7 +141,7 @@ def read_manifest(folder: pathlib.Path, read_config: ReadConfig) -> Archived:
     """
     path = folder / MANIFEST
     try:
-        manifest = json.loads(path.read_text())
+        manifest = json_lines.read_object(path)
         return Archived(
             folder=folder,
             config=read_config(EvaluationConfig, manifest["config"]),
@@ -157,9 +158,10 @@ def read_manifest(folder: pathlib.Path, read_config: ReadConfig) -> Archived:
             ),
             provenance=dict(manifest["provenance"]),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"{path.name} lacks {error}" if isinstance(error, KeyError) else error
         raise ValueError(
-            f"{str(folder)!r} is not the folder of an evaluation: {path.name}: {error!r}. An"
+            f"{str(folder)!r} is not the folder of an evaluation: {str(reason).rstrip('.')}. An"
             " evaluation that an older version made gets one when it is started again; finished"
             " runs are not repeated."
         ) from error
@@ -200,6 +202,10 @@ def _gather(evaluations: Sequence[Archived]) -> Gathered:
                         problems.append(f"{error}: left out.")
                         continue
                     if result is None:
+                        continue
+                    if len(result.curve.count) != len(intervals(one.config)[0]):
+                        path = storage.run_path(one.folder, contender.name, task, index)
+                        problems.append(f"{path} has a curve of another length: left out.")
                         continue
                     if key in runs:
                         if not _is_same(runs[key], result):

@@ -78,6 +78,9 @@ def _origin(provenance: Mapping[str, Any]) -> str:
         f" {agent.get('unroll_length')} steps, {agent.get('replay_ratio', 0):.0%} of batches"
         f" replayed; learning rate {agent.get('learning_rate', 0):g}",
     }
+    if tasks := provenance.get("tasks"):
+        steps = sorted(tasks.values())
+        rows["tasks"] = f"{len(steps)}, {steps[0]:,} to {steps[-1]:,} environment steps on each"
     lines = [f"| {name} | {value} |" for name, value in rows.items()]
     return "\n".join(["| | |", "| --- | --- |", *lines, ""])
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
 BASELINES = ("actor_critic", "policy_gradient")
 
@@ -34,7 +35,8 @@ class EvaluationConfig:
       num_points: of a learning curve.
       score_window: the last fraction of a run's updates, from which its score is taken.
       min_separation: standard errors by which the best baseline must be above the random policy
-        on a task for scores to be normalised there. With less, noise would be divided by noise.
+        on a task for scores to be normalised there. With less, noise would be divided by noise;
+        with 0 no error is asked for, and one seed is enough.
       confidence: of the intervals.
       resamples: of the bootstrap.
       strip_frames: pictures at most of what an agent does at its end, of the first seed's runs on
@@ -75,15 +77,19 @@ class EvaluationConfig:
     checkpoint_seconds: float = 600.0
 
     def __post_init__(self):
-        for name in ("seeds", "num_points", "resamples", "updates_per_call"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
-        if self.strip_frames < 0:
-            raise ValueError(f"strip_frames is {self.strip_frames}; expected at least 0.")
+        counts = "seeds num_points resamples updates_per_call runs_at_once".split()
+        AT_LEAST_1.require(self, "", *counts)
+        AT_LEAST_0.require(
+            self,
+            "",
+            "strip_frames",
+            "baseline_entropy_cost",
+            "min_separation",
+            "checkpoint_seconds",
+        )
+        FRACTION.require(self, "", "rule_discount", "actor_critic_lambda")
         if not 0 <= self.seed <= 2**32 - self.seeds:
             raise ValueError(f"seed is {self.seed}; expected 0 to 2**32 - seeds.")
-        if self.runs_at_once is not None and self.runs_at_once < 1:
-            raise ValueError(f"runs_at_once is {self.runs_at_once}; expected at least 1.")
         if self.budget < self.agent.steps_per_update:
             raise ValueError(
                 f"budget is {self.budget} environment steps; expected at least one update's"
@@ -101,25 +107,15 @@ class EvaluationConfig:
             raise ValueError("baseline_learning_rates is empty; expected at least one.")
         if len({f"{rate:g}" for rate in rates}) < len(rates):
             raise ValueError(f"baseline_learning_rates is {rates}; expected each once.")
-        rates = {"agent.learning_rate": self.agent.learning_rate} | {
-            f"baseline_learning_rates[{i}]": rate for i, rate in enumerate(rates)
-        }
-        if self.rule_learning_rate is not None:
-            rates["rule_learning_rate"] = self.rule_learning_rate
-        for name, rate in rates.items():
-            if not 0 < rate < float("inf"):
-                raise ValueError(f"{name} is {rate}; expected a positive number.")
+        POSITIVE.require(self, "", "rule_learning_rate", "baseline_learning_rates")
+        POSITIVE.require(self.agent, "agent.", "learning_rate")
         if not 0 <= self.actor_critic_replay_ratio < 1:
             raise ValueError(
                 f"actor_critic_replay_ratio is {self.actor_critic_replay_ratio}; expected at"
                 " least 0 and less than 1."
             )
-        if not 0 <= self.actor_critic_lambda <= 1:
-            raise ValueError(f"actor_critic_lambda is {self.actor_critic_lambda}; expected 0 to 1.")
         if not 0 < self.score_window <= 1:
             raise ValueError(f"score_window is {self.score_window}; expected more than 0, up to 1.")
-        if not self.min_separation >= 0:
-            raise ValueError(f"min_separation is {self.min_separation}; expected at least 0.")
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence is {self.confidence}; expected between 0 and 1.")
 

@@ -7,6 +7,8 @@ is a function that makes it (`docs/extending.md`).
 import dataclasses
 import hashlib
 import json
+import logging
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -20,11 +22,16 @@ import environments
 from agents import self_contained
 from agents.agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
+from disco import rule_files
 from environments import plugins
+from evaluation import folder_names
 from evaluation.config import EvaluationConfig
+from evaluation.terminal import require_printable
 
 RANDOM, AGENT = "random", "agent"
 PLUGINS = "disco.rules"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,7 +64,10 @@ class Contender:
 
 
 def make_contenders(
-    rules: Sequence[str], config: EvaluationConfig, agents: Sequence[str] = ()
+    rules: Sequence[str],
+    config: EvaluationConfig,
+    agents: Sequence[str] = (),
+    copies: pathlib.Path | None = None,
 ) -> tuple[Contender, ...]:
     """All contenders of an evaluation: the random policy, the baselines, the rules, other agents.
 
@@ -65,6 +75,8 @@ def make_contenders(
       rules: paths of rule files, names of rules in the zoo, or of other packages' rules.
       config: of the evaluation.
       agents: names of agents that train themselves (`agents.self_contained`).
+      copies: folder with copies of rule files (`copy_of_rule`), which are read where the files are
+        gone.
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
@@ -72,7 +84,11 @@ def make_contenders(
         be told apart.
     """
     random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=_on_policy(config.agent))
-    learning = (*_baselines(config), *_discovered(rules, config), *_self_contained(agents, config))
+    learning = (
+        *_baselines(config),
+        *_discovered(rules, config, copies),
+        *_self_contained(agents, config),
+    )
     contenders = (random, *learning)
     for contender in contenders:
         if [x.name for x in contenders].count(contender.name) > 1:
@@ -105,13 +121,15 @@ def _baselines(config: EvaluationConfig) -> list[Contender]:
     return found
 
 
-def _discovered(rules: Sequence[str], config: EvaluationConfig) -> list[Contender]:
+def _discovered(
+    rules: Sequence[str], config: EvaluationConfig, copies: pathlib.Path | None
+) -> list[Contender]:
     found = []
     for name, rule in zip(_distinct_names(rules), rules, strict=True):
-        loaded, header = _load(rule)
+        loaded, header = _load(rule, None if copies is None else copy_of_rule(copies, name))
         if config.rule_discount is not None:
             loaded = dataclasses.replace(loaded, discount=config.rule_discount)
-        learning_rate, origin = _learning_rate(header, config)
+        learning_rate, origin = _learning_rate(rule, header, config)
         found.append(
             Contender(
                 name=name,
@@ -146,21 +164,56 @@ def _self_contained(names: Sequence[str], config: EvaluationConfig) -> list[Cont
     return found
 
 
-def _load(rule: str) -> tuple[Any, dict[str, Any]]:
-    """A rule, and its file's header: from a file, the zoo, or another package."""
+def copy_of_rule(copies: pathlib.Path, contender: str) -> pathlib.Path:
+    """Where the copy of a contender's rule file is, in a folder of copies."""
+    return copies / f"{folder_names.of_contender(contender)}.npz"
+
+
+def _load(rule: str, copy: pathlib.Path | None) -> tuple[Any, dict[str, Any]]:
+    """A rule, and its file's header: from a file, the zoo, another package, or the file's copy."""
     if plugin := plugins.find(PLUGINS, rule):
         return plugin(), {}
-    return disco.load(rule), disco.load_header(rule)
+    try:
+        return rule_files.read(rule)
+    except FileNotFoundError:
+        if copy is None or not copy.is_file():
+            raise
+    _log.warning("The rule file %r is gone; its copy %s is used.", rule, copy)
+    return rule_files.read(copy)
 
 
-def _learning_rate(header: dict[str, Any], config: EvaluationConfig) -> tuple[float, str]:
-    """The learning rate for a rule, and who chose it."""
+def _learning_rate(
+    rule: str, header: dict[str, Any], config: EvaluationConfig
+) -> tuple[float, str]:
+    """The learning rate for a rule, and who chose it.
+
+    Raises:
+      disco.RuleFileError: if the file recommends something that is no learning rate.
+    """
     if config.rule_learning_rate is not None:
         return config.rule_learning_rate, "config.rule_learning_rate"
-    agent = header.get("provenance", {}).get("agent", {})
-    if "learning_rate" in agent:
-        return float(agent["learning_rate"]), "the rule file"
-    return config.agent.learning_rate, "config.agent.learning_rate"
+    found, path = header.get("provenance", {}), "provenance"
+    for name in ("agent", "learning_rate"):
+        if not isinstance(found, dict):
+            raise disco.RuleFileError(
+                f"{rule}: the header's {path} is {found!r:.100}; expected names."
+            )
+        if name not in found:
+            return config.agent.learning_rate, "config.agent.learning_rate"
+        found, path = found[name], f"{path}.{name}"
+    if isinstance(found, bool) or not isinstance(found, int | float) or not _is_rate(found):
+        raise disco.RuleFileError(
+            f"{rule}: the header's {path} is {found!r:.100}; expected a positive number."
+        )
+    return float(found), "the rule file"
+
+
+def _is_rate(value: float) -> bool:
+    """Whether a number is positive, and one that a float can be."""
+    try:
+        return 0.0 < float(value) < math.inf
+    except OverflowError:
+        return False
 
 
 def _distinct_names(rules: Sequence[str]) -> list[str]:
@@ -172,6 +225,7 @@ def _distinct_names(rules: Sequence[str]) -> list[str]:
         for path in paths
     ]
     for name, rule in zip(names, rules, strict=True):
+        require_printable(f"--rule {rule!r}: the name", name)
         if names.count(name) > 1:
             raise ValueError(
                 f"--rule names {rule!r} and another rule that would also be called {name!r};"

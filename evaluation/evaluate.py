@@ -9,7 +9,7 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from evaluation import (
     archive,
     bsuite_scores,
     executors,
+    folder_names,
     host_training,
     report,
     self_training,
@@ -31,6 +32,7 @@ from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
 from evaluation.results import History, RunResult
 from evaluation.scores import Summary, summarize
+from evaluation.terminal import require_printable
 from evaluation.training import Run, host_program, train_on_device, train_on_host
 
 
@@ -38,13 +40,28 @@ def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
     """The tasks of suites and single environments, each once.
 
     Raises:
-      ValueError: if a name is unknown, or there is none.
+      ValueError: if a name is unknown, or there is none, or results of two could not be told apart.
       ImportError: if a package that an environment needs is not installed.
     """
     if not suites:
         raise ValueError("The suite is empty; expected a suite or environment, or several.")
     by_name = {task.name: task for name in suites for task in environments.suite(name)}
+    for name in by_name:
+        require_printable("The environment", name)
+    _require_own_folders(by_name)
     return tuple(by_name.values())
+
+
+def _require_own_folders(tasks: Iterable[str]) -> None:
+    owners: dict[str, str] = {}
+    for task in tasks:
+        owner = owners.setdefault(folder_names.of_task(task), task)
+        if owner != task:
+            raise ValueError(
+                f"The results on {owner!r} and on {task!r} would be in one folder,"
+                f" {folder_names.of_task(task)!r}; expected tasks whose names differ in more than"
+                " slashes."
+            )
 
 
 def evaluate(
@@ -71,7 +88,7 @@ def evaluate(
       provenance: to note beside the results; JSON values.
       executor: of the runs, already open; by default this process.
       runs_per_job: at most so many runs are trained together; None for all that can be.
-      open_progress: to show progress in, a unit for each update of a job.
+      open_progress: to show progress in, a unit for each update of a run.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt. All others are kept.
@@ -116,6 +133,7 @@ def make_runs(
     Arguments and errors are those of `evaluate`. Returns each contender's history.
     """
     check(tasks, contenders, config)
+    storage.require_own_folders(folder, [c.name for c in contenders], [t.name for t in tasks])
     runs = {
         contender.name: [
             [Run(contender, task, index) for index in range(config.seeds)] for task in tasks
@@ -145,8 +163,9 @@ def check(
 
     Raises:
       ValueError: if a rule or an agent cannot act in an environment, or an agent's replay does not
-        fit in memory.
+        fit in memory, or results on two tasks could not be told apart.
     """
+    _require_own_folders(task.name for task in tasks)
     for contender, task in itertools.product(contenders, tasks):
         if (agent := contender.trains_itself(task)) is not None:
             agent.check(task, config.num_steps)
@@ -166,7 +185,12 @@ def _train_all(
     folder = folder.absolute()
     packs = list(_packs(runs, runs_per_job))
     jobs = [
-        Job(_names(pack), functools.partial(_train, pack, config, folder), config.num_updates)
+        Job(
+            _names(pack),
+            functools.partial(_train, pack, config, folder),
+            units=config.num_updates * len(pack),
+            kind=pack[0].contender.name,
+        )
         for pack in packs
     ]
     failures = {id(x.job): x for x in executor.run("evaluate", jobs, open_progress)}
@@ -227,8 +251,10 @@ def _train(
     if not pack:
         return
 
+    runs = len(pack)
+
     def show(updates: int, steps_per_second: float | None, mean_return: float | None) -> None:
-        report(updates, {"steps/s": steps_per_second, "return": mean_return})
+        report(updates * runs, {"steps/s": steps_per_second, "return": mean_return})
 
     if (agent := pack[0].contender.trains_itself(pack[0].task)) is not None:
         (run,) = pack

@@ -18,6 +18,8 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from evaluation.pace import Pace
+
 ATTEMPTS = 3
 
 Numbers = Mapping[str, float | None]
@@ -37,8 +39,17 @@ class Progress(Protocol):
         """Begins at so many units done."""
         ...
 
-    def update(self, completed: int, numbers: Numbers) -> None:
-        """Shows the units done, and numbers beside them."""
+    def update(
+        self, completed: int, numbers: Numbers, doing: str = "", left: str | None = None
+    ) -> None:
+        """Shows the units done, and numbers beside them.
+
+        Args:
+          completed: units.
+          numbers: by name.
+          doing: whose they are, or what is being done.
+          left: the time left, in words; by default as it follows from the units so far.
+        """
         ...
 
 
@@ -54,12 +65,14 @@ class Job:
       name: to report it by.
       work: does it; must be picklable for Ray.
       units: of work, for the progress.
+      kind: of jobs that take about as long per unit, for the time left.
       seconds_to_stop: that it may take to end in order, when all is stopped.
     """
 
     name: str
     work: Callable[[Report], None]
     units: int
+    kind: str = ""
     seconds_to_stop: float = 0.0
 
 
@@ -114,14 +127,21 @@ class LocalExecutor:
         """See `Executor`."""
         failures = []
         done = 0
+        pace = Pace([(job.kind, job.units) for job in jobs])
         with open_progress(title, sum(job.units for job in jobs)) as progress:
             if progress is not None:
                 progress.start(0)
             for job in jobs:
+                pace.begin()
+                if progress is not None:
+                    progress.update(done, {}, f"{job.name}: starting, compiling", pace.left())
 
-                def report(units: int, numbers: Numbers, done: int = done) -> None:
+                def report(
+                    units: int, numbers: Numbers, done: int = done, name: str = job.name
+                ) -> None:
+                    pace.at(units)
                     if progress is not None:
-                        progress.update(done + units, numbers)
+                        progress.update(done + units, numbers, name, pace.left())
 
                 if failure := _try(job, report):
                     failures.append(failure)

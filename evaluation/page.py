@@ -1,7 +1,8 @@
 """The report as one HTML file: interactive plots (Plotly) and tables (DataTables, by itables).
 
 It needs no network, follows the reader's light or dark scheme, and fits a phone's width. What is in
-it is computed in `evaluation.comparison`; this module only draws.
+it is computed in `evaluation.comparison`; this module only draws. Titles and names are shown
+literally, whatever they look like.
 """
 
 import base64
@@ -18,6 +19,7 @@ import matplotlib.image
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
+import plotly.io
 from itables.javascript import generate_init_offline_itables_html
 from itables.utils import find_package_file
 from jaxtyping import Float
@@ -33,7 +35,9 @@ from evaluation.statistics import Estimate
 _INK, _GRID = "#808080", "rgba(128,128,128,0.25)"
 _PAIR = ("#D55E00", "#0072B2")  # The rule, and what it is compared with.
 _MOST_PAIRS = 66  # That are shown; of a dozen contenders all.
-_PLOT_OPTIONS = {"responsive": True, "displaylogo": False}
+_PLOT_OPTIONS = {"responsive": True, "displaylogo": False, "typesetMath": False}
+# Fields of Plotly's figures that hold texts to read; the last three besides numbers.
+_TEXTS = frozenset(("name", "text", "label", "x", "y", "theta"))
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #ffffff; --quiet: #6a6a6a;
@@ -179,11 +183,12 @@ def _interval_trace(name: str, estimate: Estimate, colour: str) -> go.Scatter:
     return go.Scatter(
         x=[value],
         y=[name],
+        name=name,
         error_x=error,
         mode="markers",
         marker={"color": colour, "size": 11, "line": {"color": _INK, "width": 1}},
         showlegend=False,
-        hovertemplate=f"{value:.3f} [{low:.3f}, {high:.3f}]<extra>{name}</extra>",
+        hovertemplate=f"{value:.3f} [{low:.3f}, {high:.3f}]",
     )
 
 
@@ -450,7 +455,19 @@ def _finish(figure: go.Figure, height: int = 420) -> None:
 
 
 def _html(figure: go.Figure) -> str:
-    return figure.to_html(full_html=False, include_plotlyjs=False, config=_PLOT_OPTIONS)
+    literal = _literal(figure.to_dict())
+    return plotly.io.to_html(
+        literal, full_html=False, include_plotlyjs=False, config=_PLOT_OPTIONS, validate=False
+    )
+
+
+def _literal(value: Any, field: str = "") -> Any:
+    """A figure's values with its texts escaped: Plotly reads them as HTML of a few tags."""
+    if isinstance(value, Mapping):
+        return {name: _literal(x, name) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [_literal(x, field) for x in value]
+    return html.escape(value, quote=False) if isinstance(value, str) and field in _TEXTS else value
 
 
 def series(

@@ -1,4 +1,7 @@
-"""Learning curves, of agents and of rules, as PNG."""
+"""Learning curves, of agents and of rules, as PNG.
+
+Names of rules, tasks and points are drawn literally, whatever they look like.
+"""
 
 import io
 import math
@@ -9,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from evaluation import statistics
@@ -16,6 +20,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
 from evaluation.results import History
 from evaluation.scores import Summary, coarsen, normalized_curves
+from evaluation.terminal import printable
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. Rules take the warm ones.
 _RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
@@ -30,6 +35,7 @@ _STYLE: Any = {
     "grid.alpha": 0.25,
     "grid.linewidth": 0.6,
     "legend.frameon": False,
+    "text.parse_math": False,  # Names may have dollar signs.
 }
 
 
@@ -54,24 +60,25 @@ def learning_curves(
             panel.set_visible(False)
         prefix, colours = _common_prefix(summary.tasks), colours_of(contenders)
         for i, (task, panel) in enumerate(zip(summary.tasks, panels, strict=False)):
-            panel.set_title(task.removeprefix(prefix))
+            panel.set_title(printable(task.removeprefix(prefix)))
             updates, joined = coarsen(
                 [histories[contender.name] for contender in contenders],
                 np.arange(num_tasks) == i,
             )
-            steps = updates * config.agent.steps_per_update
+            steps, lines = updates * config.agent.steps_per_update, []
             for contender, colour, episodes in zip(contenders, colours, joined, strict=True):
                 returns = episodes.mean_return[0].T
                 middle, error = statistics.mean(returns), statistics.standard_error(returns)
-                _line(panel, contender, steps, middle, middle - error, middle + error, colour)
+                low, high = middle - error, middle + error
+                lines.append(_line(panel, contender, steps, middle, low, high, colour))
             _format(panel)
             if i + columns >= num_tasks:
                 panel.xaxis.set_tick_params(labelbottom=True)
                 panel.set_xlabel("environment steps")
         figure.supylabel("mean episode return")
-        title = prefix.rstrip("/") or "Learning curves"
+        title = printable(prefix.rstrip("/")) or "Learning curves"
         figure.suptitle(f"{title}: mean ± standard error over {config.seeds} seeds")
-        _legend(figure, panels[0])
+        _legend(figure, lines, [contender.name for contender in contenders])
         return _png(figure)
 
 
@@ -88,9 +95,10 @@ def aggregate(
         shown = {contender.name: histories[contender.name] for contender in contenders}
         updates, curves = normalized_curves(summary, shown, config)
         steps = updates * config.agent.steps_per_update
+        lines = []
         for contender, colour in zip(contenders, colours_of(contenders), strict=True):
             middle, low, high = curves[contender.name]
-            _line(panel, contender, steps, middle, low, high, colour)
+            lines.append(_line(panel, contender, steps, middle, low, high, colour))
         panel.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
         panel.axhline(0.0, color="black", linewidth=0.8, linestyle=":")
         _format(panel)
@@ -100,7 +108,7 @@ def aggregate(
             f"Mean over {summary.counted.sum()} tasks, {config.seeds} seeds,"
             f" {config.confidence:.0%} bootstrap interval"
         )
-        _legend(figure, panel)
+        _legend(figure, lines, [contender.name for contender in contenders])
         return _png(figure)
 
 
@@ -151,50 +159,56 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
     styles = ("-", "--", ":", "-.")
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(8.0, 4.5), layout="constrained")
-        panel = figure.subplots()
-        for i, (name, reports) in enumerate(points.items()):
+        panel, drawn = figure.subplots(), []
+        for i, reports in enumerate(points.values()):
             known = [x for x in reports if x["meta_return"] is not None]
             parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
-            panel.plot(
+            drawn += panel.plot(
                 [known[part[-1]]["meta_step"] for part in parts if part.size],
                 [np.mean([known[k]["meta_return"] for k in part]) for part in parts if part.size],
                 color=colours[i % len(colours)],
                 linestyle=styles[i // len(colours) % len(styles)],
                 linewidth=1.3,
                 marker="." if len(parts) == 1 else None,
-                label=name,
             )
         _format(panel)
         panel.set_xlabel("meta-steps")
         panel.set_ylabel(DISCOVERY_PANELS["meta_return"])
         panel.set_title("Discoveries: mean over the agents")
-        _legend(figure, panel)
+        _legend(figure, drawn, list(points))
         return _png(figure)
 
 
-def _line(panel, contender: Contender, steps, middle, low, high, colour) -> None:
+def _line(panel, contender: Contender, steps, middle, low, high, colour) -> Line2D:
     is_discovered = contender.kind == "discovered"
-    panel.plot(
+    (line,) = panel.plot(
         steps,
         middle,
         color=colour,
         linewidth=1.8 if is_discovered else 1.3,
         linestyle="--" if contender.kind == RANDOM else "-",
         marker="." if len(steps) == 1 else None,
-        label=contender.name,
         zorder=3 if is_discovered else 2,
     )
     panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+    return line
 
 
-def _legend(figure: Figure, panel) -> None:
-    """Once, below all panels, in as many columns as the width has room for."""
-    handles, labels = panel.get_legend_handles_labels()
+def _legend(figure: Figure, lines: Sequence[Line2D], names: Sequence[str]) -> None:
+    """Once, below all panels, in as many columns as the width has room for.
+
+    Args:
+      figure: to put it in.
+      lines: to explain.
+      names: of each. They are not the lines' own labels, of which Matplotlib leaves out those that
+        start with an underscore.
+    """
+    labels = [printable(name) for name in names]
     room = max(1, int(figure.get_figwidth() / (0.4 + 0.055 * max(map(len, labels)))))
     rows = math.ceil(len(labels) / room)
     columns = math.ceil(len(labels) / rows)  # Rows of like length.
     figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    figure.legend(lines, labels, loc="outside lower center", ncols=columns)
 
 
 def _format(panel) -> None:

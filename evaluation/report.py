@@ -1,11 +1,11 @@
 """What an evaluation writes.
 
-    results.json     every number: curves and scores of each run, settings, provenance
-    table.csv        scores of every contender on every task, and the means over tasks
-    episodes.csv     lengths of the scored episodes, and what their suites tell of them
-    published.csv    our scores and those of the papers, if there are any, with their budgets
-    curves.png       learning curves, one panel per task
-    aggregate.png    the mean normalised score along the budget
+    results.json        every number: curves and scores of each run, settings, provenance
+    table.csv           scores of every contender on every task, and the means over tasks
+    episode_means.csv   means over the scored episodes: length, and what suites tell of an episode
+    published.csv       our scores and those of the papers, if there are any, with their budgets
+    curves.png          learning curves, one panel per task
+    aggregate.png       the mean normalised score along the budget
 
 and, on the terminal, the table of the contenders that matter.
 """
@@ -21,18 +21,18 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from disco.atomic import write_atomically
 from evaluation import plots, statistics
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, Contender
+from evaluation.contenders import AGENT, RANDOM, Contender
 from evaluation.published_scores import PublishedScore, published
 from evaluation.results import History
 from evaluation.scores import Summary, normalized_curves
 from evaluation.statistics import Estimate
+from evaluation.terminal import console, printable
 
 
 def write(
@@ -63,7 +63,7 @@ def write(
     files = {
         "results.json": json.dumps(results, allow_nan=False, indent=1),
         "table.csv": to_csv(summary, config),
-        "episodes.csv": episodes_to_csv(summary, histories),
+        "episode_means.csv": episode_means_to_csv(summary, histories),
         "curves.png": plots.learning_curves(summary, shown, histories, config),
     }
     scores_of_papers = {task: published(task) for task in summary.tasks if published(task)}
@@ -80,12 +80,16 @@ def write(
             f"{number} scores of papers on these tasks are in published.csv, with their budgets and"
             " protocols, which differ from ours and from one another."
         )
+    by_reason: dict[str, list[str]] = {}
     for task, reason in summary.left_out.items():
-        print(f"Left out of the means over tasks: {task}, because {reason}.")
+        by_reason.setdefault(printable(reason), []).append(printable(task))
+    for reason, tasks in by_reason.items():
+        print(f"Left out of the means over tasks: {', '.join(tasks)}, because {reason}.")
     for name, history in histories.items():
         if not history.is_finite.all():
-            print(f"{name}: {np.sum(~history.is_finite)} runs ended with non-finite numbers.")
-    print("Written: " + ", ".join(str(folder / name) for name in files))
+            number = np.sum(~history.is_finite)
+            print(f"{printable(name)}: {number} runs ended with non-finite numbers.")
+    print("Written: " + ", ".join(printable(folder / name) for name in files))
 
 
 def shown_contenders(summary: Summary, contenders: Sequence[Contender]) -> list[Contender]:
@@ -104,16 +108,20 @@ def to_json(
     descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
 ) -> dict[str, Any]:
-    """Every number. Missing ones are null; nested lists are indexed as their names say."""
+    """Every number. Missing ones are null; nested lists are indexed as their names say.
+
+    A learning rate that no agent used is null, too: that of the settings where each rule has its
+    own, and that of a contender that does not learn by one.
+    """
     curve_updates, curves = [], {}
     if summary.aggregate:
         curve_updates, curves = normalized_curves(summary, histories, config)
     contenders = {}
     for name, description in descriptions.items():
         aggregate = summary.aggregate.get(name)
-        contenders[name] = description | {
+        contenders[name] = _described(description) | {
             "mean_normalized_score": aggregate._asdict() if aggregate else None,
-            "tasks_above_random": summary.above_random[name],
+            "tasks_above_random": summary.above_random.get(name),
             "normalized_curve": dict(zip(("mean", "low", "high"), curves[name], strict=True))
             if curves
             else None,
@@ -125,7 +133,7 @@ def to_json(
             "score": config.score_definition,
             "normalized_score": "(score - random policy's) / (best baseline's - random policy's),"
             " by mean scores on each task",
-            "config": dataclasses.asdict(config),
+            "config": _settings(config, descriptions),
             "seeds": config.all_seeds,
             "environment_steps_per_run": config.num_updates * config.agent.steps_per_update,
             "provenance": provenance,
@@ -143,6 +151,24 @@ def to_json(
             "contenders": contenders,
         }
     )
+
+
+def _settings(
+    config: EvaluationConfig, descriptions: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Of an evaluation, with `agent.learning_rate` only if a rule learned by it."""
+    settings = dataclasses.asdict(config)
+    origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
+    if "config.agent.learning_rate" not in origins:
+        settings["agent"]["learning_rate"] = None
+    return settings
+
+
+def _described(description: dict[str, Any]) -> dict[str, Any]:
+    """A contender, with `agent.learning_rate` only if it learns by it."""
+    if description["kind"] not in (RANDOM, AGENT):
+        return description
+    return description | {"agent": description["agent"] | {"learning_rate": None}}
 
 
 def _tasks_to_json(
@@ -199,7 +225,7 @@ def to_csv(summary: Summary, config: EvaluationConfig) -> str:
     return buffer.getvalue()
 
 
-def episodes_to_csv(summary: Summary, histories: Mapping[str, History]) -> str:
+def episode_means_to_csv(summary: Summary, histories: Mapping[str, History]) -> str:
     """A row per task, contender and thing that is told of its scored episodes."""
     buffer = io.StringIO()
     rows = csv.writer(buffer, lineterminator="\n")
@@ -250,26 +276,16 @@ def _interval_labels(config: EvaluationConfig) -> list[tuple[str, str]]:
     return [("value", "mean"), ("low", f"{percent}, low"), ("high", f"{percent}, high")]
 
 
-def print_table(
-    summary: Summary,
-    shown: Sequence[Contender],
-    config: EvaluationConfig,
-    console: Console | None = None,
-) -> None:
+def print_table(summary: Summary, shown: Sequence[Contender], config: EvaluationConfig) -> None:
     """The table for a terminal."""
-    console = console or Console()
-    if not console.is_terminal:
-        console.width = 44 + 26 * len(shown)  # A log has no width to fit.
     table = Table(
         title=f"Score: {config.score_definition}.\n"
         f"Mean ± standard error over {config.seeds} seeds.",
-        caption="Normalised: 0 is the random policy, 1 the best baseline on each task; mean over"
-        f" {summary.counted.sum()} of {len(summary.tasks)} tasks,"
-        f" [{config.confidence:.0%} interval].",
+        caption=_caption(summary, config),
     )
     table.add_column("task", no_wrap=True)
     for contender in shown:
-        table.add_column(contender.name, justify="right")
+        table.add_column(printable(contender.name), justify="right")
     means = {c.name: statistics.mean(summary.scores[c.name]) for c in shown}
     errors = {c.name: statistics.standard_error(summary.scores[c.name]) for c in shown}
     for i, task in enumerate(summary.tasks):
@@ -277,8 +293,8 @@ def print_table(
         cells = []
         for c in shown:
             cell = _with_error(means[c.name][i], errors[c.name][i])
-            cells.append(f"[bold]{cell}[/bold]" if means[c.name][i] == best else cell)
-        table.add_row(task, *cells)
+            cells.append(Text(cell, "bold" if means[c.name][i] == best else ""))
+        table.add_row(printable(task), *cells)
     table.add_section()
     if summary.aggregate:
         table.add_row("normalised", *(_with_interval(summary.aggregate.get(c.name)) for c in shown))
@@ -286,14 +302,24 @@ def print_table(
         if summary.differences:
             cells = (_with_interval(summary.differences.get((c.name, kind))) for c in shown)
             table.add_row(f"minus {kind}", *cells)
-    table.add_row(
-        "tasks above random",
-        *(
+    if summary.above_random:
+        cells = (
             "" if c.kind == RANDOM else f"{len(summary.above_random[c.name])}/{len(summary.tasks)}"
             for c in shown
-        ),
+        )
+        table.add_row("tasks above random", *cells)
+    console(log_width=44 + 26 * len(shown)).print(table)
+
+
+def _caption(summary: Summary, config: EvaluationConfig) -> str | None:
+    """What normalised scores are, where there are some."""
+    if not summary.aggregate:
+        return None
+    return (
+        "Normalised: 0 is the random policy, 1 the best baseline on each task; mean over"
+        f" {summary.counted.sum()} of {len(summary.tasks)} tasks,"
+        f" [{config.confidence:.0%} interval]."
     )
-    console.print(table)
 
 
 def _with_error(mean: float, error: float) -> str:
@@ -303,9 +329,7 @@ def _with_error(mean: float, error: float) -> str:
 
 
 def _with_interval(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return ""
-    return escape(estimate.text(2))
+    return "" if estimate is None else estimate.text(2)
 
 
 def _number(value: float) -> str:

@@ -16,17 +16,18 @@ import datetime
 import itertools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from agents.host_acting import Episode
 from disco.atomic import write_atomically
 from environments import crafter
 from evaluation import bsuite_scores, page, plots, published_aggregates, statistics
 from evaluation.archive import Gathered
 from evaluation.comparison import Comparison, Scale, compare, scales
-from evaluation.contenders import AGENT, Contender
+from evaluation.contenders import AGENT, RANDOM, Contender
 from evaluation.published_scores import (
     BSUITE_SCORE,
     CRAFTER_SCORE,
@@ -41,8 +42,21 @@ from evaluation.scores import Summary, coarsen, summarize
 
 _MOST_STRIP_BYTES = 2_000_000  # Of an evaluation.
 
-Discovery = tuple[str, dict[str, Any], list[dict[str, Any]]]
-"""Name, config and reports (`metrics.jsonl`) of a discovery run."""
+
+class Discovery(NamedTuple):
+    """A discovery run.
+
+    Attributes:
+      name: for a heading.
+      config: its settings, JSON values.
+      reports: as `evaluation.discovery_reports` reads them; at least one.
+      problems: lines of its reports that are left out, and why.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    reports: Sequence[Mapping[str, Any]]
+    problems: Sequence[str] = ()
 
 
 def write(
@@ -76,9 +90,9 @@ def write(
         content, pictures = _evaluation(name, gathered, tables)
         sections.append((name, content))
         files |= {f"{_file_name(name)}_{kind}.png": data for kind, data in pictures.items()}
-    for name, config, reports in discoveries:
-        sections.append((f"Discovery: {name}", _discovery(config, reports)))
-        files[f"{_file_name(name)}_discovery.png"] = plots.discovery_curves(reports)
+    for one in discoveries:
+        sections.append((f"Discovery: {one.name}", _discovery(one)))
+        files[f"{_file_name(one.name)}_discovery.png"] = plots.discovery_curves(one.reports)
     if reproduced:
         found = published_aggregates.reproductions()
         sections.append(("Published aggregates, computed again", _reproduced(found)))
@@ -219,7 +233,7 @@ def _described(contender: Contender, gathered: Gathered) -> dict[str, Any]:
     steps = config.num_updates * config.agent.steps_per_update
     rate = runs * steps / history.train_seconds if history.train_seconds else 0.0
     learning = {
-        "learning rate": f"{agent.learning_rate:g}",
+        "learning rate": "" if contender.kind == RANDOM else f"{agent.learning_rate:g}",
         "batch": f"{agent.batch_size} x {agent.unroll_length}",
         "replayed": f"{agent.replay_ratio:.0%}",
         "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
@@ -514,14 +528,17 @@ def _capabilities(gathered: Gathered, shown: Sequence[Contender]) -> str:
     if not settings or gathered.config.agent.num_environments != 1:
         return ""
     by_contender: dict[str, list[bsuite_scores.Scores]] = {}
-    for contender in shown:
-        for seed in gathered.seeds:
-            runs = {task: gathered.episodes(contender.name, task, seed) for task in settings}
-            if all(runs.values()):
-                found = bsuite_scores.score(runs)
-                by_contender.setdefault(contender.name, []).append(found)
+    problems = []
+    for contender, seed in itertools.product(shown, gathered.seeds):
+        try:
+            runs = {task: _episodes(gathered, contender.name, task, seed) for task in settings}
+        except ValueError as error:
+            problems.append(f"{contender.name} with seed {seed} is left out. {error}")
+            continue
+        if all(runs.values()):
+            by_contender.setdefault(contender.name, []).append(bsuite_scores.score(runs))
     if not by_contender:
-        return ""
+        return page.notes(problems)
     tags = {
         name: {tag: float(np.mean([x.tags[tag] for x in seeds])) for tag in seeds[0].tags}
         for name, seeds in by_contender.items()
@@ -552,25 +569,44 @@ def _capabilities(gathered: Gathered, shown: Sequence[Contender]) -> str:
     return "".join(
         [
             "<h3>Capabilities (bsuite)</h3>",
-            page.notes(remark),
+            page.notes([*problems, *remark]),
             page.radar(tags, shown),
             page.plain_table([{k: row.get(k, "") for k in rows[0]} for row in rows]),
         ]
     )
 
 
-def _discovery(config: Mapping[str, Any], reports: Sequence[Mapping[str, Any]]) -> str:
-    last = reports[-1]
+def _episodes(gathered: Gathered, contender: str, task: str, seed: int) -> list[Episode]:
+    """Of a run; none where they were not kept.
+
+    Raises:
+      ValueError: saying what is damaged, if they cannot be read.
+    """
+    try:
+        episodes = gathered.episodes(contender, task, seed)
+        for one in episodes:
+            numbers = (one.episode_return, one.length, *one.results.values())
+            if not all(isinstance(x, int | float) for x in numbers):
+                raise TypeError(f"expected numbers, found {one}")
+        return episodes
+    except (AttributeError, KeyError, TypeError) as error:
+        folder = gathered.folders[contender, task, seed]
+        raise ValueError(f"The episodes in {folder} are damaged ({error!r}).") from error
+
+
+def _discovery(one: Discovery) -> str:
+    last = one.reports[-1]
     row = {
         "meta-steps": f"{last['meta_step']:,}",
-        "environment steps": f"{last.get('environment_steps', 0):,}",
+        "environment steps": f"{last.get('environment_steps') or 0:,}",
         "agents": len(last["agents"]["task"]),
-        "suite": config.get("suite", ""),
-        "seed": config.get("seed", ""),
-        "rebirths": sum(report.get("reborn_agents", 0) for report in reports),
-        "non-finite": sum(report.get("non_finite_agents", 0) for report in reports),
+        "suite": one.config.get("suite", ""),
+        "seed": one.config.get("seed", ""),
+        "rebirths": sum(report.get("reborn_agents") or 0 for report in one.reports),
+        "non-finite": sum(report.get("non_finite_agents") or 0 for report in one.reports),
     }
-    return page.plain_table([row]) + page.discovery(reports)
+    left_out = page.notes([], {f"{len(one.problems)} reports are left out.": one.problems})
+    return left_out + page.plain_table([row]) + page.discovery(one.reports)
 
 
 def _reproduced(found: Sequence[published_aggregates.Reproduction]) -> str:

@@ -3,7 +3,8 @@
 The score of a run is the mean return of the episodes that ended in the last part of its
 budget (`EvaluationConfig.score_definition`). On a task it is normalised between the random
 policy (0) and the best hand-designed contender on that task (1), both by their mean score. A
-task on which these two cannot be told apart measures nothing, and is left out of all means.
+task on which these two cannot be told apart measures nothing, and is left out of all means. Single
+runs cannot tell them apart, as the noise of their scores is unknown.
 """
 
 import dataclasses
@@ -31,7 +32,8 @@ class Summary:
       tuned: of each hand-designed rule, its contender with the best mean over tasks.
       aggregate: each contender's mean normalised score over tasks; empty if no task is left.
       differences: of each rule's mean normalised score and each tuned baseline's.
-      above_random: tasks on which a contender's mean score is above the random policy's.
+      above_random: tasks on which a contender's mean score is above the random policy's; empty if
+        there is one seed only, as the noise of its scores is unknown.
     """
 
     tasks: tuple[str, ...]
@@ -90,6 +92,7 @@ def summarize(
         above_random={
             name: tuple(t for t, x, r in zip(tasks, mean, means[RANDOM], strict=True) if x > r)
             for name, mean in means.items()
+            if config.seeds > 1
         },
     )
     if not summary.counted.any():
@@ -237,6 +240,11 @@ def _left_out(
             reasons[task] = f"no episode of {', '.join(missing)} ended in the score's window"
         elif np.isnan(baseline[i]):
             reasons[task] = "there is no hand-designed contender to normalise by"
+        elif np.isnan(error[i]) and min_separation > 0:
+            reasons[task] = (
+                "a single run of the best baseline or of the random policy cannot tell these two"
+                " apart; expected at least two seeds"
+            )
         elif gap <= 0 or gap < min_separation * error[i]:
             reasons[task] = (
                 f"the best baseline's score {baseline[i]:.4g} is not clearly above the random"

@@ -7,6 +7,8 @@ runs/<contender>/<task>/seed_<n>/ has
     prediction.png   pictures of what an agent that has a model expected then
     ...              in a host environment also what `evaluation.host_training` keeps
 
+whose names are those of `evaluation.folder_names`, or as older code made them.
+
 unfinished/<checksum>/ has checkpoints of runs that are trained together, until they are finished.
 """
 
@@ -22,6 +24,7 @@ import numpy as np
 
 from disco import json_lines
 from disco.atomic import write_atomically
+from evaluation import folder_names
 from evaluation.results import Episodes, RunResult
 from evaluation.training import Run
 
@@ -44,7 +47,37 @@ def run_folder(folder: pathlib.Path, run: Run) -> pathlib.Path:
 
 def run_path(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> pathlib.Path:
     """Where an evaluation keeps a run, by names."""
-    return folder / "runs" / contender / task.replace("/", "_") / f"seed_{seed_index}"
+    runs = _named(folder / "runs", folder_names.of_contender(contender), contender)
+    return _named(runs, folder_names.of_task(task), task.replace("/", "_")) / f"seed_{seed_index}"
+
+
+def _named(parent: pathlib.Path, name: str, older: str) -> pathlib.Path:
+    """A folder by its name, or by the one that older code gave it where only that is there."""
+    is_plain = older not in ("", ".", "..") and "/" not in older  # It does not lead elsewhere.
+    if name != older and is_plain and not os.path.lexists(parent / name):
+        return parent / (older if os.path.isdir(parent / older) else name)
+    return parent / name
+
+
+def require_own_folders(
+    folder: pathlib.Path, contenders: Sequence[str], tasks: Sequence[str]
+) -> None:
+    """Refuses tasks whose runs would be in one folder, as older code left some.
+
+    Raises:
+      ValueError: naming two such tasks.
+    """
+    for contender in contenders:
+        owners: dict[pathlib.Path, str] = {}
+        for task in tasks:
+            own = run_path(folder, contender, task, 0).parent
+            if own in owners:
+                raise ValueError(
+                    f"The runs of {contender} on {owners[own]!r} and on {task!r} would be in one"
+                    f" folder, {own}, so that one would count as the other; expected tasks of other"
+                    " names, or an empty workdir."
+                )
+            owners[own] = task
 
 
 def pack_folder(folder: pathlib.Path, pack: Sequence[Run]) -> pathlib.Path:
@@ -106,12 +139,12 @@ def read(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> Ru
     """
     path = run_path(folder, contender, task, seed_index) / _RESULT
     try:
-        values = json.loads(path.read_text())
+        values = json_lines.read_object(path)
         if values.pop(_CHECKSUM) != json_lines.crc32(values):
             raise ValueError("it is not what was written")
         return RunResult(
-            curve=_of_json(values["curve"]),
-            window=_of_json(values["window"]),
+            curve=_of_json(values["curve"], axes=1),
+            window=_of_json(values["window"], axes=0),
             results={name: float(x) for name, x in values["results"].items()},
             is_finite=bool(values["is_finite"]),
             start_seconds=float(values["start_seconds"]),
@@ -121,7 +154,7 @@ def read(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> Ru
         )
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DamagedResultError(f"{path} is damaged ({error})") from error
 
 
@@ -129,5 +162,9 @@ def _to_json(episodes: Episodes) -> dict[str, Any]:
     return {name: np.asarray(x).tolist() for name, x in episodes._asdict().items()}
 
 
-def _of_json(values: dict[str, Any]) -> Episodes:
-    return Episodes(*(np.array(values[name], np.float64) for name in Episodes._fields))
+def _of_json(values: dict[str, Any], axes: int) -> Episodes:
+    found = Episodes(*(np.array(values[name], np.float64) for name in Episodes._fields))
+    shapes = [x.shape for x in found]
+    if len(set(shapes)) > 1 or len(shapes[0]) != axes:
+        raise ValueError(f"episodes have the shapes {shapes}; expected equal ones of {axes} axes")
+    return found

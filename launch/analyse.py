@@ -10,7 +10,7 @@ prediction reaches into the targets of now. Agents that learn by the rule with i
 hidden from it show what these are good for. Settings are those of `launch.evaluate`.
 """
 
-import pathlib
+import dataclasses
 import sys
 
 from absl import flags
@@ -18,11 +18,13 @@ from absl import flags
 from environments import registry
 from evaluation.analyses import AnalysisConfig, analyse
 from evaluation.config import EvaluationConfig
-from evaluation.evaluate import resolve
-from launch import commands
+from evaluation.contenders import make_contenders
+from evaluation.evaluate import check, resolve
+from launch import commands, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config, from_json
-from launch.flag_parsing import define_config, given
+from launch.evaluate import CHANGEABLE, Identity
+from launch.flag_parsing import define_config, define_output_folder, given
 from launch.progress import Progress
 from launch.provenance import code_version
 
@@ -30,30 +32,41 @@ from launch.provenance import code_version
 def main() -> None:
     """The command."""
     values = flags.FLAGS
-    suites = [name.strip() for name in values.suite.split(",") if name.strip()]
+    tasks = resolve([name.strip() for name in values.suite.split(",") if name.strip()])
+    config = from_config(EvaluationConfig, values.config)
     what = AnalysisConfig(
         steps=values.steps,
         environments=values.environments,
         horizon=values.horizon,
         shown=min(AnalysisConfig.shown, values.steps),
     )
-    files = analyse(
-        values.rule,
-        resolve(suites),
-        from_config(EvaluationConfig, values.config),
-        what,
-        pathlib.Path(values.workdir),
-        from_json,
-        {"code_version": code_version(), "command": sys.argv},
-        Progress,
+    contenders = make_contenders([values.rule], dataclasses.replace(config, baselines=()))
+    check(tasks, contenders, config)
+    identity = Identity(
+        tasks=tuple(task.name for task in tasks),
+        rules={x.name: x.source["parameters_sha256"] for x in contenders if x.kind == "discovered"},
+        config=config,
+        command="analyse",
+        task_files={task.name: task.sha256 for task in tasks if task.sha256},
     )
+    with workdirs.opened(values.workdir, identity, CHANGEABLE) as folder:
+        files = analyse(
+            values.rule,
+            tasks,
+            config,
+            what,
+            folder,
+            from_json,
+            {"code_version": code_version(), "command": sys.argv},
+            Progress,
+        )
     print("Written: " + ", ".join(map(str, files)))
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("rule", None, "Rule file, or name of a rule in the zoo.", required=True)
     flags.DEFINE_string("suite", "catch/8x8", "Suites or environments, separated by commas.")
-    flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
+    define_output_folder("workdir", "Folder for all results.")
     flags.DEFINE_integer("steps", AnalysisConfig.steps, "That the trained agent plays.")
     flags.DEFINE_integer("environments", AnalysisConfig.environments, "In which it plays at once.")
     flags.DEFINE_integer("horizon", AnalysisConfig.horizon, "Transitions of the probes' future.")

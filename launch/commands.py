@@ -7,7 +7,7 @@ The exit statuses are those by which schedulers choose whether to start a job ag
     2        an error that a user has to act upon, in a sentence: trying again gives it again
     3        some jobs failed at each attempt, and the others are done
     75       another process of the run did not come, or has died (`launch.processes`), and this
-             one was told
+             one was told; or another command has the workdir open (`launch.locks`)
     128 + n  stopped by signal n: 130 Ctrl-C, 143 SIGTERM, 137 SIGKILL; 134 is how JAX ends a
              process when another one is silent. Some callers see -n instead, where the signal
              itself ended it
@@ -17,13 +17,15 @@ After 75 and above, started again with the same workdir, a run goes on. Kubernet
 `RequeueExit` (requeue upon 75, 130, 134, 137 and 143).
 """
 
+import contextlib
+import io
 import logging as python_logging
 import os
 import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import jax
@@ -32,8 +34,8 @@ from absl import app, flags, logging
 from agents import compilation
 from environments import SimulatorError, available_processors
 from evaluation.executors import JobsFailedError
-from launch import processes
-from launch.flag_parsing import parse_flags
+from launch import locks, processes
+from launch.flag_parsing import given, parse_flags
 
 # What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
@@ -60,9 +62,11 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
             raise app.UsageError(f"Unknown arguments {argv[1:]}.")
         if not flags.FLAGS["verbosity"].present:
             silence_libraries()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # Names of files may be any bytes.
+                stream.reconfigure(errors="backslashreplace")
         compilation.keep_programs()
-        spec = sys.modules[command.__module__].__spec__  # Names what `python -m` runs.
-        name = spec.name if spec else command.__module__
+        name = _name_of(command.__module__)
         try:
             status = command()
         except (Exception, KeyboardInterrupt) as error:
@@ -79,6 +83,24 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
     app.run(main, flags_parser=parse_flags)
 
 
+@contextlib.contextmanager
+def ended_by_user_errors() -> Iterator[None]:
+    """Ends the command by a user's error as `run` does: for what is looked up to define flags."""
+    try:
+        yield
+    except _USER_ERRORS as error:
+        if max(given("verbosity"), given("v")) >= "1":  # As text: nothing is parsed yet.
+            traceback.print_exc()
+        print(f"{_name_of('__main__')}: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _name_of(module: str) -> str:
+    """By which a user knows a module: what `python -m` runs is called `__main__`."""
+    spec = sys.modules[module].__spec__
+    return spec.name if spec else module
+
+
 def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None, int]:
     """What to tell the user, None where he can do nothing about it, and the exit status."""
     if isinstance(error, KeyboardInterrupt):
@@ -90,7 +112,7 @@ def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None,
         on_ray = flags.FLAGS.get_flag_value("executor", "local") == "ray"
         where = "a worker" if on_ray else jax.default_backend()
         return f"{error}\n{_what_to_shrink(shrink, where)}", 3
-    if isinstance(error, processes.ProcessesMissingError):
+    if isinstance(error, processes.ProcessesMissingError | locks.WorkdirHeldError):
         return str(error), os.EX_TEMPFAIL
     if isinstance(error, _USER_ERRORS):
         return str(error), 2

@@ -6,12 +6,19 @@ fields are refused by the flag parser, values out of range by the dataclasses.
 """
 
 import dataclasses
+import reprlib
 import typing
 from typing import Any, TypeVar
 
 from ml_collections import ConfigDict, config_dict
 
+from agents.ranges import LARGEST, is_finite
+
 T = TypeVar("T")
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 100
+_REPR.maxtuple = 20
 
 
 def to_config(settings: Any) -> ConfigDict:
@@ -32,8 +39,10 @@ def from_config(cls: type[T], config: ConfigDict, path: str = "config") -> T:
     """The dataclass that a config stands for.
 
     Raises:
-      ValueError: if a field is unknown, missing or out of range, naming it.
+      ValueError: if a field is unknown, missing, not finite or out of range, naming it.
     """
+    if not isinstance(config, ConfigDict):
+        raise ValueError(f"{path} is {_shown(config)}; expected fields.")
     types = typing.get_type_hints(cls)
     known = [field.name for field in dataclasses.fields(cls)]  # pyright: ignore[reportArgumentType]
     unknown = sorted(set(config) - set(known))
@@ -49,7 +58,11 @@ def from_config(cls: type[T], config: ConfigDict, path: str = "config") -> T:
         if not _is_of_type(value, types[name]):
             expected = getattr(types[name], "__name__", None)
             expected = str(types[name]) if typing.get_args(types[name]) else expected
-            raise ValueError(f"{path}.{name} is {value!r}; expected {expected}.")
+            raise ValueError(f"{path}.{name} is {_shown(value)}; expected {expected}.")
+        # No field has a meaning for NaN or infinity, so that none has to refuse them itself.
+        for number in value if isinstance(value, tuple) else (value,):
+            if expected := _bound_exceeded(number):
+                raise ValueError(f"{path}.{name} is {_shown(value)}; expected {expected}.")
         values[name] = value
     try:
         return cls(**values)
@@ -63,7 +76,14 @@ def from_json(cls: type[T], values: dict[str, Any]) -> T:
     Raises:
       ValueError: as `from_config`.
     """
+    if not isinstance(values, dict):
+        raise ValueError(f"config is {_shown(values)}; expected fields.")
     return from_config(cls, ConfigDict(values))
+
+
+def _shown(value: Any) -> str:
+    """A value, for a message: not all of it if it is long."""
+    return _REPR.repr(value.to_dict() if isinstance(value, ConfigDict) else value)
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
@@ -76,6 +96,15 @@ def _is_of_type(value: Any, hint: Any) -> bool:
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, (int, float) if hint is float else hint)
+
+
+def _bound_exceeded(value: Any) -> str:
+    """What is expected of a number that is not finite or too large; empty of any other value."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "an integer of at most 64 bits"
+    if isinstance(value, float) and not is_finite(value):
+        return f"a finite number, of at most {LARGEST:g} (float32's largest)"
+    return ""
 
 
 def _optional_type(settings: Any, field: dataclasses.Field) -> type:

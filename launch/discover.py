@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import pathlib
 import signal
 from functools import partial
 from typing import Any
@@ -22,15 +23,18 @@ from absl import flags, logging
 
 from agents.checkpoints import Checkpoints
 from disco.atomic import write_atomically
+from evaluation import discovery_reports
+from evaluation.contenders import fingerprint
 from evaluation.plots import discovery_curves
 from launch import commands, processes, workdirs
 from launch.configs import grid57_laptop
 from launch.configuration import from_config
-from launch.flag_parsing import define_config
+from launch.flag_parsing import define_config, define_output_folder
 from launch.progress import Progress
 from launch.provenance import code_version
 from launch.settings import CHANGEABLE, DiscoverSettings
-from launch.setup import make_discovery
+from launch.setup import TASKS, keep_start, make_discovery, make_rule, make_tasks
+from meta.discovery import Discovery
 from meta.run import run
 
 # What a meta-step's memory grows with. The first costs nothing but time; the others are in the
@@ -56,63 +60,82 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
 
     Raises:
       ValueError: if the settings or the workdir do not fit.
+      WorkdirHeldError: if another command has the workdir open.
       CheckpointError: if a checkpoint cannot be written or read.
     """
     with _Stop() as stop:  # From the first: JAX's callbacks swallow a KeyboardInterrupt.
         processes.require_equal("config", json.dumps(dataclasses.asdict(settings)))
         processes.require_equal("version of the code", code_version())
-        discovery = make_discovery(settings)
+        tasks, rule = make_tasks(settings), make_rule(settings, pathlib.Path(workdir))
+        sources = {task.name: task.sha256 for task in tasks if task.sha256}
+        processes.require_equal("files of tasks", json.dumps(sources))
+        if settings.rule.start:
+            processes.require_equal("rule to start from", fingerprint(rule))
+        discovery = make_discovery(settings, tasks, rule)
         discovery.check()
-        folder = workdirs.open_workdir(workdir, settings, changeable=CHANGEABLE)
-        processes.require_shared(folder)
-        checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
-        with contextlib.closing(checkpoints):
-            live = partial(
-                run,
-                discovery,
-                meta_steps=settings.meta_steps,
-                checkpoints=checkpoints,
-                checkpoint_interval=settings.checkpoint_interval,
-                log_interval=settings.log_interval,
-                should_stop=stop.is_asked,
-            )
-            if not processes.is_first():
-                live()
-                return stop.status
-            with (
-                workdirs.MetricsLog(folder) as log,
-                Progress("discover", settings.meta_steps) as bar,
-            ):
+        with workdirs.opened(workdir, settings, changeable=CHANGEABLE) as folder:
+            processes.require_shared(folder)
+            workdirs.keep_sources(folder, sources)
+            if processes.is_first():
+                keep_start(settings, folder, rule)
+                names = [group.names for group in discovery.groups]
+                write_atomically(folder / TASKS, json.dumps(names) + "\n")
+            _run_in(folder, discovery, settings, stop)
+    if processes.is_first():
+        if stop.signal:
+            logging.warning("Stopped by signal %d; a checkpoint is written.", stop.signal)
+        else:
+            print(f"Discovered: {settings.meta_steps} meta-steps. The run is in {folder}.")
+    return stop.status
 
-                def on_start(step):
-                    log.continue_from(step)
-                    bar.start(step)
-                    logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
-                    if step and discovery.has_hosts:
-                        logging.warning(
-                            "Environments outside JAX start new episodes, and their agents' replays"
-                            " fill anew: neither is saved."
-                        )
 
-                def on_report(report):
-                    log.write(report["meta_step"], report)
-                    bar.update(
-                        report["meta_step"],
-                        {
-                            "meta-return": report["meta_return"],
-                            "meta-loss": report["meta_loss"],
-                            "env steps/s": report["environment_steps_per_second"],
-                        },
+def _run_in(
+    folder: pathlib.Path, discovery: Discovery, settings: DiscoverSettings, stop: "_Stop"
+) -> None:
+    """Makes the meta-steps that are missing; of several processes, the first one reports."""
+    checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
+    with contextlib.closing(checkpoints):
+        live = partial(
+            run,
+            discovery,
+            meta_steps=settings.meta_steps,
+            checkpoints=checkpoints,
+            checkpoint_interval=settings.checkpoint_interval,
+            log_interval=settings.log_interval,
+            should_stop=stop.is_asked,
+        )
+        if not processes.is_first():
+            live()
+            return
+        with (
+            workdirs.MetricsLog(folder) as log,
+            Progress("discover", settings.meta_steps) as bar,
+        ):
+
+            def on_start(step):
+                log.continue_from(step)
+                bar.start(step)
+                logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
+                if step and discovery.has_hosts:
+                    logging.warning(
+                        "Environments outside JAX start new episodes, and their agents' replays"
+                        " fill anew: neither is saved."
                     )
 
-                live(on_start=on_start, on_report=on_report)
-                if reports := log.read():
-                    write_atomically(folder / "curves.png", discovery_curves(reports))
-    if stop.signal:
-        logging.warning("Stopped by signal %d; a checkpoint is written.", stop.signal)
-    else:
-        print(f"Discovered: {settings.meta_steps} meta-steps. The run is in {folder}.")
-    return stop.status
+            def on_report(report):
+                log.write(report["meta_step"], report)
+                bar.update(
+                    report["meta_step"],
+                    {
+                        "meta-return": report["meta_return"],
+                        "meta-loss": report["meta_loss"],
+                        "env steps/s": report["environment_steps_per_second"],
+                    },
+                )
+
+            live(on_start=on_start, on_report=on_report)
+            if reports := discovery_reports.read(folder)[0]:
+                write_atomically(folder / "curves.png", discovery_curves(reports))
 
 
 class _Stop:
@@ -160,7 +183,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+    define_output_folder("workdir", "Folder of the run.")
     processes.define_flags()
     define_config(grid57_laptop)
     commands.use_all_cores()

@@ -20,6 +20,7 @@ exit status is 3, and there is no report.
 """
 
 import dataclasses
+import os
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -27,18 +28,19 @@ from typing import Any
 
 from absl import flags
 
-from environments import registry
+from environments import plugins, registry
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AGENT, make_contenders
+from evaluation.contenders import AGENT, PLUGINS, Contender, copy_of_rule, make_contenders
 from evaluation.evaluate import evaluate, resolve
 from evaluation.executors import Executor
 from evaluation.scores import Summary
 from launch import commands, execution, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config
-from launch.flag_parsing import define_config, given
+from launch.flag_parsing import define_config, define_output_folder, given
 from launch.progress import Progress
 from launch.provenance import code_version
+from launch.setup import keep_rule
 
 # What an update's memory grows with. The first costs nothing but time.
 SHRINK = (
@@ -55,17 +57,28 @@ SHRINK = (
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a workdir is the evaluation of. It may be continued with the same one only."""
+    """What a workdir is the evaluation of. It may be continued with the same one only.
+
+    Attributes:
+      tasks: names.
+      rules: fingerprints by the contenders' names.
+      config: of the evaluation.
+      agents: settings of agents that train themselves, by name.
+      command: that makes it.
+      task_files: SHA-256 of the files that tasks are read from, by the tasks' names.
+    """
 
     tasks: tuple[str, ...]
     rules: dict[str, str]
     config: EvaluationConfig
     agents: dict[str, Any] = dataclasses.field(default_factory=dict)
     command: str = "evaluate"
+    task_files: dict[str, str] = dataclasses.field(default_factory=dict, metadata=workdirs.ADOPTED)
 
 
 CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 _RUNS_PER_RAY_JOB = 16
+_RULES = "rules"  # Folder in a workdir: copies of rule files, by the contenders' names.
 
 
 def run(
@@ -90,34 +103,64 @@ def run(
 
     Raises:
       JobsFailedError: if some runs failed at each attempt.
+      WorkdirHeldError: if another command has the workdir open.
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
     tasks = resolve(suites)
-    contenders = make_contenders(rules, config, agents)
+    contenders = make_contenders(rules, config, agents, copies_in(workdir))
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
         rules={c.name: c.source["parameters_sha256"] for c in contenders if c.kind == "discovered"},
         agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
         config=config,
+        task_files={task.name: task.sha256 for task in tasks if task.sha256},
     )
-    folder = workdirs.open_workdir(workdir, identity, CHANGEABLE)
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
-    return evaluate(
-        tasks,
-        contenders,
-        config,
-        pathlib.Path(folder),
-        provenance,
-        executor,
-        runs_per_job,
-        Progress,
-    )
+    with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
+        keep_rules(folder, contenders, config)
+        return evaluate(
+            tasks,
+            contenders,
+            config,
+            folder,
+            provenance,
+            executor,
+            runs_per_job,
+            Progress,
+        )
+
+
+def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
+    """The folder of a workdir for copies of rule files."""
+    return pathlib.Path(workdir) / _RULES
+
+
+def keep_rules(
+    folder: pathlib.Path, contenders: Sequence[Contender], config: EvaluationConfig
+) -> None:
+    """Keeps copies of the rule files of an evaluation in its workdir, which may go on without them.
+
+    Args:
+      folder: the workdir, open.
+      contenders: as they were made of the files.
+      config: by which they were made.
+
+    Raises:
+      ValueError: if a file has changed since.
+      OSError: if a copy cannot be written.
+    """
+    changes = {} if config.rule_discount is None else {"discount": config.rule_discount}
+    for contender in contenders:
+        name = contender.source.get("file")
+        if name and contender.rule is not None and plugins.find(PLUGINS, name) is None:
+            copy = copy_of_rule(copies_in(folder), contender.name)
+            keep_rule(name, copy, contender.rule, **changes)
 
 
 def define_flags(default_suite: str) -> None:
     """Defines all flags but those that name rules; to be called before JAX computes anything."""
     flags.DEFINE_string("suite", default_suite, "Suites or environments, separated by commas.")
-    flags.DEFINE_string("workdir", None, "Folder for all results.", required=True)
+    define_output_folder("workdir", "Folder for all results.")
     first_suite = (given("suite") or default_suite).partition(",")[0].strip()
     define_config(default_config, registry.family_of(first_suite))
     flags.DEFINE_integer(
@@ -129,8 +172,9 @@ def define_flags(default_suite: str) -> None:
     )
     is_local = execution.define_flags()
     # Runs in host environments follow one another, each on all cores.
-    if is_local and not registry.is_host(first_suite):
-        commands.use_all_cores()
+    with commands.ended_by_user_errors():  # Of other packages' environments.
+        if is_local and not registry.is_host(first_suite):
+            commands.use_all_cores()
 
 
 def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:

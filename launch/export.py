@@ -3,11 +3,16 @@
     python -m launch.export --workdir=runs/first --output=first.npz
     python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
 
+The run may be going on meanwhile, its workdir may be read-only, and what its environments need may
+be missing here: nothing of it is read but the settings, the first rule and the averages in
+checkpoints.
+
 With evaluations of that rule (workdirs of `launch.evaluate`), a card is written beside the file,
 `first.md`: what it was discovered on, how it compares with the other contenders, and where it
 fails. The file's header has the same figures.
 """
 
+import contextlib
 import dataclasses
 import json
 import pathlib
@@ -15,20 +20,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from absl import flags
 
 import disco
-from agents.checkpoints import Checkpoints
+from agents.checkpoints import CheckpointReader
 from disco.atomic import write_atomically
+from disco.json_lines import read_object
 from evaluation import archive
 from evaluation.cards import card
 from evaluation.contenders import fingerprint
-from launch import commands
+from launch import commands, workdirs
 from launch.configuration import from_json
+from launch.flag_parsing import define_output_file, define_path
 from launch.provenance import code_version
 from launch.settings import DiscoverSettings
-from launch.setup import make_discovery
-from meta.run import restore
+from launch.setup import TASKS, make_rule
+
+# Fields of `meta.discovery.DiscoveryState`, and so paths in checkpoints.
+_AVERAGE, _LIVED = "average", "lived"
+_PARTS = ("agent", "population", "meta", "objective")  # Of the settings.
 
 
 def export(
@@ -48,44 +59,81 @@ def export(
       CheckpointError: if no checkpoint can be read, or there is none of that meta-step.
     """
     folder = pathlib.Path(workdir)
-    try:
-        config = json.loads((folder / "config.json").read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(f"{workdir!r} is not the workdir of a discovery run: {error}.") from error
-    settings = from_json(DiscoverSettings, config)
-    # On as many devices as there are here.
-    discovery = make_discovery(dataclasses.replace(settings, devices_per_agent=1))
-    checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
-    try:
+    settings = _settings(folder)
+    # The checkpoint's other arrays are not described: they depend on the environments.
+    groups = _tasks(folder)
+    like = {
+        _AVERAGE: make_rule(settings, folder),
+        _LIVED: [jax.ShapeDtypeStruct((len(names),), jnp.int32) for names in groups],
+    }
+    with contextlib.closing(CheckpointReader(folder / "checkpoints")) as checkpoints:
         if meta_step is None:
-            restored = restore(discovery, checkpoints)
+            restored = checkpoints.restore(like, part=True)
         else:
-            like, agents = discovery.abstract_state, discovery.agents_stacked
-            restored = meta_step, checkpoints.load(meta_step, like, agents)
-    finally:
-        checkpoints.close()
+            restored = meta_step, checkpoints.load(meta_step, like, part=True)
     if restored is None:
         raise ValueError(f"{workdir!r} has no checkpoint yet.")
     step, state = restored
-    provenance = {
-        "code_version": code_version(),
-        "jax_version": jax.__version__,
-        "environments": settings.suite,
-        "meta_steps": step,
-        "environment_steps": step * discovery.steps_per_meta_step * discovery.population_size,
-        "seed": settings.seed,
-        **{name: config[name] for name in ("agent", "population", "meta", "objective")},
-    }
+    rule, provenance = state[_AVERAGE], _provenance(settings, step)
+    if groups:
+        provenance["tasks"] = {
+            name: int(lived) * _steps_per_meta_step(settings)
+            for names, by_task in zip(groups, state[_LIVED], strict=True)
+            for name, lived in zip(names, by_task, strict=True)
+            if lived
+        }
     if evaluations:
         path = pathlib.Path(output)
         found = archive.gather(
             [archive.read_manifest(pathlib.Path(name), from_json) for name in evaluations]
         )
-        text, figures = card(path.stem, fingerprint(state.average), provenance, found)
+        text, figures = card(path.stem, fingerprint(rule), provenance, found)
         provenance["evaluations"] = figures
         write_atomically(path.with_suffix(".md"), text)
-    disco.save(state.average, output, provenance)
+    disco.save(rule, output, provenance)
     return provenance
+
+
+def _settings(folder: pathlib.Path) -> DiscoverSettings:
+    """Of the run in a folder."""
+    try:
+        return from_json(DiscoverSettings, read_object(folder / workdirs.CONFIG))
+    except OSError as error:
+        reason = f"{error}."
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        reason = f"{folder / workdirs.CONFIG}: {error}"
+    raise ValueError(f"{str(folder)!r} is not the workdir of a discovery run: {reason}")
+
+
+def _tasks(folder: pathlib.Path) -> list[list[str]]:
+    """Names of the tasks of each group of a run's population; none for a run of older code."""
+    file = folder / TASKS
+    if not file.exists():
+        return []
+    try:
+        return [[str(name) for name in names] for names in json.loads(file.read_text("utf-8"))]
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{file} is damaged: {str(error)[:200].rstrip('.')}.") from error
+
+
+def _steps_per_meta_step(settings: DiscoverSettings) -> int:
+    """Environment steps of an agent."""
+    return settings.meta.num_updates * settings.agent.steps_per_update
+
+
+def _provenance(settings: DiscoverSettings, meta_steps: int) -> dict[str, Any]:
+    """How a rule came about, for its file's header."""
+    parts = {name: getattr(settings, name) for name in _PARTS}
+    return {
+        "code_version": code_version(),
+        "jax_version": jax.__version__,
+        "environments": settings.suite,
+        "meta_steps": meta_steps,
+        "environment_steps": meta_steps * _steps_per_meta_step(settings) * settings.population.size,
+        "seed": settings.seed,
+        # As JSON has them: tuples are lists.
+        **{name: json.loads(json.dumps(dataclasses.asdict(part))) for name, part in parts.items()},
+    }
 
 
 def main() -> None:
@@ -99,8 +147,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "Folder of the discovery run.", required=True)
-    flags.DEFINE_string("output", None, "Rule file to write (.npz).", required=True)
+    define_path("workdir", "Folder of the discovery run.")
+    define_output_file("output", "Rule file to write (.npz).", suffix=".npz")
     flags.DEFINE_integer(
         "meta_step", None, "Of the checkpoint; by default the newest good one.", lower_bound=0
     )

@@ -1,13 +1,22 @@
-"""The `--config` flag, whose unknown fields are refused by a sentence rather than a traceback.
+"""Flags whose values are refused by a sentence: `--config`, and those that name files and folders.
 
 _CONFIG = define_config(launch.configs.evaluate)
+define_output_folder("workdir", "Folder for all results.")
 app.run(main, flags_parser=parse_flags)
 """
 
+import importlib.machinery
+import inspect
+import itertools
 import os
+import pathlib
+import re
+import stat
 import sys
+import traceback
+import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -15,29 +24,38 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 _NAME = "config"
-_known_fields: list[str] = []
+_OVERRIDE = re.compile(rf"--?(?:no)?{_NAME}\.([^=]*)")
+
+
+class RefusedFlagError(Exception):
+    """A flag's value cannot be used; the message names the flag and says why.
+
+    No `ValueError`: absl makes errors of its own of those.
+    """
 
 
 def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[Any]:
     """Defines `--config=FILE` and `--config.FIELD=value`.
 
-    ml_collections reads overrides from the command line as soon as the flag is defined, so that
-    an unknown field ends the program here, with status 2.
+    Without `--config`, ml_collections reads overrides from the command line as soon as the flag is
+    defined, so that an unknown field ends the program here, with status 2.
 
     Args:
       default: the config file to use by default, as a module.
       argument: of its `get_config`, if that has one.
     """
-    arguments = [argument] if argument else []
-    _known_fields[:] = _leaves(default.get_config(*arguments))
+    file = f"{default.__file__}:{argument}" if argument else str(default.__file__)
     try:
-        return config_flags.DEFINE_config_file(
+        holder = config_flags.DEFINE_config_file(
             _NAME,
-            ":".join([str(default.__file__), *arguments]),
-            "Config file, with :ARGUMENT if it takes one; --config.FIELD overrides a field.",
+            help_string="Config file, with :ARGUMENT if it takes one; --config.FIELD overrides a"
+            " field.",
         )
-    except AttributeError as error:
-        _refuse(error)
+        flags.FLAGS[_NAME].parser = _ConfigFile()
+        flags.FLAGS.set_default(_NAME, file)
+    except (RefusedFlagError, flags.Error) as error:
+        _end(error)
+    return holder
 
 
 def config_arguments() -> list[str]:
@@ -52,16 +70,18 @@ def parse_config(arguments: Sequence[str]) -> ConfigDict:
     """The config that such flags say.
 
     Raises:
-      ValueError: naming the flag, if a field is unknown or a value is not one of its.
+      ValueError: naming the flag, if a file cannot be used, a field is unknown or a value is not
+        one of its.
     """
     values = flags.FlagValues()
     argv = [sys.argv[0], *arguments]
+    config_flags.DEFINE_config_file(_NAME, flag_values=values, sys_argv=argv)
+    values[_NAME].parser = _ConfigFile(arguments)
     try:
-        config_flags.DEFINE_config_file(_NAME, flag_values=values, sys_argv=argv)
         values(argv)
-    except AttributeError as error:
-        raise ValueError(_no_field(error)) from error
-    except flags.Error as error:
+    except RefusedFlagError as error:
+        raise ValueError(str(error)) from error
+    except (flags.Error, ValueError) as error:
         raise ValueError(str(error).strip().splitlines()[-1]) from error
     return typing.cast(ConfigDict, values[_NAME].value)
 
@@ -71,11 +91,86 @@ def given(name: str) -> str:
 
     For a default config that depends on another flag.
     """
+    value = ""
     arguments = sys.argv[1:]
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        flag, separator, value = argument.lstrip("-").partition("=")
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        flag, separator, its_own = argument.lstrip("-").partition("=")
         if argument.startswith("-") and flag == name:
-            return value if separator else following
+            value = its_own if separator else following
+    return value
+
+
+def define_path(
+    name: str,
+    help_text: str,
+    problem: Callable[[str], str] = lambda path: "",
+    required: bool = True,
+) -> flags.FlagHolder[Any]:
+    """Defines a flag for a file or a folder, which is refused if it is empty.
+
+    An empty path would be the current folder, which nobody means who passes `--workdir=$WORKDIR`.
+
+    Args:
+      name: of the flag.
+      help_text: its own.
+      problem: from a path to what is wrong with it, in a sentence; empty if nothing is.
+      required: whether the flag must be there.
+    """
+    holder = flags.DEFINE_string(name, None, help_text, required=required)
+
+    def check(path: str | None) -> bool:
+        if path is None:
+            return True
+        found = problem(path) if path.strip() else "It is empty; expected a path."
+        if found:
+            raise RefusedFlagError(f"--{name}={path}: {found}")
+        return True
+
+    flags.register_validator(name, check)
+    return holder
+
+
+def define_output_folder(name: str, help_text: str, required: bool = True) -> flags.FlagHolder[Any]:
+    """Defines a flag for a folder to write in, refused before anything starts if that cannot be.
+
+    The folder need not exist yet.
+    """
+    return define_path(name, help_text, _problem_of_folder, required)
+
+
+def define_output_file(
+    name: str, help_text: str, suffix: str = "", required: bool = True
+) -> flags.FlagHolder[Any]:
+    """Defines a flag for a file to write, refused before anything starts if that cannot be.
+
+    Args:
+      name: of the flag.
+      help_text: its own.
+      suffix: that the file must have.
+      required: whether the flag must be there.
+    """
+
+    def problem(path: str) -> str:
+        if pathlib.Path(path).suffix != suffix and suffix:
+            return f"Expected the name of a file that ends in {suffix!r}."
+        if os.path.isdir(path):
+            return "It is a folder; expected a file."
+        folder = pathlib.Path(path).absolute().parent
+        if not os.path.lexists(folder):
+            return f"There is no folder {str(folder)!r} to write it in."
+        return _problem_of_folder(folder)
+
+    return define_path(name, help_text, problem, required)
+
+
+def _problem_of_folder(path: str | os.PathLike[str]) -> str:
+    """Why nothing can be written in a folder, which need not exist; empty if it can."""
+    folder = pathlib.Path(path).absolute()
+    there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    if not os.path.isdir(there):
+        return f"{str(there)!r} is not a folder."
+    if not os.access(there, os.W_OK | os.X_OK):
+        return f"Nothing can be written in {str(there)!r}."
     return ""
 
 
@@ -83,29 +178,131 @@ def parse_flags(argv: list[str]) -> list[str]:
     """Parses as absl does; returns the arguments that are not flags."""
     try:
         return flags.FLAGS(argv)
-    except AttributeError as error:
-        _refuse(error)
-    except flags.Error as error:
-        *_, last = str(error).strip().splitlines()
-        kind, _, message = last.strip().partition(": ")
-        if kind == "ValueError":  # At the end of the traceback of a config file that refuses.
-            print(message, file=sys.stderr)
-            sys.exit(2)
-        # As absl's own `app.parse_flags_with_usage`, which would define overrides again.
-        print(f"FATAL Flags parsing error: {error}", file=sys.stderr)
-        print("Pass --helpshort or --helpfull to see help on flags.", file=sys.stderr)
-        sys.exit(1)
+    except (RefusedFlagError, flags.Error, ValueError) as error:  # The last of --noFLAG=value.
+        _end(error)
 
 
-def _refuse(error: AttributeError) -> NoReturn:
-    given = [argument for argument in sys.argv if argument.lstrip("-").startswith(f"{_NAME}.")]
-    print(f"{' '.join(given)}: {_no_field(error)}", file=sys.stderr)
-    sys.exit(2)
+def _end(error: Exception) -> NoReturn:
+    """Ends the program with an error's sentence; `--verbosity=1` shows the traceback too."""
+    if isinstance(error, RefusedFlagError):
+        if max(given("verbosity"), given("v")) >= "1":  # As text: nothing is parsed yet.
+            traceback.print_exception(error)
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    # As absl's own `app.parse_flags_with_usage`, which would define overrides again.
+    print(f"FATAL Flags parsing error: {error}", file=sys.stderr)
+    print("Pass --helpshort or --helpfull to see help on flags.", file=sys.stderr)
+    sys.exit(1)
 
 
-def _no_field(error: AttributeError) -> str:
-    field = str(error).strip("\"'")
-    return f"the config has no field {field!r}; it has {', '.join(_known_fields)}."
+class _ConfigFile(flags.ArgumentParser[ConfigDict]):
+    """Reads the config of `FILE` or `FILE:ARGUMENT`, and sees to it that it has all overrides.
+
+    In place of ml_collections' own parser, which opens whatever it is given, and whose errors are
+    tracebacks or come only when the config is used.
+    """
+
+    def __init__(self, arguments: Iterable[str] | None = None):
+        """Reads overrides from these arguments, or those of the program."""
+        self._arguments = arguments
+
+    def parse(self, argument: str) -> ConfigDict:
+        """The config, whose fields can change but not become more.
+
+        Raises:
+          RefusedFlagError: if the file cannot be used, or a field is unknown.
+        """
+        file, *arguments = argument.split(":", 1)
+        try:
+            config = _get_config(file, arguments)
+        except RefusedFlagError as error:
+            raise RefusedFlagError(f"--{_NAME}={argument}: {error}") from error.__cause__
+        words = sys.argv if self._arguments is None else self._arguments
+        for override in flags.FLAGS.read_flags_from_files(list(words), force_gnu=False):
+            if (match := _OVERRIDE.match(override)) and (problem := _problem(config, match[1])):
+                raise RefusedFlagError(f"{override}: {problem}")
+        return config.lock()
+
+    def flag_type(self) -> str:
+        return "config file"
+
+
+def _get_config(file: str, arguments: Sequence[str]) -> ConfigDict:
+    """What a config file's `get_config` returns.
+
+    Raises:
+      RefusedFlagError: if there is no such function, or it fails; without the flag's name.
+    """
+    get_config = getattr(_run(file), "get_config", None)
+    if not callable(get_config):
+        raise RefusedFlagError("The file has no function get_config().")
+    try:
+        inspect.signature(get_config).bind(*arguments)
+    except TypeError as error:
+        expected = "none" if arguments else f"one, as in --{_NAME}={file}:ARGUMENT"
+        raise RefusedFlagError(
+            f"Its get_config has another number of arguments ({error}); expected {expected}."
+        ) from error
+    try:
+        config = get_config(*arguments)
+    except Exception as error:
+        raise RefusedFlagError(_reason(error, file)) from error
+    if not isinstance(config, ConfigDict):
+        raise RefusedFlagError(
+            f"Its get_config returns {type(config).__name__}; expected a ConfigDict, as"
+            " launch.configuration.to_config makes it."
+        )
+    return config
+
+
+def _run(file: str) -> ModuleType:
+    """The module that a Python file is.
+
+    Raises:
+      RefusedFlagError: if it is no regular file or cannot be run.
+    """
+    expected = "expected a Python file with a function get_config()."
+    try:
+        mode = os.stat(file).st_mode
+    except OSError as error:
+        raise RefusedFlagError(f"{error.strerror}; {expected}") from error
+    if not stat.S_ISREG(mode):  # To open a pipe might take for ever.
+        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+        raise RefusedFlagError(f"It is {kind}; {expected}")
+    module = types.ModuleType(f"{_NAME}_file")
+    module.__file__ = file
+    sys.modules[module.__name__] = module  # Dataclasses look up their module there.
+    loader = importlib.machinery.SourceFileLoader(module.__name__, file)
+    try:
+        # Not from a cache beside it, which two changes within a second would confuse.
+        exec(loader.source_to_code(loader.get_data(file), file), module.__dict__)
+    except Exception as error:
+        raise RefusedFlagError(_reason(error, file)) from error
+    return module
+
+
+def _reason(error: Exception, file: str) -> str:
+    """What an exception of a config file says, and where in the file it was.
+
+    The message of a ValueError is for users: by these, config files refuse their argument.
+    """
+    if isinstance(error, ValueError):
+        return str(error)
+    lines = [x.lineno for x in traceback.extract_tb(error.__traceback__) if x.filename == file]
+    where = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{where}."
+
+
+def _problem(config: ConfigDict, name: str) -> str:
+    """Why a config has no value of a dotted name, in a sentence; empty if it has one."""
+    found: Any = config
+    for part in name.split("."):
+        if not isinstance(found, ConfigDict) or part not in found:
+            return f"the config has no field {part!r}; it has {', '.join(_leaves(config))}."
+        found = found[part]
+    if isinstance(found, ConfigDict):  # What it is set to would have defaults for all other fields.
+        return f"{name} has fields of its own; expected one of {', '.join(_leaves(found))}."
+    return ""
 
 
 def _leaves(config: ConfigDict, prefix: str = "") -> list[str]:

@@ -2,14 +2,14 @@
 
 import dataclasses
 import itertools
-import json
 import pathlib
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from disco.json_lines import JsonLines
+from evaluation import discovery_reports
 from evaluation.executors import Report
+from evaluation.terminal import printable
 from launch import child
 from launch.configuration import from_config
 from launch.flag_parsing import parse_config
@@ -105,9 +105,9 @@ def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report
 
     def look() -> None:
         nonlocal seen
-        metrics = run / "metrics.jsonl"
+        metrics = run / discovery_reports.FILE
         now = metrics.stat().st_mtime_ns if metrics.exists() else None
-        if now != seen and (reports := read_reports(run)):
+        if now != seen and (reports := discovery_reports.read(run)[0]):
             last = reports[-1]
             report(last["meta_step"], {"meta-return": last["meta_return"]})
         seen = now
@@ -119,7 +119,8 @@ def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report
     if status or not is_finished(run, meta_steps):
         said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
         raise ChildProcessError(
-            f"launch.discover ended with status {status}; {log} ends with: {said[-1][:_LONGEST]}"
+            f"launch.discover ended with status {status}; {log} ends with:"
+            f" {printable(said[-1][:_LONGEST])}"
         )
 
 
@@ -127,14 +128,6 @@ def is_finished(run: pathlib.Path, meta_steps: int) -> bool:
     """Whether all meta-steps of a discovery are made: there is a checkpoint of the last."""
     steps = [int(p.name) for p in run.glob("checkpoints/*") if p.name.isdigit()]
     return max(steps, default=0) >= meta_steps and (run / "curves.png").exists()
-
-
-def read_reports(run: pathlib.Path) -> list[dict[str, Any]]:
-    """What a discovery reported so far, but for a line that is being written."""
-    try:
-        return JsonLines(run / "metrics.jsonl").read()
-    except json.JSONDecodeError:
-        return []
 
 
 def _split(values: str) -> list[str]:

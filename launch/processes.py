@@ -4,10 +4,12 @@
     python -m launch.discover --coordinator=HOST:PORT --num_processes=2 --process_id=1 ...
 
 All start the same command with the same workdir, on a file system that they share; process 0
-listens at the coordinator's address. Under Slurm (`srun` with several tasks) and Open MPI they find
-each other without these flags, on TPU pods with `--coordinator=auto` (`jax.distributed`). A process
-that is alone on its machine there has all of its GPUs; of several, each has one
-(JAX_LOCAL_DEVICE_IDS=0,1,... says otherwise; not run with GPUs).
+listens at the coordinator's address, and at no other where that is an address of its machine
+(`_listening_address`; nobody has to prove who he is there). Under Slurm (`srun` with several tasks)
+and Open MPI they find each other without these flags, on TPU pods with `--coordinator=auto`
+(`jax.distributed`); process 0 listens at all addresses then. A process that is alone on its machine
+there has all of its GPUs; of several, each has one (JAX_LOCAL_DEVICE_IDS=0,1,... says otherwise;
+not run with GPUs).
 
 When a process dies, the others end within a minute: with status 134 and a message of JAX's that
 starts "Terminating process", as they miss its heartbeats, or with 75 where a message to it fails
@@ -16,6 +18,7 @@ checkpoint.
 """
 
 import hashlib
+import ipaddress
 import os
 import pathlib
 import re
@@ -97,9 +100,48 @@ def join() -> None:
         coordinator_address=address,
         num_processes=number,
         process_id=own,
+        coordinator_bind_address=_listening_address(address, host.strip("[]")),
         # Addresses and numbers are known, so nothing needs to be asked for.
         cluster_detection_method="deactivate",
     )
+
+
+def _listening_address(address: str, host: str) -> str | None:
+    """Where process 0 listens; None for JAX's default, all addresses of the machine.
+
+    It listens at the address that is named if that is one of this machine's. The default stays
+    where the others reach the machine by an address that it does not know: behind NAT, or by a
+    service's name. It also stays where the machine's name stands for the loopback, as in Debian's
+    /etc/hosts: on other machines the name stands for another address.
+
+    Args:
+      address: HOST:PORT, as the flag says.
+      host: without brackets.
+    """
+    if "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:  # Read by JAX.
+        return None
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return None
+    if host == "localhost":
+        return address
+    addresses = {str(sockaddr[0]) for *_, sockaddr in found}
+    is_name = host not in addresses
+    if is_name and any(ipaddress.ip_address(x).is_loopback for x in addresses):
+        return None
+    return address if all(_is_of_this_machine(x) for x in addresses) else None
+
+
+def _is_of_this_machine(address: str) -> bool:
+    """Whether a process of this machine can listen at an IP address."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as trying:
+            trying.bind((address, 0))
+    except OSError:
+        return False
+    return True
 
 
 def _is_alone_on_its_machine() -> bool:

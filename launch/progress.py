@@ -3,15 +3,16 @@
 import time
 from collections.abc import Mapping
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+
+from evaluation.pace import in_words
+from evaluation.terminal import console, printable
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -21,20 +22,20 @@ class Progress:
 
     def __init__(self, name: str, total: int):
         """Shows progress of `name` towards `total` units."""
-        self._name = name
+        self._name = printable(name)
         self._total = total
-        self._console = Console()
+        self._console = console()
         self._bar = RichProgress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TimeRemainingColumn(elapsed_when_finished=False),
-            TextColumn("{task.fields[numbers]}"),
+            TextColumn("{task.fields[left]}", markup=False),
+            TextColumn("{task.fields[numbers]}", markup=False),
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._task = self._bar.add_task(name, total=total, numbers="compiling")
+        self._task = self._bar.add_task(self._name, total=total, numbers="compiling", left="")
         self._first = (0, time.monotonic())
         self._last_line = 0.0
 
@@ -52,19 +53,34 @@ class Progress:
         if not self._console.is_terminal:
             print(f"{self._name}: {completed}/{self._total}, compiling", flush=True)
 
-    def update(self, completed: int, numbers: Mapping[str, float | None]) -> None:
-        """Shows the units done, and numbers beside them."""
-        text = ", ".join(
+    def update(
+        self,
+        completed: int,
+        numbers: Mapping[str, float | None],
+        doing: str = "",
+        left: str | None = None,
+    ) -> None:
+        """Shows the units done, and numbers beside them.
+
+        Args:
+          completed: units.
+          numbers: by name; None for what there is none of.
+          doing: whose they are, or what is being done.
+          left: the time left, in words; by default as it follows from the units so far.
+        """
+        shown = ", ".join(
             f"{name} {'-' if value is None else format(value, '.4g')}"
             for name, value in numbers.items()
         )
-        self._bar.update(self._task, completed=completed, numbers=text)
+        text = printable(": ".join(filter(None, (doing, shown))))
         now = time.monotonic()
+        if left is None:
+            first, started = self._first
+            rate = (completed - first) / max(now - started, 1e-9)
+            left = f"{in_words((self._total - completed) / rate)} left" if rate > 0 else ""
+        self._bar.update(self._task, completed=completed, numbers=text, left=left)
         is_due = now - self._last_line >= _SECONDS_BETWEEN_LINES or completed == self._total
         if not self._console.is_terminal and is_due:
             self._last_line = now
-            first, started = self._first
-            rate = (completed - first) / max(now - started, 1e-9)
-            left = f"{(self._total - completed) / rate:.0f} s left" if rate > 0 else ""
             parts = filter(None, (f"{self._name}: {completed}/{self._total}", text, left))
             print(", ".join(parts), flush=True)

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from disco.json_lines import JsonLines
-from evaluation import archive, reports
+from evaluation import archive, discovery_reports, reports
+from evaluation.terminal import printable
 from launch import commands
 from launch.configuration import from_json
+from launch.flag_parsing import define_output_folder
 
 
 def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
@@ -35,7 +36,7 @@ def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
     for folder in dict.fromkeys(map(pathlib.Path, runs)):
         if not folder.is_dir():
             raise ValueError(f"--runs: {str(folder)!r} is not a folder; expected a workdir.")
-        if (folder / "metrics.jsonl").exists():
+        if (folder / discovery_reports.FILE).exists():
             discoveries.append(_discovery(folder))
         else:
             evaluations.append(archive.read_manifest(folder, from_json))
@@ -52,16 +53,20 @@ def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
 
 
 def _discovery(folder: pathlib.Path) -> reports.Discovery:
-    lines = JsonLines(folder / "metrics.jsonl").read()
-    if not lines:
+    found, problems = discovery_reports.read(folder)
+    if not found:
         raise ValueError(
-            f"--runs: {folder / 'metrics.jsonl'} has no report; expected at least one."
+            f"--runs: {folder / discovery_reports.FILE} has no report"
+            f"{' that can be read: ' + problems[0].rstrip('.') if problems else ''}; expected at"
+            " least one."
         )
     try:
         config = json.loads((folder / "config.json").read_text())
+        if not isinstance(config, dict):
+            raise ValueError("it is no JSON object")
     except (OSError, ValueError) as error:
         raise ValueError(f"--runs: {str(folder)!r} has no config.json: {error}.") from error
-    return folder.name, config, lines
+    return reports.Discovery(folder.name, config, found, problems)
 
 
 def main() -> None:
@@ -69,11 +74,11 @@ def main() -> None:
     values = flags.FLAGS
     runs = [name.strip() for value in values.runs for name in value.split(",") if name.strip()]
     files = run(runs, values.output, values.title)
-    print("Written: " + ", ".join(map(str, files)))
+    print("Written: " + ", ".join(map(printable, files)))
 
 
 if __name__ == "__main__":
     flags.DEFINE_multi_string("runs", [], "Workdirs, by commas or repetition.")
-    flags.DEFINE_string("output", None, "Folder for the report.", required=True)
+    define_output_folder("output", "Folder for the report.")
     flags.DEFINE_string("title", "Report", "Of the page.")
     commands.run(main)

@@ -7,16 +7,28 @@ of replay, and 36 optimisers (`evaluation.robustness`). Settings that are not va
 `launch.evaluate`, and so are workdirs, which may be continued, and executors.
 """
 
+import dataclasses
 import pathlib
 import sys
 from typing import Any
 
 from absl import flags
 
+import disco
+from environments import plugins
+from evaluation.contenders import PLUGINS, copy_of_rule
 from evaluation.evaluate import resolve
 from evaluation.robustness import robustness, variations
 from launch import commands, execution, workdirs
-from launch.evaluate import CHANGEABLE, SHRINK, Identity, define_flags, read_flags
+from launch.evaluate import (
+    CHANGEABLE,
+    SHRINK,
+    Identity,
+    copies_in,
+    define_flags,
+    keep_rules,
+    read_flags,
+)
 from launch.progress import Progress
 from launch.provenance import code_version
 
@@ -26,20 +38,33 @@ def main() -> None:
     values = flags.FLAGS
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
-    rule = variations(values.rule, config)[0]
+    name = _rule_or_copy(values.rule, values.workdir)
+    first = variations(name, config)[0]
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
-        rules={rule.of: rule.contender.source["parameters_sha256"]},
+        rules={first.of: first.contender.source["parameters_sha256"]},
         config=config,
         command="robustness",
+        task_files={task.name: task.sha256 for task in tasks if task.sha256},
     )
-    folder = pathlib.Path(workdirs.open_workdir(values.workdir, identity, CHANGEABLE))
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
-    with execution.opened_executor(values) as executor:
+    with (
+        execution.opened_executor(values) as executor,
+        workdirs.opened(values.workdir, identity, CHANGEABLE) as folder,
+    ):
+        keep_rules(folder, [dataclasses.replace(first.contender, name=first.of)], config)
         files = robustness(
-            values.rule, tasks, config, folder, provenance, executor, runs_per_job, Progress
+            name, tasks, config, folder, provenance, executor, runs_per_job, Progress
         )
     print("Written: " + ", ".join(map(str, files)))
+
+
+def _rule_or_copy(name: str, workdir: str) -> str:
+    """The rule's name, or if its file is gone the file of its copy in the workdir."""
+    path = pathlib.Path(name)
+    copy = copy_of_rule(copies_in(workdir), path.stem)
+    is_known = path.is_file() or name in disco.zoo() or plugins.find(PLUGINS, name) is not None
+    return str(copy) if copy.is_file() and not is_known else name
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 import dataclasses
 
 from agents.agent import AgentConfig
-from disco import MetaNetworkSizes
+from agents.ranges import AT_LEAST_1, POSITIVE
+from disco import DiscoveredRule, MetaNetworkSizes
 from meta.discovery import MetaConfig
 from meta.objective import ObjectiveConfig
 from meta.population import PopulationConfig
@@ -35,6 +36,11 @@ class RuleSettings:
     reads_predictions: bool = True
     reads_values: bool = True
     has_lifetime: bool = True
+
+    def __post_init__(self):
+        names = [field.name for field in dataclasses.fields(self) if field.name != "start"]
+        # Refuses what is out of range.
+        DiscoveredRule(parameters={}, **{name: getattr(self, name) for name in names})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +77,11 @@ class DiscoverSettings:
     meta: MetaConfig = MetaConfig()
 
     def __post_init__(self):
-        for name in ("meta_steps", "checkpoint_interval", "checkpoints_kept", "log_interval"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+        counts = "meta_steps checkpoint_interval checkpoints_kept log_interval devices_per_agent"
+        AT_LEAST_1.require(self, "", *counts.split())
+        POSITIVE.require(self.agent, "agent.", "learning_rate")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed is {self.seed}; expected 0 to 2**32 - 1.")
 
 
 # Fields that may differ when a run is continued: they do not change what is computed, or, as the

@@ -17,7 +17,6 @@ import jax
 import numpy as np
 from absl import flags
 from dm_env import specs
-from rich.console import Console
 from rich.table import Table
 
 import disco
@@ -27,6 +26,7 @@ from agents.agent import Agent, AgentConfig
 from agents.host_acting import Episode, EpisodeTracker, HostActor, make_act
 from agents.networks import NetworkConfig, uniform_network
 from evaluation.evaluate import resolve
+from evaluation.terminal import console, printable
 from launch import commands
 
 _AGENTS = ("random", "untrained")
@@ -124,7 +124,6 @@ def _outcome(reward: float, episodes: list[Episode], seconds: float) -> dict[str
 def main() -> None:
     """The command."""
     values = flags.FLAGS
-    console = Console()
     table = Table(title=f"{values.steps} steps in each environment")
     headings = "environment agent reward episodes return length steps/s results".split()
     for heading in headings:
@@ -137,8 +136,9 @@ def main() -> None:
         for agent in agents if is_discrete else ["random"]:
             outcome = play(task, agent, values.steps, values.num_environments)
             results = ", ".join(f"{k} {x:.3g}" for k, x in outcome["results"].items() if x)
+            name = printable(task.name)
             table.add_row(
-                task.name,
+                name,
                 agent,
                 _shown(outcome["reward"]),
                 str(outcome["episodes"]),
@@ -148,13 +148,11 @@ def main() -> None:
                 results,
             )
             print(
-                f"{task.name}, {agent}: reward {_shown(outcome['reward'])},"
+                f"{name}, {agent}: reward {_shown(outcome['reward'])},"
                 f" {outcome['episodes']} episodes, mean return {_shown(outcome['return'])}",
                 flush=True,
             )
-    if not console.is_terminal:
-        console.width = 150  # A log has no width to fit.
-    console.print(table)
+    console(log_width=150).print(table)
 
 
 def _mean(values: list) -> float | None:

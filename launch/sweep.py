@@ -27,16 +27,17 @@ from typing import Any
 
 import numpy as np
 from absl import flags
-from rich.console import Console
 from rich.table import Table
 
 from disco.atomic import write_atomically
+from evaluation import discovery_reports
 from evaluation.executors import Executor, Job, JobsFailedError
 from evaluation.plots import sweep_curves
+from evaluation.terminal import console, printable
 from launch import child, commands, execution, workdirs
 from launch.configs import grid57_laptop
-from launch.flag_parsing import config_arguments, define_config
-from launch.points import Point, discover, is_finished, make_points, read_reports
+from launch.flag_parsing import config_arguments, define_config, define_output_folder
+from launch.points import Point, discover, is_finished, make_points
 from launch.progress import Progress
 from launch.settings import CHANGEABLE
 
@@ -78,7 +79,10 @@ def sweep(points: Sequence[Point], workdir: pathlib.Path, executor: Executor) ->
 
 def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str, str]) -> None:
     """Writes `sweep.csv` and `sweep.png`, and prints the table."""
-    reports = {point.name: read_reports(workdir / point.name) for point in points}
+    reports, problems = {}, []
+    for point in points:
+        reports[point.name], damaged = discovery_reports.read(workdir / point.name)
+        problems += damaged
     headings = ["point", *points[0].varied, "meta_steps", *_MEANS, "status"]
     buffer, table = io.StringIO(), Table(title="Means over the last tenth of the meta-steps.")
     rows = csv.writer(buffer, lineterminator="\n")
@@ -94,14 +98,13 @@ def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str,
             "status": f"failed: {failed[point.name]}" if point.name in failed else "finished",
         }
         rows.writerow([row[heading] for heading in headings])
-        table.add_row(*(str(row[heading]) for heading in shown))
+        table.add_row(*(printable(str(row[heading])) for heading in shown))
     write_atomically(workdir / "sweep.csv", buffer.getvalue())
     write_atomically(workdir / "sweep.png", sweep_curves(reports))
-    console = Console()
-    if not console.is_terminal:
-        console.width = 200  # A log has no width to fit.
-    console.print(table)
-    print(f"Written: {workdir / 'sweep.csv'}, {workdir / 'sweep.png'}")
+    console(log_width=200).print(table)
+    for problem in problems:
+        print(printable(f"Left out: {problem}"))
+    print(printable(f"Written: {workdir / 'sweep.csv'}, {workdir / 'sweep.png'}"))
 
 
 def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -110,7 +113,7 @@ def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     last = [report for report in reports if report["meta_step"] > 0.9 * made]
     means: dict[str, Any] = {"meta_steps": made}
     for name in _MEANS:
-        values = [x for x in (report[name] for report in last) if x is not None]
+        values = [x for x in (report.get(name) for report in last) if x is not None]
         values = [x for x in values if math.isfinite(x)]
         means[name] = f"{np.mean(values):.6g}" if values else ""
     return means
@@ -125,7 +128,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "Folder of the sweep.", required=True)
+    define_output_folder("workdir", "Folder of the sweep.")
     flags.DEFINE_multi_string(
         "vary",
         None,

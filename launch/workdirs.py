@@ -1,4 +1,11 @@
-"""Folders of runs: their settings, and their metrics on disk."""
+"""Folders of runs: their settings, and their metrics on disk.
+
+Commands that write in a workdir open it by `opened`, which keeps others out meanwhile. It has
+
+    config.json     the settings
+    sources.json    the SHA-256 of files that a discovery's tasks are read from, if there are any
+    version.txt     the version of the code
+"""
 
 import contextlib
 import dataclasses
@@ -6,7 +13,7 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -15,9 +22,54 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
 from tensorboardX.summary import scalar
 
 from disco.atomic import write_atomically
-from disco.json_lines import JsonLines
-from launch import processes
+from disco.json_lines import JsonLines, read_object
+from evaluation.terminal import printable
+from launch import locks, processes
 from launch.provenance import code_version
+
+CONFIG, SOURCES, VERSION = "config.json", "sources.json", "version.txt"
+
+# Metadata of a field of settings whose values a workdir of older code, which lacks them, adopts.
+_ADOPTED = "is_adopted"
+ADOPTED = {_ADOPTED: True}
+
+_LONGEST = 200  # Characters of what is found on disk that a message shows.
+
+
+@contextlib.contextmanager
+def opened(
+    workdir: str | os.PathLike, settings: Any, changeable: Sequence[str] = ()
+) -> Iterator[pathlib.Path]:
+    """Creates a run's folder, or opens it again, and keeps other commands out of it meanwhile.
+
+    Arguments are those of `open_workdir`.
+
+    Raises:
+      WorkdirHeldError: if another command has it open, naming that one.
+      ValueError: if the folder belongs to a run of other settings, or cannot be used.
+    """
+    with locked(workdir):
+        yield open_workdir(workdir, settings, changeable)
+
+
+@contextlib.contextmanager
+def locked(workdir: str | os.PathLike) -> Iterator[None]:
+    """Creates a folder if need be, and keeps other commands out of it meanwhile.
+
+    Raises:
+      WorkdirHeldError: if another command has it open, naming that one.
+      ValueError: if the folder cannot be used.
+    """
+    folder = pathlib.Path(workdir)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locks.held(folder))
+        except locks.WorkdirHeldError:
+            raise
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        yield
 
 
 def open_workdir(
@@ -35,45 +87,83 @@ def open_workdir(
       changeable: fields, with dots, that may differ from those the run was started with.
 
     Raises:
-      ValueError: if the folder belongs to a run of other settings, or cannot be written.
+      ValueError: if the folder belongs to a run of other settings, or cannot be used, naming the
+        file that cannot be read.
     """
     folder = pathlib.Path(workdir)
     wanted = json.loads(json.dumps(dataclasses.asdict(settings)))
-    file = folder / "config.json"
+    file = folder / CONFIG
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        found = json.loads(file.read_text()) if file.exists() else None
-    except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(f"Workdir {str(folder)!r} cannot be used: {error}.") from error
+        found = read_object(file) if file.exists() else None
+    except (OSError, ValueError) as error:
+        raise _unusable(folder, error) from error
     if found is not None:
-        differences = [
-            f"{name} is {theirs!r} there and {ours!r} here"
-            for name, theirs, ours in _differences(_completed(found, settings), wanted)
-            if name not in changeable
-        ]
-        if differences:
+        different = _described(_differences(_completed(found, settings), wanted), changeable)
+        if different:
             raise ValueError(
-                f"Workdir {str(folder)!r} is of a run with another config: "
-                + "; ".join(differences)
-                + ". Choose another workdir, or those values."
+                f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
+                " another workdir, or those values."
             )
     if not processes.is_first():
         return folder
-    version, ours = folder / "version.txt", code_version()
+    _compare_versions(folder)
     try:
-        theirs = version.read_text().strip() if version.exists() else ours
-        if theirs != ours:
-            logging.warning(
-                "%s was made by version %s of the code so far, and goes on by %s.",
-                folder,
-                theirs,
-                ours,
-            )
         write_atomically(file, json.dumps(wanted, indent=2) + "\n")
-        write_atomically(version, f"{ours}\n")
+        write_atomically(folder / VERSION, f"{code_version()}\n")
     except OSError as error:
         raise ValueError(f"Workdir {str(folder)!r} cannot be written: {error}.") from error
     return folder
+
+
+def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
+    """Keeps what the files were that a run's tasks are read from; refuses to go on with others.
+
+    A run that was started before these were kept takes them as they are now.
+
+    Args:
+      folder: the run's, open.
+      sources: the files' SHA-256 by the tasks' names.
+
+    Raises:
+      ValueError: naming the tasks, if a file is another one than when the run was started.
+    """
+    file = folder / SOURCES
+    try:
+        found = read_object(file) if file.exists() else {}
+    except (OSError, ValueError) as error:
+        raise _unusable(folder, error) from error
+    different = _described(_differences({**sources, **found}, dict(sources)))
+    if different:
+        raise ValueError(
+            f"The files that tasks of {str(folder)!r} are read from have changed since the run was"
+            f" started (SHA-256): {different}. Choose another workdir, or those files."
+        )
+    if processes.is_first() and sources != found:
+        write_atomically(file, json.dumps(dict(sources), indent=2) + "\n")
+
+
+def _unusable(folder: pathlib.Path, error: Exception) -> ValueError:
+    return ValueError(f"Workdir {str(folder)!r} cannot be used: {str(error).rstrip('.')}.")
+
+
+def _compare_versions(folder: pathlib.Path) -> None:
+    """Warns where other code has made a run so far. Nothing depends on it but this warning."""
+    file, ours = folder / VERSION, code_version()
+    try:
+        theirs = file.read_text("utf-8").strip() if file.exists() else ours
+    except (OSError, ValueError) as error:
+        logging.warning(
+            "%s cannot be read (%s): which code made the run is not known.", file, error
+        )
+        return
+    if theirs != ours:
+        logging.warning(
+            "%s was made by version %s of the code so far, and goes on by %s.",
+            folder,
+            printable(theirs[:_LONGEST]),
+            ours,
+        )
 
 
 class MetricsLog:
@@ -153,6 +243,11 @@ def _completed(found: Any, settings: Any) -> Any:
         if field.name in found:
             ours = getattr(settings, field.name)
             completed[field.name] = _completed(found[field.name], ours)
+            if field.metadata.get(_ADOPTED) and isinstance(found[field.name], dict):
+                completed[field.name] = {**ours, **found[field.name]}
+            continue
+        if field.metadata.get(_ADOPTED):
+            completed[field.name] = getattr(settings, field.name)
             continue
         default = field.default
         if field.default_factory is not dataclasses.MISSING:
@@ -173,3 +268,20 @@ def _differences(found: Any, wanted: Any, prefix: str = ""):
             )
     elif found != wanted:
         yield prefix, found, wanted
+
+
+def _described(differences: Iterable[tuple[str, Any, Any]], changeable: Sequence[str] = ()) -> str:
+    """What differs, in a part of a sentence; empty if nothing does that may not."""
+    return "; ".join(
+        f"{printable(name)} is {_shown(theirs)} there and {_shown(ours)} here"
+        for name, theirs, ours in differences
+        if name not in changeable
+    )
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except RecursionError:  # Which JSON's parser may allow, in some versions of Python.
+        return "nested too deeply"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import disco
+from agents.ranges import AT_LEAST_0
 from disco import values
 from disco.types import Metrics
 
@@ -31,6 +32,10 @@ class ObjectiveConfig:
     prediction_entropy_cost: float = 1e-3
     target_kl_cost: float = 1e-2
     target_mean_cost: float = 1e-3
+
+    def __post_init__(self):
+        costs = "policy_entropy_cost prediction_entropy_cost target_kl_cost target_mean_cost"
+        AT_LEAST_0.require(self, "objective.", *costs.split())
 
 
 @chex.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import psutil
 
-from agents.checkpoints import Checkpoints
+from agents.checkpoints import CheckpointReader, Checkpoints
 from meta.discovery import Discovery, DiscoveryState
 
 Report = dict[str, Any]
@@ -85,7 +85,9 @@ def run(
     return state
 
 
-def restore(discovery: Discovery, checkpoints: Checkpoints) -> tuple[int, DiscoveryState] | None:
+def restore(
+    discovery: Discovery, checkpoints: CheckpointReader
+) -> tuple[int, DiscoveryState] | None:
     """Meta-step and state of the newest good checkpoint; None if there is none.
 
     Raises:

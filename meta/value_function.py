@@ -21,6 +21,7 @@ from agents.flat_parameters import flat_init
 from agents.frames import Seen
 from agents.networks import NetworkConfig
 from agents.optimizers import agent_optimizer
+from agents.ranges import AT_LEAST_1, FRACTION, POSITIVE
 from disco import moments, values
 from disco.moments import Moments
 from environments import ObservationSpec
@@ -41,6 +42,11 @@ class ValueFunctionConfig:
     learning_rate: float = 3e-4
     discount: float = 0.997
     lambda_: float = 0.95
+
+    def __post_init__(self):
+        AT_LEAST_1.require(self, "value_function.", "hidden")
+        POSITIVE.require(self, "value_function.", "learning_rate")
+        FRACTION.require(self, "value_function.", "discount", "lambda_")
 
 
 @chex.dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """What a Dreamer is: the two versions' presets, and sizes by name."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from agents.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE, Range
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,27 +146,12 @@ class DreamerConfig:
                     f"Dreamer's {name} is {getattr(self, name)!r}; expected one of"
                     f" {', '.join(known)}."
                 )
-        for name, least in _LEAST.items():
-            if not least <= getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"Dreamer's {name} is {getattr(self, name)}; expected at least {least}."
-                )
-        for name in _SHARES:
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"Dreamer's {name} is {getattr(self, name)}; expected 0 to 1.")
-        for name in _POSITIVE:
-            if not 0.0 < getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"Dreamer's {name} is {getattr(self, name)}; expected a positive number."
-                )
+        for numbers, names in _RANGES.items():
+            numbers.require(self, "Dreamer's ", *names.split())
         if self.classes > _MOST_CLASSES:
             raise ValueError(
                 f"Dreamer's classes is {self.classes}; expected at most {_MOST_CLASSES}, as many as"
                 " a byte of the replay can tell apart."
-            )
-        if not 1.0 < self.discount_horizon < math.inf:
-            raise ValueError(
-                f"Dreamer's discount_horizon is {self.discount_horizon}; expected more than 1."
             )
         if self.deterministic % self.blocks:
             raise ValueError(
@@ -204,15 +190,18 @@ _CHOICES = {
     "optimizer": ("laprop", "adam"),
     "dtype": ("auto", "float32", "bfloat16"),
 }
-_COUNTS = """deterministic hidden latents classes blocks units depth layers horizon batch_size
-    num_environments""".split()
-_COSTS = """free_nats reconstruction_cost vector_cost reward_cost continue_cost dynamics_cost
-    representation_cost target_kl entropy_cost actor_cost critic_cost critic_replay_cost
-    slow_critic_cost head_layers warmup""".split()
-_LEAST = dict.fromkeys(_COUNTS, 1) | dict.fromkeys(_COSTS, 0) | {"batch_length": 2, "bins": 2}
-_SHARES = """unimix policy_unimix lambda_ target_randomness return_norm_decay slow_critic_decay
-    rms_decay""".split()
-_POSITIVE = "replay_ratio learning_rate actor_critic_learning_rate least_norm".split()
+_RANGES = {
+    AT_LEAST_1: """deterministic hidden latents classes blocks units depth layers horizon batch_size
+        num_environments replay_capacity""",
+    Range("at least 2", lambda x: x >= 2): "batch_length bins",
+    AT_LEAST_0: """free_nats reconstruction_cost vector_cost reward_cost continue_cost dynamics_cost
+        representation_cost target_kl entropy_cost actor_cost critic_cost critic_replay_cost
+        slow_critic_cost head_layers warmup""",
+    FRACTION: """unimix policy_unimix lambda_ target_randomness return_norm_decay slow_critic_decay
+        rms_decay""",
+    POSITIVE: "replay_ratio learning_rate actor_critic_learning_rate least_norm",
+    Range("more than 1", lambda x: x > 1): "discount_horizon",
+}
 _MOST_CLASSES = 256
 
 # Deterministic units, hidden units, classes, depth; units are as many as hidden ones.

@@ -1,6 +1,8 @@
 """Checkpoints: what is written comes back, and nothing that is damaged passes for good."""
 
+import contextlib
 import errno
+import json
 import logging
 import pathlib
 import shutil
@@ -13,7 +15,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from agents.checkpoints import CheckpointError, Checkpoints
+from agents.checkpoints import CheckpointError, CheckpointReader, Checkpoints
+from disco.json_lines import crc32
 
 
 def state(step: int) -> dict:
@@ -158,7 +161,10 @@ def test_none_good(directory):
     for step in (2, 3, 4):
         for path in files_of(directory, step):
             path.write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"None of the checkpoints \[2, 3, 4\] in .* be read"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"None of the checkpoints \[2, 3, 4\] in .* can be read: 2: \w+: .+; 3: .+; 4: .",
+    ):
         restore(directory)
     assert all(files_of(directory, step) for step in (2, 3, 4))
 
@@ -220,3 +226,210 @@ def test_full_disk(directory):
     assert "[2, 3, 4]" in done.stdout
     assert done.returncode == 0, done.stderr
     assert_is_state(restore(directory), 4)
+
+
+# Reading what another process may be writing.
+
+
+@pytest.fixture
+def reader(directory):
+    with contextlib.closing(CheckpointReader(directory)) as reader:
+        yield reader
+
+
+def snapshot(folder: pathlib.Path) -> dict:
+    """Of all that is in a folder: when it was changed, and to what."""
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+def test_reader_changes_nothing(directory, reader, caplog):
+    shutil.copytree(directory / "4", directory / "5.orbax-checkpoint-tmp")
+    flip(directory / "4" / "manifest" / "metadata")
+    for name in ("04", "\N{SUPERSCRIPT TWO}", "-1", "notes"):
+        (directory / name).mkdir()
+    (directory / "7").touch()
+    before = snapshot(directory.parent)
+    assert reader.steps() == [2, 3, 4]
+    assert_is_state(reader.restore(state(0)), 3)
+    assert f"Checkpoint {directory / '4'} is damaged" in caplog.text
+    assert_is_state((2, reader.load(2, state(0))), 2)
+    with pytest.raises(CheckpointError, match="checkpoints/4 is damaged: "):
+        reader.load(4, state(0))
+    assert snapshot(directory.parent) == before
+
+
+def test_reader_of_a_folder_that_is_not_there_or_is_none(tmp_path):
+    with contextlib.closing(CheckpointReader(tmp_path / "none")) as reader:
+        assert reader.steps() == []
+        assert reader.restore(state(0)) is None
+        assert not (tmp_path / "none").exists()
+    (tmp_path / "file").touch()
+    with (
+        contextlib.closing(CheckpointReader(tmp_path / "file")) as reader,
+        pytest.raises(CheckpointError, match=r"Cannot read checkpoints in .*file: .*Not a direct"),
+    ):
+        reader.restore(state(0))
+
+
+def test_checkpoint_that_is_replaced_while_it_is_read(directory, reader, monkeypatch, caplog):
+    """As by a run that goes on: the newest one then counts, and nothing was damaged."""
+    newer = directory.parent / "newer"
+    with contextlib.closing(Checkpoints(newer)) as checkpoints:
+        checkpoints.save(5, state(5))
+    read = ocp.Checkpointer.restore
+
+    def replaced(self, folder, **kwargs):
+        if folder.name == "4" and folder.exists():
+            shutil.move(newer / "5", directory / "5")
+            shutil.rmtree(folder)
+        return read(self, folder, **kwargs)
+
+    monkeypatch.setattr(ocp.Checkpointer, "restore", replaced)
+    assert_is_state(reader.restore(state(0)), 5)
+    assert not caplog.records
+    with pytest.raises(CheckpointError, match=r"no checkpoint of step 4; it has \[2, 3, 5\]"):
+        reader.load(4, state(0))
+
+
+def test_part_of_a_checkpoint(directory, reader):
+    step, part = reader.restore({"rule": {"w": np.zeros((30, 40), np.float32)}}, part=True)
+    assert step == 4
+    np.testing.assert_array_equal(part["rule"]["w"], state(4)["rule"]["w"])
+    assert reader.load(2, {"step": np.array(0, np.int32)}, part=True) == {"step": 2}
+    with pytest.raises(CheckpointError, match=r"another kind of run: it differs in \['average'\]"):
+        reader.restore({"average": np.zeros(()), "step": np.array(0)}, part=True)
+    with pytest.raises(CheckpointError, match=r"of other sizes: rule/w is \(\(30, 40\)"):
+        reader.restore({"rule": {"w": np.zeros((30, 41), np.float32)}}, part=True)
+    with pytest.raises(CheckpointError, match=r"another kind of run: it differs in \['agents/0"):
+        reader.restore({"step": np.array(0, np.int32)})
+    data = directory / "4" / "state"
+    for path in data.rglob("d/*"):
+        flip(path)
+    assert reader.restore({"step": np.array(0, np.int32)}, part=True) == (3, {"step": 3})
+
+
+# The manifest.
+
+
+def manifest_of(directory: pathlib.Path, step: int) -> pathlib.Path:
+    return directory / str(step) / "manifest" / "metadata"
+
+
+def rewrite(path: pathlib.Path, change) -> None:
+    """Changes a manifest as if it had been written so."""
+    manifest = json.loads(path.read_text())
+    del manifest["crc32"]
+    change(manifest)
+    path.write_text(json.dumps({**manifest, "crc32": crc32(manifest)}))
+
+
+@pytest.mark.parametrize("name", ["5", "99"])
+def test_checkpoint_under_another_steps_name_is_damaged(directory, caplog, name):
+    (directory / "4").rename(directory / name)
+    assert_is_state(restore(directory), 3)
+    assert (
+        f"{directory / name} is damaged (ValueError: it is of step 4, and its fold" in caplog.text
+    )
+    assert f"folder named {name})" in caplog.text
+    assert (directory.parent / "damaged" / name).is_dir()
+
+
+def test_format_of_another_version_is_refused(directory):
+    rewrite(manifest_of(directory, 4), lambda manifest: manifest.update(format=4))
+    with pytest.raises(CheckpointError, match=r"4 has format 4; this version .* formats 2 and 3"):
+        restore(directory)
+
+
+def to_format_2(path: pathlib.Path) -> None:
+    arrays = json.loads(path.read_text())["arrays"]
+    path.write_text(json.dumps({"format": 2, "crc32": crc32(arrays), "arrays": arrays}))
+
+
+def test_checkpoints_of_the_format_before_are_read(directory, reader):
+    to_format_2(manifest_of(directory, 4))
+    assert_is_state(reader.restore(state(0)), 4)
+    content = manifest_of(directory, 4).read_text()
+    manifest_of(directory, 4).write_text(content.replace('"format": 2', '"format": 3'))
+    assert_is_state(reader.restore(state(0)), 3)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "null", "7", '"text"', "{}", '{"crc32": 0}', '{"format": 2}', "[" * 10**5),
+        '{"format": 2, "arrays": [], "crc32": "0"}',
+        '{"format": [], "arrays": 1, "crc32": {}}',
+    ],
+)
+def test_malformed_manifest_is_damage(directory, reader, content):
+    manifest_of(directory, 4).write_text(content)
+    assert_is_state(reader.restore(state(0)), 3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest.pop("step"),
+        lambda manifest: manifest.pop("arrays"),
+        lambda manifest: manifest.update(arrays=[]),
+        lambda manifest: manifest["arrays"].update(step=7),
+        lambda manifest: manifest["arrays"]["step"].pop("crc32"),
+        lambda manifest: manifest["arrays"]["step"].update(crc32=[]),
+    ],
+)
+def test_malformed_manifest_of_a_right_checksum_is_damage_too(directory, reader, change):
+    rewrite(manifest_of(directory, 4), change)
+    assert_is_state(reader.restore(state(0)), 3)
+
+
+def assert_each_flip_is_noticed(directory: pathlib.Path, files, first: int, every: int) -> None:
+    """Flips bits of the newest checkpoint's files, one at a time."""
+    with contextlib.closing(CheckpointReader(directory)) as reader:
+        for file in files:
+            content = file.read_bytes()
+            for bit in range(first, 8 * len(content), every):
+                flipped = bytearray(content)
+                flipped[bit // 8] ^= 1 << bit % 8
+                file.write_bytes(flipped)
+                restored = reader.restore(state(0))
+                assert restored is not None
+                assert restored[0] in (3, 4), f"bit {bit} of {file}"
+                assert_is_state(restored, restored[0])
+            file.write_bytes(content)
+
+
+def metadata_files(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Files of the newest checkpoint but for the arrays, which others of these tests damage."""
+    return [path for path in files_of(directory, 4) if path.parent.name != "d"]
+
+
+def test_flipped_bits(directory):
+    """Some of the metadata's; slow tests take more."""
+    assert manifest_of(directory, 4) in metadata_files(directory)
+    assert_each_flip_is_noticed(directory, metadata_files(directory), first=3, every=131)
+
+
+def test_flipped_bits_of_the_manifests_format(directory):
+    file = manifest_of(directory, 4)
+    content = file.read_bytes()
+    start = content.index(b'"format"')
+    with contextlib.closing(CheckpointReader(directory)) as reader:
+        for bit in range(8 * start, 8 * (start + len(b'"format": 3'))):
+            flipped = bytearray(content)
+            flipped[bit // 8] ^= 1 << bit % 8
+            file.write_bytes(flipped)
+            assert_is_state(reader.restore(state(0)), 3)
+
+
+@pytest.mark.slow
+def test_each_flipped_bit_of_the_manifest(directory):
+    assert_each_flip_is_noticed(directory, [manifest_of(directory, 4)], first=0, every=1)
+
+
+@pytest.mark.slow
+def test_many_flipped_bits_of_other_metadata(directory):
+    files = [file for file in metadata_files(directory) if file != manifest_of(directory, 4)]
+    assert_each_flip_is_noticed(directory, files, first=0, every=23)

@@ -1,6 +1,7 @@
 """Options of XLA's are asked for: releases drop them."""
 
 import math
+import os
 
 import jax
 import jax.numpy as jnp
@@ -52,3 +53,54 @@ def test_fast_compilation_changes_no_result_and_compiles_once():
         assert float(doubler(x)) == pytest.approx(2 * math.sin(x), rel=1e-6)
     assert len(traces) == 1
     assert Doubler.__call__.jitted().eval_shape(doubler, 1.0).shape == ()
+
+
+# What is kept from one process to the next.
+
+
+@pytest.fixture
+def without_cache(monkeypatch):
+    """As in a process that has not decided yet; afterwards as the other tests have it."""
+    names = ("JAX_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_MAX_SIZE", "XDG_CACHE_HOME")
+    for name in (*names, "JAX_ENABLE_COMPILATION_CACHE"):
+        monkeypatch.setenv(name, "")  # So that what is set by then is forgotten afterwards.
+        monkeypatch.delenv(name)
+    options = ("compilation_cache_dir", "compilation_cache_max_size", "enable_compilation_cache")
+    before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in options}
+    jax.config.update("jax_enable_compilation_cache", True)
+    yield monkeypatch
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def assert_nothing_is_kept(caplog, reason: str) -> None:
+    compilation.keep_programs()
+    assert not jax.config.jax_enable_compilation_cache
+    assert os.environ["JAX_ENABLE_COMPILATION_CACHE"] == "0"
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "Compiled programs are not kept: " in record.getMessage()
+    assert reason in record.getMessage()
+
+
+def test_a_user_without_a_home_keeps_no_programs(without_cache, caplog):
+    """As a container's often are: no HOME, and a number that /etc/passwd does not have."""
+    without_cache.delenv("HOME", raising=False)
+    without_cache.setattr(os, "getuid", lambda: 2**31 - 7)
+    assert_nothing_is_kept(caplog, "home directory")
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR"])
+def test_a_folder_that_cannot_be_made_keeps_no_programs(without_cache, caplog, tmp_path, variable):
+    (tmp_path / "file").touch()
+    without_cache.setenv(variable, str(tmp_path / "file" / "cache"))
+    assert_nothing_is_kept(caplog, "Not a directory")
+
+
+def test_a_folder_that_can_be_made_keeps_them(without_cache, tmp_path):
+    without_cache.setenv("XDG_CACHE_HOME", str(tmp_path))
+    compilation.keep_programs()
+    folder = jax.config.jax_compilation_cache_dir
+    assert folder == os.environ["JAX_COMPILATION_CACHE_DIR"]
+    assert folder.startswith(str(tmp_path / "disco" / "xla-"))
+    assert jax.config.jax_enable_compilation_cache

@@ -1,5 +1,6 @@
 import collections
 import functools
+import hashlib
 import heapq
 import itertools
 import zlib
@@ -296,6 +297,19 @@ def test_levels_of_a_file_are_an_environment(tmp_path):
     assert environment.dynamics == Sokoban()
     _, timestep = environment.dynamics.reset(environment.task, KEY)
     assert drawn(timestep) == FIRST.split("\n")[1:11]
+
+
+def test_levels_of_a_file_tell_which_they_are(tmp_path):
+    path = tmp_path / "levels.txt"
+    hashes = set()
+    for content in (FIRST, FIRST + "\n", FIRST.replace("\n", "\r\n"), FIRST.replace("\n", "\r")):
+        path.write_bytes(content.encode())
+        environment = sokoban.make(f"file:{path}")
+        assert environment.sha256 == hashlib.sha256(content.encode()).hexdigest()
+        assert environment.task.number == 1
+        hashes.add(environment.sha256)
+    assert len(hashes) == 4
+    assert sokoban.make("valid").sha256 is None
 
 
 def test_a_file_may_have_more_levels_than_the_generated_pools(tmp_path):

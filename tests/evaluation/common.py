@@ -61,9 +61,11 @@ def result(score, config=CONFIG, strip=b""):
     return RunResult(curve, window, {"length": 4.0}, True, 1.0, 2.0, "1 x cpu", 0, strip)
 
 
-def write_evaluation(folder, config=CONFIG, tasks=TASKS, shift=0.0, skip=(), strip=b""):
+def write_evaluation(
+    folder, config=CONFIG, tasks=TASKS, shift=0.0, skip=(), strip=b"", rule="grid57"
+):
     """Random below the baselines below the rule; `skip` has (contender, task, seed index)."""
-    contenders = make_contenders(["grid57"], config)
+    contenders = make_contenders([str(rule)], config)
     made = [environments.make(task) for task in tasks]
     archive.write_manifest(folder, config, tasks, contenders, {"code_version": "1"})
     rng = np.random.default_rng(0)

@@ -147,7 +147,7 @@ class _StopsAfter:
     def start(self, completed):
         del completed
 
-    def update(self, completed, numbers):
+    def update(self, completed, numbers, doing="", left=None):
         del numbers
         self.first = self.first or completed
         if completed >= self._updates:
@@ -157,14 +157,14 @@ class _StopsAfter:
 def test_runs_that_were_under_way_go_on_to_the_same_numbers(folder, rule_file, tasks, tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0)
     contenders = make_contenders([rule_file], config)
-    # A job has both tasks of a contender, and 30 updates.
-    for stop in (15, 30 + 15):
+    # A job has both tasks of a contender with two seeds each, and 30 updates of each run.
+    for stop in (4 * 15, 4 * (30 + 15)):
         with pytest.raises(KeyboardInterrupt):
             evaluate(tasks, contenders, config, tmp_path, open_progress=_StopsAfter(stop))
     assert any((tmp_path / "unfinished").iterdir())
     rest = _StopsAfter(np.inf)
     evaluate(tasks, contenders, config, tmp_path, open_progress=rest)
-    assert rest.first > 5
+    assert rest.first > 4 * 5
     assert not (tmp_path / "unfinished").exists()
     for contender in contenders:
         found, expected = (_scores(x, contender.name) for x in (tmp_path, folder))

@@ -144,7 +144,7 @@ def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
     summary = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path)
     assert summary.scores["actor_critic@0.01"][0].tolist() == [6.0, 6.0]
     assert np.isfinite(summary.scores["actor_critic@0.01"]).all()
-    episodes = (tmp_path / "episodes.csv").read_text().splitlines()
+    episodes = (tmp_path / "episode_means.csv").read_text().splitlines()
     assert any(line.startswith("corridor/host,actor_critic@0.01,reached,3,") for line in episodes)
     assert any(line.startswith("catch/3x3,random,length,2,") for line in episodes)
     assert not (tmp_path / "published.csv").exists()

@@ -1,5 +1,8 @@
 import csv
+import dataclasses
+import html.parser
 import io
+import json
 import re
 import shutil
 
@@ -7,13 +10,15 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from evaluation import archive, reports, storage
+from agents.host_acting import Episode
+from evaluation import archive, host_training, reports, storage
+from launch.configuration import from_json
 from tests.evaluation.common import CONFIG, TASKS, write_evaluation
 
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 MEGABYTE = 1 << 20
 
-DISCOVERY = (
+DISCOVERY = reports.Discovery(
     "mine",
     {"suite": ("grid57",), "seed": 3},
     [
@@ -174,8 +179,85 @@ def test_pictures(report):
         assert (report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_a_browser_draws_everything_without_complaint(report, width, scheme):
+HOSTILE = (
+    "</script><script>hacked=1</script>",
+    '<a href="javascript:hacked=1">a</a>',
+    "<b>bold</b> &lt;i&gt; $x$ %{y}",
+    "<img src=x onerror=hacked=1>",
+    "\"'><svg onload=hacked=1>",
+    "<!--<script>",
+)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A report in which all that others choose is a piece of HTML."""
+    folder = tmp_path_factory.mktemp("hostile")
+    names = iter(HOSTILE)
+    [gathered] = archive.gather([write_evaluation(folder / "one", strip=picture())])
+    renamed = {x.name: next(names) for x in gathered.contenders if x.kind != "random"}
+    renamed["random"] = "random"
+    tasks: dict[str, str] = dict(zip(TASKS, HOSTILE[3:5], strict=True))
+    gathered = dataclasses.replace(
+        gathered,
+        tasks=tuple(tasks.values()),
+        contenders=tuple(dataclasses.replace(x, name=renamed[x.name]) for x in gathered.contenders),
+        histories={
+            renamed[name]: dataclasses.replace(x, devices=HOSTILE)
+            for name, x in gathered.histories.items()
+        },
+        folders={(renamed[c], tasks[t], s): path for (c, t, s), path in gathered.folders.items()},
+        sources=tuple(
+            dataclasses.replace(
+                x, folder=folder / HOSTILE[3].replace("/", "_"), provenance={"machine": HOSTILE[0]}
+            )
+            for x in gathered.sources
+        ),
+        missing=((HOSTILE[0], HOSTILE[5], 7),),
+        problems=HOSTILE,
+    )
+    discovery = DISCOVERY._replace(
+        name=HOSTILE[0], config={"suite": HOSTILE[0], "seed": HOSTILE[5]}, problems=HOSTILE
+    )
+    output = folder / "report"
+    reports.write(output, [gathered], [discovery], title=HOSTILE[0], reproduced=False)
+    return output / "index.html"
+
+
+class _Tags(html.parser.HTMLParser):
+    """The tags of a page, with their attributes' names."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found |= {(tag, name) for name, _ in (*attrs, ("", ""))}
+
+
+def test_hostile_names_add_nothing_to_the_page(hostile, tmp_path):
+    one = write_evaluation(tmp_path / "one", strip=picture(), skip={("random", TASKS[0], 0)})
+    discovery = DISCOVERY._replace(problems=("one",))
+    reports.write(tmp_path / "report", archive.gather([one]), [discovery], reproduced=False)
+    harmless, text = (tmp_path / "report" / "index.html").read_text(), hostile.read_text()
+    assert _Tags(text).found <= _Tags(harmless).found
+    assert text.count("<script") == harmless.count("<script")
+    assert text.count("</script") == harmless.count("</script")
+    assert "<title>&lt;/script&gt;" in text
+
+
+def test_names_that_are_not_utf_8_are_in_the_page_with_escapes(tmp_path):
+    [gathered] = archive.gather([write_evaluation(tmp_path / "one")])
+    gathered = dataclasses.replace(gathered, problems=("left out: \udcff",))
+    reports.write(tmp_path / "report", [gathered], title="of \udcff")
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "<title>of \\udcff</title>" in text
+    assert "left out: \\udcff" in text
+
+
+def _in_browser(look, path, width=1280, scheme="light"):
+    """What `look` returns of the page, and the browser's complaints about it."""
     executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     if executable is None:
         pytest.skip(f"None of {', '.join(BROWSERS)} is installed.")
@@ -189,7 +271,35 @@ def test_a_browser_draws_everything_without_complaint(report, width, scheme):
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("requestfailed", lambda request: complaints.append(request.url))
-        page.goto((report / "index.html").as_uri())
+        page.goto(path.as_uri())
+        found = look(page)
+        browser.close()
+    return found, complaints
+
+
+def test_a_browser_shows_hostile_names_as_they_are(hostile):
+    def look(page):
+        page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 1")
+        page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length")
+        return (
+            page.evaluate("typeof hacked"),
+            page.title(),
+            set(page.locator("table.dataTable tbody td").all_text_contents()),
+            set(page.locator(".js-plotly-plot text").all_text_contents()),
+        )
+
+    (hacked, title, cells, drawn), complaints = _in_browser(look, hostile)
+    assert complaints == []
+    assert hacked == "undefined"
+    assert title == HOSTILE[0]
+    contenders = set(HOSTILE[:3])  # The rule and two baselines.
+    assert contenders | set(HOSTILE[3:5]) <= cells  # And the tasks.
+    assert contenders <= drawn
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_browser_draws_everything_without_complaint(report, width, scheme):
+    def look(page):
         page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 4")
         plots = page.locator(".js-plotly-plot")
         drawn = [plots.nth(i).locator(".main-svg").count() for i in range(plots.count())]
@@ -199,8 +309,10 @@ def test_a_browser_draws_everything_without_complaint(report, width, scheme):
         box.press_sequentially("grid57")
         rows = page.locator("table.dataTable").first.locator("tbody tr")
         rows.nth(len(TASKS)).wait_for(state="detached")
-        shown = rows.count()
-        browser.close()
+        return drawn, page_width, rows.count()
+
+    found, complaints = _in_browser(look, report / "index.html", width, scheme)
+    drawn, page_width, shown = found
     assert complaints == []
     # Of each scale: aggregates, curves, profiles, improvement; of each evaluation, learning curves.
     assert len(drawn) == 5 * 4 + 3 + 1
@@ -219,3 +331,56 @@ def test_nothing_to_compare_without_a_baseline(tmp_path):
     assert not (tmp_path / "report" / "aggregates.csv").exists()
     text = (tmp_path / "report" / "index.html").read_text()
     assert "There is no scale on which these tasks could be put together." in text
+
+
+def test_one_seed_tells_nobody_apart(tmp_path):
+    """Rule 2, best baseline 1.1 or so, random 0: but once."""
+    one = write_evaluation(tmp_path / "one", dataclasses.replace(CONFIG, seeds=1))
+    reports.write(tmp_path / "report", archive.gather([one]))
+    assert not (tmp_path / "report" / "aggregates.csv").exists()
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "cannot tell these two apart; expected at least two seeds" in text
+
+
+def test_learning_rates_are_of_those_who_learn(report):
+    text = (report / "index.html").read_text()
+    [row] = re.findall(r"<tr><td>random</td>(.*?)</tr>", text.partition("<h2>less</h2>")[0])[:1]
+    assert f"<td>{CONFIG.agent.learning_rate:g}</td>" not in row
+
+
+@pytest.fixture(scope="module")
+def bsuite_runs(tmp_path_factory):
+    """Two seeds of an evaluation in one simulator, with the episodes of its runs."""
+    folder = tmp_path_factory.mktemp("bsuite")
+    alone = dataclasses.replace(CONFIG.agent, num_environments=1, batch_size=1)
+    config = dataclasses.replace(CONFIG, agent=alone)
+    write_evaluation(folder, config, tasks=("bsuite/catch/0",))
+    episode = Episode(1.0, 9, {"total_regret": 0.0})
+    for result in (folder / "runs").rglob("result.json"):
+        lines = 20 * (json.dumps(host_training.to_json(episode)) + "\n")
+        result.with_name("episodes.jsonl").write_text(lines)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        ("", "Capabilities (bsuite)"),
+        ('{"return": 1.0, "len', "Line 21 of {file} is damaged: expected a JSON object, found"),
+        ('{"length": 9}\n', "The episodes in {file.parent} are damaged (KeyError(&#x27;return"),
+        ('{"return": 1.0, "length": "9", "results": {}}', "are damaged"),
+    ],
+)
+def test_a_run_whose_episodes_are_damaged_is_named_and_left_out(
+    bsuite_runs, tmp_path, damaged, said
+):
+    shutil.copytree(bsuite_runs, tmp_path / "one")
+    file = storage.run_path(tmp_path / "one", "grid57", "bsuite/catch/0", 1) / "episodes.jsonl"
+    with file.open("a") as episodes:
+        episodes.write(damaged)
+    one = archive.read_manifest(tmp_path / "one", from_json)
+    reports.write(tmp_path / "report", archive.gather([one]))
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert said.format(file=file) in text
+    assert ("grid57 with seed 1 is left out. " in text) == bool(damaged)
+    assert "Capabilities (bsuite)" in text

@@ -89,6 +89,39 @@ def test_nothing_to_normalise_by_without_baselines(config):
     assert "hand-designed" in summary.left_out["a"]
 
 
+@pytest.mark.parametrize("random", [-0.77, -0.6])
+def test_one_seed_tells_nobody_apart(config, random):
+    """Whose noise is not known: neither a normalised score nor a place above random is claimed."""
+    config = dataclasses.replace(config, seeds=1)
+    contenders = _contenders(config)
+    histories = {c.name: _history([[-0.7]]) for c in contenders}
+    histories |= {"random": _history([[random]]), "ours": _history([[-0.69]])}
+    summary = summarize(["a"], contenders, histories, config)
+    assert not summary.counted.any()
+    assert not summary.aggregate
+    assert not summary.above_random
+    assert "expected at least two seeds" in summary.left_out["a"]
+
+
+def test_a_task_on_which_one_run_is_left_says_nothing(config):
+    """Of two; the other task counts."""
+    contenders = _contenders(config)
+    histories = {c.name: _history([[2.0, 2.1], [2.0, 2.1]]) for c in contenders}
+    histories["random"] = _history([[0.0, NAN], [0.0, 0.1]])
+    summary = summarize("ab", contenders, histories, config)
+    assert set(summary.left_out) == {"a"}
+    assert summary.aggregate["ours"].value == pytest.approx(1.0)
+
+
+def test_no_separation_needs_no_second_seed(config):
+    """Who asks for none has scores normalised wherever the baseline's is higher."""
+    config = dataclasses.replace(config, seeds=1, min_separation=0.0)
+    contenders = _contenders(config)
+    histories = {c.name: _history([[2.0]]) for c in contenders} | {"random": _history([[1.0]])}
+    summary = summarize(["a"], contenders, histories, config)
+    assert summary.aggregate["ours"].value == 1.0
+
+
 def test_intervals_and_window(config):
     config = dataclasses.replace(
         config, budget=103 * config.agent.steps_per_update, num_points=4, score_window=0.2

@@ -28,11 +28,18 @@ def outcomes(
     module: str, cases: Mapping[str, Sequence[object]], timeout: float = 300.0
 ) -> dict[str, tuple[int, str]]:
     """Exit status and output of `python -m module arguments` for several arguments, by name."""
+    return outcomes_of({name: (module, *rest) for name, rest in cases.items()}, timeout)
+
+
+def outcomes_of(
+    cases: Mapping[str, Sequence[object]], timeout: float = 300.0, **environment: str
+) -> dict[str, tuple[int, str]]:
+    """Likewise, of commands whose modules stand before their arguments."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.launch.forked", module],
+        [sys.executable, "-m", "tests.launch.forked"],
         cwd=REPOSITORY,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-        input=json.dumps([list(map(str, arguments)) for arguments in cases.values()]),
+        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
+        input=json.dumps([list(map(str, command)) for command in cases.values()]),
         capture_output=True,
         text=True,
         timeout=timeout,

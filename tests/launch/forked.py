@@ -1,21 +1,26 @@
-"""A command with several lists of arguments, in forks of one process: importing takes seconds.
+"""Commands with their arguments, in forks of one process: importing takes seconds.
 
-`python -m tests.launch.forked MODULE`, with a JSON list of lists of arguments as standard input,
-prints a JSON list of exit status and output.
+`python -m tests.launch.forked`, with a JSON list of lists as standard input, each a module and its
+arguments, prints a JSON list of exit status and output.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import runpy
+import signal
 import sys
 import tempfile
 import traceback
 
 # What commands import: each fork has it already. None of it starts threads or a backend of JAX.
+import evaluation.analyses
 import evaluation.evaluate  # noqa: F401
 import launch.commands  # noqa: F401
 import meta.run  # noqa: F401
+
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl.
 
 
 def _run(module: str, arguments: list[str], output: int) -> int:
@@ -42,6 +47,8 @@ def _fork(module: str, arguments: list[str], output: int) -> int:
     if child == 0:
         status = 1
         try:
+            if sys.platform == "linux":  # Nobody waits for one that hangs once this process ends.
+                ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
             status = _run(module, arguments, output)
             sys.stdout.flush()
             sys.stderr.flush()
@@ -51,12 +58,12 @@ def _fork(module: str, arguments: list[str], output: int) -> int:
 
 
 def main() -> None:
-    module, cases = sys.argv[1], json.load(sys.stdin)
+    cases = json.load(sys.stdin)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in cases]
         children = [
             _fork(module, arguments, file.fileno())
-            for arguments, file in zip(cases, files, strict=True)
+            for (module, *arguments), file in zip(cases, files, strict=True)
         ]
         outcomes = []
         for child, file in zip(children, files, strict=True):

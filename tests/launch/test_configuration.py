@@ -2,11 +2,18 @@
 
 import dataclasses
 import json
+import math
+import re
+import typing
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from agents.agent import AgentConfig
+from agents.dreamer.config import DreamerConfig
 from agents.networks import NetworkConfig
+from evaluation.config import EvaluationConfig
 from launch.configs import ablations, grid57_laptop
 from launch.configuration import from_config, from_json, to_config
 from launch.settings import DiscoverSettings
@@ -89,3 +96,132 @@ def test_bad_value_is_refused(section, field, value, message):
     values[section][field] = value
     with pytest.raises(ValueError, match=message):
         from_json(DiscoverSettings, values)
+
+
+# Every number of every config.
+
+CONFIGS = {
+    "discover": DiscoverSettings(),
+    "evaluate": EvaluationConfig(),
+    "dreamer": DreamerConfig(),
+}
+MAY_BE_NEGATIVE: tuple[str, ...] = ()  # Dotted names. So far no field has a meaning for it.
+
+
+def number_fields(settings: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple, set[type]]]:
+    """Each field that holds numbers, of dataclasses within too: its path, and its plain types."""
+    for name, hint in typing.get_type_hints(type(settings)).items():
+        if dataclasses.is_dataclass(hint):
+            yield from number_fields(getattr(settings, name), (*path, name))
+        elif kinds := {int, float} & {hint, *typing.get_args(hint)}:
+            yield (*path, name), kinds
+
+
+NUMBERS = [
+    pytest.param(name, path, id=f"{name}: {'.'.join(path)}")
+    for name, settings in CONFIGS.items()
+    for path, _ in number_fields(settings)
+]
+FLOATS = [
+    pytest.param(name, path, bad, id=f"{name}: {'.'.join(path)} {bad}")
+    for name, settings in CONFIGS.items()
+    for path, kinds in number_fields(settings)
+    if float in kinds
+    for bad in (math.nan, math.inf, -math.inf, 1e39)
+]
+
+
+def changed(settings: Any, path: tuple[str, ...], number: float) -> Any:
+    """With a number in place of a field, whose other contents it keeps."""
+    name, *within = path
+    found = getattr(settings, name)
+    if within:
+        found = changed(found, tuple(within), number)
+    else:
+        found = (number, *found[1:]) if isinstance(found, tuple) else number
+    return dataclasses.replace(settings, **{name: found})
+
+
+def as_read(settings: Any, path: tuple[str, ...], number: float) -> Any:
+    """Likewise, as a config file or a run's `config.json` says it."""
+    values = dataclasses.asdict(settings)
+    holder = values
+    for name in path[:-1]:
+        holder = holder[name]
+    found = holder[path[-1]]
+    holder[path[-1]] = [number, *found[1:]] if isinstance(found, tuple) else number
+    return from_json(type(settings), values)
+
+
+def test_fields_are_found():
+    assert {len(path) for path, _ in number_fields(CONFIGS["discover"])} == {1, 2, 3}
+    assert len(NUMBERS) > 100
+    assert len(FLOATS) > 100
+
+
+@pytest.mark.parametrize(("name", "path", "bad"), FLOATS)
+def test_a_number_that_is_not_finite_is_refused(name, path, bad):
+    shown = re.escape(str(bad))
+    with pytest.raises(ValueError, match=rf"\b{path[-1]}\b.* is .*{shown}.*; expected "):
+        as_read(CONFIGS[name], path, bad)
+    with pytest.raises(ValueError, match=rf"\b{path[-1]}\b.* is {shown}; expected "):
+        changed(CONFIGS[name], path, bad)
+
+
+@pytest.mark.parametrize(("name", "path"), NUMBERS)
+def test_a_negative_number_is_refused_where_it_has_no_meaning(name, path):
+    if ".".join(path) in MAY_BE_NEGATIVE:
+        as_read(CONFIGS[name], path, -1)
+        return
+    for make in (as_read, changed):
+        with pytest.raises(ValueError, match=rf"\b{path[-1]}\b.* is \(?-1\b"):
+            make(CONFIGS[name], path, -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unchecked:
+    """A config without checks of its own."""
+
+    number: float = 0.0
+    optional: float | None = None
+    numbers: tuple[float, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"number": math.nan}, r"config\.number is nan; expected a finite number, of at most 3"),
+        ({"number": 1e39}, r"config\.number is 1e\+39; expected a finite number, of at most 3"),
+        ({"number": 2**63}, r"config\.number is 9223372036854775808; expected an integer of at"),
+        ({"optional": -math.inf}, r"config\.optional is -inf; expected a finite number, of at"),
+        ({"numbers": [1.0, math.inf]}, r"config\.numbers is \(1\.0, inf\); expected a finite num"),
+    ],
+)
+def test_no_field_has_to_refuse_what_is_not_finite_itself(values, message):
+    with pytest.raises(ValueError, match=message):
+        from_json(Unchecked, values)
+    assert from_json(Unchecked, {"number": 1, "numbers": [2.0]}) == Unchecked(1, None, (2.0,))
+
+
+@pytest.mark.parametrize(
+    ("path", "number", "message"),
+    [
+        ("agent.learning_rate", 0.0, "agent.learning_rate is 0.0; expected a positive number"),
+        ("agent.max_abs_update", 0.0, "agent.max_abs_update is 0.0; expected a positive number"),
+        ("meta.learning_rate", 0.0, "meta.learning_rate is 0.0; expected a positive number"),
+        ("meta.max_gradient_norm", 0.0, "meta.max_gradient_norm is 0.0; expected a positive"),
+        ("meta.average_decay", 1.0, "meta.average_decay is 1.0; expected at least 0, below 1"),
+        ("value_function.discount", 1.1, "value_function.discount is 1.1; expected 0 to 1"),
+        ("value_function.lambda_", 1.1, "value_function.lambda_ is 1.1; expected 0 to 1"),
+        ("value_function.hidden", 0, r"value_function.hidden\[0\] is 0; expected at least 1"),
+        ("population.lifetimes", 2**31, "expected lives of at most 2147483647 environment steps"),
+        ("population.first_rebirth", 2**31, "expected lives of at most 2147483647"),
+        ("rule.discount", 1.1, "config.rule: discount is 1.1; expected 0 to 1"),
+        ("devices_per_agent", 0, "devices_per_agent is 0; expected at least 1"),
+        ("seed", 2**32, r"seed is 4294967296; expected 0 to 2\*\*32 - 1"),
+        ("seed", 2**64, r"config.seed is 18446744073709551616; expected an integer of at most 64"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(path, number, message):
+    with pytest.raises(ValueError, match=message):
+        as_read(DiscoverSettings(), tuple(path.split(".")), number)

@@ -190,6 +190,7 @@ def test_export(uninterrupted, tmp_path):
     assert provenance["seed"] == settings.seed
     assert provenance["meta_steps"] == META_STEPS
     assert provenance["environment_steps"] == META_STEPS * STEPS * settings.population.size
+    assert provenance["tasks"] == {"catch/4x3": provenance["environment_steps"]}
     assert provenance["code_version"]
     assert provenance["population"]["lifetimes"] == list(settings.population.lifetimes)
 
@@ -203,3 +204,17 @@ def test_export_of_an_older_checkpoint(uninterrupted, tmp_path):
     assert any(np.any(a != b) for a, b in zip(*leaves, strict=True))
     with pytest.raises(CheckpointError, match=r"no checkpoint of step 999; it has \["):
         export(str(uninterrupted), str(older), meta_step=999)
+
+
+@pytest.mark.slow
+def test_export_beside_a_running_discovery(launch_tiny, tmp_path):
+    """Which replaces its checkpoints meanwhile, and which nothing disturbs."""
+    workdir, made = tmp_path / "run", set()
+    process = launch_tiny(workdir, "--config.checkpoint_interval=1")
+    wait_until(process, lambda: any(workdir.glob("checkpoints/[0-9]*[0-9]")))
+    while process.poll() is None:
+        made.add(export(str(workdir), str(tmp_path / "rule.npz"))["meta_steps"])
+    status, output = outcome(process)
+    assert status == 0, output
+    assert len(made) > 3
+    assert not (workdir / "damaged").exists()

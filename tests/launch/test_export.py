@@ -1,11 +1,18 @@
 """The command that exports a rule: what it refuses. `test_discover` exports a run's rule."""
 
+import contextlib
 import dataclasses
 import json
+import pathlib
 
+import numpy as np
 import pytest
 
+import disco
+from agents.checkpoints import CheckpointError, Checkpoints
+from evaluation.contenders import fingerprint
 from launch.export import export
+from launch.setup import make_rule
 from tests.launch.common import outcome, start
 from tests.launch.discover_tiny import get_settings
 
@@ -13,8 +20,18 @@ from tests.launch.discover_tiny import get_settings
 def test_folder_that_is_no_run(tmp_path):
     with pytest.raises(ValueError, match="is not the workdir of a discovery run"):
         export(str(tmp_path / "none"), str(tmp_path / "rule.npz"))
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match="is not the workdir of a discovery run"):
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"[]", b"7", b"\xff", b"[" * 100_000, b'{"x":' * 900 + b"1" + b"}" * 900),
+        *(b'{"meta": 7}', b'{"no_such_field": 1}', b'{"a.b": 1}', b'{"seed": "x"}'),
+    ],
+)
+def test_config_that_is_damaged(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"is not the workdir of a discovery run: .*config\.json"):
         export(str(tmp_path), str(tmp_path / "rule.npz"))
 
 
@@ -28,3 +45,43 @@ def test_run_without_checkpoint(tmp_path):
     assert f"launch.export: '{tmp_path}' has no checkpoint yet." in said
     assert "Traceback" not in said
     assert not output.exists()
+
+
+@pytest.fixture
+def workdir(tmp_path) -> pathlib.Path:
+    """Of a run on environments that this machine does not have, by code with another state."""
+    settings = dataclasses.replace(get_settings(), suite="not_installed/here,minecraft/diamond")
+    workdir, rule = tmp_path / "run", make_rule(settings)
+    workdir.mkdir()
+    (workdir / "config.json").write_text(json.dumps(dataclasses.asdict(settings)))
+    with contextlib.closing(Checkpoints(workdir / "checkpoints")) as checkpoints:
+        for step in (2, 4):
+            checkpoints.save(step, {"average": rule, "other": np.full(3, step)})
+    (workdir / "checkpoints" / "6.orbax-checkpoint-tmp").mkdir()
+    return workdir
+
+
+def test_reads_nothing_but_the_rule_and_changes_nothing(workdir, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in (workdir, *workdir.rglob("*"))}
+    provenance = export(str(workdir), str(tmp_path / "rule.npz"))
+    settings = get_settings()
+    assert fingerprint(disco.load(tmp_path / "rule.npz")) == fingerprint(make_rule(settings))
+    assert provenance["meta_steps"] == 4
+    steps = settings.meta.num_updates * settings.agent.steps_per_update
+    assert provenance["environment_steps"] == 4 * steps * settings.population.size
+    assert provenance["environments"] == "not_installed/here,minecraft/diamond"
+    assert provenance == disco.load_header(tmp_path / "rule.npz")["provenance"]
+    assert export(str(workdir), str(tmp_path / "rule.npz"), meta_step=2)["meta_steps"] == 2
+    assert {path: path.stat().st_mtime_ns for path in (workdir, *workdir.rglob("*"))} == before
+
+
+def test_damaged_checkpoint_is_left_where_it_is(workdir, tmp_path, caplog):
+    newest = workdir / "checkpoints" / "4"
+    for file in (newest / "state").rglob("d/*"):
+        file.write_bytes(b"")
+    assert export(str(workdir), str(tmp_path / "rule.npz"))["meta_steps"] == 2
+    assert f"Checkpoint {newest} is damaged" in caplog.text
+    with pytest.raises(CheckpointError, match=f"Checkpoint {newest} is damaged: "):
+        export(str(workdir), str(tmp_path / "rule.npz"), meta_step=4)
+    assert newest.is_dir()
+    assert not (workdir / "damaged").exists()

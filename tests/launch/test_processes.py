@@ -4,12 +4,14 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 import types
 
 import jax
 import numpy as np
+import psutil
 import pytest
 from absl import flags
 
@@ -244,3 +246,59 @@ def test_a_process_alone_on_its_machine_has_all_of_its_devices(variables, expect
     monkeypatch.setattr(flags, "FLAGS", values)
     processes.join()
     assert (given.get("local_device_ids") == ()) == expected
+
+
+def addresses_listened_at(port: int) -> set[str]:
+    """Of the processes of this machine."""
+    found = psutil.net_connections("tcp")
+    return {x.laddr.ip for x in found if x.status == psutil.CONN_LISTEN and x.laddr.port == port}
+
+
+def test_the_coordinator_listens_at_its_address_only(tmp_path):
+    ports = {host: free_port() for host in ("127.0.0.1", "localhost")}
+    started = {
+        host: start(
+            "launch.discover",
+            f"--workdir={tmp_path / 'run'}",
+            TINY,
+            f"--coordinator={host}:{port}",
+            "--num_processes=2",
+            "--process_id=0",
+            JAX_NUM_CPU_DEVICES="1",
+        )
+        for host, port in ports.items()
+    }
+    try:
+        for host, port in ports.items():
+            wait_until(started[host], lambda port=port: addresses_listened_at(port))
+            assert addresses_listened_at(port) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    finally:
+        for process in started.values():
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "expected"),
+    [
+        ("127.0.0.1:1", "127.0.0.1", "127.0.0.1:1"),
+        ("0.0.0.0:1", "0.0.0.0", "0.0.0.0:1"),
+        ("localhost:1", "localhost", "localhost:1"),
+        ("198.51.100.7:1", "198.51.100.7", None),  # Kept for documents: nobody's.
+        ("nowhere.invalid:1", "nowhere.invalid", None),
+    ],
+)
+def test_process_0_listens_where_it_can(monkeypatch, address, host, expected):
+    monkeypatch.delenv("JAX_COORDINATOR_BIND_ADDRESS", raising=False)
+    assert processes._listening_address(address, host) == expected
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "[::]:2")
+    assert processes._listening_address(address, host) is None
+
+
+def test_a_machine_whose_name_is_its_loopback_listens_everywhere(monkeypatch):
+    """As on Debian: other machines know it by another address."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert processes._listening_address("mine:1", "mine") is None
+    found[0] = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("0.0.0.0", 0))
+    assert processes._listening_address("mine:1", "mine") == "mine:1"

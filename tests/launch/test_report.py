@@ -50,7 +50,7 @@ def test_an_evaluation_whose_runs_are_all_damaged(evaluation, tmp_path):
 def test_the_same_folder_twice_counts_once_and_a_discovery_stands_beside(evaluation, tmp_path):
     discovery = tmp_path / "mine"
     discovery.mkdir()
-    _, config, lines = DISCOVERY
+    config, lines = DISCOVERY.config, DISCOVERY.reports
     (discovery / "config.json").write_text(json.dumps(config))
     (discovery / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     runs = [str(evaluation), str(discovery), str(evaluation)]
@@ -59,6 +59,38 @@ def test_the_same_folder_twice_counts_once_and_a_discovery_stands_beside(evaluat
     assert "Discovery: mine" in text
     assert "the first counts" not in text
     assert tmp_path / "report" / "mine_discovery.png" in files
+
+
+def _discovery(folder, *lines: str) -> None:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(DISCOVERY.config))
+    (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("damaged", ['{"meta_step": 15, "meta_ret', "{}", "null", "\\xff"])
+def test_damaged_lines_of_a_discovery_are_named_in_the_report(tmp_path, damaged):
+    good = [json.dumps(x) for x in DISCOVERY.reports]
+    _discovery(tmp_path / "mine", good[0], damaged, good[1], good[2][:40])
+    report.run([str(tmp_path / "mine")], str(tmp_path / "report"), "")
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "2 reports are left out." in text
+    for line in (2, 4):
+        assert f"Line {line} of {tmp_path / 'mine' / 'metrics.jsonl'} is damaged: " in text
+    assert "<td>20</td>" in text  # Of the last whole one.
+
+
+def test_a_discovery_all_of_whose_lines_are_damaged(tmp_path):
+    _discovery(tmp_path / "mine", "{}")
+    message = r"has no report that can be read: Line 1 of .* is damaged: .*; expected at least one"
+    with pytest.raises(ValueError, match=message):
+        report.run([str(tmp_path / "mine")], str(tmp_path / "report"), "")
+
+
+def test_a_discovery_whose_config_is_damaged(tmp_path):
+    _discovery(tmp_path / "mine", *map(json.dumps, DISCOVERY.reports))
+    (tmp_path / "mine" / "config.json").write_text("[]")
+    with pytest.raises(ValueError, match=r"has no config\.json: it is no JSON object"):
+        report.run([str(tmp_path / "mine")], str(tmp_path / "report"), "")
 
 
 def test_a_discovery_without_a_report(tmp_path):

@@ -9,8 +9,10 @@ import time
 import psutil
 import pytest
 
+from launch import sweep
 from launch.flag_parsing import parse_config
 from launch.points import is_finished, make_points
+from tests.evaluation.test_reports import DISCOVERY
 from tests.launch.common import TINY, outcome, start
 
 META_STEPS = 6
@@ -72,6 +74,26 @@ def test_points_are_the_product_and_readable():
     assert (settings.meta.learning_rate, settings.agent.network.torso) == (3e-4, (8, 4))
     assert settings.meta_steps == 7
     assert parse_config(points[-1].arguments).agent.network.torso == (8, 4)
+
+
+def test_what_is_said_of_points_is_printed_as_it_is(tmp_path, capsys):
+    """The error of one that failed; and damaged lines of the other are named and left out."""
+    points = make_points([TINY], ["config.seed=0,1"])
+    good = [json.dumps({**x, "meta_loss": 1.0}) for x in DISCOVERY.reports]
+    for point in points:
+        (tmp_path / point.name).mkdir()
+    metrics = tmp_path / POINTS[0] / "metrics.jsonl"
+    metrics.write_text("".join(f"{line}\n" for line in (*good, "{}", good[0][:30])))
+    sweep._report(points, tmp_path, {POINTS[1]: "no [/bold] \x1b[31m \udcff"})
+    output = capsys.readouterr().out
+    assert r"failed: no [/bold] \x1b[31m \udcff" in output
+    for line in (4, 5):
+        assert f"Left out: Line {line} of {metrics} is damaged: " in output
+    first, second = rows(tmp_path)
+    assert (first["meta_steps"], first["meta_loss"], first["status"]) == ("30", "1", "finished")
+    assert second["meta_steps"] == "0"
+    assert second["status"].startswith("failed: no [/bold]")
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.fixture(scope="module")

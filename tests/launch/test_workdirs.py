@@ -67,12 +67,97 @@ def test_of_older_code_may_be_continued_with_the_defaults_of_what_it_did_not_kno
     assert json.loads((tmp_path / "config.json").read_text())["inner"]["rate"] is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]"])
-def test_damaged_config_is_refused(tmp_path, content):
-    (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ValueError, match="Workdir"):
+DAMAGED = {
+    "empty": (b"", "Expecting value"),
+    "cut off": (b"{", "Expecting property name"),
+    "a list": (b"[]", "it has a list; expected an object"),
+    "a number": (b"7", "it has a int; expected an object"),
+    "null": (b"null", "it has a NoneType; expected an object"),
+    "not UTF-8": (b'{"steps": "\xff"}', "'utf-8' codec can't decode byte 0xff"),
+    "nested deeply": (b"[" * 100_000, "it is nested too deeply"),
+    "a long number": (b'{"steps": ' + b"1" * 10_000 + b"}", "Exceeds the limit"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_config_is_refused_in_a_sentence_that_names_it(tmp_path, name):
+    content, reason = DAMAGED[name]
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"^Workdir '.*' cannot be used: .*\.$") as caught:
         open_workdir(tmp_path, Settings())
-    assert (tmp_path / "config.json").read_text() == content
+    assert f"{tmp_path / 'config.json'} is damaged: {reason}" in str(caught.value)
+    assert (tmp_path / "config.json").read_bytes() == content
+
+
+@pytest.mark.parametrize("depth", [600, 950, 5000])
+def test_settings_that_are_nested_deeply_are_refused_in_a_sentence(tmp_path, depth):
+    """What JSON's parser allows may be too deep for others."""
+    for nested in ("[" * depth + "]" * depth, '{"x":' * depth + "0" + "}" * depth):
+        (tmp_path / "config.json").write_text(f'{{"steps": 10, "inner": {nested}}}')
+        with pytest.raises(ValueError, match=r"^Workdir .*(inner.*there|too deeply)") as caught:
+            open_workdir(tmp_path, Settings())
+        assert len(str(caught.value)) < 20_000
+
+
+def test_config_that_is_no_file_is_refused(tmp_path):
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(ValueError, match=r"cannot be used: .*Is a directory: '.*config\.json'\.$"):
+        open_workdir(tmp_path, Settings())
+
+
+def test_version_that_cannot_be_read_is_told_and_written_anew(tmp_path, caplog):
+    version = tmp_path / "version.txt"
+    version.write_bytes(b"\xff")
+    open_workdir(tmp_path, Settings())
+    assert f"{version} cannot be read ('utf-8' codec can't decode byte 0xff" in caplog.text
+    assert version.read_text() == f"{workdirs.code_version()}\n"
+    caplog.clear()
+    version.write_text("\x1b[2J" + "1" * 10_000)
+    open_workdir(tmp_path, Settings())
+    assert "was made by version \\x1b[2J111" in caplog.text
+    assert len(caplog.text) < 1000
+    version.unlink()
+    version.mkdir()
+    with pytest.raises(ValueError, match=r"cannot be written: .*version\.txt"):
+        open_workdir(tmp_path, Settings())
+
+
+# Files that tasks are read from.
+
+
+def test_files_of_tasks_may_not_change(tmp_path):
+    workdirs.keep_sources(tmp_path, {})
+    assert not (tmp_path / "sources.json").exists()  # As of a run of older code.
+    workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1", "sokoban/file:b": "2"})
+    workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1", "sokoban/file:b": "2"})
+    with pytest.raises(
+        ValueError, match=r"since the run .*: sokoban/file:b is '2' there and '3' here\. Choose"
+    ):
+        workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1", "sokoban/file:b": "3"})
+    with pytest.raises(ValueError, match="sokoban/file:b is '2' there and None here"):
+        workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1"})
+    (tmp_path / "sources.json").write_text("[")
+    with pytest.raises(ValueError, match=r"sources\.json is damaged"):
+        workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1"})
+
+
+@dataclasses.dataclass(frozen=True)
+class WithFiles(Settings):
+    files: dict[str, str] = dataclasses.field(default_factory=dict, metadata=workdirs.ADOPTED)
+
+
+def test_workdir_of_older_code_adopts_what_it_did_not_know(tmp_path):
+    open_workdir(tmp_path, Settings())
+    open_workdir(tmp_path, WithFiles(files={"a": "1"}))
+    assert json.loads((tmp_path / "config.json").read_text())["files"] == {"a": "1"}
+    open_workdir(tmp_path, WithFiles(files={"a": "1", "b": "2"}))
+    with pytest.raises(ValueError, match=r"files\.a is '1' there and '3' here"):
+        open_workdir(tmp_path, WithFiles(files={"a": "3", "b": "2"}))
+    with pytest.raises(ValueError, match=r"files\.b is '2' there and None here"):
+        open_workdir(tmp_path, WithFiles(files={"a": "1"}))
+
+
+# Metrics.
 
 
 def log(folder, first: int, last: int, *, resume_at: int = 0) -> None:

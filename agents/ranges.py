@@ -1,0 +1,50 @@
+"""Ranges of numbers, for the dataclasses that hold settings."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+LARGEST = 3.4e38  # Of float32.
+
+
+class Range(NamedTuple):
+    """Finite numbers that a setting may be.
+
+    Attributes:
+      expected: in words, for a message.
+      contains: whether a finite number is one of them.
+    """
+
+    expected: str
+    contains: Callable[[float], bool]
+
+    def require(self, settings: Any, prefix: str, *names: str) -> None:
+        """Refuses settings that have a number outside the range.
+
+        Args:
+          settings: a dataclass.
+          prefix: to put before the names in a message, for example `"agent."`.
+          *names: fields of it; numbers, tuples of numbers, or None, which is in any range.
+
+        Raises:
+          ValueError: naming the field, what was found and what was expected.
+        """
+        for name in names:
+            found = getattr(settings, name)
+            numbers = {name: found}
+            if isinstance(found, tuple):
+                numbers = {f"{name}[{i}]": number for i, number in enumerate(found)}
+            for which, number in numbers.items():
+                if number is not None and not (is_finite(number) and self.contains(number)):
+                    raise ValueError(f"{prefix}{which} is {number}; expected {self.expected}.")
+
+
+def is_finite(number: float) -> bool:
+    """Whether a number is neither NaN nor infinite, also in float32, in which all is computed."""
+    return abs(number) < LARGEST
+
+
+POSITIVE = Range("a positive number", lambda x: x > 0)
+AT_LEAST_0 = Range("at least 0", lambda x: x >= 0)
+AT_LEAST_1 = Range("at least 1", lambda x: x >= 1)
+FRACTION = Range("0 to 1", lambda x: 0 <= x <= 1)
+BELOW_1 = Range("at least 0, below 1", lambda x: 0 <= x < 1)

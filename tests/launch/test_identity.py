@@ -1,0 +1,259 @@
+"""What a run is made of stays what it is: rules and levels whose files change or go."""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import shutil
+
+import pytest
+
+import disco
+from agents.agent import AgentConfig
+from agents.checkpoints import CheckpointError, Checkpoints
+from agents.networks import NetworkConfig
+from environments import sokoban_levels
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import fingerprint, make_contenders
+from launch import evaluate, setup
+from launch.discover import discover
+from launch.export import export
+from launch.settings import DiscoverSettings, RuleSettings
+from tests.launch.common import outcomes
+from tests.launch.discover_tiny import get_settings
+from tests.meta.common import small_rule
+
+# Of a discovery: the rule that it starts from.
+
+
+@pytest.fixture
+def start(tmp_path) -> pathlib.Path:
+    """A rule file."""
+    file = tmp_path / "s.npz"
+    disco.save(small_rule(), file)
+    return file
+
+
+def settings_with(start: pathlib.Path) -> DiscoverSettings:
+    return dataclasses.replace(get_settings(), meta_steps=1, rule=RuleSettings(start=str(start)))
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory) -> pathlib.Path:
+    """Those of a discovery from that rule, which made one meta-step."""
+    folder = tmp_path_factory.mktemp("made")
+    disco.save(small_rule(), folder / "s.npz")
+    discovery = setup.make_discovery(settings_with(folder / "s.npz"))
+    with contextlib.closing(Checkpoints(folder / "checkpoints")) as checkpoints:
+        checkpoints.save(1, discovery.init(), discovery.agents_stacked)
+    return folder / "checkpoints"
+
+
+@pytest.fixture
+def finished(start, checkpoints, tmp_path) -> pathlib.Path:
+    """The workdir of a discovery that started from a file, and ended."""
+    settings, workdir = settings_with(start), tmp_path / "run"
+    shutil.copytree(checkpoints, workdir / "checkpoints")
+    (workdir / "config.json").write_text(json.dumps(dataclasses.asdict(settings)))
+    assert discover(settings, str(workdir)) == 0
+    assert (workdir / "start.npz").read_bytes() == start.read_bytes()
+    return workdir
+
+
+def exported(workdir: pathlib.Path) -> disco.DiscoveredRule:
+    export(str(workdir), str(workdir.parent / "exported.npz"))
+    return disco.load(workdir.parent / "exported.npz")
+
+
+def test_rule_to_start_from_is_overwritten(start, finished, caplog):
+    disco.save(dataclasses.replace(small_rule(), discount=0.5), start)
+    assert fingerprint(exported(finished)) == fingerprint(small_rule())
+    caplog.clear()
+    assert discover(settings_with(start), str(finished)) == 0
+    assert f"{start} is another rule now than the one that the run in {finished} was" in caplog.text
+    assert disco.load(finished / "start.npz").discount == small_rule().discount
+    start.write_bytes(b"")
+    caplog.clear()
+    assert discover(settings_with(start), str(finished)) == 0
+    assert f"{start} is another rule now" in caplog.text
+
+
+def test_rule_to_start_from_is_gone(start, finished, caplog):
+    start.unlink()
+    assert discover(settings_with(start), str(finished)) == 0
+    assert fingerprint(exported(finished)) == fingerprint(small_rule())
+    assert "another rule" not in caplog.text
+
+
+def test_rule_file_that_differs_in_its_origin_only_is_the_same_rule(start, finished, caplog):
+    disco.save(small_rule(), start, {"seed": 7})
+    assert discover(settings_with(start), str(finished)) == 0
+    assert "another rule" not in caplog.text
+
+
+def test_workdir_of_older_code_without_a_copy_falls_back_on_the_path(start, finished):
+    (finished / "start.npz").unlink()
+    assert fingerprint(exported(finished)) == fingerprint(small_rule())
+    start.unlink()
+    with pytest.raises(FileNotFoundError, match=r"s\.npz' does not exist"):
+        exported(finished)
+
+
+def test_rule_to_start_from_is_damaged_and_leaves_no_copy(start, tmp_path):
+    start.write_bytes(b"no rule")
+    with pytest.raises(disco.RuleFileError):
+        discover(settings_with(start), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_rule_file_that_is_replaced_while_a_run_starts(start, tmp_path):
+    rule = disco.load(start)
+    disco.save(dataclasses.replace(rule, discount=0.5), start)
+    settings, workdir = settings_with(start), tmp_path / "run"
+    workdir.mkdir()
+    with pytest.raises(ValueError, match=r"s\.npz' was replaced while the run was starting; try"):
+        setup.keep_start(settings, workdir, rule)
+    assert not list(workdir.iterdir())
+    setup.keep_start(settings, workdir, disco.load(start))
+    with pytest.raises(ValueError, match="was started meanwhile with another rule; try again"):
+        setup.keep_start(settings, workdir, rule)
+
+
+def test_rule_of_the_zoo_is_copied_too(tmp_path):
+    settings = dataclasses.replace(get_settings(), rule=RuleSettings(start="grid57"))
+    setup.keep_start(settings, tmp_path, disco.load("grid57"))
+    assert disco.load(tmp_path / "start.npz").sizes == disco.load("grid57").sizes
+    assert fingerprint(setup.make_rule(settings, tmp_path)) == fingerprint(disco.load("grid57"))
+
+
+# Of an evaluation: rules.
+
+CONFIG = EvaluationConfig(
+    agent=AgentConfig(
+        network=NetworkConfig(torso=(), model=4, head=()),
+        num_environments=2,
+        unroll_length=5,
+        batch_size=2,
+        replay_ratio=0.0,
+    ),
+    seeds=1,
+    budget=20,
+    baselines=(),
+    num_points=1,
+    resamples=10,
+)
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A rule file, and the workdir of its evaluation."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    file, workdir = folder / "tiny.npz", folder / "run"
+    disco.save(small_rule(), file)
+    evaluate.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
+    return file, workdir
+
+
+def test_rule_file_of_an_evaluation_is_gone(evaluated, capsys, caplog):
+    file, workdir = evaluated
+    content = file.read_bytes()
+    assert (workdir / "rules" / "tiny.npz").read_bytes() == content
+    file.unlink()
+    capsys.readouterr()
+    evaluate.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
+    assert "2 of 2 runs are finished." in capsys.readouterr().out
+    assert f"The rule file '{file}' is gone; its copy {workdir / 'rules' / 'tiny.npz'} is used" in (
+        caplog.text
+    )
+    with pytest.raises(FileNotFoundError, match=r"other\.npz' does not exist"):
+        evaluate.run([str(file.with_name("other.npz"))], ["catch/5x5"], CONFIG, str(workdir))
+    file.write_bytes(content)
+
+
+def test_rule_file_of_an_evaluation_that_is_another_one_is_refused(evaluated):
+    file, workdir = evaluated
+    content = file.read_bytes()
+    disco.save(small_rule(seed=1), file)
+    with pytest.raises(ValueError, match=r"config: rules.tiny is '\w+' there and '\w+' here"):
+        evaluate.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
+    assert (workdir / "rules" / "tiny.npz").read_bytes() == content
+    file.write_bytes(content)
+
+
+def test_robustness_goes_on_by_the_copy(evaluated, tmp_path):
+    """It is refused for its settings only, and so the rule was found."""
+    _, workdir = evaluated
+    missing = tmp_path / "tiny.npz"
+    arguments = [f"--workdir={workdir}", f"--rule={missing}", "--suite=catch/5x5"]
+    ((status, output),) = outcomes("launch.robustness", {"gone": arguments}).values()
+    assert "is of a run with another config: command is 'evaluate' there" in output
+    assert "rules.tiny" not in output
+    assert status == 2
+
+
+def test_rule_of_another_discount_is_copied_as_it_is(tmp_path):
+    config = dataclasses.replace(CONFIG, rule_discount=0.5)
+    file = tmp_path / "tiny.npz"
+    disco.save(small_rule(), file)
+    evaluate.keep_rules(tmp_path, make_contenders([str(file), "grid57"], config), config)
+    assert (tmp_path / "rules" / "tiny.npz").read_bytes() == file.read_bytes()
+    assert (tmp_path / "rules" / "grid57.npz").exists()
+
+
+def test_rule_file_that_is_replaced_while_an_evaluation_starts(tmp_path):
+    file = tmp_path / "tiny.npz"
+    disco.save(small_rule(), file)
+    contenders = make_contenders([str(file)], CONFIG)
+    disco.save(small_rule(seed=1), file)
+    with pytest.raises(
+        ValueError, match=r"tiny\.npz' was replaced while the run was starting; try"
+    ):
+        evaluate.keep_rules(tmp_path, contenders, CONFIG)
+    assert not list((tmp_path / "rules").iterdir())
+
+
+# Files that tasks are read from.
+
+
+def write_levels(file: pathlib.Path, first: int) -> None:
+    file.write_text(sokoban_levels.to_text(sokoban_levels.generate("test", 4)[first : first + 2]))
+
+
+def test_levels_of_an_evaluation_may_not_change(tmp_path, capsys):
+    file, workdir = tmp_path / "levels.txt", tmp_path / "run"
+    write_levels(file, 0)
+    suite = f"sokoban/file:{file}"
+    evaluate.run([], [suite], CONFIG, str(workdir))
+    write_levels(file, 1)
+    with pytest.raises(ValueError, match=rf"task_files.{suite} is '\w+' there and '\w+' here"):
+        evaluate.run([], [suite], CONFIG, str(workdir))
+
+    # A workdir of older code does not know what the file was.
+    config = json.loads((workdir / "config.json").read_text())
+    del config["task_files"]
+    (workdir / "config.json").write_text(json.dumps(config))
+    capsys.readouterr()
+    evaluate.run([], [suite], CONFIG, str(workdir))
+    assert "1 of 1 runs are finished." in capsys.readouterr().out
+    write_levels(file, 0)
+    with pytest.raises(ValueError, match="task_files"):
+        evaluate.run([], [suite], CONFIG, str(workdir))
+
+
+def test_levels_of_a_discovery_may_not_change(tmp_path):
+    file, workdir = tmp_path / "levels.txt", tmp_path / "run"
+    write_levels(file, 0)
+    suite = f"sokoban/file:{file}"
+    settings = dataclasses.replace(get_settings(), suite=suite)
+    workdir.mkdir()
+    (workdir / "checkpoints").touch()  # So that it ends before anything is compiled.
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="Cannot write checkpoints"):
+            discover(settings, str(workdir))
+        assert list(json.loads((workdir / "sources.json").read_text())) == [suite]
+    write_levels(file, 1)
+    with pytest.raises(ValueError, match=rf"files that tasks of .*: {suite} is '\w+' there and '"):
+        discover(settings, str(workdir))
+    write_levels(file, 0)
+    with pytest.raises(CheckpointError, match="Cannot write checkpoints"):
+        discover(settings, str(workdir))

@@ -1,0 +1,26 @@
+"""Progress of a command, on a terminal and elsewhere."""
+
+import pytest
+
+from launch.progress import Progress
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("learn p[/bold]", "learn p[/bold]"),
+        ("mine[a] :smile:", "mine[a] :smile:"),
+        ("red \x1b[31m \udcff", r"red \x1b[31m \udcff"),
+    ],
+)
+def test_names_are_shown_as_they_are(name, shown, is_terminal, monkeypatch, capsys):
+    monkeypatch.setenv("TTY_COMPATIBLE", str(int(is_terminal)))
+    monkeypatch.setenv("COLUMNS", "150")
+    with Progress(name, 3) as progress:
+        progress.start(0)
+        progress.update(3, {"[/red]": 0.5})
+    output = capsys.readouterr().out
+    assert shown in output
+    assert "[/red] 0.5" in output
+    assert "\x1b[31m " not in output
