@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed$(EXTRAS:%=-%)
 
 NEWEST := .venv-newest
 
-.PHONY: install pins test lint types rooms tests test-slow test-newest chaos format discover clean
+.PHONY: install pins test lint types rooms tests test-slow test-newest chaos fuzz format discover clean
 
 install: $(INSTALLED)
 
@@ -65,6 +65,13 @@ test-newest:
 # Breaks running commands in every way that they promise to survive. Up to half an hour.
 chaos: install
 	$(BIN)/python -m tests.chaos
+
+# Damages rule files, run files and checkpoints, and has them read. A minute, with a seed:
+# `make fuzz SECONDS=600 SEED=3`.
+SECONDS := 60
+SEED := 0
+fuzz: install
+	$(BIN)/python -m tests.fuzz --seconds=$(SECONDS) --seed=$(SEED)
 
 format: install
 	$(BIN)/ruff check --fix .

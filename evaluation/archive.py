@@ -159,9 +159,10 @@ def read_manifest(folder: pathlib.Path, read_config: ReadConfig) -> Archived:
             provenance=dict(manifest["provenance"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"{path.name} lacks {error}" if isinstance(error, KeyError) else error
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise ValueError(
-            f"{str(folder)!r} is not the folder of an evaluation: {str(reason).rstrip('.')}. An"
+            f"{str(folder)!r} is not the folder of an evaluation: {path.name}:"
+            f" {str(reason).rstrip('.')}. An"
             " evaluation that an older version made gets one when it is started again; finished"
             " runs are not repeated."
         ) from error

@@ -36,7 +36,7 @@ def main() -> list[float]:
     size = 5 * 5
 
     def apply_flat(params, observation):
-        return apply(params, observation.reshape(*observation.shape[:-3], size))
+        return apply(params, observation.reshape(*observation.shape[:-2], size))
 
     params, apply = make_network(jax.random.key(0), size, rule.output_shapes(num_actions))
     network = Network(

@@ -78,8 +78,6 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
             workdirs.keep_sources(folder, sources)
             if processes.is_first():
                 keep_start(settings, folder, rule)
-                names = [group.names for group in discovery.groups]
-                write_atomically(folder / TASKS, json.dumps(names) + "\n")
             _run_in(folder, discovery, settings, stop)
     if processes.is_first():
         if stop.signal:
@@ -113,6 +111,9 @@ def _run_in(
         ):
 
             def on_start(step):
+                # Not before its checkpoints are read, which may be of code without this file.
+                names = [group.names for group in discovery.groups]
+                write_atomically(folder / TASKS, json.dumps(names) + "\n")
                 log.continue_from(step)
                 bar.start(step)
                 logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)

@@ -1,12 +1,16 @@
 """The examples run: networks of three libraries learn by one rule, as a user would start them."""
 
+import dataclasses
 import importlib
 import math
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax.experimental import checkify
 
 import disco
+from agents import acting
 
 
 @pytest.fixture
@@ -29,3 +33,29 @@ def test_example_learns_without_a_hitch(example, rule_file, monkeypatch, capsys)
     assert returns
     assert all(math.isfinite(x) and x >= 8 for x in returns)  # No CartPole episode is shorter.
     assert "update 20: mean return" in capsys.readouterr().out
+
+
+def test_a_trajectory_that_no_rule_can_learn_from_is_noticed(rule_file, monkeypatch):
+    """By --check_values, in a program that was compiled."""
+    module = importlib.import_module("examples.plain_jax")
+    rollout = acting.rollout
+
+    def damaged(*arguments):
+        actor, trajectory, episodes = rollout(*arguments)
+        reward = trajectory.reward.at[3, 2].set(jnp.nan)
+        mask = trajectory.mask.at[3, 2].set(True)
+        return actor, dataclasses.replace(trajectory, reward=reward, mask=mask), episodes
+
+    monkeypatch.setattr(acting, "rollout", damaged)
+    flags = ["--rule", str(rule_file), "--updates", "2", "--check_values"]
+    monkeypatch.setattr("sys.argv", ["plain_jax", *flags])
+    with pytest.raises(checkify.JaxRuntimeError, match=r"trajectory\.reward has nan"):
+        module.learn(module.make_network)
+
+
+def test_the_example_of_a_meta_gradient_has_finite_ones(rule_file, monkeypatch):
+    module = importlib.import_module("examples.meta_gradient")
+    monkeypatch.setattr("sys.argv", ["meta_gradient", "--rule", str(rule_file), "--meta_steps=2"])
+    norms = module.main()
+    assert len(norms) == 2
+    assert all(math.isfinite(norm) and norm > 0 for norm in norms)

@@ -1,6 +1,7 @@
 """Reading in another process, watched."""
 
 import json
+import logging
 import multiprocessing
 import pathlib
 import traceback
@@ -12,6 +13,10 @@ from tests.fuzz.targets import TARGETS
 
 def serve(connection: Connection) -> None:
     """Reads what it is told to, in a process of its own, until the connection is closed."""
+    from launch import commands  # With JAX, which the process that damages does without.
+
+    commands.silence_libraries()
+    logging.disable(logging.WARNING)
     while True:
         try:
             request, name, folder = connection.recv()

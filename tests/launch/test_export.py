@@ -11,6 +11,7 @@ import pytest
 import disco
 from agents.checkpoints import CheckpointError, Checkpoints
 from evaluation.contenders import fingerprint
+from launch.discover import discover
 from launch.export import export
 from launch.setup import make_rule
 from tests.launch.common import outcome, start
@@ -85,3 +86,12 @@ def test_damaged_checkpoint_is_left_where_it_is(workdir, tmp_path, caplog):
         export(str(workdir), str(tmp_path / "rule.npz"), meta_step=4)
     assert newest.is_dir()
     assert not (workdir / "damaged").exists()
+
+
+def test_run_that_this_code_cannot_continue_can_still_be_exported(workdir, tmp_path):
+    """To try to changes nothing that the export reads."""
+    settings = get_settings()
+    (workdir / "config.json").write_text(json.dumps(dataclasses.asdict(settings)))
+    with pytest.raises(CheckpointError, match="is of another kind of run: it differs in"):
+        discover(settings, str(workdir))
+    assert export(str(workdir), str(tmp_path / "rule.npz"))["meta_steps"] == 4

@@ -92,7 +92,7 @@ def test_commands_are_refused_before_they_write(tmp_path, command):
         assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert f"Workdir '{tmp_path}' is held by process {os.getpid()} on " in output
     assert "Traceback" not in output
-    assert status > 1
+    assert status == os.EX_TEMPFAIL
 
 
 def test_a_killed_holder_leaves_the_lock_and_a_note(held, caplog):
