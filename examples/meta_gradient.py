@@ -48,27 +48,27 @@ def main() -> list[float]:
     # at 0, and 0 is what the gradients of unused parameters are.
     optimizer = optax.adam(1e-3, eps_root=1e-8)
 
+    def play(agent, actor, key):
+        actor, trajectory, _ = acting.rollout(
+            dynamics, network, agent, task, actor, key, UNROLL_LENGTH
+        )
+        # Experience counts as given: no derivative goes through how it came about.
+        return actor, jax.lax.stop_gradient(trajectory)
+
     def judge_after_learning(rule, key):
-        rule_state, opt_state, agent = rule.init(params), optimizer.init(params), params
-        actor = acting.start(dynamics, network, task, key, BATCH_SIZE)
-        for update in range(NUM_UPDATES + 1):
-            actor, trajectory, _ = acting.rollout(
-                dynamics,
-                network,
-                agent,
-                task,
-                actor,
-                jax.random.fold_in(key, update),
-                UNROLL_LENGTH,
-            )
-            # Experience counts as given: no derivative goes through how it came about.
-            trajectory = jax.lax.stop_gradient(trajectory)
-            if update == NUM_UPDATES:
-                break
+        def update(carry, key):
+            agent, rule_state, opt_state, actor = carry
+            actor, trajectory = play(agent, actor, key)
             # `rule.gradient`: through jax.grad(rule.loss) there is no derivative.
             grads, aux = rule.gradient(agent, rule_state, trajectory, network.unroll)
             updates, opt_state = optimizer.update(grads, opt_state)
-            agent, rule_state = optax.apply_updates(agent, updates), aux.state
+            return (optax.apply_updates(agent, updates), aux.state, opt_state, actor), None
+
+        actor = acting.start(dynamics, network, task, key, BATCH_SIZE)
+        newborn = (params, rule.init(params), optimizer.init(params), actor)
+        *keys, last_key = jax.random.split(key, NUM_UPDATES + 1)
+        (agent, _, _, actor), _ = jax.lax.scan(update, newborn, jnp.stack(keys))
+        _, trajectory = play(agent, actor, last_key)
         logits = network.unroll(agent, trajectory)["logits"][:-1]
         log_pi = jnp.take_along_axis(
             jax.nn.log_softmax(logits), trajectory.action[..., None], axis=-1

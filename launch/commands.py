@@ -35,7 +35,7 @@ from agents import compilation
 from environments import SimulatorError, available_processors
 from evaluation.executors import JobsFailedError
 from launch import locks, processes
-from launch.flag_parsing import given, parse_flags
+from launch.flag_parsing import parse_flags, wants_tracebacks
 
 # What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
@@ -89,7 +89,7 @@ def ended_by_user_errors() -> Iterator[None]:
     try:
         yield
     except _USER_ERRORS as error:
-        if max(given("verbosity"), given("v")) >= "1":  # As text: nothing is parsed yet.
+        if wants_tracebacks():
             traceback.print_exc()
         print(f"{_name_of('__main__')}: {error}", file=sys.stderr)
         sys.exit(2)

@@ -100,6 +100,11 @@ def given(name: str) -> str:
     return value
 
 
+def wants_tracebacks() -> bool:
+    """Whether `--verbosity=1` or more is on the command line, before flags are parsed."""
+    return max(given("verbosity"), given("v")) >= "1"  # As text; negative ones come before.
+
+
 def define_path(
     name: str,
     help_text: str,
@@ -185,7 +190,7 @@ def parse_flags(argv: list[str]) -> list[str]:
 def _end(error: Exception) -> NoReturn:
     """Ends the program with an error's sentence; `--verbosity=1` shows the traceback too."""
     if isinstance(error, RefusedFlagError):
-        if max(given("verbosity"), given("v")) >= "1":  # As text: nothing is parsed yet.
+        if wants_tracebacks():
             traceback.print_exception(error)
         print(error, file=sys.stderr)
         sys.exit(2)
