@@ -123,7 +123,7 @@ def main() -> None:
     """The command."""
     values = flags.FLAGS
     points = make_points(config_arguments(), values.vary)
-    with execution.opened_executor(values) as executor:
+    with execution.opened_executor(values) as executor, workdirs.locked(values.workdir):
         sweep(points, pathlib.Path(values.workdir), executor)
 
 

@@ -80,6 +80,8 @@ COMMANDS = {
     "launch.discover": [TINY],
     "launch.evaluate": ["--suite=catch/5x5"],
     "launch.robustness": ["--suite=catch/5x5", "--rule=grid57"],
+    "launch.analyse": ["--suite=catch/5x5", "--rule=grid57"],
+    "launch.sweep": [TINY, "--vary=config.seed=0"],
 }
 
 
