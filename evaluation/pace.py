@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class _Seen:
     """What was seen of a kind: units of work, and the seconds that they took."""
 
@@ -42,7 +42,7 @@ class Pace:
 
     def begin(self) -> None:
         """Ends the job that was under way, and begins the next one."""
-        self._end()
+        self._seen = self._so_far()
         self._number, self._units, self._began = self._number + 1, 0, self._clock()
 
     def at(self, units: int) -> None:
@@ -55,14 +55,10 @@ class Pace:
         Kinds that were not seen yet count as the slowest one that was, and the words then say that
         it is a guess from below.
         """
-        kind, units = self._jobs[self._number]
-        seen = {name: dataclasses.replace(one) for name, one in self._seen.items()}
-        if self._units:
-            one = seen.setdefault(kind, _Seen())
-            one.units += self._units
-            one.seconds += self._clock() - self._began
+        seen = self._so_far()
         if not seen:
             return ""
+        kind, units = self._jobs[self._number]
         slowest = max(one.seconds_per_unit for one in seen.values())
         waiting = [(kind, units - self._units), *self._jobs[self._number + 1 :]]
         seconds = sum(
@@ -72,12 +68,14 @@ class Pace:
         is_known = all(kind in seen for kind, _ in waiting)
         return f"{'' if is_known else 'more than '}{in_words(seconds)} left"
 
-    def _end(self) -> None:
-        if self._number >= 0 and self._units:
-            kind, units = self._jobs[self._number]
-            one = self._seen.setdefault(kind, _Seen())
-            one.units += units
-            one.seconds += self._clock() - self._began
+    def _so_far(self) -> dict[str, _Seen]:
+        """What was seen of each kind, the job under way included."""
+        if not self._units:
+            return self._seen
+        kind, _ = self._jobs[self._number]
+        before = self._seen.get(kind, _Seen())
+        seconds = before.seconds + self._clock() - self._began
+        return self._seen | {kind: _Seen(before.units + self._units, seconds)}
 
 
 def in_words(seconds: float) -> str:
