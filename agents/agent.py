@@ -19,9 +19,9 @@ from agents.acting import ActorState, EpisodeStatistics
 from agents.flat_parameters import with_flat_parameters
 from agents.networks import Network, NetworkConfig, make_network
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
-from agents.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 from agents.replay import Replay
 from agents.trajectories import side_by_side
+from common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 from disco.types import Metrics
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from disco import json_lines
+from common import json_lines
 
 T = TypeVar("T")
 

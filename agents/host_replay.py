@@ -6,23 +6,19 @@ in a ring. A trajectory is a stretch of T steps of it, at a multiple of T; what 
 single Atari frames take 6.7 GiB.
 """
 
-import contextlib
 import math
-import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import psutil
 from jaxtyping import PyTree
 
 import disco
 from agents.frames import History, Seen
+from common.memory import free_memory
 
 _MARGIN = 0.9  # Of the free memory, that a replay may take.
-_MEMBERSHIPS = pathlib.Path("/proc/self/cgroup")
-_CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 class HostReplay:
@@ -189,40 +185,6 @@ def _slots(example: disco.Trajectory, seen: Seen, capacity: int) -> tuple[int, i
 
 def _num_bytes(shape: tuple[int, ...], dtype: Any) -> int:
     return math.prod(shape) * np.dtype(dtype).itemsize
-
-
-def free_memory() -> int:
-    """Bytes that this process may still use, by the machine's and its control groups' limits."""
-    free = psutil.virtual_memory().available
-    for folder, (limit, used, cache) in _control_groups():
-        with contextlib.suppress(OSError, ValueError, StopIteration):  # "max" is no number.
-            bound = int((folder / limit).read_text())
-            lines = (folder / "memory.stat").read_text().splitlines()
-            # Pages of files that can be dropped are counted as used.
-            droppable = next(int(x.split()[1]) for x in lines if x.split()[0] == cache)
-            free = min(free, bound - int((folder / used).read_text()) + droppable)
-    return max(free, 0)
-
-
-def _control_groups() -> Iterator[tuple[pathlib.Path, tuple[str, str, str]]]:
-    """Folders of this process's control groups and of those around them.
-
-    With each the names of two files and of a statistic, in version 2 or 1 of Linux's groups.
-    """
-    names = {
-        "": ("memory.max", "memory.current", "inactive_file"),
-        "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    }
-    try:
-        memberships = _MEMBERSHIPS.read_text().splitlines()
-    except OSError:
-        return  # No Linux.
-    for line in memberships:
-        _, controllers, own = line.split(":", 2)
-        for controller in set(names) & set(controllers.split(",")):
-            mount, own_folder = _CONTROL_GROUPS / controller, pathlib.PurePosixPath(own)
-            for folder in (own_folder, *own_folder.parents):
-                yield mount / folder.relative_to("/"), names[controller]
 
 
 def _split(trajectory: disco.Trajectory) -> tuple[dict[str, PyTree], PyTree]:

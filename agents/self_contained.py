@@ -16,7 +16,7 @@ from dm_env import specs
 
 import environments
 from agents.host_acting import Episode, EpisodeTracker
-from environments import plugins
+from common import plugins
 
 PLUGINS = "disco.agents"
 

@@ -20,8 +20,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from common.atomic import write_atomically
 from disco import meta_network, npz
-from disco.atomic import write_atomically
 from disco.discovered import DiscoveredRule
 from disco.meta_network import MetaNetworkSizes
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from environments import plugins
+from common import plugins
 from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
 from environments.errors import EnvironmentNameError, unknown_name
 

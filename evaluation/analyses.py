@@ -23,7 +23,7 @@ import disco
 import environments
 from agents import pictures
 from agents.agent import Agent, LearnerState
-from disco.atomic import write_atomically
+from common.atomic import write_atomically
 from disco.discovered import DiscoveredRule
 from evaluation import analysis, archive, folder_names, host_training, page, playing, reports
 from evaluation.config import EvaluationConfig

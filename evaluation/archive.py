@@ -20,8 +20,8 @@ import numpy as np
 from agents import pictures
 from agents.agent import AgentConfig
 from agents.host_acting import Episode
-from disco import json_lines
-from disco.atomic import write_atomically
+from common import json_lines
+from common.atomic import write_atomically
 from evaluation import host_training, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, RANDOM, Contender

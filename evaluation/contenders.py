@@ -22,11 +22,11 @@ import environments
 from agents import self_contained
 from agents.agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
+from common import plugins
+from common.terminal import require_printable
 from disco import rule_files
-from environments import plugins
 from evaluation import folder_names
 from evaluation.config import EvaluationConfig
-from evaluation.terminal import require_printable
 
 RANDOM, AGENT = "random", "agent"
 PLUGINS = "disco.rules"

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from disco.json_lines import JsonLines
+from common.json_lines import JsonLines
 from evaluation.plots import DISCOVERY_PANELS
 
 FILE = "metrics.jsonl"

@@ -16,7 +16,8 @@ import jax
 
 import environments
 from agents.host_experience import require_memory
-from disco.atomic import write_atomically
+from common.atomic import write_atomically
+from common.terminal import require_printable
 from evaluation import (
     archive,
     bsuite_scores,
@@ -32,7 +33,6 @@ from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
 from evaluation.results import History, RunResult
 from evaluation.scores import Summary, summarize
-from evaluation.terminal import require_printable
 from evaluation.training import Run, host_program, train_on_device, train_on_host
 
 

@@ -33,7 +33,7 @@ from agents.device_clock import DeviceClock
 from agents.host_acting import Act, Episode, make_act
 from agents.host_experience import Experience, HostExperience
 from agents.networks import uniform_network
-from disco.json_lines import JsonLines
+from common.json_lines import JsonLines
 
 _log = logging.getLogger(__name__)
 _UPDATE = "update"

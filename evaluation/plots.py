@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from common.terminal import printable
 from evaluation import statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
 from evaluation.results import History
 from evaluation.scores import Summary, coarsen, normalized_curves
-from evaluation.terminal import printable
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. Rules take the warm ones.
 _RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")

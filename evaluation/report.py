@@ -24,7 +24,8 @@ from jaxtyping import Float
 from rich.table import Table
 from rich.text import Text
 
-from disco.atomic import write_atomically
+from common.atomic import write_atomically
+from common.terminal import console, printable
 from evaluation import plots, statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, RANDOM, Contender
@@ -32,7 +33,6 @@ from evaluation.published_scores import PublishedScore, published
 from evaluation.results import History
 from evaluation.scores import Summary, normalized_curves
 from evaluation.statistics import Estimate
-from evaluation.terminal import console, printable
 
 
 def write(

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from agents.host_acting import Episode
-from disco.atomic import write_atomically
+from common.atomic import write_atomically
 from environments import crafter
 from evaluation import bsuite_scores, page, plots, published_aggregates, statistics
 from evaluation.archive import Gathered

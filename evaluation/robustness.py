@@ -28,7 +28,7 @@ import pandas as pd
 import environments
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
-from disco.atomic import write_atomically
+from common.atomic import write_atomically
 from evaluation import page, reports, statistics
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender, make_contenders, with_replay

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agents.self_contained import SelfContainedAgent, Stretch
-from disco.json_lines import JsonLines
+from common.json_lines import JsonLines
 from evaluation import host_training
 from evaluation.config import EvaluationConfig
 from evaluation.results import RunResult, Tally

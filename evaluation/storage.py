@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from disco import json_lines
-from disco.atomic import write_atomically
+from common import json_lines
+from common.atomic import write_atomically
 from evaluation import folder_names
 from evaluation.results import Episodes, RunResult
 from evaluation.training import Run

@@ -35,6 +35,8 @@ from agents.agent import Agent, AgentConfig
 from agents.checkpoints import Checkpoints
 from agents.networks import uniform_network
 from agents.passes import agents_per_pass, map_agents
+from common import keys
+from common.keys import Purpose
 from evaluation import host_training, playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
@@ -44,7 +46,6 @@ Report = Callable[[int, float | None, float | None], None]
 
 _AXIS = "runs"
 _log = logging.getLogger(__name__)
-_PURPOSES = ("birth", "live")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,7 +151,7 @@ class Program:
 
         def born(rule, row: Rows):
             agent = self._make_agent(rule, learning_rate=0.0)
-            return agent.init(rule, row.task, _key("birth", row, 0))
+            return agent.init(rule, row.task, keys.key(row.seed, Purpose.INITIALIZE, row.code, 0))
 
         return self._map(born, replicated=(rule,), per_run=rows)
 
@@ -185,13 +186,12 @@ class Program:
 
             def update(i, carry):
                 state, total = carry
-                state, statistics, _ = agent.update(
-                    rule, state, row.task, _key("live", row, first_update + i)
-                )
+                key = keys.key(row.seed, Purpose.TRAIN, row.code, first_update + i)
+                state, statistics, _ = agent.update(rule, state, row.task, key)
                 return state, jax.tree.map(jnp.add, total, statistics)
 
             _, statistics, _ = jax.eval_shape(
-                agent.update, rule, state, row.task, _key("live", row, first_update)
+                agent.update, rule, state, row.task, jax.random.key(0)
             )
             total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), statistics)
             state, total = jax.lax.fori_loop(0, num_updates, update, (state, total))
@@ -461,9 +461,3 @@ def _stretches(ends, window_start: int, longest: int) -> Iterator[tuple[int, int
     for begin, end in itertools.pairwise(boundaries):
         for first in range(begin, end, longest):
             yield first, min(first + longest, end)
-
-
-def _key(purpose: str, row: Rows, update) -> PRNGKeyArray:
-    """A key by address, so that it depends on no other run."""
-    key = jax.random.fold_in(jax.random.key(row.seed), _PURPOSES.index(purpose))
-    return jax.random.fold_in(jax.random.fold_in(key, row.code), update)

@@ -22,7 +22,7 @@ from typing import Any
 from absl import flags, logging
 
 from agents.checkpoints import Checkpoints
-from disco.atomic import write_atomically
+from common.atomic import write_atomically
 from evaluation import discovery_reports
 from evaluation.contenders import fingerprint
 from evaluation.plots import discovery_curves

@@ -28,7 +28,8 @@ from typing import Any
 
 from absl import flags
 
-from environments import plugins, registry
+from common import plugins
+from environments import registry
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, PLUGINS, Contender, copy_of_rule, make_contenders
 from evaluation.evaluate import evaluate, resolve

@@ -25,8 +25,8 @@ from absl import flags
 
 import disco
 from agents.checkpoints import CheckpointReader
-from disco.atomic import write_atomically
-from disco.json_lines import read_object
+from common.atomic import write_atomically
+from common.json_lines import read_object
 from evaluation import archive
 from evaluation.cards import card
 from evaluation.contenders import fingerprint

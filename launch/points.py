@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from common.terminal import printable
 from evaluation import discovery_reports
 from evaluation.executors import Report
-from evaluation.terminal import printable
 from launch import child
 from launch.configuration import from_config
 from launch.flag_parsing import parse_config

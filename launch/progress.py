@@ -11,8 +11,8 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
+from common.terminal import console, printable
 from evaluation.pace import in_words
-from evaluation.terminal import console, printable
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from common.terminal import printable
 from evaluation import archive, discovery_reports, reports
-from evaluation.terminal import printable
 from launch import commands
 from launch.configuration import from_json
 from launch.flag_parsing import define_output_folder

@@ -15,7 +15,7 @@ from typing import Any
 from absl import flags
 
 import disco
-from environments import plugins
+from common import plugins
 from evaluation.contenders import PLUGINS, copy_of_rule
 from evaluation.evaluate import resolve
 from evaluation.robustness import robustness, variations

@@ -3,7 +3,7 @@
 import dataclasses
 
 from agents.agent import AgentConfig
-from agents.ranges import AT_LEAST_1, POSITIVE
+from common.ranges import AT_LEAST_1, POSITIVE
 from disco import DiscoveredRule, MetaNetworkSizes
 from meta.discovery import MetaConfig
 from meta.objective import ObjectiveConfig

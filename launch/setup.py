@@ -10,7 +10,7 @@ from absl import logging
 import disco
 import environments
 from agents.agent import AgentConfig
-from disco.atomic import write_atomically
+from common.atomic import write_atomically
 from disco.rule_files import ZOO
 from evaluation.contenders import fingerprint
 from launch.settings import DiscoverSettings

@@ -25,8 +25,8 @@ from agents import acting
 from agents.agent import Agent, AgentConfig
 from agents.host_acting import Episode, EpisodeTracker, HostActor, make_act
 from agents.networks import NetworkConfig, uniform_network
+from common.terminal import console, printable
 from evaluation.evaluate import resolve
-from evaluation.terminal import console, printable
 from launch import commands
 
 _AGENTS = ("random", "untrained")

@@ -29,11 +29,11 @@ import numpy as np
 from absl import flags
 from rich.table import Table
 
-from disco.atomic import write_atomically
+from common.atomic import write_atomically
+from common.terminal import console, printable
 from evaluation import discovery_reports
 from evaluation.executors import Executor, Job, JobsFailedError
 from evaluation.plots import sweep_curves
-from evaluation.terminal import console, printable
 from launch import child, commands, execution, workdirs
 from launch.configs import grid57_laptop
 from launch.flag_parsing import config_arguments, define_config, define_output_folder

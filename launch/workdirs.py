@@ -21,9 +21,9 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
 from tensorboardX.summary import scalar
 
-from disco.atomic import write_atomically
-from disco.json_lines import JsonLines, read_object
-from evaluation.terminal import printable
+from common.atomic import write_atomically
+from common.json_lines import JsonLines, read_object
+from common.terminal import printable
 from launch import locks, processes
 from launch.provenance import code_version
 

@@ -33,7 +33,7 @@ from jax.experimental import multihost_utils
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Bool, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int
 
 import disco
 import environments
@@ -43,7 +43,9 @@ from agents.device_clock import DeviceClock
 from agents.host_acting import NUM_HALVES
 from agents.host_experience import require_memory
 from agents.passes import agents_per_pass, map_agents
-from agents.ranges import AT_LEAST_1, BELOW_1, POSITIVE
+from common import keys
+from common.keys import Purpose
+from common.ranges import AT_LEAST_1, BELOW_1, POSITIVE
 from disco.types import Metrics
 from meta import lifetime
 from meta.groups import Evolved, Group, summed
@@ -326,7 +328,9 @@ class Discovery:
         self, group: Group, rule, meta_step, task, place, births, meta_optimizer
     ) -> Individual:
         """A fresh agent in its place of the population."""
-        budget_key, born_key = jax.random.split(self._key("birth", meta_step, place))
+        budget_key, born_key = jax.random.split(
+            keys.key(self._seed, Purpose.INITIALIZE, meta_step, place)
+        )
         agent, validation, value = newborn(
             group.agent,
             group.value_function,
@@ -348,11 +352,6 @@ class Discovery:
             life=life,
             meta_optimizer=meta_optimizer,
         )
-
-    def _key(self, purpose: str, meta_step, place) -> PRNGKeyArray:
-        """A key by address, so that it depends on no history and no number of devices."""
-        key = jax.random.fold_in(jax.random.key(self._seed), ("birth", "live").index(purpose))
-        return jax.random.fold_in(jax.random.fold_in(key, meta_step), place)
 
     def step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[Metrics, ...]]:
         """One meta-step. It may reuse the memory of the state that it is given.
@@ -648,7 +647,9 @@ class Discovery:
 
     def _evolve_one(self, group: Group, rule, meta_step, individual: Individual, place):
         """Steps 1-4 for one agent: it afterwards, its share of the update, its metrics."""
-        live_key, validation_key = jax.random.split(self._key("live", meta_step, place))
+        live_key, validation_key = jax.random.split(
+            keys.key(self._seed, Purpose.TRAIN, meta_step, place)
+        )
         agent = group.agent
         task = group.task(individual.life.task)
         before = individual.agent.learner

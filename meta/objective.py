@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import disco
-from agents.ranges import AT_LEAST_0
+from common.ranges import AT_LEAST_0
 from disco import values
 from disco.types import Metrics
 

@@ -19,7 +19,7 @@ import disco
 import environments
 from agents.acting import ActorState
 from agents.agent import Agent, AgentState
-from agents.ranges import AT_LEAST_0, AT_LEAST_1
+from common.ranges import AT_LEAST_0, AT_LEAST_1
 from meta.value_function import ValueFunction, ValueFunctionState
 
 _MOST_STEPS = 2**31 - 1  # An int32 counts them.

@@ -21,7 +21,7 @@ from agents.flat_parameters import flat_init
 from agents.frames import Seen
 from agents.networks import NetworkConfig
 from agents.optimizers import agent_optimizer
-from agents.ranges import AT_LEAST_1, FRACTION, POSITIVE
+from common.ranges import AT_LEAST_1, FRACTION, POSITIVE
 from disco import moments, values
 from disco.moments import Moments
 from environments import ObservationSpec

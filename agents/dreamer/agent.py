@@ -41,10 +41,10 @@ from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.replay import DreamerReplay
 from agents.dreamer.rssm import State, initial_state
 from agents.host_acting import Episode, EpisodeTracker
-from agents.host_replay import free_memory
 from agents.pictures import is_picture
 from agents.self_contained import Stretch
-from disco.atomic import write_atomically
+from common.atomic import write_atomically
+from common.memory import free_memory
 
 _ACTION = "action"
 _OBSERVATION = "observation"

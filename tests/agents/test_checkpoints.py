@@ -16,7 +16,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 from agents.checkpoints import CheckpointError, CheckpointReader, Checkpoints
-from disco.json_lines import crc32
+from common.json_lines import crc32
 
 
 def state(step: int) -> dict:

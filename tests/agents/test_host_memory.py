@@ -1,7 +1,6 @@
 """Replays that do not fit in memory are refused, whoever bounds it."""
 
 import numpy as np
-import psutil
 import pytest
 
 from agents import host_replay
@@ -10,14 +9,6 @@ from agents.host_replay import HostReplay, Planned, require_memory
 from disco.types import Trajectory
 
 LENGTH, BATCH = 7, 4
-GROUP_FILES = {
-    "v2": ("0::/jobs/mine\n", "jobs", ("memory.max", "memory.current", "inactive_file")),
-    "v1": (
-        "4:cpu:/other\n3:memory:/jobs/mine\n",
-        "memory/jobs",
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ),
-}
 
 
 def planned(capacity, seen=Seen(), name="corridor", count=1):
@@ -74,23 +65,3 @@ def test_replays_must_fit_together(free):
 def test_nothing_is_asked_of_agents_without_a_replay(free):
     free(0)
     require_memory([])
-
-
-@pytest.mark.parametrize("version", GROUP_FILES)
-def test_control_groups_bound_the_free_memory(tmp_path, monkeypatch, version):
-    memberships, folder, (limit, used, droppable) = GROUP_FILES[version]
-    (tmp_path / "cgroup").write_text(memberships)
-    own = tmp_path / folder / "mine"
-    own.mkdir(parents=True)
-    for place, bound in ((own, "max"), (own.parent, "1000000")):
-        (place / limit).write_text(bound)
-        (place / used).write_text("900000")
-        (place / "memory.stat").write_text(f"file 5\n{droppable} 300000\n")
-    monkeypatch.setattr(host_replay, "_MEMBERSHIPS", tmp_path / "cgroup")
-    monkeypatch.setattr(host_replay, "_CONTROL_GROUPS", tmp_path)
-    assert host_replay.free_memory() == 400_000
-    (own / limit).write_text("950000")
-    assert host_replay.free_memory() == 350_000
-    monkeypatch.setattr(host_replay, "_MEMBERSHIPS", tmp_path / "none")
-    available = psutil.virtual_memory().available
-    assert host_replay.free_memory() == pytest.approx(available, rel=0.2)

@@ -9,7 +9,7 @@ import pytest
 import environments
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
-from disco.json_lines import JsonLines
+from common.json_lines import JsonLines
 from environments.processes import SerialSimulators
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders

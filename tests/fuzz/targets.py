@@ -134,7 +134,7 @@ def _write_discovery(folder: pathlib.Path) -> None:
 
 
 def _read_discovery(folder: pathlib.Path) -> Any:
-    from disco.json_lines import read_object
+    from common.json_lines import read_object
     from launch import report
     from launch.configuration import from_json
     from launch.settings import DiscoverSettings

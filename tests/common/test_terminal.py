@@ -2,9 +2,9 @@
 
 import pytest
 
+from common.terminal import console, printable, require_printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.terminal import console, printable, require_printable
 
 HARMLESS = (r"a$\foo$", "mine[a]", "p[/bold]", "_hidden", ":smile:", "<b>", "Å-漢字", "%{x}", "{0}")
 REFUSED = ("red\x1b[31m", "two\nlines", "bell\x07", "csi\x9b31m", "not utf-8 \udcff", "line\u2028")

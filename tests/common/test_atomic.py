@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
-from disco.atomic import write_atomically
-from disco.json_lines import JsonLines
+from common.atomic import write_atomically
+from common.json_lines import JsonLines
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import pytest
 
 import environments
 from agents import self_contained
-from environments import plugins, registry
+from common import plugins
+from environments import registry
 from evaluation import contenders
 from evaluation.config import EvaluationConfig
 from tests.launch.common import outcomes_of

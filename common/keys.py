@@ -1,0 +1,38 @@
+"""Random keys by address: a key depends on what it is for, and on nothing that ran before it.
+
+A resumed run therefore draws what an uninterrupted one draws, and the number of devices does not
+change what is drawn.
+"""
+
+import enum
+
+import jax
+from jaxtyping import Array, Int, PRNGKeyArray
+
+
+class Purpose(enum.IntEnum):
+    """What a key is for. The numbers are part of every result: add new ones at the end."""
+
+    INITIALIZE = 0
+    """An agent's first state."""
+    TRAIN = 1
+    """One update of an agent, with the experience that it needs."""
+    VALIDATE = 2
+    """The validation trajectories of one meta-step."""
+
+
+def key(
+    seed: int | Int[Array, ""], purpose: Purpose, *address: int | Int[Array, ""]
+) -> PRNGKeyArray:
+    """Return the key of an address.
+
+    Args:
+      seed: of the run.
+      purpose: of the key.
+      *address: which of the purpose's keys: for example the number of an update, then that of an
+        agent.
+    """
+    key = jax.random.fold_in(jax.random.key(seed), purpose)
+    for number in address:
+        key = jax.random.fold_in(key, number)
+    return key
