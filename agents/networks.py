@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
-from agents import frames
+from agents import history
 from agents.encoders import Encoder, EncoderConfig, computing_in
-from agents.frames import Seen
+from agents.history import HistorySpec
 from disco.types import taken
 from disco.values import select_action
 from environments import ObservationSpec
@@ -124,14 +124,14 @@ class Network(NamedTuple):
         per action also at the actions taken (`disco.types.taken`).
       initial_memory: from B to the memory's state before an episode, leaves `[B, ...]`; None if
         there is none.
-      seen: how much of the past it sees.
+      history: what its observations hold of the past.
     """
 
     init: Callable[[PRNGKeyArray], disco.Params]
     policy: Callable[[disco.Params, Any, PyTree[Array]], tuple[Float[Array, "B A"], PyTree[Array]]]
     unroll: disco.Unroll
     initial_memory: Callable[[int], PyTree[Array]] = lambda batch_size: None
-    seen: Seen = Seen()
+    history: HistorySpec = HistorySpec()
 
 
 def make_network(
@@ -154,12 +154,12 @@ def make_network(
       burn_in: rows at the start of each unroll that only bring the memory up to date; through
         them no gradient flows, and they have no outputs.
     """
-    seen = Seen(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
+    history_spec = HistorySpec(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
     lstm_size = config.memory
     narrow = jnp.dtype(config.dtype) if config.dtype != "float32" else None
 
     def _embed(observation):
-        stacked = frames.stack(seen, observation_spec, observation)
+        stacked = history.stack(history_spec, observation_spec, observation)
         return Encoder(config.encoder(), observation_spec)(stacked)
 
     def _lstm():
@@ -176,7 +176,7 @@ def make_network(
 
     def policy(observation, memory):
         embedding = _embed(observation)
-        if seen.is_history:
+        if history_spec.is_history:
             embedding = embedding[0]
         if lstm_size:
             memory = _forget(memory, observation.age[0] == 0)
@@ -225,7 +225,7 @@ def make_network(
     return Network(
         init=lambda key: outputs_transformed.init(
             key,
-            frames.example(seen, observation_spec),
+            history.example(history_spec, observation_spec),
             initial_memory(1),
             jnp.zeros((0, 1), jnp.int32),
         ),
@@ -234,22 +234,7 @@ def make_network(
         unroll=lambda params, trajectory: outputs_transformed.apply(
             params, trajectory.observation, trajectory.core_state, trajectory.action
         ),
-        seen=seen,
-    )
-
-
-def uniform_network(num_actions: int) -> Network:
-    """The uniformly random policy, as far as acting needs a network: no parameters, no outputs."""
-
-    def policy(params, observation, memory):
-        del params
-        batch_size = jax.tree.leaves(observation)[0].shape[0]
-        return jnp.zeros((batch_size, num_actions), jnp.float32), memory
-
-    return Network(
-        init=lambda key: {},
-        policy=policy,
-        unroll=lambda params, trajectory: {},
+        history=history_spec,
     )
 
 

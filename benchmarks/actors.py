@@ -6,7 +6,7 @@
 For each environment, in turns:
 
 - `engine`: the engine with random actions made beforehand, all instances on all processors;
-- `actor`: `agents.host_acting`, the same number of instances in two halves: engine, inference
+- `actor`: `training.host_collection`, the same number of instances in two halves: engine, inference
   with a small network, recording of trajectories. Beside its rate stands what the policy costs.
 
 Then the host replay, filled with these trajectories: how long drawing a batch takes, against an
@@ -14,18 +14,21 @@ update of the small network by actor-critic on that batch, and what a million st
 """
 
 import time
+from typing import Any
 
+import dm_env
 import jax
 import numpy as np
 from absl import app, flags
 
 import disco
 import environments
-from agents.agent import Agent, AgentConfig
-from agents.frames import History
-from agents.host_acting import HostActor, make_act
-from agents.host_replay import HostReplay
+from agents.history import History
 from agents.networks import NetworkConfig
+from agents.protocol import Batch
+from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
+from training.host_collection import HostActor, make_act
+from training.host_replay import HostReplay
 
 _SUITE = flags.DEFINE_string("suite", "atari/Pong,procgen/coinrun", "Environments, by commas.")
 _ENVIRONMENTS = flags.DEFINE_integer("num_environments", 128, "Instances.", lower_bound=2)
@@ -51,10 +54,9 @@ def main(argv: list[str]) -> None:
             replay_ratio=1.0,
             frame_stack=_STACK.value,
         )
-        agent = Agent.create(config, dynamics, disco.ActorCritic())
-        act = make_act(agent.network)
+        agent = RuleAgent.create(config, dynamics, disco.ActorCritic())
         params = agent.network.init(jax.random.key(0))
-        actor = HostActor(dynamics, agent.network, act, task.task, batch, seed=0)
+        actor = HostActor(agent, dynamics, task.task, batch, seed=0)
         engine = dynamics.start(task.task, batch, 0)
         engine.reset()
         actions = np.random.default_rng(0).integers(
@@ -74,7 +76,7 @@ def main(argv: list[str]) -> None:
                 steps += _LENGTH
             rates["actor"].append(steps * batch / (time.perf_counter() - began))
         ratios = np.array(rates["actor"]) / np.array(rates["engine"])
-        policy = _policy_seconds(agent, act, params, collected.trajectory) / batch
+        policy = _policy_seconds(agent, params, collected.batch) / batch
         print(
             f"{task.name}, {batch} instances: engine {np.median(rates['engine']):.0f} steps/s,"
             f" actor {np.median(rates['actor']):.0f}, ratio {np.median(ratios):.2f}"
@@ -83,36 +85,37 @@ def main(argv: list[str]) -> None:
             f" {1e6 * environments.available_processors() / np.median(rates['engine']):.0f}",
             flush=True,
         )
-        _replay(agent, params, collected.trajectory)
+        _replay(agent, collected.batch)
         actor.close()
         engine.close()
 
 
-def _policy_seconds(agent, act, params, trajectory) -> float:
+def _policy_seconds(agent: RuleAgent, params: disco.Params, batch: Batch) -> float:
     """Of a half's inference, for both halves."""
-    half = jax.tree.map(lambda x: x[:, : x.shape[1] // 2], trajectory.observation)
+    half: Any = jax.tree.map(lambda x: x[:, : x.shape[1] // 2], batch.observation)
     if isinstance(half, History):
         first = History(frames=half.frames[: agent.config.frame_stack], age=half.age[:1])
     else:
         first = half[0]
-    key = jax.random.key(0)
+    act, key, number = make_act(agent), jax.random.key(0), batch.action.shape[1] // 2
+    zeros = np.zeros(number, np.float32)
+    seen = dm_env.TimeStep(np.ones(number, np.int32), zeros, zeros, first)
     times = []
     for _ in range(50):
         began = time.perf_counter()
-        jax.device_get(act(params, first, None, key, np.int32(0))[:2])
+        jax.device_get(act(params, None, seen, key, np.int32(0))[1:])
         times.append(time.perf_counter() - began)
     return 2 * float(np.median(times))
 
 
-def _replay(agent: Agent, params: disco.Params, trajectory: disco.Trajectory) -> None:
+def _replay(agent: RuleAgent, collected: Batch) -> None:
     """Prints the time to draw a batch, the time to learn from it, and the size in memory."""
     capacity = 4096
-    replay = HostReplay(trajectory, agent.network.seen, capacity)
-    for _ in range(-(-capacity // trajectory.action.shape[1])):
-        replay.insert(trajectory)
-    rule, random = disco.ActorCritic(), np.random.default_rng(0)
-    learner = agent.init_learner(rule, jax.random.key(0))
-    learn = jax.jit(lambda learner, batch: agent.learn(rule, learner, batch)[0])
+    replay = HostReplay(collected, agent.network.history, capacity)
+    for _ in range(-(-capacity // collected.action.shape[1])):
+        replay.insert(collected)
+    random, learner = np.random.default_rng(0), agent.init(jax.random.key(0))
+    learn = jax.jit(lambda learner, batch: agent.learn(learner, to_trajectory(batch))[0])
     times = {"draw": [], "learn": []}
     for _ in range(6):
         began = time.perf_counter()

@@ -13,8 +13,9 @@ from absl import flags
 
 import disco
 import environments
-from agents.agent import Agent, AgentConfig
+from agents.rule_agent import AgentConfig, RuleAgent
 from launch import commands
+from training import iteration
 
 _RULE = flags.DEFINE_string("rule", None, "Rule file, or a name in the zoo.", required=True)
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Runs, with seeds 0, 1, ...")
@@ -26,19 +27,21 @@ def main() -> None:
     """Prints the mean return of the episodes of every 50 updates, and of the last 100."""
     rule = disco.load(_RULE.value)
     environment = environments.make("catch/8x8")
-    agent = Agent.create(AgentConfig(learning_rate=1e-2), environment.dynamics, rule)
+    dynamics, task = environment.dynamics, environment.task
+    assert isinstance(dynamics, environments.JaxEnvironment)
+    agent = RuleAgent.create(AgentConfig(learning_rate=1e-2), dynamics, rule)
 
     @jax.jit
     def learn(state, key):
         def update(state, key):
-            state, episodes, _ = agent.update(rule, state, environment.task, key)
+            state, episodes, _ = iteration.advance(agent, dynamics, task, state, key)
             return state, episodes
 
         return jax.lax.scan(update, state, jax.random.split(key, _WINDOW))
 
     for seed in range(_SEEDS.value):
         key = jax.random.key(seed)
-        state = agent.init(rule, environment.task, key)
+        state = iteration.init(agent, dynamics, task, key)
         returns = []
         for window in range(_UPDATES.value // _WINDOW):
             state, episodes = learn(state, jax.random.fold_in(key, window))

@@ -20,7 +20,7 @@ from absl import app, flags
 
 import disco
 import environments
-from agents.agent import Agent
+from agents.rule_agent import Agent
 from benchmarks import tutorial
 from benchmarks.timing import compiled, ratios, time_in_turn
 from meta import lifetime

@@ -15,9 +15,9 @@ import numpy as np
 from absl import app, flags
 
 import environments
-from agents.host_acting import HostActor, make_act
-from agents.networks import uniform_network
+from agents.random_agent import RandomAgent
 from evaluation.published_scores import published
+from training.host_collection import HostActor
 
 _SUITE = flags.DEFINE_string(
     "suite",
@@ -39,23 +39,21 @@ def random_returns(
     `num_episodes` in all.
     """
     assert isinstance(task.dynamics, environments.HostEnvironment)
-    network = uniform_network(environments.num_actions(task.dynamics))
     wanted = -(-num_episodes // num_environments)
-    actor = HostActor(
-        task.dynamics, network, make_act(network), task.task, num_environments, seed=seed
-    )
+    agent = RandomAgent(task.dynamics, num_environments)
+    actor = HostActor(agent, task.dynamics, task.task, num_environments, seed)
     returns: list[list[float]] = [[] for _ in range(num_environments)]
     totals = np.zeros(num_environments)
-    stretch = 0
+    unroll = 0
     while min(map(len, returns)) < wanted:
-        key = jax.random.fold_in(jax.random.key(seed), stretch)
-        trajectory = actor.collect({}, key, 200).trajectory
-        for reward, last in zip(trajectory.reward, trajectory.last, strict=True):
+        key = jax.random.fold_in(jax.random.key(seed), unroll)
+        batch = actor.collect((), key, 200).batch
+        for reward, last in zip(batch.reward, batch.last, strict=True):
             totals += reward
             for i in np.flatnonzero(last):
                 returns[i].append(totals[i])
                 totals[i] = 0.0
-        stretch += 1
+        unroll += 1
     actor.close()
     return np.array([x[:wanted] for x in returns]).ravel()
 

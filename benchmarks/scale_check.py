@@ -26,9 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from agents.agent import AgentConfig
 from agents.compilation import supported_options
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from benchmarks import tutorial
 from benchmarks.counting import count, peak_bytes
 from benchmarks.scale_model import Program, agent_cost, programs

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import jax
 
 import disco
-from agents import frames
-from agents.host_acting import NUM_HALVES
-from agents.host_experience import example_trajectory
-from agents.host_replay import Planned, num_bytes_of
+from agents import history
 from benchmarks.counting import Work, count, num_bytes, peak_bytes
 from launch.settings import DiscoverSettings
 from meta import lifetime
 from meta.discovery import Discovery, DiscoveryState
 from meta.groups import Group
 from meta.population import Individual
+from training.host_collection import NUM_HALVES
+from training.host_experience import example_trajectory
+from training.host_replay import Planned, num_bytes_of
 
 
 class _Shapes(NamedTuple):
@@ -229,11 +229,11 @@ def _programs(discovery: Discovery, group: Group, shapes: _Shapes) -> Programs:
 def _policy(group: Group, params: Any, num_environments: int) -> Work:
     """The policy's work for one step of so many environments; the simulators' is not counted."""
     agent, spec = group.agent, group.agent.environment.observation_spec()
-    seen = dataclasses.replace(agent.network.seen, burn_in=0)
+    seen = dataclasses.replace(agent.network.history, burn_in=0)
     size = max(1, num_environments // NUM_HALVES)
     observation = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct((x.shape[0], size, *x.shape[2:]), x.dtype),
-        jax.eval_shape(lambda: frames.example(seen, spec)),
+        jax.eval_shape(lambda: history.example(seen, spec)),
     )
     if not seen.is_history:
         observation = jax.tree.map(
@@ -248,5 +248,5 @@ def _replay_bytes(group: Group) -> int:
     if not (group.is_host and agent.config.num_replayed):
         return 0
     capacity = agent.config.replay_capacity
-    planned = Planned("", example_trajectory(agent), agent.network.seen, capacity)
+    planned = Planned("", example_trajectory(agent), agent.network.history, capacity)
     return num_bytes_of(planned)

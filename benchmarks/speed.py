@@ -24,13 +24,14 @@ from absl import app, flags
 
 import disco
 import environments
-from agents.agent import Agent, AgentConfig
+from agents.rule_agent import AgentConfig, RuleAgent
 from benchmarks import tutorial
 from launch import commands
 from meta.discovery import Discovery
 from meta.objective import ObjectiveConfig
 from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
+from training import iteration
 
 _WHAT = flags.DEFINE_enum("what", "discovery", ["discovery", "evaluation"], "What to time.")
 _STEPS = flags.DEFINE_integer("steps", 20, "Counted steps, after three that are not.")
@@ -60,17 +61,19 @@ def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
     """Makes a newborn agent; compiles an iteration for it, to give what it becomes."""
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make("catch/8x8")
-    agent = Agent.create(AgentConfig(learning_rate=1e-2), environment.dynamics, rule)
+    dynamics, task = environment.dynamics, environment.task
+    assert isinstance(dynamics, environments.JaxEnvironment)
+    agent = RuleAgent.create(AgentConfig(learning_rate=1e-2), dynamics, rule)
 
     def init():
         key = jax.random.key(0)
-        return key, rule, jax.jit(agent.init)(rule, environment.task, key)
+        return key, agent, jax.jit(lambda key: iteration.init(agent, dynamics, task, key))(key)
 
     def iterate(carry):
-        key, rule, state = carry
+        key, agent, state = carry
         key, update_key = jax.random.split(key)
-        state, _, _ = agent.update(rule, state, environment.task, update_key)
-        return key, rule, state
+        state, _, _ = iteration.advance(agent, dynamics, task, state, update_key)
+        return key, agent, state
 
     return init, lambda carry: jax.jit(iterate, donate_argnums=0).lower(carry).compile()
 

@@ -1,7 +1,7 @@
 """The configuration of the published tutorial, on Catch 5x5, that benchmarks compare on."""
 
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from meta.discovery import MetaConfig
 
 ENVIRONMENT = "catch/5x5"

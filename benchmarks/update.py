@@ -8,14 +8,18 @@ loss looks at (with the rule's own loss gradient as cotangent), and the target n
 pass.
 """
 
+import dataclasses
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from absl import app, flags
 
 import disco
 import environments
-from agents.agent import Agent, AgentConfig
+from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from benchmarks.timing import compiled, ratios, time_in_turn
+from training import iteration
 
 _REPEATS = flags.DEFINE_integer("repeats", 15, "Counted calls of each.")
 
@@ -25,29 +29,30 @@ def main(argv: list[str]) -> None:
     del argv
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make("catch/8x8")
-    agent = Agent.create(
-        AgentConfig(num_environments=64, replay_ratio=0.0), environment.dynamics, rule
+    dynamics, task = environment.dynamics, environment.task
+    assert isinstance(dynamics, environments.JaxEnvironment)
+    agent = RuleAgent.create(AgentConfig(num_environments=64, replay_ratio=0.0), dynamics, rule)
+    state = iteration.init(agent, dynamics, task, jax.random.key(1))
+    _, collected, _ = jax.jit(partial(iteration.collect, agent, dynamics))(
+        task, state, jax.random.key(2)
     )
-    state = agent.init(rule, environment.task, jax.random.key(1))
-    _, batch, _ = jax.jit(agent.act)(
-        state.learner.params, environment.task, state.actor, jax.random.key(2)
-    )
+    batch = to_trajectory(collected)
     unroll = agent.network.unroll
     learner = state.learner
 
     def update(rule, learner, batch):
-        after, _, _ = agent.learn(rule, learner, batch)
+        after, _, _ = dataclasses.replace(agent, rule=rule).learn(learner, batch)
         return after
 
     def network_only(learner, batch, cotangent):
         _, pull_back, outputs = jax.vjp(
             lambda p: rule._unroll(unroll, p, batch), learner.params, has_aux=True
         )
-        target_outputs = rule._target_outputs(unroll, learner.rule.target_params, batch)
+        target_outputs = rule._target_outputs(unroll, learner.rule_state.target_params, batch)
         return outputs, pull_back(cotangent), target_outputs
 
     looked_at, outputs = rule._unroll(unroll, learner.params, batch)
-    targets, _ = rule.targets(outputs, outputs, batch, learner.rule)
+    targets, _ = rule.targets(outputs, outputs, batch, learner.rule_state)
     cotangent = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(looked_at)
     cotangent = jax.tree.map(jnp.asarray, cotangent)
 

@@ -25,8 +25,8 @@ from absl import app, flags
 
 import disco
 import environments
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from meta.discovery import Discovery, MetaConfig
 from meta.mesh import make_mesh
 from meta.objective import ObjectiveConfig

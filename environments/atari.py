@@ -16,7 +16,7 @@ colour images. Some agents end training episodes, or bootstrap, at the loss of a
 left are among the results, here at every step; the stream itself goes on.
 
 In both an action is repeated for 4 frames, of which the last two are max-pooled; the observation
-is one grey uint8 `[84, 84, 1]` frame (agents stack 4: `agents.frames`). A game's end is a
+is one grey uint8 `[84, 84, 1]` frame (agents stack 4: `agents.history`). A game's end is a
 termination; the frame cap is a cut.
 """
 

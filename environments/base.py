@@ -12,7 +12,7 @@ share one compiled program, and a population of agents, each on its own task, is
 are told apart into dynamics (specs, and how to start simulators) and tasks (which game).
 
 An observation is an array, or a dictionary of arrays by name. Images are uint8 `[height, width,
-channels]`, and single ones: stacking frames is the agent's affair (`agents.frames`).
+channels]`, and single ones: stacking frames is the agent's affair (`agents.history`).
 
 A termination and a cut differ as `dm_env` says: a LAST step with discount 0 is a
 termination; a LAST step with a positive discount was cut (a time limit), and its

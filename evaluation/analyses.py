@@ -22,7 +22,7 @@ import numpy as np
 import disco
 import environments
 from agents import pictures
-from agents.agent import Agent, LearnerState
+from agents.rule_agent import Agent, LearnerState
 from common.atomic import write_atomically
 from disco.discovered import DiscoveredRule
 from evaluation import analysis, archive, folder_names, host_training, page, playing, reports

@@ -29,8 +29,8 @@ from sklearn.preprocessing import StandardScaler
 
 import disco
 import environments
-from agents.agent import Agent, LearnerState
-from agents.frames import History
+from agents.history import History
+from agents.rule_agent import Agent, LearnerState
 from disco import values
 from disco.discovered import DiscoveredRule, DiscoveredTargets
 from disco.rule import OutputShapes
@@ -152,13 +152,13 @@ def saliency(
     Raises:
       ValueError: if the observation is not one array of numbers.
     """
-    if agent.network.seen.memory:
+    if agent.network.history.memory:
         trajectory = stretch(agent, trajectory, 0, row + 1)
     else:
         trajectory, row = stretch(agent, trajectory, row, 1), 0
     before, frames = 0, trajectory.observation
     if isinstance(frames, History):
-        before, frames = agent.network.seen.rows_before, frames.frames
+        before, frames = agent.network.history.rows_before, frames.frames
     if not isinstance(frames, np.ndarray | jax.Array):
         raise ValueError(f"Observations are {sorted(frames)}; expected one array.")
 
@@ -203,7 +203,7 @@ def stretch(
     agent: Agent, trajectory: disco.Trajectory, first: int, length: int
 ) -> disco.Trajectory:
     """Some transitions of a trajectory; those of an agent with a memory only from its start."""
-    seen, observation = agent.network.seen, trajectory.observation
+    seen, observation = agent.network.history, trajectory.observation
     assert first == 0 or not seen.memory
     rows = slice(first, first + length + 1)
     if isinstance(observation, History):

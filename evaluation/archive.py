@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 
 from agents import pictures
-from agents.agent import AgentConfig
-from agents.host_acting import Episode
+from agents.rule_agent import AgentConfig
 from common import json_lines
 from common.atomic import write_atomically
-from evaluation import host_training, storage
+from environments.episodes import Episode
+from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, RANDOM, Contender
 from evaluation.results import Episodes, History, RunResult, intervals
+from training import records
 
 MANIFEST = "manifest.json"
 _log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class Gathered:
     def episodes(self, contender: str, task: str, seed: int) -> list[Episode]:
         """All episodes of a run in a host environment; none where they were not kept."""
         folder = self.folders.get((contender, task, seed))
-        return [] if folder is None else host_training.read_episodes(folder)
+        return [] if folder is None else records.read_episodes(folder)
 
     def pictures(self, contender: str, task: str, seed: int) -> list[tuple[str, bytes]]:
         """What was drawn at a run's end, with captions, as far as it was kept."""

@@ -17,10 +17,10 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from agents.host_acting import Episode
 from environments import bsuite_adapter
 from environments.errors import import_package, require
 from evaluation import statistics
+from training.host_collection import Episode
 
 
 @dataclasses.dataclass(frozen=True)

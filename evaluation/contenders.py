@@ -15,12 +15,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from dm_env import specs
 
 import disco
-import environments
-from agents import self_contained
-from agents.agent import AgentConfig
+from agents import registry
+from agents.registry import AgentFactory
+from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
 from common import plugins
 from common.terminal import require_printable
@@ -45,7 +44,8 @@ class Contender:
       rule: None for the uniformly random policy, which does not learn, and for other agents.
       agent: how it acts and learns. Environments, unroll and network are those of all others. Of
         other agents only the budget's unit is read.
-      self_contained: an agent that trains itself; None for those that learn by a rule.
+      other: makes an agent of another kind, or is one that trains itself; None for the random
+        policy and for agents that learn by a rule.
       source: where the rule came from; JSON values.
     """
 
@@ -54,13 +54,12 @@ class Contender:
     rule: disco.Rule | None
     agent: AgentConfig
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
-    self_contained: SelfContainedAgent | None = None
+    other: AgentFactory | SelfContainedAgent | None = None
 
-    def trains_itself(self, task: environments.Environment) -> SelfContainedAgent | None:
-        """The agent, if it is one that does; the random policy does where actions are vectors."""
-        if self.kind == RANDOM and not isinstance(task.dynamics.action_spec(), specs.DiscreteArray):
-            return self_contained.Uniform(self.agent.num_environments)
-        return self.self_contained
+    @property
+    def trains_itself(self) -> bool:
+        """Whether its agent brings its own training."""
+        return isinstance(self.other, SelfContainedAgent)
 
 
 def make_contenders(
@@ -74,7 +73,7 @@ def make_contenders(
     Args:
       rules: paths of rule files, names of rules in the zoo, or of other packages' rules.
       config: of the evaluation.
-      agents: names of agents that train themselves (`agents.self_contained`).
+      agents: names of other agents (`agents.registry`).
       copies: folder with copies of rule files (`copy_of_rule`), which are read where the files are
         gone.
 
@@ -87,7 +86,7 @@ def make_contenders(
     learning = (
         *_baselines(config),
         *_discovered(rules, config, copies),
-        *_self_contained(agents, config),
+        *_other(agents, config),
     )
     contenders = (random, *learning)
     for contender in contenders:
@@ -147,10 +146,10 @@ def _discovered(
     return found
 
 
-def _self_contained(names: Sequence[str], config: EvaluationConfig) -> list[Contender]:
+def _other(names: Sequence[str], config: EvaluationConfig) -> list[Contender]:
     found = []
     for name in names:
-        agent = self_contained.make(name)
+        agent = registry.make(name)
         found.append(
             Contender(
                 name=name.replace("/", "_").replace(",", "_"),
@@ -158,7 +157,7 @@ def _self_contained(names: Sequence[str], config: EvaluationConfig) -> list[Cont
                 rule=None,
                 agent=_on_policy(config.agent),
                 source={"hyper_parameters": dict(agent.settings)},
-                self_contained=agent,
+                other=agent,
             )
         )
     return found

@@ -15,7 +15,6 @@ from typing import Any
 import jax
 
 import environments
-from agents.host_experience import require_memory
 from common.atomic import write_atomically
 from common.terminal import require_printable
 from evaluation import (
@@ -23,9 +22,7 @@ from evaluation import (
     bsuite_scores,
     executors,
     folder_names,
-    host_training,
     report,
-    self_training,
     storage,
 )
 from evaluation.config import EvaluationConfig
@@ -33,7 +30,11 @@ from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
 from evaluation.results import History, RunResult
 from evaluation.scores import Summary, summarize
-from evaluation.training import Run, host_program, train_on_device, train_on_host
+from evaluation.training import Run, make_agent, train_runs
+from training import records
+from training.host_experience import require_memory
+
+_SECONDS_TO_STOP = 60.0  # That a job may take to write a checkpoint.
 
 
 def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
@@ -88,7 +89,7 @@ def evaluate(
       provenance: to note beside the results; JSON values.
       executor: of the runs, already open; by default this process.
       runs_per_job: at most so many runs are trained together; None for all that can be.
-      open_progress: to show progress in, a unit for each update of a run.
+      open_progress: to show progress in, a unit for each environment step of a run.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt. All others are kept.
@@ -167,10 +168,12 @@ def check(
     """
     _require_own_folders(task.name for task in tasks)
     for contender, task in itertools.product(contenders, tasks):
-        if (agent := contender.trains_itself(task)) is not None:
-            agent.check(task, config.num_steps)
-        elif task.is_host:
-            require_memory([(task.name, host_program(contender, task).agent, 1)])
+        if contender.other is not None:
+            contender.other.check(task, config.num_steps)
+        if task.is_host and not contender.trains_itself:
+            agent = make_agent(contender, task)
+            assert isinstance(task.dynamics, environments.HostEnvironment)
+            require_memory([(task.name, agent, task.dynamics, 1)])
 
 
 def _train_all(
@@ -188,8 +191,9 @@ def _train_all(
         Job(
             _names(pack),
             functools.partial(_train, pack, config, folder),
-            units=config.num_updates * len(pack),
+            units=config.num_steps * len(pack),
             kind=pack[0].contender.name,
+            seconds_to_stop=_SECONDS_TO_STOP,
         )
         for pack in packs
     ]
@@ -215,7 +219,7 @@ def _packs(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
     """
     together: dict[Any, list[Run]] = {}
     for run in runs:
-        is_alone = run.task.is_host or run.contender.trains_itself(run.task) is not None
+        is_alone = run.task.is_host or run.contender.trains_itself
         alone = id(run) if is_alone else None
         together.setdefault((run.contender.name, run.task.dynamics, alone), []).append(run)
     for pack in together.values():
@@ -253,18 +257,11 @@ def _train(
 
     runs = len(pack)
 
-    def show(updates: int, steps_per_second: float | None, mean_return: float | None) -> None:
-        report(updates * runs, {"steps/s": steps_per_second, "return": mean_return})
+    def show(steps: int, steps_per_second: float | None, mean_return: float | None) -> None:
+        report(steps * runs, {"steps/s": steps_per_second, "return": mean_return})
 
-    if (agent := pack[0].contender.trains_itself(pack[0].task)) is not None:
-        (run,) = pack
-        seed, own = config.all_seeds[run.seed_index], storage.run_folder(folder, run)
-        results = [self_training.train(agent, run.task, seed, config, own, show)]
-    elif pack[0].task.is_host:
-        (run,) = pack
-        results = [train_on_host(run, config, storage.run_folder(folder, run), show)]
-    else:
-        results = train_on_device(pack, config, storage.pack_folder(folder, pack), show)
+    folders = [storage.run_folder(folder, run) for run in pack]
+    results = train_runs(pack, config, folders, storage.pack_folder(folder, pack), show)
     for run, result in zip(pack, results, strict=True):
         storage.save(folder, run, result)
     storage.forget_pack(folder, pack)
@@ -297,7 +294,7 @@ def _score_bsuite(
     for contender in contenders:
         for seed in range(config.seeds):
             runs = {
-                task.name: host_training.read_episodes(
+                task.name: records.read_episodes(
                     storage.run_folder(folder, Run(contender, task, seed))
                 )
                 for task in settings

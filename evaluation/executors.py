@@ -12,12 +12,14 @@ import contextlib
 import dataclasses
 import logging
 import os
+import signal
 import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from common import stopping
 from evaluation.pace import Pace
 
 ATTEMPTS = 3
@@ -132,6 +134,7 @@ class LocalExecutor:
             if progress is not None:
                 progress.start(0)
             for job in jobs:
+                stopping.raise_if_requested()
                 pace.begin()
                 if progress is not None:
                     progress.update(done, {}, f"{job.name}: starting, compiling", pace.left())
@@ -271,6 +274,7 @@ class RayExecutor:
         ray = self._ray
         failures, done = [], 0
         while pending:
+            stopping.raise_if_requested()
             ready, _ = ray.wait(list(pending), timeout=_SECONDS_BETWEEN_LOOKS)
             for reference in ready:
                 job = jobs[pending.pop(reference)]
@@ -386,7 +390,8 @@ def _work(pickled: bytes, environment: Mapping[str, str], board: Any, number: in
             last = time.monotonic()
             board.write.remote(number, units, dict(numbers))
 
-    cloudpickle.loads(pickled)(report)
+    with stopping.noting(signal.SIGINT):  # What Ray sends to a task that is cancelled.
+        cloudpickle.loads(pickled)(report)
 
 
 def _pickled(work: Callable[[Report], None]) -> bytes:

@@ -1,98 +1,113 @@
-"""What an agent does, without learning; and a strip of pictures of it.
+"""Playing of an agent that does not learn meanwhile; and a strip of pictures of it.
 
 A strip shows an episode of the agent at its run's end, where its observations are pictures
 (`agents.pictures`).
 """
 
-import dataclasses
-import functools
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
-import disco
 import environments
 from agents import compilation, pictures
-from agents.agent import Agent
-from agents.frames import History
-from agents.host_acting import HostActor, make_act
+from agents.history import History
+from agents.protocol import Agent, Batch, Mode
+from training import collection
+from training.batches import map_batch
+from training.host_collection import HostActor
+from training.static_agent import StaticAgent, split_agent
 
 _STEPS = 200  # At most, of an episode.
 
 
 def play(
     agent: Agent,
-    params: disco.Params,
+    learner: Any,
     task: environments.Environment,
     num_steps: int,
     num_environments: int,
     seed: int,
-) -> disco.Trajectory:
-    """What an agent does: NumPy arrays `[num_steps + 1, num_environments, ...]`.
+) -> Batch:
+    """Return what an agent does: NumPy arrays `[num_steps, num_environments, ...]`.
+
+    Args:
+      agent: that acts.
+      learner: its learning state.
+      task: to act in.
+      num_steps: in each environment.
+      num_environments: that it acts in at once.
+      seed: of all randomness.
 
     Raises:
       SimulatorError: if a simulator failed.
     """
-    key = jax.random.key(seed)
+    key, acting_state = jax.random.key(seed), agent.acting_state(learner)
     if task.is_host:
         assert isinstance(task.dynamics, environments.HostEnvironment)
-        act = _make_act(agent.network)
-        actor = HostActor(task.dynamics, agent.network, act, task.task, num_environments, seed)
+        actor = HostActor(
+            agent, task.dynamics, task.task, num_environments, seed, mode=Mode.EVALUATION
+        )
         try:
-            return actor.collect(params, key, num_steps).trajectory
+            return actor.collect(acting_state, key, num_steps).batch
         finally:
             actor.close()
-    return jax.device_get(_rollout(agent, num_steps, num_environments, params, task.task, key))
-
-
-_make_act = functools.lru_cache(maxsize=8)(make_act)
-
-
-@compilation.jit_compiled_fast(static_argnums=(0, 1, 2))
-def _rollout(
-    agent: Agent,
-    num_steps: int,
-    num_environments: int,
-    params: disco.Params,
-    task: PyTree,
-    key: PRNGKeyArray,
-) -> disco.Trajectory:
-    start_key, act_key = jax.random.split(key)
-    start = agent.start(task, start_key, num_environments)
-    return agent.act(params, task, start, act_key, num_steps)[1]
-
-
-def one_environment(trajectory: disco.Trajectory, number: int) -> disco.Trajectory:
-    """The part of one environment, still with an axis B."""
-    which = slice(number, number + 1)
-    return dataclasses.replace(
-        jax.tree.map(lambda x: x[:, which], dataclasses.replace(trajectory, core_state=None)),
-        core_state=jax.tree.map(lambda x: x[which], trajectory.core_state),
+    static, arrays = split_agent(agent)
+    assert isinstance(task.dynamics, environments.JaxEnvironment)
+    return jax.device_get(
+        _unroll(
+            static, task.dynamics, num_steps, num_environments, arrays, acting_state, task.task, key
+        )
     )
 
 
-def frames(agent: Agent, trajectory: disco.Trajectory) -> Any:
-    """The environment's observations `[T+1, B, ...]`, also where the agent sees histories."""
-    observation: Any = trajectory.observation
+@compilation.jit_compiled_fast(static_argnums=(0, 1, 2, 3))
+def _unroll(
+    static: StaticAgent,
+    dynamics: environments.JaxEnvironment,
+    num_steps: int,
+    num_environments: int,
+    arrays: Any,
+    acting_state: Any,
+    task: PyTree,
+    key: PRNGKeyArray,
+) -> Batch:
+    agent = static.with_arrays(arrays)
+    start_key, act_key = jax.random.split(key)
+    start = collection.start(agent, dynamics, task, start_key, num_environments)
+    return collection.unroll(
+        agent, dynamics, task, acting_state, start, act_key, num_steps, Mode.EVALUATION
+    )[1]
+
+
+def one_environment(batch: Batch, number: int) -> Batch:
+    """Return the part of one environment, still with an axis B."""
+    which = slice(number, number + 1)
+    return map_batch(lambda axis, x: x[which] if axis == 0 else x[:, which], batch)
+
+
+def frames(agent: Agent, batch: Batch) -> Any:
+    """Return the environment's observations `[T+1, B, ...]`, without those before the first row."""
+    observation: Any = batch.observation
     if isinstance(observation, History):
-        return jax.tree.map(lambda x: x[agent.network.seen.rows_before :], observation.frames)
+        rows_before = agent.experience.history.rows_before
+        return jax.tree.map(lambda x: x[rows_before:], observation.frames)
     return observation
 
 
 def strip(
     agent: Agent,
-    params: disco.Params,
+    learner: Any,
     task: environments.Environment,
     seed: int,
     num_frames: int,
 ) -> bytes:
-    """Pictures of an episode that the agent plays, or of its beginning, side by side.
+    """Return pictures of an episode that the agent plays, or of its beginning, side by side.
 
     Args:
       agent: that plays.
-      params: of its network.
+      learner: its learning state.
       task: that it plays; its observations are pictures.
       seed: of the episode.
       num_frames: at most, evenly spaced.
@@ -103,9 +118,9 @@ def strip(
     Raises:
       SimulatorError: if a simulator failed.
     """
-    trajectory = play(agent, params, task, _STEPS, 1, seed)
-    ends = np.flatnonzero(trajectory.last[:, 0])
+    played = play(agent, learner, task, _STEPS, 1, seed)
+    ends = np.flatnonzero(played.last[:, 0])
     num_steps = int(ends[0]) + 1 if len(ends) else _STEPS
-    reward = float(np.sum(trajectory.reward[:num_steps, 0]))
-    seen = frames(agent, trajectory)[: num_steps + 1, 0]
+    reward = float(np.sum(played.reward[:num_steps, 0]))
+    seen = frames(agent, played)[: num_steps + 1, 0]
     return pictures.strip(seen, reward, num_frames, is_whole=len(ends) > 0)

@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from agents.host_acting import Episode
 from common.atomic import write_atomically
 from environments import crafter
 from evaluation import bsuite_scores, page, plots, published_aggregates, statistics
@@ -39,6 +38,7 @@ from evaluation.published_scores import (
 )
 from evaluation.report import shown_contenders
 from evaluation.scores import Summary, coarsen, summarize
+from training.host_collection import Episode
 
 _MOST_STRIP_BYTES = 2_000_000  # Of an evaluation.
 

@@ -1,13 +1,14 @@
 """What became of runs: their episodes along the curves, and in the window of their scores."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from evaluation.config import EvaluationConfig
+from training.results import TrainedRun
 
 
 class Episodes(NamedTuple):
@@ -54,6 +55,46 @@ class RunResult:
     devices: str
     restarts: int = 0
     strip: bytes = b""
+
+    @classmethod
+    def of(
+        cls, trained: TrainedRun, config: EvaluationConfig, devices: str, strip: bytes = b""
+    ) -> "RunResult":
+        """Return the result of a run that was trained.
+
+        Args:
+          trained: the run.
+          config: of the evaluation, for the curve's intervals and the score's window.
+          devices: that trained it.
+          strip: see `RunResult`.
+        """
+        per_update = config.agent.steps_per_update
+        ends, window_start = intervals(config)
+        curve, window = np.zeros((2, len(ends))), np.zeros(2)
+        result_sums: dict[str, np.ndarray] = {}
+        for sums in trained.episodes:
+            both = np.array([sums.episodes, sums.return_sum])
+            curve[:, np.searchsorted(ends * per_update, sums.environment_steps)] += both
+            if sums.environment_steps <= window_start * per_update:
+                continue
+            window += both
+            for name, x in {**sums.result_sums, "length": sums.length_sum}.items():
+                result_sums[name] = result_sums.get(name, np.zeros(())) + x
+        window = Episodes(*map(np.asarray, window))
+        return cls(
+            curve=Episodes(*curve),
+            window=window,
+            results={
+                name: float(divide(total, window.count))
+                for name, total in sorted(result_sums.items())
+            },
+            is_finite=trained.is_finite,
+            start_seconds=trained.start_seconds,
+            train_seconds=trained.train_seconds,
+            devices=devices,
+            restarts=trained.restarts,
+            strip=strip,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,69 +145,6 @@ class History:
             start_seconds=float(stacked(lambda run: run.start_seconds).sum()),
             train_seconds=float(stacked(lambda run: run.train_seconds).sum()),
             devices=tuple(sorted({run.devices for seeds in runs for run in seeds})),
-        )
-
-
-class Tally:
-    """The episodes of runs that are under way.
-
-    Attributes:
-      ends: updates at which the curves' intervals end, `[points]`.
-      window_start: the update with which the score's window starts.
-    """
-
-    def __init__(self, num_runs: int, config: EvaluationConfig):
-        """Of no episode yet."""
-        self.ends, self.window_start = intervals(config)
-        shape = (num_runs, len(self.ends))
-        self._curve = Episodes(*(np.zeros(shape) for _ in Episodes._fields))
-        self._window = Episodes(*(np.zeros(num_runs) for _ in Episodes._fields))
-        self._result_sums: dict[str, np.ndarray] = {}
-
-    def add(self, last: int, sums: Mapping[str, Any]) -> None:
-        """Adds the episodes of a stretch that spans no interval's end, nor the window's start.
-
-        Args:
-          last: updates made at the stretch's end.
-          sums: `count`, `return`, and others by name, `[runs]`; NaN for what is not told.
-        """
-        point = int(np.searchsorted(self.ends, last))
-        for total, name in zip(self._curve, ("count", "return"), strict=True):
-            total[:, point] += sums[name]
-        if last <= self.window_start:
-            return
-        for total, name in zip(self._window, ("count", "return"), strict=True):
-            total += sums[name]
-        for name in set(sums) - {"count", "return"}:
-            before = self._result_sums.get(name, np.zeros(len(self._window.count)))
-            self._result_sums[name] = before + sums[name]
-
-    def result(
-        self,
-        run: int,
-        *,
-        is_finite: bool,
-        start_seconds: float,
-        train_seconds: float,
-        devices: str,
-        restarts: int = 0,
-        strip: bytes = b"",
-    ) -> RunResult:
-        """What became of one of the runs; see `RunResult`."""
-        means = {
-            name: divide(total, self._window.count)[run]
-            for name, total in sorted(self._result_sums.items())
-        }
-        return RunResult(
-            curve=Episodes(*(x[run] for x in self._curve)),
-            window=Episodes(*(x[run] for x in self._window)),
-            results={name: float(mean) for name, mean in means.items()},
-            is_finite=is_finite,
-            start_seconds=start_seconds,
-            train_seconds=train_seconds,
-            devices=devices,
-            restarts=restarts,
-            strip=strip,
         )
 
 

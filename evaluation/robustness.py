@@ -26,8 +26,8 @@ import numpy as np
 import pandas as pd
 
 import environments
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from common.atomic import write_atomically
 from evaluation import page, reports, statistics
 from evaluation.config import EvaluationConfig

@@ -16,7 +16,6 @@ import optax
 
 import disco
 import environments
-from agents import acting
 from agents.networks import Network
 from examples.plain_jax import make_network
 

@@ -9,7 +9,6 @@ from jax.experimental import checkify
 
 import disco
 import environments
-from agents import acting
 from agents.networks import Network
 
 BATCH_SIZE, UNROLL_LENGTH = 16, 16

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
+from common import stopping
 from launch.processes import LAUNCHERS
 
 SECONDS_TO_STOP = 120.0
@@ -27,7 +28,8 @@ def run_command(
     """Runs `python -m module arguments` to its end; its exit status.
 
     It makes its run alone, also where a launcher started this process with others. An exception
-    that interrupts the wait sends it SIGTERM, and waits until it has ended. If this process is
+    that interrupts the wait, or a signal that `common.stopping` notes, sends it SIGTERM, and waits
+    until it has ended. If this process is
     killed, the child is too (on Linux), so that whoever does the work again does not meet it.
 
     Args:
@@ -55,6 +57,7 @@ def run_command(
                 try:
                     return process.wait(1.0)
                 except subprocess.TimeoutExpired:
+                    stopping.raise_if_requested()
                     every_second()
         finally:
             if process.poll() is None:

@@ -154,7 +154,7 @@ def _is_of_memory(message: str) -> bool:
 
 def _what_to_shrink(shrink: Sequence[str], where: str) -> str:
     values = {flag: _value(flag) for flag in shrink}
-    # None is all at once, but one on a CPU (`agents.passes`), which cannot be any less.
+    # None is all at once, but one on a CPU (`training.passes`), which cannot be any less.
     none = 1 if where == "cpu" else "not set"
     values = {flag: none if value is None else value for flag, value in values.items()}
     smaller = [

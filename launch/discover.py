@@ -21,8 +21,8 @@ from typing import Any
 
 from absl import flags, logging
 
-from agents.checkpoints import Checkpoints
 from common.atomic import write_atomically
+from common.checkpoints import Checkpoints
 from evaluation import discovery_reports
 from evaluation.contenders import fingerprint
 from evaluation.plots import discovery_curves

@@ -1,12 +1,12 @@
 """Flags that say who does the jobs of a command: this process, or a Ray cluster."""
 
 import contextlib
-import signal
 from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
 
+from common import stopping
 from environments import available_processors
 from evaluation.executors import Executor, LocalExecutor, RayExecutor
 from launch import commands
@@ -55,7 +55,8 @@ def define_flags() -> bool:
 def opened_executor(values: Any) -> Iterator[Executor]:
     """The executor that the flags ask for, while it is open.
 
-    Meanwhile SIGTERM and Ctrl-C end the command in order, with status 128 + the signal's number.
+    Meanwhile SIGTERM and Ctrl-C have runs that are under way write a checkpoint, and then end the
+    command with status 128 + the signal's number.
 
     Raises:
       ValueError: if flags do not go together, or no machine could do a job.
@@ -74,25 +75,11 @@ def opened_executor(values: Any) -> Iterator[Executor]:
             gpus_per_job=values.ray_gpus_per_job,
         )
 
-    caught: list[int] = []
-
-    def stop(number: int, frame: Any) -> None:
-        del frame
-        caught.append(number)
-        raise SystemExit(128 + number)
-
-    previous = {}
-    with executor:
-        try:  # Only now, as Ray has handlers of its own.
-            for number in (signal.SIGTERM, signal.SIGINT):
-                previous[number] = signal.signal(number, stop)
+    with executor, stopping.noting():  # Only now, as Ray has handlers of its own.
+        try:
             yield executor
-            if caught:  # JAX's callbacks swallow what is raised in them.
-                raise SystemExit(128 + caught[0])
         except BaseException:
-            if caught:  # Ray makes other exceptions of what is raised while it waits.
-                raise SystemExit(128 + caught[0]) from None
+            if stopping.is_requested():  # Ray makes other exceptions of it.
+                raise stopping.StoppedBySignal from None
             raise
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        stopping.raise_if_requested()

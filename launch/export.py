@@ -24,8 +24,8 @@ import jax.numpy as jnp
 from absl import flags
 
 import disco
-from agents.checkpoints import CheckpointReader
 from common.atomic import write_atomically
+from common.checkpoints import CheckpointReader
 from common.json_lines import read_object
 from evaluation import archive
 from evaluation.cards import card

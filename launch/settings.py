@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from agents.agent import AgentConfig
+from agents.rule_agent import AgentConfig
 from common.ranges import AT_LEAST_1, POSITIVE
 from disco import DiscoveredRule, MetaNetworkSizes
 from meta.discovery import MetaConfig

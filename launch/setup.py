@@ -9,7 +9,7 @@ from absl import logging
 
 import disco
 import environments
-from agents.agent import AgentConfig
+from agents.rule_agent import AgentConfig
 from common.atomic import write_atomically
 from disco.rule_files import ZOO
 from evaluation.contenders import fingerprint

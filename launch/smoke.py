@@ -21,13 +21,14 @@ from rich.table import Table
 
 import disco
 import environments
-from agents import acting
-from agents.agent import Agent, AgentConfig
-from agents.host_acting import Episode, EpisodeTracker, HostActor, make_act
-from agents.networks import NetworkConfig, uniform_network
+from agents.networks import NetworkConfig
+from agents.protocol import Agent
+from agents.random_agent import RandomAgent
+from agents.rule_agent import AgentConfig, RuleAgent
 from common.terminal import console, printable
 from evaluation.evaluate import resolve
 from launch import commands
+from training.host_collection import Episode, HostActor
 
 _AGENTS = ("random", "untrained")
 _SMALL = NetworkConfig(torso=(32,), channels=(8,), blocks=0, patch=4, model=8, head=(8,))
@@ -49,32 +50,30 @@ def play(
       ended), `results`, `seconds`.
     """
     per_environment = -(-num_steps // num_environments)
-    if not isinstance(task.dynamics.action_spec(), specs.DiscreteArray):
-        return _play_continuous(task, per_environment, num_environments)
-    if agent == "random":
-        network, params = uniform_network(environments.num_actions(task.dynamics)), {}
-    else:
+    dynamics = task.dynamics
+    acting: Agent = RandomAgent(dynamics, num_environments)
+    acting_state: Any = ()
+    if agent != "random":
         config = AgentConfig(network=_SMALL, batch_size=1, num_environments=1, replay_ratio=0.0)
-        network = Agent.create(config, task.dynamics, disco.ActorCritic()).network
-        params = jax.jit(network.init)(jax.random.key(0))
+        acting = RuleAgent.create(config, dynamics, disco.ActorCritic())
+        acting_state = acting.acting_state(jax.jit(acting.init)(jax.random.key(0)))
     key = jax.random.key(1 + _AGENTS.index(agent))
-    if isinstance(task.dynamics, environments.HostEnvironment):
-        actor = HostActor(
-            task.dynamics, network, make_act(network), task.task, num_environments, seed=0
-        )
+    if isinstance(dynamics, environments.HostEnvironment):
+        actor = HostActor(acting, dynamics, task.task, num_environments, seed=0)
         try:
             began = time.perf_counter()
-            collected = actor.collect(params, key, per_environment)
+            collected = actor.collect(acting_state, key, per_environment)
             seconds = time.perf_counter() - began
         finally:
             actor.close()
-        return _outcome(float(collected.trajectory.reward.sum()), collected.episodes, seconds)
-    dynamics = task.dynamics
+        return _outcome(float(collected.batch.reward.sum()), collected.episodes, seconds)
 
     @jax.jit
     def rollout(key):
-        state = acting.start(dynamics, network, task.task, key, num_environments)
-        return acting.rollout(dynamics, network, params, task.task, state, key, per_environment)[2]
+        state = collection.start(acting, dynamics, task.task, key, num_environments)
+        return collection.unroll(
+            acting, dynamics, task.task, acting_state, state, key, per_environment
+        )[2]
 
     compiled = rollout.lower(key).compile()
     began = time.perf_counter()
@@ -88,26 +87,6 @@ def play(
         "results": {k: float(x) / count for k, x in statistics.result_sums.items() if count},
         "seconds": time.perf_counter() - began,
     }
-
-
-def _play_continuous(task, per_environment: int, num_environments: int) -> dict[str, Any]:
-    """Uniformly random continuous actions."""
-    spec, random = task.dynamics.action_spec(), np.random.default_rng(0)
-    simulators = task.dynamics.start(task.task, num_environments, 0)
-    try:
-        began = time.perf_counter()
-        reward, episodes, tracker = 0.0, [], EpisodeTracker(num_environments)
-        simulators.reset()
-        for _ in range(per_environment):
-            size = (num_environments, *spec.shape)
-            actions = random.uniform(spec.minimum, spec.maximum, size).astype(spec.dtype)
-            timestep = simulators.step(actions)
-            reward += float(timestep.reward.sum())
-            episodes += tracker.follow(timestep, simulators.results, simulators.restarts)
-        seconds = time.perf_counter() - began
-    finally:
-        simulators.close()
-    return _outcome(reward, episodes, seconds)
 
 
 def _outcome(reward: float, episodes: list[Episode], seconds: float) -> dict[str, Any]:

@@ -38,11 +38,7 @@ from jaxtyping import Array, Bool, Int
 import disco
 import environments
 from agents import compilation
-from agents.agent import Agent, AgentConfig
-from agents.device_clock import DeviceClock
-from agents.host_acting import NUM_HALVES
-from agents.host_experience import require_memory
-from agents.passes import agents_per_pass, map_agents
+from agents.rule_agent import Agent, AgentConfig
 from common import keys
 from common.keys import Purpose
 from common.ranges import AT_LEAST_1, BELOW_1, POSITIVE
@@ -63,6 +59,10 @@ from meta.population import (
     next_tasks,
 )
 from meta.value_function import ValueFunction, ValueFunctionConfig
+from training.device_clock import DeviceClock
+from training.host_collection import NUM_HALVES
+from training.host_experience import require_memory
+from training.passes import agents_per_pass, map_agents
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Discovery:
                     value_config,
                     group.dynamics.observation_spec(),
                     agent_config.network,
-                    agent.network.seen,
+                    agent.network.history,
                 ),
                 tasks=group.task,
                 names=group.names,

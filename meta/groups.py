@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
 import environments
-from agents.agent import Agent
+from agents.rule_agent import Agent
 from disco.types import Metrics
 from meta.mesh import own_rows
 from meta.population import Individual

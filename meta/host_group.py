@@ -21,14 +21,14 @@ from jax.sharding import PartitionSpec as P
 
 import disco
 import environments
-from agents.device_clock import DeviceClock
-from agents.host_acting import Act, Collected, HostActor, Timing, make_act
-from agents.host_experience import Experience, HostExperience
-from agents.passes import agents_per_pass, map_agents
 from meta import lifetime
 from meta.groups import Evolved, Group, summed
 from meta.mesh import AGENTS, for_each_device, over_agents, own_rows
 from meta.population import Individual
+from training.device_clock import DeviceClock
+from training.host_collection import Act, Collected, HostActor, Timing, make_act
+from training.host_experience import Experience, HostExperience
+from training.passes import agents_per_pass, map_agents
 
 
 class HostGroup:

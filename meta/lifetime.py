@@ -15,12 +15,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
-from agents.acting import EpisodeStatistics
-from agents.agent import Agent, AgentState, LearnerState
+from agents.rule_agent import Agent, AgentState, LearnerState
 from disco.types import Metrics
 from meta.mesh import split_batch
 from meta.objective import TargetStatistics, target_statistics
 from meta.value_function import ValueFunction, ValueFunctionState
+from training.collection import EpisodeStatistics
 
 
 @chex.dataclass(frozen=True)

@@ -17,10 +17,10 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents.acting import ActorState
-from agents.agent import Agent, AgentState
+from agents.rule_agent import Agent, AgentState
 from common.ranges import AT_LEAST_0, AT_LEAST_1
 from meta.value_function import ValueFunction, ValueFunctionState
+from training.collection import ActorState
 
 _MOST_STEPS = 2**31 - 1  # An int32 counts them.
 

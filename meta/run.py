@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import psutil
 
-from agents.checkpoints import CheckpointReader, Checkpoints
+from common.checkpoints import CheckpointReader, Checkpoints
 from meta.discovery import Discovery, DiscoveryState
 
 Report = dict[str, Any]

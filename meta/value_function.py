@@ -15,10 +15,10 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
-from agents import frames
+from agents import history
 from agents.encoders import Encoder
 from agents.flat_parameters import flat_init
-from agents.frames import Seen
+from agents.history import HistorySpec
 from agents.networks import NetworkConfig
 from agents.optimizers import agent_optimizer
 from common.ranges import AT_LEAST_1, FRACTION, POSITIVE
@@ -79,7 +79,7 @@ class ValueFunction:
         config: ValueFunctionConfig,
         observation_spec: ObservationSpec,
         network: NetworkConfig = NetworkConfig(),
-        seen: Seen = Seen(),
+        history_spec: HistorySpec = HistorySpec(),
     ) -> "ValueFunction":
         """Sees what the agent's network sees, by convolutions like its own. It has no memory.
 
@@ -87,18 +87,18 @@ class ValueFunction:
           config: its own sizes.
           observation_spec: of one observation.
           network: of the agent.
-          seen: by the agent.
+          history_spec: of the agent's observations.
         """
 
         def forward(observation):
-            stacked = frames.stack(seen, observation_spec, observation)
-            stacked = jax.tree.map(lambda x: x[seen.burn_in :], stacked)
+            stacked = history.stack(history_spec, observation_spec, observation)
+            stacked = jax.tree.map(lambda x: x[history_spec.burn_in :], stacked)
             hidden = Encoder(network.encoder(config.hidden), observation_spec)(stacked)
             return hk.Linear(1, w_init=hk.initializers.TruncatedNormal(1e-2))(hidden)[..., 0]
 
         transformed = hk.without_apply_rng(hk.transform(forward))
         init, unravel = flat_init(
-            lambda key: transformed.init(key, frames.example(seen, observation_spec))
+            lambda key: transformed.init(key, history.example(history_spec, observation_spec))
         )
         return cls(
             config=config,

@@ -10,7 +10,6 @@ import pytest
 from jax.experimental import checkify
 
 import disco
-from agents import acting
 
 
 @pytest.fixture

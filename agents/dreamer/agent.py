@@ -22,7 +22,6 @@ from dm_env import specs
 from jaxtyping import PRNGKeyArray
 
 import environments
-from agents.checkpoints import Checkpoints
 from agents.dreamer import held_out, learner
 from agents.dreamer.config import (
     ABLATIONS,
@@ -40,11 +39,12 @@ from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.replay import DreamerReplay
 from agents.dreamer.rssm import State, initial_state
-from agents.host_acting import Episode, EpisodeTracker
 from agents.pictures import is_picture
-from agents.self_contained import Stretch
+from agents.self_contained import TrainingReport
 from common.atomic import write_atomically
+from common.checkpoints import Checkpoints
 from common.memory import free_memory
+from environments.episodes import Episode, EpisodeTracker
 
 _ACTION = "action"
 _OBSERVATION = "observation"
@@ -129,21 +129,26 @@ class Dreamer:
         num_steps: int,
         folder: pathlib.Path,
         checkpoint_seconds: float,
-    ) -> Generator[Stretch]:
+    ) -> Generator[TrainingReport]:
         config = self.config_for(task)
         with contextlib.ExitStack() as stack:
             checkpoints = Checkpoints(folder / "checkpoints", keep=2)
             stack.enter_context(contextlib.closing(checkpoints))
             run = _Run(config, task, seed, checkpoints, num_steps)
             stack.callback(run.close)
-            yield Stretch(run.steps)
+            yield TrainingReport(run.steps)
             saved_at, each = time.monotonic(), self._stretch(config, num_steps)
             while run.steps < num_steps:
                 stretch = run.live(min(each, num_steps - run.steps))
                 if run.steps >= num_steps:
                     metrics = {**stretch.metrics, **run.judge(folder)}
                     stretch = dataclasses.replace(stretch, metrics=metrics)
-                yield stretch
+                try:
+                    yield stretch
+                except GeneratorExit:
+                    if run.steps < num_steps:
+                        run.save()
+                    raise
                 if time.monotonic() - saved_at > checkpoint_seconds:
                     run.save()
                     saved_at = time.monotonic()
@@ -203,7 +208,7 @@ class _Run:
         """Ends the simulators."""
         self._simulators.close()
 
-    def live(self, num_steps: int) -> Stretch:
+    def live(self, num_steps: int) -> TrainingReport:
         """Makes so many steps or a few more; metrics are those of the last update among them."""
         episodes: list[Episode] = []
         self._metrics = {}
@@ -216,7 +221,7 @@ class _Run:
         metrics["replay_ratio"] = (
             metrics["updates"] * self._config.batch_size * self._config.batch_length / self.steps
         )
-        return Stretch(self.steps, episodes, metrics)
+        return TrainingReport(self.steps, episodes, metrics)
 
     def _act(self) -> list[Episode]:
         """A step in each environment; the episodes that ended with it."""

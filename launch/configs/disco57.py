@@ -22,8 +22,8 @@ discovery, and the number of meta-steps (600 million frames per game, when its b
 
 from ml_collections import ConfigDict
 
-from agents.agent import AgentConfig
 from agents.networks import NETWORKS
+from agents.rule_agent import AgentConfig
 from environments.atari import FRAME_SKIP
 from launch.configuration import to_config
 from launch.settings import DiscoverSettings, RuleSettings

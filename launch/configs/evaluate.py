@@ -7,8 +7,8 @@ Disco103 and actor-critic do well; networks are small, and images are cut into p
 
 from ml_collections import ConfigDict
 
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from launch.configuration import to_config
 

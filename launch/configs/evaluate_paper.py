@@ -15,8 +15,8 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
-from agents.agent import AgentConfig
 from agents.networks import NETWORKS
+from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from launch.configuration import to_config
 

@@ -12,8 +12,8 @@ the rule is any good; the other regularisers of its targets are not needed then.
 
 from ml_collections import ConfigDict
 
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
 from launch.configuration import to_config
 from launch.settings import DiscoverSettings, RuleSettings

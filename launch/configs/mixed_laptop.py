@@ -8,8 +8,8 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from launch.configs import grid57_laptop
 from launch.configuration import to_config
 from launch.settings import DiscoverSettings

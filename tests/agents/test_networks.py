@@ -12,9 +12,9 @@ import pytest
 from dm_env import specs
 
 import disco
-from agents.agent import AgentConfig
-from agents.frames import History
+from agents.history import History
 from agents.networks import NETWORKS, ActionConditionalModel, NetworkConfig, make_network
+from agents.rule_agent import AgentConfig
 from disco.types import taken
 from disco.values import select_action
 from environments.atari import Atari
@@ -107,10 +107,10 @@ def trajectory_of(spec, network, num_actions: int, num_transitions: int) -> disc
             return jnp.asarray(rng.normal(size=shape), leaf.dtype)
         return jnp.asarray(rng.integers(min(getattr(leaf, "maximum", 8), 100), size=shape))
 
-    if network.seen.is_history:
-        before = network.seen.rows_before
+    if network.history.is_history:
+        before = network.history.rows_before
         frames = jax.tree.map(lambda leaf: draw(leaf, before + rows), spec)
-        age = 5 + jnp.arange(network.seen.burn_in + rows)
+        age = 5 + jnp.arange(network.history.burn_in + rows)
         observation = History(frames=frames, age=jnp.stack([age, age % 7], axis=1))
     else:
         observation = jax.tree.map(lambda leaf: draw(leaf, rows), spec)

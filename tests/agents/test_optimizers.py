@@ -6,8 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from agents.agent import AgentConfig
 from agents.optimizers import agent_optimizer, cosine_schedule
+from agents.rule_agent import AgentConfig
 
 PARAMS = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}
 

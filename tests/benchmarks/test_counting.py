@@ -7,12 +7,12 @@ import pytest
 
 import disco
 import environments
-from agents.agent import Agent, AgentConfig
 from agents.compilation import supported_options
-from agents.host_experience import example_trajectory
 from agents.networks import NetworkConfig
+from agents.rule_agent import Agent, AgentConfig
 from benchmarks.counting import count, peak_bytes
 from disco import MetaNetworkSizes
+from training.host_experience import example_trajectory
 
 
 def shape(*sizes: int) -> jax.ShapeDtypeStruct:

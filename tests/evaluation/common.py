@@ -13,8 +13,9 @@ from evaluation import archive, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
 from evaluation.results import Episodes, History, RunResult, intervals
-from evaluation.training import Report, Run, train_on_device, train_on_host
+from evaluation.training import Run, train_runs
 from launch.configuration import from_json
+from training.settings import Report
 
 CONFIG = EvaluationConfig(seeds=2, baseline_learning_rates=(1e-3,), resamples=50, num_points=4)
 TASKS = ("catch/5x5", "catch/8x8")
@@ -29,14 +30,16 @@ def train(
 ) -> History:
     """A contender's history on tasks that are all outside JAX, or all of equal dynamics."""
     runs = [[Run(contender, task, seed) for seed in range(config.seeds)] for task in tasks]
-    if tasks[0].is_host:
-        results = [
-            [train_on_host(run, config, storage.run_folder(folder, run), report) for run in row]
-            for row in runs
-        ]
-    else:
-        flat = train_on_device([run for row in runs for run in row], config, folder, report)
-        results = [flat[i : i + config.seeds] for i in range(0, len(flat), config.seeds)]
+    flat = [run for row in runs for run in row]
+    packs = [[run] for run in flat] if tasks[0].is_host else [flat]
+    found = [
+        result
+        for pack in packs
+        for result in train_runs(
+            pack, config, [storage.run_folder(folder, run) for run in pack], folder, report
+        )
+    ]
+    results = [found[i : i + config.seeds] for i in range(0, len(found), config.seeds)]
     return History.of(results, config)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import disco
 import environments
-from agents.agent import Agent, AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import Agent, AgentConfig
 from disco.types import taken
 from evaluation import analyses, analysis, playing
 from evaluation.analyses import AnalysisConfig, analyse

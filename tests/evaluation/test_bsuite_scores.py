@@ -6,9 +6,9 @@ from bsuite import bsuite
 from bsuite.experiments import summary_analysis
 from bsuite.logging import csv_load
 
-from agents.host_acting import Episode
 from environments import EnvironmentNameError, bsuite_adapter
 from evaluation.bsuite_scores import score
+from training.host_collection import Episode
 
 
 def run(bsuite_id, policy, interrupted_at=None):

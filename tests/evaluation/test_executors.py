@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate, resolve

@@ -7,12 +7,12 @@ from PIL import Image
 
 import environments
 from agents import pictures
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.training import Run, train_on_device, train_on_host
+from evaluation.training import Run, train_runs
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -29,6 +29,12 @@ CONFIG = EvaluationConfig(
     baseline_learning_rates=(1e-3,),
     strip_frames=3,
 )
+
+
+def train(pack, config, folder):
+    """The results of a pack of runs."""
+    folders = [folder / f"{run}".replace("/", "_") for run in pack]
+    return train_runs(pack, config, folders, folder / pack[0].contender.name)
 
 
 def spec_of(task):
@@ -88,10 +94,8 @@ def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
         pytest.skip(str(error))
     for contender in make_contenders([], CONFIG):
         runs = [Run(contender, made, seed) for seed in range(2)]
-        if made.is_host:
-            found = [train_on_host(run, CONFIG, tmp_path / str(run)) for run in runs]
-        else:
-            found = train_on_device(runs, CONFIG, tmp_path / contender.name)
+        packs = [[run] for run in runs] if made.is_host else [runs]
+        found = [result for pack in packs for result in train(pack, CONFIG, tmp_path)]
         assert [bool(x.strip) for x in found] == [contender.rule is not None, False]
         if contender.rule is None:
             continue
@@ -111,7 +115,7 @@ def test_a_picture_that_fails_costs_no_run(monkeypatch, caplog, tmp_path):
     monkeypatch.setattr(playing, "strip", fail)
     _, contender = make_contenders([], CONFIG)
     run = Run(contender, environments.make("catch/5x5"), 0)
-    [result] = train_on_device([run], CONFIG, tmp_path)
+    [result] = train([run], CONFIG, tmp_path)
     assert result.strip == b""
     assert np.isfinite(result.window.mean_return)
     assert "no pictures of actor_critic@0.001 on catch/5x5, seed 0: RuntimeError" in caplog.text
@@ -124,7 +128,7 @@ def test_agents_that_see_histories_leave_strips_of_single_frames(frame_stack, me
     config = dataclasses.replace(CONFIG, agent=agent)
     _, contender = make_contenders([], config)
     run = Run(contender, environments.make("catch/5x5"), 0)
-    [result] = train_on_device([run], config, tmp_path)
+    [result] = train([run], config, tmp_path)
     image = Image.open(io.BytesIO(result.strip))
     assert image.width == 3 * image.height + 2 * 2
 
@@ -133,7 +137,7 @@ def test_strips_can_be_left_out(tmp_path):
     config = dataclasses.replace(CONFIG, strip_frames=0)
     _, contender = make_contenders([], config)
     run = Run(contender, environments.make("catch/5x5"), 0)
-    [result] = train_on_device([run], config, tmp_path)
+    [result] = train([run], config, tmp_path)
     assert result.strip == b""
     with pytest.raises(ValueError, match="strip_frames is -1"):
         dataclasses.replace(config, strip_frames=-1)

@@ -6,8 +6,8 @@ import json
 import pytest
 
 import environments
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from evaluation import archive, reports, robustness
 from evaluation.config import EvaluationConfig
 from evaluation.robustness import OPTIMIZER, REPLAY, SIZE, variations

@@ -170,7 +170,7 @@ def _state(step: int) -> Any:
 
 
 def _write_checkpoints(folder: pathlib.Path) -> None:
-    from agents.checkpoints import Checkpoints
+    from common.checkpoints import Checkpoints
 
     checkpoints = Checkpoints(folder / "checkpoints")
     for step in (1, 2):
@@ -180,7 +180,7 @@ def _write_checkpoints(folder: pathlib.Path) -> None:
 
 
 def _read_checkpoints(folder: pathlib.Path) -> Any:
-    from agents.checkpoints import CheckpointReader
+    from common.checkpoints import CheckpointReader
 
     reader = CheckpointReader(folder / "checkpoints")
     try:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agents.agent import AgentConfig
 from agents.dreamer.config import DreamerConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from launch.configs import ablations, grid57_laptop
 from launch.configuration import from_config, from_json, to_config

@@ -9,9 +9,9 @@ import shutil
 import pytest
 
 import disco
-from agents.agent import AgentConfig
-from agents.checkpoints import CheckpointError, Checkpoints
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
+from common.checkpoints import CheckpointError, Checkpoints
 from environments import sokoban_levels
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import fingerprint, make_contenders

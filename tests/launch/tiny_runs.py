@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import time
 
-from agents.checkpoints import Checkpoints
+from common.checkpoints import Checkpoints
 from launch.setup import make_discovery
 from meta.discovery import Discovery, DiscoveryState
 from meta.run import restore

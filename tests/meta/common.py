@@ -7,8 +7,8 @@ import jax
 
 import disco
 import environments
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
 from meta.discovery import Discovery, MetaConfig
 from meta.objective import ObjectiveConfig

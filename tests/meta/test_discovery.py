@@ -13,7 +13,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import environments
-from agents.checkpoints import Checkpoints
+from common.checkpoints import Checkpoints
 from meta.discovery import Discovery, DiscoveryState, MetaConfig
 from meta.population import PopulationConfig
 from meta.run import run, summarize
@@ -210,8 +210,10 @@ def test_sick_agent_is_left_out_and_reborn(discovery, history):
     for leaf in jax.tree.leaves(params):
         leaf[1] = np.nan
     agents = healthy[0].groups[0]
-    learner = dataclasses.replace(agents.agent.learner, params=params)
-    agents = dataclasses.replace(agents, agent=dataclasses.replace(agents.agent, learner=learner))
+    learner = dataclasses.replace(agents.rule_agent.learner, params=params)
+    agents = dataclasses.replace(
+        agents, agent=dataclasses.replace(agents.rule_agent, learner=learner)
+    )
     before = dataclasses.replace(healthy[0], groups=(agents, healthy[0].groups[1]))
 
     state, metrics = discovery.step(jax.device_put(before, discovery.sharding))

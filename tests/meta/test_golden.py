@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import disco
-from agents.agent import Agent, AgentConfig, LearnerState
 from agents.networks import Network
 from agents.optimizers import agent_optimizer
+from agents.rule_agent import Agent, AgentConfig, LearnerState
 from disco import values
 from disco.rule_files import _PUBLISHED_NAMES
 from meta import lifetime

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 import environments
-from agents import host_replay
-from agents.agent import AgentConfig
-from agents.checkpoints import Checkpoints
-from agents.device_clock import DeviceClock
+from agents.rule_agent import AgentConfig
+from common.checkpoints import Checkpoints
 from environments import SimulatorError
 from environments.processes import SerialSimulators
 from meta.discovery import Discovery, MetaConfig
@@ -23,6 +21,8 @@ from meta.run import restore, run
 from meta.value_function import ValueFunctionConfig
 from tests.agents.common import HostCorridors
 from tests.meta.common import AGENT, NUM_UPDATES, STEPS, small_rule
+from training import host_replay
+from training.device_clock import DeviceClock
 
 # Agents 0 and 2 are in the corridors, one each; 1 and 3 play Catch.
 TASKS = (

@@ -9,9 +9,9 @@ import pytest
 
 import disco
 import environments
-from agents.agent import Agent, LearnerState
 from agents.networks import Network
 from agents.optimizers import agent_optimizer
+from agents.rule_agent import Agent, LearnerState
 from meta import lifetime
 from meta.objective import ObjectiveConfig, meta_objective, target_statistics
 from meta.value_function import ValueFunction, ValueFunctionConfig

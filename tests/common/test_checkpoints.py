@@ -15,7 +15,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from agents.checkpoints import CheckpointError, CheckpointReader, Checkpoints
+from common.checkpoints import CheckpointError, CheckpointReader, Checkpoints
 from common.json_lines import crc32
 
 
@@ -202,7 +202,7 @@ def test_folder_below_a_file(tmp_path):
 FULL_DISK = """
 import pathlib, resource, sys
 import numpy as np
-from agents.checkpoints import CheckpointError, Checkpoints
+from common.checkpoints import CheckpointError, Checkpoints
 checkpoints = Checkpoints(pathlib.Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 try:

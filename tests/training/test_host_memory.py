@@ -3,33 +3,32 @@
 import numpy as np
 import pytest
 
-from agents import host_replay
-from agents.frames import Seen
-from agents.host_replay import HostReplay, Planned, require_memory
-from disco.types import Trajectory
+from agents.history import HistorySpec
+from agents.protocol import Batch
+from training import host_replay
+from training.host_replay import HostReplay, Planned, require_memory
 
 LENGTH, BATCH = 7, 4
 
 
-def planned(capacity, seen=Seen(), name="corridor", count=1):
+def planned(capacity, history=HistorySpec(), name="corridor", count=1):
     def rows(dtype, *shape):
         return np.zeros((LENGTH, BATCH, *shape), dtype)
 
-    example = Trajectory(
+    example = Batch(
         observation=np.zeros((LENGTH + 1, BATCH, 84, 84), np.uint8),
         action=rows(np.int32),
         reward=rows(np.float32),
         discount=rows(np.float32),
         last=rows(bool),
         mask=rows(bool),
-        behaviour_logits=rows(np.float32, 2),
-        core_state=None,
+        extras={"behaviour_logits": rows(np.float32, 2)},
     )
-    return Planned(name, example, seen, capacity, count)
+    return Planned(name, example, history, capacity, count)
 
 
 def size(plan):
-    return HostReplay(plan.example, plan.seen, plan.capacity).num_bytes
+    return HostReplay(plan.example, plan.history, plan.capacity).num_bytes
 
 
 @pytest.fixture

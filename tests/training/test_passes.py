@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agents.passes import agents_per_pass, map_agents
+from training.passes import agents_per_pass, map_agents
 
 
 def test_one_on_a_cpu_all_elsewhere(monkeypatch):

@@ -1,24 +1,24 @@
-"""The ring buffer of trajectories."""
+"""The ring buffer of sequences."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from agents import replay
-from tests.disco.common import random_trajectory
+from tests.training.common import random_batch
+from training import replay
 
 CAPACITY = 5
 
 
 def numbered(*numbers: int):
-    """Trajectories that can be told apart by their rewards."""
-    trajectory = random_trajectory(num_transitions=3, batch_size=len(numbers))
-    reward = jnp.broadcast_to(jnp.asarray(numbers, jnp.float32), trajectory.reward.shape)
-    return trajectory.replace(reward=reward, observation={"x": trajectory.observation})
+    """Sequences that can be told apart by their rewards."""
+    batch = random_batch(num_transitions=3, batch_size=len(numbers))
+    reward = jnp.broadcast_to(jnp.asarray(numbers, jnp.float32), batch.reward.shape)
+    return batch.replace(reward=reward, observation={"x": batch.observation})
 
 
 def stored(memory: replay.Replay) -> list[float]:
-    return [float(x) for x in memory.trajectories.reward[:, 0]]
+    return [float(x) for x in memory.sequences.reward[:, 0]]
 
 
 def drawn(memory: replay.Replay, seed: int = 0) -> np.ndarray:
@@ -49,7 +49,7 @@ def test_draws_uniformly_from_what_is_there():
     assert not np.array_equal(drawn(memory), drawn(memory, seed=1))
 
 
-def test_trajectories_come_back_whole():
+def test_sequences_come_back_whole():
     first, second = numbered(1, 2), numbered(3, 4)
     memory = replay.insert(replay.insert(replay.init(first, CAPACITY), first), second)
     sample = replay.sample(memory, jax.random.key(0), 6)

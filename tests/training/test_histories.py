@@ -7,14 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import disco
-from agents import acting, frames, replay
-from agents.frames import History, Seen
-from agents.host_acting import HostActor, make_act
-from agents.host_replay import HostReplay
+from agents import history
+from agents.history import History, HistorySpec
 from agents.networks import NetworkConfig, make_network
-from agents.trajectories import side_by_side
+from agents.protocol import Batch
+from agents.rule_agent import to_trajectory
 from tests.agents.common import Corridor, HostCorridors
+from tests.training.common import NetworkAgent, logits_of
+from training import collection, replay
+from training.batches import concatenate
+from training.host_collection import HostActor
+from training.host_replay import HostReplay
 
 BATCH, LENGTH, EPISODE = 3, 7, 5
 AGENTS = {
@@ -40,9 +43,10 @@ def make(memory: int = 0, frame_stack: int = 1, burn_in: int = 0):
 def from_jax(network, params, count: int):
     """`count` consecutive batches from the JAX environment."""
     environment, task = Corridor(EPISODE), jnp.asarray(True)
-    actor = acting.start(environment, network, task, jax.random.key(1), BATCH)
+    agent = NetworkAgent(network)
+    actor = collection.start(agent, environment, task, jax.random.key(1), BATCH)
     rollout = jax.jit(
-        lambda actor, key: acting.rollout(environment, network, params, task, actor, key, LENGTH)
+        lambda actor, key: collection.unroll(agent, environment, task, params, actor, key, LENGTH)
     )
     for i in range(count):
         actor, trajectory, _ = rollout(actor, jax.random.key(2 + i))
@@ -51,9 +55,9 @@ def from_jax(network, params, count: int):
 
 def from_host(network, params, count: int):
     """The same from the host environment."""
-    actor = HostActor(HostCorridors(EPISODE), network, make_act(network), True, BATCH, seed=1)
+    actor = HostActor(NetworkAgent(network), HostCorridors(EPISODE), True, BATCH, seed=1)
     for i in range(count):
-        yield actor.collect(params, jax.random.key(2 + i), LENGTH).trajectory
+        yield actor.collect(params, jax.random.key(2 + i), LENGTH).batch
     actor.close()
 
 
@@ -63,10 +67,10 @@ def test_an_unroll_gives_the_logits_that_acted(source, seen):
     network, params = make(**seen)
     spread = []
     for trajectory in source(network, params, 3):
-        logits = jax.jit(network.unroll)(params, trajectory)["logits"]
+        logits = logits_of(network, params, trajectory)
         assert logits.shape == (LENGTH + 1, BATCH, 2)
-        np.testing.assert_allclose(logits[:-1], trajectory.behaviour_logits, atol=1e-5)
-        spread.append(np.std(trajectory.behaviour_logits))
+        np.testing.assert_allclose(logits[:-1], trajectory.extras["behaviour_logits"], atol=1e-5)
+        spread.append(np.std(trajectory.extras["behaviour_logits"]))
     assert min(spread) > 1e-2
 
 
@@ -74,28 +78,33 @@ def test_an_unroll_gives_the_logits_that_acted(source, seen):
 def test_the_host_replay_gives_back_what_was_put_in(seen):
     network, params = make(**seen)
     given = list(from_host(network, params, 9))
-    kept = HostReplay(given[0], network.seen, capacity=4 * BATCH - 1)
-    unroll = jax.jit(network.unroll)
+    kept = HostReplay(given[0], network.history, capacity=4 * BATCH - 1)
     for count, trajectory in enumerate(given, 1):
         kept.insert(trajectory)
         assert kept.size == min(count, 4) * BATCH
         sample = kept.sample(np.random.default_rng(count), 6 * BATCH)
-        logits = unroll(params, sample)["logits"]
-        np.testing.assert_allclose(logits[:-1], sample.behaviour_logits, atol=1e-5)
-        whole = side_by_side(given[max(0, count - 4) : count])
+        logits = logits_of(network, params, sample)
+        np.testing.assert_allclose(logits[:-1], sample.extras["behaviour_logits"], atol=1e-5)
+        whole = concatenate(given[max(0, count - 4) : count])
         drawn = {_identity(sample, i): i for i in range(6 * BATCH)}
         known = {_identity(whole, i): i for i in range(whole.action.shape[1])}
         assert set(drawn) <= set(known)
         if count == 9:
             assert len(drawn) > 2 * BATCH
         for name, i in drawn.items():
-            for field in ("action", "reward", "discount", "last", "mask", "behaviour_logits"):
+            for field in ("action", "reward", "discount", "last", "mask", "extras"):
                 a, b = getattr(sample, field), getattr(whole, field)
-                np.testing.assert_array_equal(a[:, i], b[:, known[name]])
+                jax.tree.map(
+                    lambda a, b, i=i, j=known[name]: np.testing.assert_array_equal(
+                        a[:, i], b[:, j]
+                    ),
+                    a,
+                    b,
+                )
             jax.tree.map(
                 lambda a, b, i=i, j=known[name]: np.testing.assert_array_equal(a[i], b[j]),
-                sample.core_state,
-                whole.core_state,
+                sample.memory,
+                whole.memory,
             )
 
 
@@ -107,11 +116,11 @@ def test_the_device_replay_gives_back_what_was_put_in(seen):
     for trajectory in given:
         kept = replay.insert(kept, trajectory)
     sample = replay.sample(kept, jax.random.key(0), 8)
-    logits = jax.jit(network.unroll)(params, sample)["logits"]
-    np.testing.assert_allclose(logits[:-1], sample.behaviour_logits, atol=1e-5)
+    logits = logits_of(network, params, sample)
+    np.testing.assert_allclose(logits[:-1], sample.extras["behaviour_logits"], atol=1e-5)
 
 
-def _identity(trajectory: disco.Trajectory, column: int) -> bytes:
+def _identity(trajectory: Batch, column: int) -> bytes:
     """Of a trajectory, by its own random observations."""
     observation = trajectory.observation
     rows = observation.frames if isinstance(observation, History) else observation
@@ -119,10 +128,10 @@ def _identity(trajectory: disco.Trajectory, column: int) -> bytes:
 
 
 def test_stacks_hold_nothing_from_before_the_episode():
-    seen = Seen(frame_stack=3)
+    seen = HistorySpec(frame_stack=3)
     numbers = jnp.arange(1.0, 8.0)[:, None]
-    history = History(frames=numbers, age=jnp.asarray([0, 1, 2, 3, 0])[:, None])
-    stacked = frames.stack(seen, Corridor().observation_spec(), history)
+    given = History(frames=numbers, age=jnp.asarray([0, 1, 2, 3, 0])[:, None])
+    stacked = history.stack(seen, Corridor().observation_spec(), given)
     assert stacked[:, 0].tolist() == [[0, 0, 3], [0, 3, 4], [3, 4, 5], [4, 5, 6], [0, 0, 7]]
 
 
@@ -136,7 +145,7 @@ def test_no_gradient_flows_through_burn_in():
         changed = dataclasses.replace(
             trajectory, observation=History(frames=rows, age=observation.age + 1)
         )
-        return jnp.sum(network.unroll(params, changed)["logits"])
+        return jnp.sum(network.unroll(params, to_trajectory(changed))["logits"])
 
     zero = jnp.float32(0.0)
     assert jax.grad(loss)(zero) == 0.0

@@ -8,11 +8,13 @@ import pytest
 
 import disco
 import environments
-from agents.agent import Agent, AgentConfig
-from agents.host_acting import HostActor, make_act
-from agents.host_experience import HostExperience, example_trajectory
-from agents.networks import NetworkConfig, uniform_network
+from agents.networks import NetworkConfig
+from agents.random_agent import RandomAgent
+from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from tests.agents.common import HostCorridors, assert_corridor, assert_in_all
+from training import batches
+from training.host_collection import HostActor
+from training.host_experience import HostExperience
 
 BATCH, LENGTH = 3, 7
 CONFIG = AgentConfig(
@@ -28,25 +30,25 @@ CONFIG = AgentConfig(
 
 
 def actor(terminates: bool, seed: int = 0) -> HostActor:
-    network = uniform_network(2)
-    return HostActor(HostCorridors(3), network, make_act(network), terminates, BATCH, seed)
+    dynamics = HostCorridors(3)
+    return HostActor(RandomAgent(dynamics), dynamics, terminates, BATCH, seed)
 
 
 @pytest.mark.parametrize("terminates", [True, False])
 def test_what_is_collected_is_what_jax_environments_give(terminates):
-    """The numbers of `test_acting.test_rollout`."""
+    """The numbers of `test_collection.test_unroll`."""
     acting = actor(terminates)
-    collected = acting.collect({}, jax.random.key(0), LENGTH)
-    trajectory = collected.trajectory
+    collected = acting.collect((), jax.random.key(0), LENGTH)
+    trajectory = collected.batch
     assert_corridor(trajectory, terminates)
     assert [e.episode_return for e in collected.episodes] == [6.0] * 2 * BATCH
     assert {e.length for e in collected.episodes} == {3}
     assert {e.results["reached"] for e in collected.episodes} == {3.0}
 
     # The next trajectory begins where this one ended, and a return counts what was paid before.
-    following = acting.collect({}, jax.random.key(1), LENGTH)
-    np.testing.assert_array_equal(following.trajectory.observation[0], trajectory.observation[-1])
-    assert_in_all(following.trajectory.mask, [False, True, True, True, False, True, True])
+    following = acting.collect((), jax.random.key(1), LENGTH)
+    np.testing.assert_array_equal(following.batch.observation[0], trajectory.observation[-1])
+    assert_in_all(following.batch.mask, [False, True, True, True, False, True, True])
     assert [e.episode_return for e in following.episodes] == [6.0] * BATCH
     acting.close()
 
@@ -54,7 +56,7 @@ def test_what_is_collected_is_what_jax_environments_give(terminates):
 def test_instances_and_seeds_differ_and_the_same_seed_repeats():
     def observed(seed):
         acting = actor(True, seed)
-        trajectory = acting.collect({}, jax.random.key(0), LENGTH).trajectory
+        trajectory = acting.collect((), jax.random.key(0), LENGTH).batch
         acting.close()
         return trajectory.observation[..., 1]
 
@@ -65,38 +67,38 @@ def test_instances_and_seeds_differ_and_the_same_seed_repeats():
 
 
 @pytest.fixture(scope="module")
-def agent() -> Agent:
-    return Agent.create(CONFIG, HostCorridors(3), disco.ActorCritic())
+def agent() -> RuleAgent:
+    return RuleAgent.create(CONFIG, HostCorridors(3), disco.ActorCritic())
 
 
 def test_experience_mixes_fresh_and_replayed_and_repeats(agent):
-    act, params = make_act(agent.network), agent.network.init(jax.random.key(0))
+    params = agent.network.init(jax.random.key(0))
 
-    def batches():
-        experience = HostExperience(agent, act, True, seed=3)
+    def prepared():
+        experience = HostExperience(agent, HostCorridors(3), True, seed=3)
         for update in range(3):
             experience.request(params, update)
             yield experience.take().batch
         experience.close()
 
-    first, second = list(batches()), list(batches())
+    first, second = list(prepared()), list(prepared())
     for one, other in zip(first, second, strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, other)
         assert one.action.shape == (LENGTH, CONFIG.batch_size)
-        logits = agent.network.unroll(params, one)["logits"]
-        np.testing.assert_allclose(logits[:-1], one.behaviour_logits, atol=1e-5)
+        logits = agent.network.unroll(params, to_trajectory(one))["logits"]
+        np.testing.assert_allclose(logits[:-1], one.extras["behaviour_logits"], atol=1e-5)
     fresh = first[-1].observation.frames[..., 1][:, :BATCH]
     assert not np.any(np.isin(fresh[-LENGTH:], first[0].observation.frames[..., 1]))
 
 
 def test_examples_are_what_is_collected(agent):
-    act, params = make_act(agent.network), agent.network.init(jax.random.key(0))
-    acting = HostActor(HostCorridors(3), agent.network, act, True, BATCH, seed=0)
-    collected = acting.collect(params, jax.random.key(0), LENGTH).trajectory
+    params = agent.network.init(jax.random.key(0))
+    acting = HostActor(agent, HostCorridors(3), True, BATCH, seed=0)
+    collected = acting.collect(params, jax.random.key(0), LENGTH).batch
     acting.close()
     jax.tree.map(
         lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype) or pytest.fail(f"{x} {y}"),
-        example_trajectory(agent),
+        batches.example(agent, HostCorridors(3), BATCH, LENGTH),
         collected,
     )
 
@@ -108,4 +110,4 @@ def test_a_rule_refuses_continuous_actions():
             return environments.make("control_proprio/cartpole_swingup").dynamics.action_spec()
 
     with pytest.raises(ValueError, match=r"continuous actions of shape .* expected a discrete"):
-        Agent.create(CONFIG, Continuous(), disco.ActorCritic())
+        RuleAgent.create(CONFIG, Continuous(), disco.ActorCritic())

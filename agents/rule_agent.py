@@ -1,28 +1,26 @@
-"""The generic agent: acts, replays, and learns by any rule.
+"""The agent that learns by an update rule, discovered or hand-designed.
 
-One update (`Agent.update`): act for T steps, store the trajectories, mix fresh and replayed
-ones into a batch, let the rule turn it into a gradient, apply it.
+One update: the rule turns a batch into a gradient (`RuleAgent.learn`), and the agent's optimiser
+applies it (`RuleAgent.apply`).
 """
 
 import dataclasses
+import functools
+from typing import Any
 
 import chex
+import dm_env
 import jax
-import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents import acting, replay
-from agents.acting import ActorState, EpisodeStatistics
 from agents.flat_parameters import with_flat_parameters
 from agents.networks import Network, NetworkConfig, make_network
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
-from agents.replay import Replay
-from agents.trajectories import side_by_side
+from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
-from disco.types import Metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,156 +155,164 @@ class AgentConfig:
 
 @chex.dataclass(frozen=True)
 class LearnerState:
-    """What learning changes: parameters, optimiser, the rule's state."""
+    """The state that learning changes.
+
+    Attributes:
+      params: of the network, in one vector.
+      optimizer: the optimiser's state.
+      rule_state: the rule's own.
+    """
 
     params: disco.Params
     optimizer: optax.OptState
-    rule: disco.RuleState
+    rule_state: disco.RuleState
 
 
-@chex.dataclass(frozen=True)
-class AgentState:
-    """All of an agent.
-
-    Attributes:
-      learner: what learns.
-      actor: its environments; None if they are outside JAX.
-      replay: its past trajectories; None if it replays none, or outside JAX.
-      updates: how many it made.
-    """
-
-    learner: LearnerState
-    actor: ActorState | None
-    replay: Replay | None
-    updates: Int[Array, ""]
-
-
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["rule", "learning_rate"],
+    meta_fields=["config", "network"],
+)
 @dataclasses.dataclass(frozen=True)
-class Agent:
-    """The agent's functions, for one family of environments and rules of one form.
+class RuleAgent:
+    """An agent that learns by a rule (`agents.protocol.Agent`).
 
-    Those that act (`init`, `start`, `act`, `experience`, `update`) are for JAX environments; with
-    a host environment an agent acts by `agents.host_experience`, and learns as any other.
+    Agents whose rules have the same structure and sizes, and whose learning rates differ, share
+    one compiled program.
 
     Attributes:
-      config: how it learns.
-      environment: the family's dynamics; which task is data.
-      network: as `make_network` makes it, its parameters in one vector.
-      optimizer: applied to the rule's gradients.
+      config: its settings.
+      network: its parameters are one vector.
+      rule: to learn by.
+      learning_rate: instead of the configuration's, `[]`; None for that one.
     """
 
     config: AgentConfig
-    environment: environments.JaxEnvironment | environments.HostEnvironment
     network: Network
-    optimizer: optax.GradientTransformation
+    rule: disco.Rule
+    learning_rate: Float[Array, ""] | None = None
 
     @classmethod
     def create(
         cls,
         config: AgentConfig,
-        environment: environments.JaxEnvironment | environments.HostEnvironment,
+        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
         rule: disco.Rule,
-    ) -> "Agent":
-        """An agent with the outputs that `rule` asks for.
+    ) -> "RuleAgent":
+        """Make an agent with the network outputs that a rule asks for.
+
+        Args:
+          config: its settings.
+          dynamics: of its environments, of which it needs the specs.
+          rule: to learn by.
 
         Raises:
           ValueError: if the environment's actions are not one choice among a number of them.
         """
-        num_actions = environments.num_actions(environment)
-        network = with_flat_parameters(
-            make_network(
-                config.network,
-                environment.observation_spec(),
-                num_actions,
-                rule.output_shapes(num_actions),
-                config.frame_stack,
-                config.burn_in,
-            )
+        num_actions = environments.num_actions(dynamics)
+        shapes = tuple(rule.output_shapes(num_actions).items())
+        network = _network(
+            config.network, dynamics, num_actions, shapes, config.frame_stack, config.burn_in
         )
-        return cls(
-            config=config, environment=environment, network=network, optimizer=config.optimizer()
+        return cls(config=config, network=network, rule=rule)
+
+    @property
+    def experience(self) -> Experience:
+        config = self.config
+        replay = None
+        if config.num_replayed:
+            replay = ReplaySpec(capacity=config.replay_capacity * config.unroll_length)
+        update = UpdateSpec(batch_size=config.batch_size, num_replayed=config.num_replayed)
+        return Experience(
+            num_environments=config.num_environments,
+            unroll_length=config.unroll_length,
+            history=self.network.history,
+            replay=replay,
+            updates=(update,),
         )
 
-    def init_learner(self, rule: disco.Rule, key: PRNGKeyArray) -> LearnerState:
-        """The part of a newborn agent that learns."""
+    def init(self, key: PRNGKeyArray) -> LearnerState:
         params = self.network.init(key)
         return LearnerState(
-            params=params, optimizer=self.optimizer.init(params), rule=rule.init(params)
+            params=params,
+            optimizer=self._optimizer.init(params),
+            rule_state=self.rule.init(params),
         )
 
-    def init(self, rule: disco.Rule, task: PyTree, key: PRNGKeyArray) -> AgentState:
-        """A newborn agent."""
-        params_key, actor_key = jax.random.split(key)
-        learner = self.init_learner(rule, params_key)
-        actor = self.start(task, actor_key, self.config.num_environments)
-        memory = None
-        if self.config.num_replayed:
-            _, trajectory, _ = jax.eval_shape(self.act, learner.params, task, actor, actor_key)
-            memory = replay.init(trajectory, self.config.replay_capacity)
-        return AgentState(
-            learner=learner, actor=actor, replay=memory, updates=jnp.zeros((), jnp.int32)
-        )
+    def acting_state(self, state: LearnerState) -> disco.Params:
+        return state.params
+
+    def initial_memory(self, batch_size: int) -> PyTree[Array]:
+        return self.network.initial_memory(batch_size)
 
     def act(
         self,
-        params: disco.Params,
-        task: PyTree,
-        actor: ActorState,
+        acting_state: disco.Params,
+        memory: PyTree[Array],
+        timestep: dm_env.TimeStep,
         key: PRNGKeyArray,
-        num_steps: int | None = None,
-    ) -> tuple[ActorState, disco.Trajectory, EpisodeStatistics]:
-        """Trajectories of `num_steps` (by default T) steps from the actor's environments."""
-        if num_steps is None:
-            num_steps = self.config.unroll_length
-        return acting.rollout(
-            self._jax_environment, self.network, params, task, actor, key, num_steps
-        )
+        mode: Mode,
+    ) -> tuple[PyTree[Array], Array, dict[str, Array]]:
+        del mode  # The policy that learns is the policy that is judged.
+        logits, memory = self.network.policy(acting_state, timestep.observation, memory)
+        action = jax.random.categorical(key, logits)
+        return memory, action, {"behaviour_logits": logits}
 
-    def start(self, task: PyTree, key: PRNGKeyArray, num_environments: int) -> ActorState:
-        """Environments at the start of an episode each."""
-        return acting.start(self._jax_environment, self.network, task, key, num_environments)
-
-    @property
-    def _jax_environment(self) -> environments.JaxEnvironment:
-        assert isinstance(self.environment, environments.JaxEnvironment)
-        return self.environment
-
-    def experience(
-        self, state: AgentState, task: PyTree, key: PRNGKeyArray
-    ) -> tuple[AgentState, disco.Trajectory, EpisodeStatistics]:
-        """Acts, stores, and draws the batch to learn from."""
-        assert state.actor is not None
-        act_key, replay_key = jax.random.split(key)
-        actor, batch, statistics = self.act(state.learner.params, task, state.actor, act_key)
-        memory = state.replay
-        if memory is not None:
-            memory = replay.insert(memory, batch)
-            replayed = replay.sample(memory, replay_key, self.config.num_replayed)
-            if self.config.num_replayed < self.config.batch_size:
-                batch = side_by_side([batch, replayed])
-            else:
-                batch = replayed
-        return dataclasses.replace(state, actor=actor, replay=memory), batch, statistics
+    def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+        del key, name
+        state, gradients, aux = self.learn(state, to_trajectory(batch))
+        return Update(state, aux.metrics | {"gradient_norm": optax.tree.norm(gradients)})
 
     def learn(
-        self, rule: disco.Rule, learner: LearnerState, batch: disco.Trajectory
+        self, state: LearnerState, trajectory: disco.Trajectory
     ) -> tuple[LearnerState, disco.Params, disco.Aux]:
-        """One update by the rule: the learner after it, the gradients, and what else came."""
-        gradients, aux = rule.gradient(learner.params, learner.rule, batch, self.network.unroll)
-        return self.apply(learner, gradients, aux), gradients, aux
+        """Make one update by the rule.
 
-    def apply(self, learner: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
-        """Applies a gradient."""
-        updates, optimizer = self.optimizer.update(gradients, learner.optimizer, learner.params)
-        params = optax.apply_updates(learner.params, updates)
-        return LearnerState(params=params, optimizer=optimizer, rule=aux.state)
+        Returns:
+          The state after it, the gradient, and what else the rule computed.
+        """
+        gradients, aux = self.rule.gradient(
+            state.params, state.rule_state, trajectory, self.network.unroll
+        )
+        return self.apply(state, gradients, aux), gradients, aux
 
-    def update(
-        self, rule: disco.Rule, state: AgentState, task: PyTree, key: PRNGKeyArray
-    ) -> tuple[AgentState, EpisodeStatistics, Metrics]:
-        """Acts and learns once."""
-        state, batch, statistics = self.experience(state, task, key)
-        learner, gradients, aux = self.learn(rule, state.learner, batch)
-        metrics = aux.metrics | {"gradient_norm": optax.tree.norm(gradients)}
-        state = dataclasses.replace(state, learner=learner, updates=state.updates + 1)
-        return state, statistics, metrics
+    def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
+        """Apply a gradient of the rule."""
+        updates, optimizer = self._optimizer.update(gradients, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        return LearnerState(params=params, optimizer=optimizer, rule_state=aux.state)
+
+    @property
+    def _optimizer(self) -> optax.GradientTransformation:
+        return self.config.optimizer(self.learning_rate)
+
+
+def to_trajectory(batch: Batch) -> disco.Trajectory:
+    """Return a batch as rules take it."""
+    return disco.Trajectory(
+        observation=batch.observation,
+        action=batch.action,
+        reward=batch.reward,
+        discount=batch.discount,
+        last=batch.last,
+        mask=batch.mask,
+        behaviour_logits=batch.extras["behaviour_logits"],
+        core_state=batch.memory,
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _network(
+    config: NetworkConfig,
+    dynamics: Any,
+    num_actions: int,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    frame_stack: int,
+    burn_in: int,
+) -> Network:
+    """Return a network: the same object for the same arguments, as it is part of programs' keys."""
+    return with_flat_parameters(
+        make_network(
+            config, dynamics.observation_spec(), num_actions, dict(shapes), frame_stack, burn_in
+        )
+    )

@@ -1,13 +1,14 @@
-"""Collecting trajectories: what lies between two episodes, and what is counted."""
+"""Collecting unrolls: what lies between two episodes, and what is counted."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agents import acting
 from agents.networks import NetworkConfig, make_network
 from tests.agents.common import Corridor, assert_corridor, assert_in_all
+from tests.training.common import NetworkAgent
+from training import collection
 
 BATCH = 2
 
@@ -19,26 +20,30 @@ def act():
         NetworkConfig(torso=(4,)), environment.observation_spec(), 2, {"logits": (2,)}
     )
     params = network.init(jax.random.key(0))
+    agent = NetworkAgent(network, BATCH)
 
     @jax.jit
     def start(task):
-        return acting.start(environment, network, task, jax.random.key(1), BATCH)
+        return collection.start(agent, environment, task, jax.random.key(1), BATCH)
 
     @jax.jit
     def rollout(task, actor, key):
-        return acting.rollout(environment, network, params, task, actor, key, 7)
+        return collection.unroll(agent, environment, task, params, actor, key, 7)
 
     return start, rollout, lambda observation: network.policy(params, observation, None)[0]
 
 
 @pytest.mark.parametrize("terminates", [True, False])
-def test_rollout(act, terminates):
+def test_unroll(act, terminates):
     start, rollout, policy = act
     task = jnp.asarray(terminates)
     actor, trajectory, statistics = rollout(task, start(task), jax.random.key(2))
     assert_corridor(trajectory, terminates)
     np.testing.assert_allclose(
-        trajectory.behaviour_logits, policy(trajectory.observation[:-1]), rtol=1e-5, atol=1e-6
+        trajectory.extras["behaviour_logits"],
+        policy(trajectory.observation[:-1]),
+        rtol=1e-5,
+        atol=1e-6,
     )
     assert float(statistics.count) == 2 * BATCH
     assert float(statistics.return_sum) == 2 * 6 * BATCH

@@ -179,7 +179,7 @@ class CheckpointReader:
         folder = self.directory / str(step)
         read = ocp.args.Composite(manifest=ocp.args.JsonRestore())  # pyright: ignore
         described = _checked(self._reader.restore(folder, args=read)["manifest"], folder)
-        expected = _by_path(like)
+        expected = by_path(like)
         _require_fit(folder, described, expected, counts, part)
         restore_args = {
             name: _restore_args(target, counts[name]) for name, target in expected.items()
@@ -244,7 +244,7 @@ class Checkpoints(CheckpointReader):
         Raises:
           CheckpointError: if this or an earlier write failed.
         """
-        arrays, counts = _by_path(state), _counts(state, agents)
+        arrays, counts = by_path(state), _counts(state, agents)
         arrays = {
             name: x if isinstance(x, jax.Array) else np.array(x) for name, x in arrays.items()
         }
@@ -302,7 +302,8 @@ class Checkpoints(CheckpointReader):
             ) from error
 
 
-def _by_path(tree: Any) -> dict[str, Any]:
+def by_path(tree: Any) -> dict[str, Any]:
+    """Return the leaves of a pytree by their paths, for example `"params/w"`, in their order."""
     return {
         jax.tree_util.keystr(path, simple=True, separator="/"): leaf
         for path, leaf in jax.tree.leaves_with_path(tree)
@@ -311,7 +312,7 @@ def _by_path(tree: Any) -> dict[str, Any]:
 
 def _counts(state: Any, agents: Any) -> dict[str, int]:
     """Over how many agents each array is stacked, by path; 0 for those that are not."""
-    return _by_path(jax.tree.broadcast(agents, state))
+    return by_path(jax.tree.broadcast(agents, state))
 
 
 def _manifest(step: int, arrays: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from agents import device_clock
-from agents.device_clock import DeviceClock
+from training import device_clock
+from training.device_clock import DeviceClock
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-import disco
-from agents.frames import History, Seen
+from agents.history import History, HistorySpec
+from agents.protocol import Batch
 from common.memory import free_memory
 
 _MARGIN = 0.9  # Of the free memory, that a replay may take.
@@ -24,17 +24,17 @@ _MARGIN = 0.9  # Of the free memory, that a replay may take.
 class HostReplay:
     """The last trajectories of one agent, from B environments."""
 
-    def __init__(self, example: disco.Trajectory, seen: Seen, capacity: int):
+    def __init__(self, example: Batch, history: HistorySpec, capacity: int):
         """Reserves the memory; the system hands it out as it is filled.
 
         Args:
           example: a trajectory as the actor makes them, arrays or shapes, `[T, B, ...]`.
-          seen: by the agent.
+          history: of its observations.
           capacity: trajectories to keep, rounded up to a multiple of B.
         """
-        self._seen = seen
+        self._history = history
         self._length, self._num_environments = example.action.shape
-        self._num_kept, self._num_slots = _slots(example, seen, capacity)
+        self._num_kept, self._num_slots = _slots(example, history, capacity)
         self._is_filled = 0  # Trajectories of each environment.
         self._next_slot = 0
         rows, memories = _split(example)
@@ -54,12 +54,12 @@ class HostReplay:
         """Trajectories in it."""
         return self._is_filled * self._num_environments
 
-    def insert(self, fresh: disco.Trajectory) -> None:
+    def insert(self, fresh: Batch) -> None:
         """Adds B trajectories that continue those inserted last."""
         start = self._next_slot * self._length
         num_rows = self._num_slots * self._length
         rows, memories = _split(fresh)
-        before = self._seen.rows_before
+        before = self._history.rows_before
 
         def write(kept, new):
             kept[start : start + self._length] = new[: self._length]
@@ -69,8 +69,8 @@ class HostReplay:
             kept[(start + self._length) % num_rows] = new[-1]
 
         jax.tree.map(write_observation, self._rows["observation"], rows["observation"])
-        if self._seen.is_history:
-            age = rows["age"][self._seen.burn_in :]
+        if self._history.is_history:
+            age = rows["age"][self._history.burn_in :]
             write(self._rows["age"], age)
             self._rows["age"][(start + self._length) % num_rows] = age[-1]
         jax.tree.map(write, self._rows["transition"], rows["transition"])
@@ -82,7 +82,7 @@ class HostReplay:
         self._next_slot = (self._next_slot + 1) % self._num_slots
         self._is_filled = min(self._is_filled + 1, self._num_kept)
 
-    def sample(self, random: np.random.Generator, count: int) -> disco.Trajectory:
+    def sample(self, random: np.random.Generator, count: int) -> Batch:
         """`count` trajectories, drawn uniformly with replacement."""
         back = random.integers(1, self._is_filled + 1, size=count)
         environment = random.integers(self._num_environments, size=count)
@@ -92,19 +92,19 @@ class HostReplay:
         def rows(first, last):
             return (slot * length + np.arange(first, last)[:, None]) % num_rows
 
-        seen = self._seen
-        observed = rows(-seen.rows_before, length + 1)
+        history = self._history
+        observed = rows(-history.rows_before, length + 1)
         observation: Any = jax.tree.map(
             lambda x: x[observed, environment], self._rows["observation"]
         )
         memory = None
-        if seen.is_history:
-            aged = rows(-seen.burn_in, length + 1)
+        if history.is_history:
+            aged = rows(-history.burn_in, length + 1)
             observation = History(frames=observation, age=self._rows["age"][aged, environment])
             memory = jax.tree.map(lambda x: x[slot, environment], self._memories)
         taken = rows(0, length)
-        transition = {name: x[taken, environment] for name, x in self._rows["transition"].items()}
-        return disco.Trajectory(observation=observation, core_state=memory, **transition)
+        transition = jax.tree.map(lambda x: x[taken, environment], self._rows["transition"])
+        return Batch(observation=observation, memory=memory, **transition)
 
 
 class Planned(NamedTuple):
@@ -113,14 +113,14 @@ class Planned(NamedTuple):
     Attributes:
       name: whose they are, for messages.
       example: of each, as for `HostReplay`.
-      seen: likewise.
+      history: likewise.
       capacity: likewise.
       count: how many.
     """
 
     name: str
-    example: disco.Trajectory
-    seen: Seen
+    example: Batch
+    history: HistorySpec
     capacity: int
     count: int = 1
 
@@ -165,7 +165,7 @@ def _what_fits(replays: Sequence[Planned], free: int) -> str:
 def num_bytes_of(planned: Planned) -> int:
     """Of all replays that are planned, full."""
     rows, memories = _split(planned.example)
-    _, num_slots = _slots(planned.example, planned.seen, planned.capacity)
+    _, num_slots = _slots(planned.example, planned.history, planned.capacity)
     per_row = sum(_num_bytes(x.shape[1:], x.dtype) for x in jax.tree.leaves(rows))
     per_slot = sum(_num_bytes(x.shape, x.dtype) for x in jax.tree.leaves(memories))
     return planned.count * num_slots * (planned.example.action.shape[0] * per_row + per_slot)
@@ -175,25 +175,25 @@ def _gib(num_bytes: int) -> str:
     return f"{num_bytes / 2**30:.3g} GiB"
 
 
-def _slots(example: disco.Trajectory, seen: Seen, capacity: int) -> tuple[int, int]:
+def _slots(example: Batch, history: HistorySpec, capacity: int) -> tuple[int, int]:
     """Trajectories of each environment that are kept, and that there is room for."""
     length, num_environments = example.action.shape
     kept = math.ceil(capacity / num_environments)
     # The newest trajectory's last row, and rows before the oldest, need room besides.
-    return kept, kept + math.ceil((seen.rows_before + 1) / length)
+    return kept, kept + math.ceil((history.rows_before + 1) / length)
 
 
 def _num_bytes(shape: tuple[int, ...], dtype: Any) -> int:
     return math.prod(shape) * np.dtype(dtype).itemsize
 
 
-def _split(trajectory: disco.Trajectory) -> tuple[dict[str, PyTree], PyTree]:
-    """What is kept of every step, and what of every trajectory."""
-    fields = ("action", "reward", "discount", "last", "behaviour_logits", "mask")
+def _split(batch: Batch) -> tuple[dict[str, PyTree], PyTree]:
+    """Return what is kept of every step, and what of every sequence."""
+    fields = ("action", "reward", "discount", "last", "mask", "extras")
     rows: dict[str, PyTree] = {
-        "observation": trajectory.observation,
-        "transition": {name: getattr(trajectory, name) for name in fields},
+        "observation": batch.observation,
+        "transition": {name: getattr(batch, name) for name in fields},
     }
-    if isinstance(trajectory.observation, History):
-        rows |= {"observation": trajectory.observation.frames, "age": trajectory.observation.age}
-    return rows, trajectory.core_state
+    if isinstance(batch.observation, History):
+        rows |= {"observation": batch.observation.frames, "age": batch.observation.age}
+    return rows, batch.memory

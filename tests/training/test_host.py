@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import environments
-from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
 from common.json_lines import JsonLines
 from environments.processes import SerialSimulators
 from evaluation.config import EvaluationConfig
@@ -43,11 +43,11 @@ class Stopped(Exception):
 
 
 def train(folder, *, stop_at: int | None = None, config=CONFIG):
-    """Actor-critic's history; stopped at an update if asked for."""
+    """Actor-critic's history; stopped at a step if asked for."""
     (contender,) = [c for c in make_contenders([], config) if c.kind == "actor_critic"]
 
-    def report(updates, *_):
-        if updates == stop_at:
+    def report(steps, *_):
+        if steps == stop_at:
             raise Stopped
 
     return common.train([TASK], contender, config, folder, report)
@@ -72,8 +72,8 @@ def test_every_episode_is_recorded(history):
     run = folder / "runs" / "actor_critic@0.01" / "corridor_host" / "seed_0"
     lines = JsonLines(run / "episodes.jsonl").read()
     assert len(lines) == 75
-    assert lines[0]["return"] == 6.0
-    assert lines[0]["results"] == {"reached": 3.0}
+    assert (lines[0]["episodes"], lines[0]["return_sum"]) == (1.0, 6.0)
+    assert lines[0]["result_sums"] == {"reached": 3.0}
     metrics = JsonLines(run / "metrics.jsonl").read()
     assert [line["environment_steps"] for line in metrics] == [75, 150, 225, 300]
     assert all(0.0 <= line["learner_idle_fraction"] <= 1.0 for line in metrics)
@@ -83,19 +83,22 @@ def test_every_episode_is_recorded(history):
 def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
     with pytest.raises(Stopped):
-        train(tmp_path, stop_at=10, config=config)
+        train(tmp_path, stop_at=150, config=config)
     run = tmp_path / "runs" / "actor_critic@0.01" / "corridor_host" / "seed_0"
     steps = sorted(int(p.name) for p in (run / "checkpoints").iterdir() if p.name.isdigit())
-    assert steps[-1] in (9, 10)
+    assert steps[-1] in (5, 10)
     before = (run / "episodes.jsonl").read_text().splitlines()
     outcome = train(tmp_path, config=config)
     lines = JsonLines(run / "episodes.jsonl").read()
-    kept = [line for line in lines if line["update"] < steps[-1]]
-    assert [json.loads(x) for x in before if json.loads(x)["update"] < steps[-1]] == kept
-    assert sorted({line["update"] for line in lines})[-1] == 19
+    saved = steps[-1] * CONFIG.agent.steps_per_update
+    kept = [line for line in lines if line["environment_steps"] <= saved]
+    assert [json.loads(x) for x in before if json.loads(x)["environment_steps"] <= saved] == kept
+    assert sorted({line["environment_steps"] for line in lines})[-1] == 300
     # Its environments start new episodes where it went on, which costs less than one of each.
     assert 72 <= outcome.curve.count.sum() <= 75
-    assert [line["update"] for line in JsonLines(run / "metrics.jsonl").read()][-1] == 19
+    assert [line["environment_steps"] for line in JsonLines(run / "metrics.jsonl").read()][
+        -1
+    ] == 300
 
 
 def test_what_happened_before_an_interruption_is_not_forgotten(tmp_path, monkeypatch):
@@ -110,7 +113,7 @@ def test_what_happened_before_an_interruption_is_not_forgotten(tmp_path, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(SerialSimulators, "step", step)
         with pytest.raises(Stopped):
-            train(tmp_path, stop_at=10, config=config)
+            train(tmp_path, stop_at=150, config=config)
     evaluate([TASK], make_contenders([], config), config, tmp_path)
     run = tmp_path / "runs" / "actor_critic@0.01" / "corridor_host" / "seed_0"
     result = json.loads((run / "result.json").read_text())
@@ -122,8 +125,8 @@ def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
     (random,) = [c for c in make_contenders([], config) if c.kind == "random"]
 
-    def report(updates, *_):
-        if updates == 10:
+    def report(steps, *_):
+        if steps == 150:
             raise Stopped
 
     with pytest.raises(Stopped):
@@ -132,8 +135,8 @@ def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
     before = (run / "episodes.jsonl").read_text().splitlines()
     outcome = common.train([TASK], random, config, tmp_path)
     lines = (run / "episodes.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["update"] == 19
-    kept = [line for line in before if json.loads(line)["update"] < 9]
+    assert json.loads(lines[-1])["environment_steps"] == 300
+    kept = [line for line in before if json.loads(line)["environment_steps"] <= 75]
     assert kept
     assert lines[: len(kept)] == kept
     assert outcome.is_finite.all()

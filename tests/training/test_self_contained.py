@@ -1,4 +1,4 @@
-"""Agents that train themselves, and what an evaluation makes of what they tell."""
+"""Agents that train themselves, and what their reports become."""
 
 import dataclasses
 import json
@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import environments
-from agents.host_acting import Episode
-from agents.self_contained import Stretch
-from evaluation import self_training
+from agents.self_contained import TrainingReport as Report
+from environments.episodes import Episode
+from evaluation import training
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import AGENT, Contender, make_contenders
 
 CONFIG = EvaluationConfig(
     agent=dataclasses.replace(EvaluationConfig().agent, num_environments=2, batch_size=2),
@@ -32,46 +32,59 @@ def ended(value: float) -> Episode:
 
 @dataclasses.dataclass(frozen=True)
 class Scripted:
-    """Tells what it is told to."""
+    """Reports what it is told to."""
 
-    stretches: Sequence[Stretch]
+    reports: Sequence[Report]
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def check(self, task, num_steps):
         pass
 
     def train(self, task, seed, num_steps, folder, checkpoint_seconds):
-        yield from self.stretches
+        yield from self.reports
 
 
-def stretches(first: int, last: int, every: int = 400) -> list[Stretch]:
-    """An episode in each, whose return is the step at which the stretch began."""
-    told = [Stretch(first)]
+def reports(first: int, last: int, every: int = 400) -> list[Report]:
+    """An episode in each, whose return is the step at which its interval began."""
+    told = [Report(first)]
     for step in range(first, last, every):
-        told.append(Stretch(step + every, [ended(step)], {"loss": 1.0 / (1 + step)}))
+        told.append(Report(step + every, [ended(step)], {"loss": 1.0 / (1 + step)}))
     return told
 
 
-def train(tmp_path, told: Sequence[Stretch], report=lambda *_: None):
+def train(tmp_path, told: Sequence[Report], report=lambda *_: None):
     task = environments.make("catch/5x5")
-    return self_training.train(Scripted(told), task, 0, CONFIG, tmp_path, report)
+    return run(Scripted(told), task, tmp_path, report)
+
+
+def run(agent, task, folder, report=lambda *_: None):
+    """The result of one run of an agent."""
+    contender = Contender("scripted", AGENT, None, CONFIG.agent, other=agent)
+    runs = [training.Run(contender, task, 0)]
+    [result] = training.train_runs(runs, CONFIG, [folder], folder, report)
+    return result
 
 
 def test_episodes_become_a_curve_and_a_score(tmp_path):
     seen = []
-    result = train(tmp_path, stretches(0, 3_200), lambda *numbers: seen.append(numbers))
+    result = train(tmp_path, reports(0, 3_200), lambda *numbers: seen.append(numbers))
     np.testing.assert_array_equal(result.curve.count, [0, 1, 1, 1, 1, 0, 1, 1, 1, 1])
     # Of the episodes in the second half.
     assert result.window.count == 4
     assert result.window.mean_return == np.mean([1_600, 2_000, 2_400, 2_800])
     assert result.results == {"length": 4.0, "won": 1.0}
     assert result.is_finite
-    assert [update for update, _, _ in seen] == [0, 12, 25, 37, 50, 62, 75, 87, 100]
+    assert [steps for steps, _, _ in seen] == list(range(0, 3_201, 400))
     assert seen[-1][2] == 2_800
 
 
 def test_what_lies_beyond_the_budget_does_not_count(tmp_path):
-    told = [Stretch(0), Stretch(3_000, [ended(1)]), Stretch(3_300, [ended(9)]), Stretch(0)]
+    told = [
+        Report(0),
+        Report(3_000, [ended(1)]),
+        Report(3_300, [ended(9)]),
+        Report(0),
+    ]
     result = train(tmp_path, told)
     assert result.window.count == 1
     assert result.window.mean_return == 1
@@ -79,9 +92,9 @@ def test_what_lies_beyond_the_budget_does_not_count(tmp_path):
 
 def test_a_run_that_goes_on_drops_what_was_told_after_its_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="ended after 2000 of 3200"):
-        train(tmp_path, stretches(0, 2_000))
-    result = train(tmp_path, stretches(1_200, 3_200))
-    whole = train(tmp_path / "whole", stretches(0, 3_200))
+        train(tmp_path, reports(0, 2_000))
+    result = train(tmp_path, reports(1_200, 3_200))
+    whole = train(tmp_path / "whole", reports(0, 3_200))
     np.testing.assert_array_equal(result.curve.count, whole.curve.count)
     np.testing.assert_array_equal(result.curve.return_sum, whole.curve.return_sum)
     lines = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -90,16 +103,20 @@ def test_a_run_that_goes_on_drops_what_was_told_after_its_checkpoint(tmp_path):
 
 
 def test_a_run_that_begins_anew_keeps_nothing(tmp_path):
-    told = stretches(0, 3_200)
+    told = reports(0, 3_200)
     with pytest.raises(ValueError, match="ended after 800"):
-        train(tmp_path, [*told[:2], Stretch(800, [ended(7)], {"loss": math.nan})])
+        train(tmp_path, [*told[:2], Report(800, [ended(7)], {"loss": math.nan})])
     result = train(tmp_path, told)
     assert result.is_finite
     assert result.curve.count.sum() == 8
 
 
 def test_losses_that_are_not_finite_mark_the_run(tmp_path):
-    told = [Stretch(0), Stretch(1_600, [], {"loss": math.inf}), Stretch(3_200, [ended(1)])]
+    told = [
+        Report(0),
+        Report(1_600, [], {"loss": math.inf}),
+        Report(3_200, [ended(1)]),
+    ]
     assert not train(tmp_path, told).is_finite
     assert "Infinity" not in (tmp_path / "metrics.jsonl").read_text()
 
@@ -107,11 +124,14 @@ def test_losses_that_are_not_finite_mark_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ([Stretch(0, [ended(1)])], "first stretch has step 0 and 1 episodes"),
-        ([Stretch(-1)], "first stretch has step -1"),
-        ([Stretch(0), Stretch(800), Stretch(400)], "step 400 after step 800"),
-        ([Stretch(0), Stretch(800), Stretch(800)], "step 800 after step 800"),
-        ([Stretch(0), Stretch(1_600), Stretch(3_300)], "within the budget ends at step 1600"),
+        ([Report(0, [ended(1)])], "first report has step 0 and 1 episodes"),
+        ([Report(-1)], "first report has step -1"),
+        ([Report(0), Report(800), Report(400)], "step 400 after step 800"),
+        ([Report(0), Report(800), Report(800)], "step 800 after step 800"),
+        (
+            [Report(0), Report(1_600), Report(3_300)],
+            "within the budget is of step 1600",
+        ),
         ([], "ended after 0 of 3200"),
     ],
 )
@@ -122,7 +142,10 @@ def test_refuses_an_agent_that_does_not_count(tmp_path, told, message):
 
 def test_what_other_frameworks_count_with_is_understood(tmp_path):
     episode = Episode(np.float32(0.5), np.int32(4), {"won": np.bool_(True)})
-    told = [Stretch(np.int64(0)), Stretch(np.int64(3_200), [episode], {"loss": np.float32(1.0)})]
+    told = [
+        Report(np.int64(0)),
+        Report(np.int64(3_200), [episode], {"loss": np.float32(1.0)}),
+    ]
     result = train(tmp_path, told)
     assert result.window.mean_return == 0.5
     assert result.results["won"] == 1.0
@@ -131,7 +154,7 @@ def test_what_other_frameworks_count_with_is_understood(tmp_path):
 def test_no_name_that_an_agent_chooses_is_mistaken_for_ours(tmp_path):
     metrics = {"environment_steps": math.nan, "seconds": 1e9}
     episode = Episode(1.0, 4, {"count": 7.0, "return": 9.0, "length": 3.0})
-    told = [Stretch(0), Stretch(3_200, [episode], metrics)]
+    told = [Report(0), Report(3_200, [episode], metrics)]
     result = train(tmp_path, told)
     assert (result.window.count, result.window.return_sum) == (1, 1)
     assert result.train_seconds < 1e6
@@ -145,12 +168,12 @@ def test_a_generator_is_closed_when_the_budget_is_spent(tmp_path):
     class Closing(Scripted):
         def train(self, task, seed, num_steps, folder, checkpoint_seconds):
             try:
-                yield from self.stretches
+                yield from self.reports
             finally:
                 closed.append(folder)
 
-    agent = Closing([*stretches(0, 3_200), Stretch(9_999)])
-    self_training.train(agent, environments.make("catch/5x5"), 0, CONFIG, tmp_path)
+    agent = Closing([*reports(0, 3_200), Report(9_999)])
+    run(agent, environments.make("catch/5x5"), tmp_path)
     assert closed == [tmp_path]
 
 
@@ -162,12 +185,8 @@ def test_an_unknown_agent_is_refused():
 def test_the_random_policy_acts_where_actions_are_vectors(tmp_path):
     pytest.importorskip("dm_control")
     (random,) = make_contenders((), CONFIG)
-    assert random.trains_itself(environments.make("catch/5x5")) is None
     task = environments.make("control_proprio/cartpole_balance")
-    agent = random.trains_itself(task)
-    assert agent is not None
-    agent.check(task, CONFIG.num_steps)
-    result = self_training.train(agent, task, 0, CONFIG, tmp_path)
+    [result] = training.train_runs([training.Run(random, task, 0)], CONFIG, [tmp_path], tmp_path)
     # Two environments, episodes of 500 actions: each 1,000 steps two end.
     assert result.results["length"] == 500.0
     assert result.curve.count.sum() == 6

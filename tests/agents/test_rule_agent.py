@@ -1,4 +1,4 @@
-"""The generic agent: its batches, its config, and that it learns."""
+"""The agent that learns by a rule: its batches, its config, and that it learns."""
 
 import dataclasses
 
@@ -9,9 +9,11 @@ import pytest
 
 import disco
 import environments
-from agents.agent import Agent, AgentConfig
 from agents.networks import NetworkConfig
+from agents.protocol import Batch
+from agents.rule_agent import AgentConfig, RuleAgent
 from tests.agents.common import Corridor
+from training import iteration
 
 SMALL = AgentConfig(
     network=NetworkConfig(torso=(4,)),
@@ -26,27 +28,26 @@ SMALL = AgentConfig(
 def batches(config: AgentConfig, count: int):
     """What the environments paid out to each update, and what it learned from."""
     rule = disco.ActorCritic()
-    agent = Agent.create(config, Corridor(), rule)
+    agent, dynamics = RuleAgent.create(config, Corridor(), rule), Corridor()
     task = jnp.asarray(True)
 
     @jax.jit
     def collect(key):
-        state = agent.init(rule, task, key)
-        params = state.learner.params
+        state = iteration.init(agent, dynamics, task, key)
 
         def step(state, key):
-            _, fresh, _ = agent.act(params, task, state.actor, jax.random.split(key)[0])
-            state, batch, _ = agent.experience(state, task, key)
-            return state, (fresh, batch)
+            unroll_key, draw_key = jax.random.split(key)
+            state, fresh, _ = iteration.collect(agent, dynamics, task, state, unroll_key)
+            return state, (fresh, iteration.draw(agent, state, fresh, draw_key))
 
         return jax.lax.scan(step, state, jax.random.split(key, count))
 
     return jax.device_get(collect(jax.random.key(0)))
 
 
-def columns(trajectory: disco.Trajectory, update: int) -> list[bytes]:
-    """Each trajectory of a batch, by its random observations."""
-    observation = trajectory.observation[update]
+def columns(batch: Batch, update: int) -> list[bytes]:
+    """Each sequence of a batch, by its random observations."""
+    observation = batch.observation[update]
     return [observation[:, i].tobytes() for i in range(observation.shape[1])]
 
 
@@ -104,18 +105,18 @@ def test_learns_catch():
     )
     environment = environments.make("catch/5x5")
     rule = disco.ActorCritic(num_bins=1)
-    agent = Agent.create(config, environment.dynamics, rule)
+    dynamics, task = environment.dynamics, environment.task
+    agent = RuleAgent.create(config, dynamics, rule)
 
     @jax.jit
     def learn(key):
         def update(state, key):
-            state, statistics, _ = agent.update(rule, state, environment.task, key)
+            state, statistics, _ = iteration.advance(agent, dynamics, task, state, key)
             return state, (statistics.return_sum, statistics.count)
 
-        state = agent.init(rule, environment.task, key)
+        state = iteration.init(agent, dynamics, task, key)
         return jax.lax.scan(update, state, jax.random.split(key, 400))
 
-    state, (returns, counts) = learn(jax.random.key(0))
-    assert int(state.updates) == 400
+    _, (returns, counts) = learn(jax.random.key(0))
     assert returns[:20].sum() / counts[:20].sum() < 0.0
     assert returns[-50:].sum() / counts[-50:].sum() > 0.9

@@ -1,0 +1,94 @@
+"""Observations of the past: stacked frames, and where episodes begin.
+
+Environments give single observations, which are stored and moved once. Agents that stack frames, or
+that have a memory, get a `History`: the observations of some consecutive steps and of a few steps
+before them, and the age of the episode at each. The network stacks them.
+"""
+
+import dataclasses
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
+
+from environments import ObservationSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class HistorySpec:
+    """Observations that a sequence holds besides its own T + 1 rows.
+
+    Attributes:
+      frame_stack: S, frames that the network gets at once.
+      memory: whether the network has a memory.
+      burn_in: rows before the first that bring the memory up to date.
+    """
+
+    frame_stack: int = 1
+    memory: bool = False
+    burn_in: int = 0
+
+    @property
+    def is_history(self) -> bool:
+        """Whether observations are a `History` rather than what the environment gives."""
+        return self.frame_stack > 1 or self.memory
+
+    @property
+    def rows_before(self) -> int:
+        """Observations before a sequence's first row."""
+        return self.frame_stack - 1 + self.burn_in
+
+
+@chex.dataclass(frozen=True)
+class History:
+    """Observations of R consecutive steps in B environments, and of the S - 1 steps before them.
+
+    With burn-in, the first rows are those of the burn-in, and R = burn-in + T + 1.
+
+    Attributes:
+      frames: leaves `[S-1+R, B, ...]`. Those before an episode's first are not read.
+      age: `[R, B]`, steps since the first of the episode.
+    """
+
+    frames: PyTree[Array]
+    age: Int[Array, "R B"]
+
+
+def stack(history: HistorySpec, spec: ObservationSpec, observation: Any) -> PyTree[Array]:
+    """Return the last S observations at each step, the newest last: leaves `[*s, S, ...]`.
+
+    Those before the episode's first are zeros.
+
+    Args:
+      history: of the agent.
+      spec: of one observation.
+      observation: a `History`, or leaves `[*s, ...]` if the agent asks for none (S is 1 then).
+    """
+    if not history.is_history:
+        return jax.tree.map(
+            lambda leaf, x: jnp.expand_dims(x, x.ndim - len(leaf.shape)), spec, observation
+        )
+    rows, size = observation.age.shape[0], history.frame_stack
+
+    def stack_leaf(frames):
+        stacked = jnp.stack([frames[i : i + rows] for i in range(size)], axis=2)
+        offsets = jnp.arange(size, dtype=observation.age.dtype)[::-1]
+        is_in_episode = observation.age[..., None] >= offsets
+        is_in_episode = is_in_episode.reshape(
+            *is_in_episode.shape, *(1,) * (stacked.ndim - is_in_episode.ndim)
+        )
+        return jnp.where(is_in_episode, stacked, jnp.zeros((), stacked.dtype))
+
+    return jax.tree.map(stack_leaf, observation.frames)
+
+
+def example(history: HistorySpec, spec: ObservationSpec) -> Any:
+    """Return the zero observation of a sequence without transitions, with B = 1."""
+    zeros = jax.tree.map(
+        lambda leaf: jnp.zeros((history.rows_before + 1, 1, *leaf.shape), leaf.dtype), spec
+    )
+    if not history.is_history:
+        return zeros
+    return History(frames=zeros, age=jnp.zeros((history.burn_in + 1, 1), jnp.int32))

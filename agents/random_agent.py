@@ -1,0 +1,63 @@
+"""The random policy: uniform over actions, or within the bounds of continuous ones."""
+
+import dataclasses
+from typing import Any
+
+import dm_env
+import jax
+import jax.numpy as jnp
+from dm_env import specs
+from jaxtyping import Array, Float, PRNGKeyArray
+
+import environments
+from agents.protocol import Batch, Experience, Mode, Update
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomAgent:
+    """An agent that acts at random and learns nothing (`agents.protocol.Agent`).
+
+    Attributes:
+      dynamics: of its environments, of which it needs the specs.
+      num_environments: environments that it acts in at once.
+      unroll_length: steps of each between two looks at the progress.
+    """
+
+    dynamics: environments.JaxEnvironment | environments.HostEnvironment
+    num_environments: int = 8
+    unroll_length: int = 16
+
+    @property
+    def experience(self) -> Experience:
+        return Experience(num_environments=self.num_environments, unroll_length=self.unroll_length)
+
+    def init(self, key: PRNGKeyArray) -> tuple[()]:
+        del key
+        return ()
+
+    def acting_state(self, state: tuple[()]) -> tuple[()]:
+        return state
+
+    def initial_memory(self, batch_size: int) -> None:
+        del batch_size
+
+    def act(
+        self,
+        acting_state: tuple[()],
+        memory: None,
+        timestep: dm_env.TimeStep,
+        key: PRNGKeyArray,
+        mode: Mode,
+    ) -> tuple[None, Array, dict[str, Any]]:
+        del acting_state, mode
+        batch_size, spec = timestep.reward.shape[0], self.dynamics.action_spec()
+        if isinstance(spec, specs.DiscreteArray):
+            logits: Float[Array, "B A"] = jnp.zeros((batch_size, spec.num_values), jnp.float32)
+            return memory, jax.random.categorical(key, logits), {}
+        shape = (batch_size, *spec.shape)
+        low, high = (jnp.asarray(x, jnp.float32) for x in (spec.minimum, spec.maximum))
+        action = jax.random.uniform(key, shape, jnp.float32, low, high)
+        return memory, action.astype(spec.dtype), {}
+
+    def update(self, state: tuple[()], batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+        raise NotImplementedError("The random policy does not learn.")

@@ -1,0 +1,71 @@
+"""Episodes that ended in simulators."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import dm_env
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """An episode that ended.
+
+    Attributes:
+      episode_return: its undiscounted return.
+      length: its steps.
+      results: the suite's own results of it, by name.
+    """
+
+    episode_return: float
+    length: int
+    results: Mapping[str, float]
+
+
+class EpisodeTracker:
+    """The progress of the episodes of a batch of simulators.
+
+    Attributes:
+      ended: which had their last time step, `[B]`.
+      age: steps since their first one, `[B]`.
+    """
+
+    def __init__(self, batch_size: int):
+        """Before the first step of all."""
+        self.ended = np.zeros(batch_size, bool)
+        self.age = np.zeros(batch_size, np.int32)
+        self._return = np.zeros(batch_size, np.float64)
+        self._restarts = 0
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """Return the progress of all of them, as arrays."""
+        return {"ended": self.ended, "age": self.age, "return": self._return}
+
+    def resume(self, snapshot: Mapping[str, np.ndarray]) -> None:
+        """Go back to a snapshot."""
+        self.ended, self.age, self._return = (
+            np.array(snapshot[name]) for name in ("ended", "age", "return")
+        )
+
+    def follow(
+        self, timestep: dm_env.TimeStep, results: Mapping[str, np.ndarray], restarts: int
+    ) -> list[Episode]:
+        """Take a step's outcome into account, and return the episodes that ended with it.
+
+        None is returned where `restarts`, the simulators' count of those that died, has grown:
+        some were cut by that, which says nothing of the agent.
+        """
+        died, self._restarts = restarts > self._restarts, restarts
+        started, self.ended = self.ended, timestep.step_type == dm_env.StepType.LAST
+        self._return = np.where(started, 0.0, self._return) + timestep.reward
+        self.age = np.where(started, 0, self.age + 1).astype(np.int32)
+        if died:
+            return []
+        return [
+            Episode(
+                episode_return=float(self._return[i]),
+                length=int(self.age[i]),
+                results={name: float(x[i]) for name, x in results.items()},
+            )
+            for i in np.flatnonzero(self.ended)
+        ]

@@ -1,0 +1,1 @@
+"""The trainer: one loop for every agent, on the device or beside host environments."""

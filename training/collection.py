@@ -1,0 +1,244 @@
+"""Collecting experience from JAX environments, on the device."""
+
+import dataclasses
+from typing import Any
+
+import chex
+import dm_env
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+import environments
+from agents.history import History, HistorySpec
+from agents.protocol import Agent, Batch, Mode
+
+
+@chex.dataclass(frozen=True)
+class ActorState:
+    """The state of B environments, and of the agent that acts in them. Leaves are `[B, ...]`.
+
+    Attributes:
+      environment: the simulators' states.
+      timestep: the last time step of each.
+      episode_return: undiscounted, of the episode so far.
+      episode_length: steps of the episode so far.
+      before: the last observations before that of `timestep`, and the age of each, leaves
+        `[B, rows, ...]`; None if the agent asks for no history.
+      memory: the agent's, before it acts on `timestep`.
+      memory_before: the agent's, before the burn-in of the next unroll.
+    """
+
+    environment: PyTree[Array]
+    timestep: dm_env.TimeStep
+    episode_return: Float[Array, "B"]
+    episode_length: Float[Array, "B"]
+    before: History | None
+    memory: PyTree[Array]
+    memory_before: PyTree[Array]
+
+
+@chex.dataclass(frozen=True)
+class EpisodeStatistics:
+    """Sums over the episodes that ended in some unrolls.
+
+    Attributes:
+      count: episodes that ended.
+      return_sum: of their undiscounted returns.
+      length_sum: of their steps.
+      result_sums: of the suite's own results.
+      reward_sum: of all rewards, of ended and of unfinished episodes.
+      steps: transitions, without those from an episode's end to the next one's start.
+    """
+
+    count: Float[Array, ""]
+    return_sum: Float[Array, ""]
+    length_sum: Float[Array, ""]
+    result_sums: dict[str, Float[Array, ""]]
+    reward_sum: Float[Array, ""]
+    steps: Float[Array, ""]
+
+
+def start(
+    agent: Agent,
+    dynamics: environments.JaxEnvironment,
+    task: PyTree,
+    key: PRNGKeyArray,
+    batch_size: int,
+) -> ActorState:
+    """Start an episode in each of B environments."""
+    spec = agent.experience.history
+    keys = jax.random.split(key, batch_size)
+    state, timestep = jax.vmap(dynamics.reset, in_axes=(None, 0))(task, keys)
+    zeros = jnp.zeros(batch_size, jnp.float32)
+    memory = agent.initial_memory(batch_size)
+    before = None
+    if spec.is_history:
+        before = History(
+            frames=jax.tree.map(
+                lambda x: jnp.zeros((batch_size, spec.rows_before, *x.shape[1:]), x.dtype),
+                timestep.observation,
+            ),
+            age=jnp.zeros((batch_size, spec.rows_before), jnp.int32),
+        )
+    return ActorState(
+        environment=state,
+        timestep=timestep,
+        episode_return=zeros,
+        episode_length=zeros,
+        before=before,
+        memory=memory,
+        memory_before=memory,
+    )
+
+
+def unroll(
+    agent: Agent,
+    dynamics: environments.JaxEnvironment,
+    task: PyTree,
+    acting_state: Any,
+    actor: ActorState,
+    key: PRNGKeyArray,
+    num_steps: int,
+    mode: Mode = Mode.TRAINING,
+) -> tuple[ActorState, Batch, EpisodeStatistics]:
+    """Act for `num_steps` in each environment.
+
+    Episodes follow one another; see `environments.stream` for what lies between.
+
+    Args:
+      agent: that acts.
+      dynamics: of the environments.
+      task: their task.
+      acting_state: of the agent.
+      actor: where the environments stand.
+      key: of the actions and the environments.
+      num_steps: T.
+      mode: what the agent acts for.
+
+    Returns:
+      The environments afterwards, one sequence of T transitions per environment, and sums over
+      the episodes that ended.
+    """
+    spec, batch_size = agent.experience.history, actor.episode_return.shape[0]
+    stream = jax.vmap(
+        lambda *args: environments.stream(dynamics, task, *args), in_axes=(0, 0, 0, 0)
+    )
+    results_of = jax.vmap(
+        lambda state: environments.episode_results(dynamics, task, state), in_axes=0
+    )
+
+    def step(actor: ActorState, key):
+        act_key, step_key = jax.random.split(key)
+        previous = actor.timestep
+        seen = previous._replace(observation=_observation(actor, spec))
+        memory, action, extras = agent.act(acting_state, actor.memory, seen, act_key, mode)
+        state, timestep = stream(
+            actor.environment, previous, action, jax.random.split(step_key, batch_size)
+        )
+        is_new = previous.last()
+        total = jnp.where(is_new, 0.0, actor.episode_return) + timestep.reward
+        length = jnp.where(is_new, 0.0, actor.episode_length + 1.0)
+        row = {
+            "observation": previous.observation,
+            "action": action,
+            "reward": timestep.reward,
+            "discount": timestep.discount,
+            "last": timestep.last(),
+            "extras": extras,
+            "mask": ~is_new,
+        }
+        ended = {"return": total, "length": length, "results": results_of(state)}
+        past = (actor.episode_length.astype(jnp.int32), actor.memory) if spec.is_history else None
+        actor = dataclasses.replace(
+            actor,
+            environment=state,
+            timestep=timestep,
+            episode_return=total,
+            episode_length=length,
+            before=_shifted(actor, spec),
+            memory=memory,
+        )
+        return actor, (row, ended, past)
+
+    first = actor
+    actor, (rows, ended, past) = jax.lax.scan(step, actor, jax.random.split(key, num_steps))
+    observation = jax.tree.map(
+        lambda x, last: jnp.concatenate([x, last[None]]),
+        rows.pop("observation"),
+        actor.timestep.observation,
+    )
+    memory = None
+    if spec.is_history:
+        observation, actor = _with_history(spec, observation, first, actor, past)
+        memory = first.memory_before
+    batch = Batch(observation=observation, memory=memory, **rows)
+
+    def total_over_ended(x):
+        return jnp.sum(jnp.where(batch.last, x, 0.0))
+
+    statistics = EpisodeStatistics(
+        count=jnp.sum(batch.last, dtype=jnp.float32),
+        return_sum=total_over_ended(ended["return"]),
+        length_sum=total_over_ended(ended["length"]),
+        result_sums=jax.tree.map(total_over_ended, ended["results"]),
+        reward_sum=jnp.sum(batch.reward),
+        steps=jnp.sum(batch.mask, dtype=jnp.float32),
+    )
+    return actor, batch, statistics
+
+
+def _with_history(
+    spec: HistorySpec, observation: Any, first: ActorState, actor: ActorState, past: Any
+) -> tuple[History, ActorState]:
+    """Put earlier observations before an unroll's, and note the memory before the next burn-in.
+
+    Args:
+      spec: of the history.
+      observation: of the unroll, leaves `[T+1, B, ...]`.
+      first: the actor before the unroll.
+      actor: the actor after it.
+      past: ages and memories at the unroll's steps, leaves `[T, B, ...]`.
+    """
+    assert first.before is not None
+    ages, memories = past
+    history = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), first.before)
+    final_age = actor.episode_length.astype(jnp.int32)
+    observation = History(
+        frames=jax.tree.map(lambda *x: jnp.concatenate(x), history.frames, observation),
+        age=jnp.concatenate([history.age[spec.frame_stack - 1 :], ages, final_age[None]], axis=0),
+    )
+    if not spec.burn_in:
+        return observation, dataclasses.replace(actor, memory_before=actor.memory)
+    after = jax.tree.map(lambda x: x[len(ages) - spec.burn_in], memories)
+    return observation, dataclasses.replace(actor, memory_before=after)
+
+
+def _observation(actor: ActorState, spec: HistorySpec) -> Any:
+    """Return what the agent observes at the present time steps."""
+    if not spec.is_history:
+        return actor.timestep.observation
+    assert actor.before is not None
+
+    def with_current(before, current):
+        stacked = jnp.swapaxes(before[:, spec.burn_in :], 0, 1)
+        return jnp.concatenate([stacked, current[None]])
+
+    return History(
+        frames=jax.tree.map(with_current, actor.before.frames, actor.timestep.observation),
+        age=actor.episode_length.astype(jnp.int32)[None],
+    )
+
+
+def _shifted(actor: ActorState, spec: HistorySpec) -> History | None:
+    """Return the history before the next observation: the present one, moved on by a step."""
+    if actor.before is None or not spec.rows_before:
+        return actor.before
+
+    def shift(before, current):
+        return jnp.concatenate([before[:, 1:], current[:, None]], axis=1)
+
+    return History(
+        frames=jax.tree.map(shift, actor.before.frames, actor.timestep.observation),
+        age=shift(actor.before.age, actor.episode_length.astype(jnp.int32)),
+    )

@@ -1,0 +1,361 @@
+"""Training in JAX environments: the device backend.
+
+Runs of one agent in environments of equal dynamics are trained together by one compiled program. It
+advances all of them by some unrolls, a few runs per vectorised pass. What a run computes depends on
+its agent, task and seed only, neither on the runs beside it nor on the number of devices. (On an
+accelerator, where a pass has all runs unless `runs_at_once` says otherwise, its width may change
+the last bits of a sum.)
+"""
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import pathlib
+import time
+import zlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+import environments
+from agents import compilation
+from agents.protocol import Agent
+from common import keys, stopping
+from common.checkpoints import Checkpoints
+from common.keys import Purpose
+from training import iteration
+from training.iteration import TrainingState
+from training.passes import agents_per_pass, map_agents
+from training.records import EpisodeSums, Records
+from training.results import Run, TrainedRun, all_finite
+from training.settings import (
+    Report,
+    TrainingSettings,
+    require_served,
+)
+from training.static_agent import StaticAgent, split_agent
+
+_AXIS = "runs"
+_log = logging.getLogger(__name__)
+
+
+class Rows(NamedTuple):
+    """What tells runs of one program apart; leaves have a leading axis of runs.
+
+    Attributes:
+      task: of their environments.
+      code: a checksum of the task's name.
+      seed: of their randomness.
+    """
+
+    task: PyTree[Array]
+    code: Int[Array, "*runs"]
+    seed: Int[Array, "*runs"]
+
+
+class Totals(NamedTuple):
+    """Sums over an interval of each run, leaves `[runs]`.
+
+    Attributes:
+      episodes: over the episodes that ended.
+      metrics: over the updates.
+    """
+
+    episodes: dict[str, Any]
+    metrics: dict[str, Float[Array, "*runs"]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The compiled functions that train one agent in environments of one dynamics.
+
+    An agent's arrays are arguments, so that agents that differ in these only (rules of equal sizes,
+    a grid of learning rates) share one compilation; and so do equal programs.
+
+    Attributes:
+      dynamics: of the environments.
+      agent: without its arrays (`split_agent`).
+      per_pass: runs per device and vectorised pass.
+    """
+
+    dynamics: environments.JaxEnvironment
+    agent: StaticAgent
+    per_pass: int
+
+    def place(self, tasks: Sequence[environments.Environment], seeds: Sequence[int]) -> Rows:
+        """Place runs on all devices, padded so that they divide among passes.
+
+        Whole passes only, so that a run is computed alike whatever runs are beside it. Those that
+        pad repeat the first ones, and are not to be read.
+
+        Args:
+          tasks: of each run, of these dynamics.
+          seeds: of each run.
+        """
+        (group,) = environments.group(tasks)
+        mesh = _mesh()
+        block = mesh.size * self.per_pass
+        index = np.arange(-(-len(tasks) // block) * block) % len(tasks)
+        codes = np.array([zlib.crc32(task.name.encode()) for task in tasks], np.uint32)
+        rows = Rows(
+            task=jax.tree.map(lambda x: x[index], group.task),
+            code=jnp.asarray(codes[index]),
+            seed=jnp.asarray(np.array(seeds, np.uint32)[index]),
+        )
+        return jax.device_put(rows, NamedSharding(mesh, P(_AXIS)))
+
+    @compilation.jit_compiled_fast(static_argnums=0)
+    def init(self, arrays: Sequence[Array], rows: Rows) -> TrainingState:
+        """Return the runs before their first unroll, stacked."""
+
+        def init_one(arrays, row: Rows):
+            key = keys.key(row.seed, Purpose.INITIALIZE, row.code, 0)
+            return iteration.init(self.agent.with_arrays(arrays), self.dynamics, row.task, key)
+
+        return self._map(init_one, replicated=(arrays,), per_run=rows)
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=3)
+    def advance(
+        self,
+        arrays: Sequence[Array],
+        rows: Rows,
+        states: TrainingState,
+        first: int,
+        number: int,
+    ) -> tuple[TrainingState, Totals]:
+        """Advance every run by some unrolls.
+
+        Args:
+          arrays: of the agent.
+          rows: the runs.
+          states: from `init` or the last call; donated.
+          first: unrolls made so far.
+          number: of unrolls to make now; any, by the same compiled program.
+
+        Returns:
+          The runs after it, and sums over what happened in it.
+        """
+
+        def advance_one(arrays, first, number, state_and_row):
+            state, row = state_and_row
+            agent = self.agent.with_arrays(arrays)
+
+            def one(state, unroll):
+                key = keys.key(row.seed, Purpose.TRAIN, row.code, unroll)
+                state, episodes, metrics = iteration.advance(
+                    agent, self.dynamics, row.task, state, key
+                )
+                return state, Totals(episodes=episodes, metrics=metrics)
+
+            def add(i, carry):
+                state, totals = carry
+                state, new = one(state, first + i)
+                return state, jax.tree.map(jnp.add, totals, new)
+
+            _, shapes = jax.eval_shape(one, state, first)
+            totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+            return jax.lax.fori_loop(0, number, add, (state, totals))
+
+        return self._map(advance_one, replicated=(arrays, first, number), per_run=(states, rows))
+
+    def _map(self, function, replicated, per_run):
+        """Return `function(*replicated, run)` for all runs, over all devices."""
+
+        def shard(replicated, per_run):
+            return map_agents(partial(function, *replicated), per_run, self.per_pass)
+
+        return jax.shard_map(
+            shard,
+            mesh=_mesh(),
+            in_specs=(P(), P(_AXIS)),
+            out_specs=P(_AXIS),
+            check_vma=False,
+        )(replicated, per_run)
+
+
+def train(
+    agent: Agent,
+    runs: Sequence[Run],
+    settings: TrainingSettings,
+    folder: pathlib.Path,
+    report: Report = lambda *_: None,
+) -> list[TrainedRun]:
+    """Train an agent in each of some runs, or continue to.
+
+    Args:
+      agent: that learns.
+      runs: in JAX environments of equal dynamics.
+      settings: how long.
+      folder: of these runs together, for checkpoints, from which they go on bit for bit, also on
+        other devices of the kind.
+      report: called after each interval.
+
+    Returns:
+      The result of each run.
+
+    Raises:
+      CheckpointError: if a checkpoint cannot be written, or none can be read.
+      StoppedBySignal: if a signal asked for it; a checkpoint was saved.
+      ValueError: if the budget is less than one unroll.
+    """
+    with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
+        together = _Runs(agent, runs, settings, checkpoints)
+        together.train(report)
+        return together.results()
+
+
+class _Runs:
+    """Runs that are trained together, and their progress."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        runs: Sequence[Run],
+        settings: TrainingSettings,
+        checkpoints: Checkpoints,
+    ):
+        started = time.perf_counter()
+        dynamics = runs[0].task.dynamics
+        assert isinstance(dynamics, environments.JaxEnvironment)
+        require_served(agent.experience)
+        static, self._arrays = split_agent(agent)
+        per_pass = agents_per_pass(settings.runs_at_once, -(-len(runs) // _mesh().size))
+        self._program = Program(dynamics, static, per_pass)
+        self._runs, self._settings, self._checkpoints = runs, settings, checkpoints
+        self._steps_per_unroll = agent.experience.steps_per_unroll
+        self._intervals = list(settings.intervals(self._steps_per_unroll))
+        self._records = [Records(run.folder) for run in runs]
+        self._is_finite = np.ones(len(runs), bool)
+        self._rows = self._program.place([run.task for run in runs], [run.seed for run in runs])
+        self._restore()
+        self._compile()
+        self._start_seconds = time.perf_counter() - started
+
+    def _restore(self) -> None:
+        """Continue from the newest good checkpoint, or begin."""
+        shapes = Program.init.jitted().eval_shape(self._program, self._arrays, self._rows)
+        like = {"states": _placed(shapes), "seconds": np.zeros(())}
+        restored = self._checkpoints.restore(like, self._stacked())
+        if restored is None:
+            self._unrolls, self._seconds = 0, 0.0
+            self._states = self._program.init(self._arrays, self._rows)
+        else:
+            self._unrolls, found = restored
+            self._states, self._seconds = found["states"], float(found["seconds"])
+        for number, records in enumerate(self._records):
+            records.keep(self._unrolls * self._steps_per_unroll)
+            self._is_finite[number] = records.are_finite()
+
+    def _stacked(self) -> Any:
+        """Return over how many runs a checkpoint's arrays are stacked."""
+        return {"states": len(self._runs), "seconds": 0}
+
+    def _compile(self) -> None:
+        """Compile the program by advancing by nothing."""
+        self._states, _ = self._advance(0, 0)
+        jax.block_until_ready(self._states)
+
+    def _advance(self, first: int, number: int) -> tuple[TrainingState, Totals]:
+        return self._program.advance(
+            self._arrays, self._rows, self._states, jnp.int32(first), jnp.int32(number)
+        )
+
+    def train(self, report: Report) -> None:
+        """Make the unrolls that are left."""
+        begun_at, seconds_before = time.perf_counter(), self._seconds
+        begun_with, saved_at = self._unrolls, begun_at
+        for first, last in self._intervals:
+            if last <= self._unrolls:
+                continue
+            interval_at = time.perf_counter()
+            self._states, totals = self._advance(first, last - first)
+            totals = jax.device_get(totals)
+            self._unrolls, now = last, time.perf_counter()
+            self._seconds = seconds_before + now - begun_at
+            mean_return = self._record(totals, last - first, now - interval_at)
+            speed = (last - begun_with) * len(self._runs) * self._steps_per_unroll
+            report(last * self._steps_per_unroll, speed / (now - begun_at), mean_return)
+            is_last = last == self._intervals[-1][1]
+            is_due = now - saved_at > self._settings.checkpoint_seconds
+            if not is_last and (is_due or stopping.is_requested()):
+                self._save()
+                saved_at = now
+                if stopping.is_requested():
+                    self._checkpoints.wait()
+                    stopping.raise_if_requested()
+
+    def _record(self, totals: Totals, unrolls: int, seconds: float) -> float | None:
+        """Write an interval's records; return the mean return of all episodes that ended."""
+        steps = self._unrolls * self._steps_per_unroll
+        speed = unrolls * self._steps_per_unroll / seconds
+        every = []
+        for i, (run, records) in enumerate(zip(self._runs, self._records, strict=True)):
+            one: Totals = jax.tree.map(lambda x, i=i: float(x[i]), totals)
+            ended = one.episodes
+            sums = EpisodeSums(
+                environment_steps=steps,
+                episodes=ended.count,
+                return_sum=ended.return_sum,
+                length_sum=ended.length_sum,
+                result_sums=ended.result_sums,
+            )
+            every.append(sums)
+            records.add_episodes([sums])
+            metrics = {name: x / unrolls for name, x in one.metrics.items()}
+            is_finite = records.add_metrics(
+                steps, sums.as_means() | {"environment_steps_per_second": speed} | metrics
+            )
+            if self._is_finite[i] and not is_finite:
+                _log.warning(
+                    "%s with seed %d has metrics that are not finite at step %d.",
+                    run.task.name,
+                    run.seed,
+                    steps,
+                )
+            self._is_finite[i] &= is_finite
+        episodes = sum(sums.episodes for sums in every)
+        return sum(sums.return_sum for sums in every) / episodes if episodes else None
+
+    def _save(self) -> None:
+        state = {"states": self._states, "seconds": np.float64(self._seconds)}
+        self._checkpoints.save(self._unrolls, state, self._stacked())
+
+    def results(self) -> list[TrainedRun]:
+        """Return the result of each run."""
+        is_finite = self._is_finite & np.asarray(_all_finite(self._states))[: len(self._runs)]
+        learners = jax.device_get(self._states.learner)
+        return [
+            TrainedRun(
+                episodes=tuple(records.episodes()),
+                is_finite=bool(is_finite[i]),
+                start_seconds=self._start_seconds / len(self._runs),
+                train_seconds=self._seconds / len(self._runs),
+                learner=jax.tree.map(lambda x, i=i: x[i], learners),
+            )
+            for i, records in enumerate(self._records)
+        ]
+
+
+def _placed(shapes: PyTree[jax.ShapeDtypeStruct]) -> PyTree[jax.ShapeDtypeStruct]:
+    """Return shapes of arrays with a leading axis of runs, spread over all devices."""
+    sharding = NamedSharding(_mesh(), P(_AXIS))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
+
+
+@jax.jit
+@jax.vmap
+def _all_finite(states: PyTree[Array]) -> Bool[Array, ""]:
+    return all_finite(states)
+
+
+@functools.cache
+def _mesh() -> Mesh:
+    return Mesh(np.array(jax.devices()), (_AXIS,))

@@ -1,0 +1,250 @@
+"""Collecting experience from host environments, while the device computes.
+
+An actor's environments are split in halves, each stepped by a thread of its own: while one
+half's engine steps, the agent computes the other half's actions (Hessel et al. 2021,
+"Podracer architectures for scalable reinforcement learning", Sebulba). What is collected
+depends on the seeds and parameters only, not on which thread was faster.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+import environments
+from agents.history import History, HistorySpec
+from agents.protocol import Agent, Batch, Mode
+from environments.episodes import Episode, EpisodeTracker
+from training import batches
+from training.static_agent import StaticAgent, split_agent
+
+Act = Callable[..., tuple[PyTree[Array], Array, PyTree[Array]]]
+
+NUM_HALVES = 2
+
+
+class Timing(NamedTuple):
+    """Seconds that the halves' threads spent, summed over them.
+
+    Attributes:
+      engine: in environments' steps.
+      policy: in waiting for actions.
+    """
+
+    engine: float
+    policy: float
+
+
+class Collected(NamedTuple):
+    """One unroll of an actor: NumPy arrays as `collection.unroll` returns, and what else happened.
+
+    Attributes:
+      batch: the unroll.
+      episodes: that ended.
+      timing: of its threads.
+    """
+
+    batch: Batch
+    episodes: list[Episode]
+    timing: Timing
+
+
+def make_act(agent: Agent, mode: Mode = Mode.TRAINING) -> Act:
+    """Return the compiled `(acting_state, memory, timestep, key, step)` to what `act` returns.
+
+    Agents that differ in their arrays only share one compilation.
+    """
+    static, arrays = split_agent(agent)
+    return functools.partial(_compiled_act(static, mode), arrays)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_act(static: StaticAgent, mode: Mode) -> Any:
+    @jax.jit
+    def act(arrays, acting_state, memory, timestep, key, step):
+        agent = static.with_arrays(arrays)
+        return agent.act(acting_state, memory, timestep, jax.random.fold_in(key, step), mode)
+
+    return act
+
+
+class _Part(NamedTuple):
+    """The results of a half's part of an unroll, besides the rows that it wrote."""
+
+    memory: PyTree[np.ndarray]
+    episodes: list[Episode]
+    timing: Timing
+
+
+class HostActor:
+    """B environments of one task, and where their episodes stand."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        dynamics: environments.HostEnvironment,
+        task: Any,
+        batch_size: int,
+        seed: int,
+        workers: int | None = None,
+        mode: Mode = Mode.TRAINING,
+    ):
+        """Starts the environments.
+
+        Args:
+          agent: that acts.
+          dynamics: of the environments.
+          task: of the environments.
+          batch_size: B.
+          seed: of the environments' randomness.
+          workers: threads or processes that step each half; None for half of the processors.
+          mode: what the agent acts for.
+
+        Raises:
+          SimulatorError: if a simulator cannot be started.
+        """
+        sizes = [len(x) for x in np.array_split(np.arange(batch_size), min(NUM_HALVES, batch_size))]
+        workers = workers or -(-environments.available_processors() // len(sizes))
+        self._agent, self._dynamics = agent, dynamics
+        act = make_act(agent, mode)
+        self._history = agent.experience.history
+        self._threads = ThreadPoolExecutor(len(sizes), "actor")
+        starting = [
+            self._threads.submit(
+                _Half,
+                dynamics.start,
+                agent,
+                act,
+                (task, size, (seed + 7919 * number) % 2**31, workers),
+            )
+            for number, size in enumerate(sizes)
+        ]
+        wait(starting)
+        self._halves = [half.result() for half in starting if half.exception() is None]
+        if len(self._halves) < len(starting):
+            self.close()
+            raise next(error for half in starting if (error := half.exception()))
+
+    @property
+    def restarts(self) -> int:
+        """Simulator processes that died and were replaced."""
+        return sum(half.simulators.restarts for half in self._halves)
+
+    def collect(self, acting_state: Any, key: PRNGKeyArray, num_steps: int) -> Collected:
+        """Act by a state of the agent for `num_steps` in each environment.
+
+        Raises:
+          SimulatorError: if a simulator failed, or died and could not be replaced.
+        """
+        assert num_steps >= self._history.burn_in
+        size = sum(half.batch_size for half in self._halves)
+        shapes = batches.example(self._agent, self._dynamics, size, num_steps)
+        batch: Batch = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
+        rows = dataclasses.replace(batch, memory=None)
+        ends = np.cumsum([half.batch_size for half in self._halves])
+        going = [
+            self._threads.submit(
+                half.collect,
+                acting_state,
+                jax.random.fold_in(key, number),
+                # Halves write side by side, so that nothing is copied to join them.
+                jax.tree.map(lambda x, i=end - half.batch_size, j=end: x[:, i:j], rows),
+            )
+            for number, (half, end) in enumerate(zip(self._halves, ends, strict=True))
+        ]
+        wait(going)
+        parts = [half.result() for half in going]
+        memory = jax.tree.map(lambda *x: np.concatenate(x), *(part.memory for part in parts))
+        return Collected(
+            batch=dataclasses.replace(rows, memory=memory),
+            episodes=[episode for part in parts for episode in part.episodes],
+            timing=Timing(*(sum(times) for times in zip(*(p.timing for p in parts), strict=True))),
+        )
+
+    def close(self) -> None:
+        """Ends the environments, once a stretch that is being collected is there."""
+        self._threads.shutdown()
+        for half in self._halves:
+            half.simulators.close()
+
+
+class _Half:
+    """Some of an actor's environments. Used by one thread at a time."""
+
+    def __init__(self, start, agent: Agent, act: Act, arguments):
+        self._spec: HistorySpec = agent.experience.history
+        self._act = act
+        self.simulators: environments.Simulators = start(*arguments)
+        batch_size = self.batch_size = self.simulators.batch_size
+        self._timestep = self.simulators.reset()
+        observation = self._timestep.observation
+        self._tracker = EpisodeTracker(batch_size)
+        self._memory = agent.initial_memory(batch_size)
+        self._memory_before = jax.device_get(self._memory)
+        before = self._spec.rows_before
+        # The last observations, of which the newest is the current one; and their ages.
+        self._frames = jax.tree.map(
+            lambda x: np.zeros((before + 1, *x.shape), x.dtype), observation
+        )
+        jax.tree.map(lambda rows, x: _put(rows, -1, x), self._frames, observation)
+        self._ages = np.zeros((self._spec.burn_in + 1, batch_size), np.int32)
+
+    def collect(self, acting_state: Any, key: PRNGKeyArray, rows: Batch) -> _Part:
+        """Fill an unroll's rows, `[T, B, ...]`; of frames and ages, those before are there too."""
+        spec, num_steps, before = self._spec, len(rows.action), self._spec.rows_before
+        frames, ages = rows.observation, np.empty((0, 0), np.int32)
+        if spec.is_history:
+            frames, ages = rows.observation.frames, rows.observation.age
+            ages[: spec.burn_in + 1] = self._ages
+        jax.tree.map(lambda kept, x: _put(kept, slice(before + 1), x), frames, self._frames)
+        memory_before = self._memory_before
+        episodes, in_engine, in_policy = [], 0.0, 0.0
+        for t in range(num_steps):
+            if spec.burn_in and t == num_steps - spec.burn_in:
+                self._memory_before = jax.device_get(self._memory)
+            now = time.perf_counter()
+            seen = self._timestep._replace(observation=self._observation(frames, ages, t))
+            chosen = self._act(acting_state, self._memory, seen, key, np.int32(t))
+            self._memory = chosen[0]
+            action, extras = jax.device_get(chosen[1:])
+            in_policy += time.perf_counter() - now
+            jax.tree.map(lambda kept, x, i=t: _put(kept, i, x), rows.extras, extras)
+            now = time.perf_counter()
+            timestep = self._timestep = self.simulators.step(action)
+            in_engine += time.perf_counter() - now
+            rows.action[t], rows.mask[t] = action, ~self._tracker.ended
+            rows.reward[t], rows.discount[t] = timestep.reward, timestep.discount
+            row = t + before + 1
+            jax.tree.map(lambda kept, x, i=row: _put(kept, i, x), frames, timestep.observation)
+            simulators = self.simulators
+            episodes += self._tracker.follow(timestep, simulators.results, simulators.restarts)
+            rows.last[t] = self._tracker.ended
+            if spec.is_history:
+                ages[t + spec.burn_in + 1] = self._tracker.age
+        keep = before + 1
+        self._frames = jax.tree.map(lambda x: x[-keep:].copy(), frames)
+        if spec.is_history:
+            self._ages = ages[-(spec.burn_in + 1) :].copy()
+        if not spec.burn_in:
+            self._memory_before = jax.device_get(self._memory)
+        return _Part(memory_before, episodes, Timing(in_engine, in_policy))
+
+    def _observation(self, frames: Any, ages: Int[np.ndarray, "R B"], t: int) -> Any:
+        """Return what the agent observes at step t of an unroll."""
+        if not self._spec.is_history:
+            return jax.tree.map(lambda x: x[t], frames)
+        first = t + self._spec.burn_in  # The newest S of the rows up to this step's.
+        stop = t + self._spec.rows_before + 1
+        return History(
+            frames=jax.tree.map(lambda x: x[first:stop], frames), age=ages[first : first + 1]
+        )
+
+
+def _put(rows: np.ndarray, index: Any, row: np.ndarray) -> None:
+    rows[index] = row

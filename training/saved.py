@@ -1,0 +1,73 @@
+"""The agent at the end of a run, on disk: `agent.npz` has its learning state."""
+
+import io
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from common.atomic import write_atomically
+from common.checkpoints import by_path
+from disco import npz
+
+FILE = "agent.npz"
+
+
+class SavedAgentError(ValueError):
+    """A saved agent cannot be read; the message names the file, and says why."""
+
+
+def save(folder: pathlib.Path, state: Any) -> None:
+    """Write a learning state.
+
+    Args:
+      folder: of the run, which exists.
+      state: a pytree of arrays. Without any, nothing is written.
+
+    Raises:
+      OSError: naming the file, if it cannot be written.
+    """
+    arrays = {name: np.asarray(x) for name, x in by_path(state).items()}
+    if not arrays:
+        return
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    write_atomically(folder / FILE, buffer.getvalue())
+
+
+def load(folder: pathlib.Path, like: Any) -> Any:
+    """Read a learning state.
+
+    Args:
+      folder: of the run.
+      like: a state of the same agent, or its shapes (`jax.eval_shape(agent.init, key)`).
+
+    Returns:
+      A pytree of the structure of `like`, of NumPy arrays.
+
+    Raises:
+      FileNotFoundError: if the run saved none.
+      SavedAgentError: if the file is damaged, or is that of another agent.
+    """
+    path, expected = folder / FILE, by_path(like)
+    try:
+        with npz.opened(path) as archive:
+            if set(archive.names) != set(expected):
+                raise SavedAgentError(
+                    f"{path} is that of another agent: it has {sorted(archive.names)}; expected"
+                    f" {sorted(expected)}."
+                )
+            arrays = {name: archive.read(name) for name in expected}
+    except npz.ArchiveError as error:
+        raise SavedAgentError(f"{path} {error}") from error
+    for name, found in arrays.items():
+        shape, dtype = expected[name].shape, np.dtype(expected[name].dtype)
+        if found.dtype == f"V{dtype.itemsize}":  # NumPy does not know bfloat16.
+            arrays[name] = found = found.view(dtype)
+        if (found.shape, found.dtype) != (shape, dtype):
+            raise SavedAgentError(
+                f"{path} is that of another agent: {name} is {found.dtype} {found.shape}; expected"
+                f" {dtype} {shape}."
+            )
+    return jax.tree.unflatten(jax.tree.structure(like), arrays.values())

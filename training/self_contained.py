@@ -1,0 +1,127 @@
+"""Training of agents that bring their own (`agents.self_contained`).
+
+A run's folder has the records that all runs have (`training.records`), and what the agent keeps
+itself.
+"""
+
+import contextlib
+import time
+
+from agents.self_contained import SelfContainedAgent, TrainingReport
+from common import stopping
+from training.records import EpisodeSums, Records
+from training.results import Run, TrainedRun
+from training.settings import Report, TrainingSettings
+
+_SECONDS = "seconds"
+
+
+def train(
+    agent: SelfContainedAgent,
+    run: Run,
+    settings: TrainingSettings,
+    report: Report = lambda *_: None,
+) -> TrainedRun:
+    """Have an agent train itself, or continue to.
+
+    Args:
+      agent: that trains itself.
+      run: its task, seed and folder.
+      settings: how long.
+      report: called at each of the agent's reports.
+
+    Returns:
+      The result of the run.
+
+    Raises:
+      StoppedBySignal: if a signal asked for it; the agent's generator is closed before.
+      ValueError: if the agent reports steps in another order than that in which they were made,
+        ends before its budget, or reports nothing of the steps that scores are taken from. What
+        else it raises is raised.
+    """
+    training, num_steps = _Training(run), settings.num_steps
+    progress = agent.train(run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds)
+    with contextlib.closing(progress) as reports:
+        for one in reports:
+            training.follow(one, num_steps)
+            report(min(training.steps, num_steps), training.steps_per_second, training.mean_return)
+            if training.steps >= num_steps:
+                break
+            stopping.raise_if_requested()
+    if training.steps < num_steps:
+        raise ValueError(
+            f"The agent ended after {max(training.steps, 0)} of {num_steps} environment steps."
+        )
+    return training.result(settings.scored_from)
+
+
+class _Training:
+    """A run that trains itself, and its records.
+
+    Attributes:
+      steps: that the last report reached.
+      mean_return: of the last report's episodes; None without any.
+    """
+
+    def __init__(self, run: Run):
+        self._records = Records(run.folder)
+        self.steps, self._last_within, self._seconds = -1, 0, 0.0
+        self.mean_return: float | None = None
+        self._is_finite = True
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Since this part of the run began; None before its first report."""
+        past = self._seconds - self._seconds_before
+        return (self.steps - self._first) / past if past else None
+
+    def follow(self, progress: TrainingReport, num_steps: int) -> None:
+        """Record a report; the first one says where the run goes on."""
+        if self.steps < 0:
+            self._begin(progress)
+            return
+        steps = int(progress.environment_steps)
+        if steps <= self.steps:
+            raise ValueError(
+                f"The agent reports step {steps} after step {self.steps}; expected a later one."
+            )
+        self.steps = steps
+        self._seconds = self._seconds_before + time.monotonic() - self._started
+        returns = [episode.episode_return for episode in progress.episodes]
+        self.mean_return = sum(returns) / len(returns) if returns else None
+        if steps <= num_steps:
+            self._last_within = steps
+            self._records.add_episodes(EpisodeSums.of_one(steps, x) for x in progress.episodes)
+        metrics = {**progress.metrics, _SECONDS: self._seconds}
+        self._is_finite &= self._records.add_metrics(steps, metrics)
+
+    def _begin(self, progress: TrainingReport) -> None:
+        self.steps = self._first = int(progress.environment_steps)
+        if self.steps < 0 or progress.episodes:
+            raise ValueError(
+                f"The agent's first report has step {self.steps} and {len(progress.episodes)}"
+                " episodes; expected the step that it begins with, and none."
+            )
+        self._records.keep(self.steps)
+        self._is_finite = self._records.are_finite()
+        past = self._records.metrics()
+        self._seconds_before = self._seconds = past[-1][_SECONDS] if past else 0.0
+        self._started = time.monotonic()
+
+    def result(self, scored_from: int) -> TrainedRun:
+        """Return the result of the run.
+
+        Raises:
+          ValueError: if nothing was reported of the steps that scores are taken from.
+        """
+        if self._last_within <= scored_from:
+            raise ValueError(
+                f"The agent's last report within the budget is of step {self._last_within};"
+                f" expected some after step {scored_from}, from where on scores are taken."
+            )
+        return TrainedRun(
+            episodes=tuple(self._records.episodes()),
+            is_finite=self._is_finite,
+            start_seconds=0.0,
+            train_seconds=self._seconds,
+        )

@@ -1,0 +1,79 @@
+"""How long a run is, and how often the trainer looks at it."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+
+from agents.protocol import Experience
+
+Report = Callable[[int, float | None, float | None], None]
+"""Called with the environment steps made so far in each run, the environment steps per second since
+this call of the trainer began, and the mean return of the episodes that ended since the last report
+(None if none did)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSettings:
+    """The length of a run and of its parts.
+
+    Attributes:
+      num_steps: environment steps of a run.
+      boundaries: environment steps at which an interval of the records ends, ascending.
+      interval: environment steps of an interval at most.
+      scored_from: environment steps after which episodes count for the run's score.
+      checkpoint_seconds: between two checkpoints.
+      runs_at_once: see `training.passes.agents_per_pass`.
+    """
+
+    num_steps: int
+    boundaries: tuple[int, ...] = ()
+    interval: int = 10_000
+    scored_from: int = 0
+    checkpoint_seconds: float = 600.0
+    runs_at_once: int | None = None
+
+    def num_unrolls(self, steps_per_unroll: int) -> int:
+        """Return the unrolls that fit into the budget.
+
+        Raises:
+          ValueError: if there is none.
+        """
+        if self.num_steps < steps_per_unroll:
+            raise ValueError(
+                f"The budget is {self.num_steps} environment steps; expected at least one unroll's"
+                f" {steps_per_unroll}."
+            )
+        return self.num_steps // steps_per_unroll
+
+    def intervals(self, steps_per_unroll: int) -> Iterator[tuple[int, int]]:
+        """Yield the first unroll of each interval, and the first one of the next.
+
+        No interval spans a boundary, and none is longer than `interval`.
+        """
+        num_unrolls = self.num_unrolls(steps_per_unroll)
+        ends = {min(-(-steps // steps_per_unroll), num_unrolls) for steps in self.boundaries}
+        longest = max(1, self.interval // steps_per_unroll)
+        for begin, end in itertools.pairwise(sorted({0, *ends, num_unrolls})):
+            for first in range(begin, end, longest):
+                yield first, min(first + longest, end)
+
+
+def require_served(experience: Experience) -> None:
+    """Refuse an agent that asks for experience which no backend serves yet.
+
+    Raises:
+      NotImplementedError: naming what it asks for.
+    """
+    replay, asked = experience.replay, []
+    if replay is not None and (replay.anywhere or replay.online):
+        asked.append("a replay of sequences that begin anywhere")
+    for update in experience.updates:
+        if update.updates_per_step is not None or update.first_step:
+            asked.append(f"a schedule of the update {update.name!r}")
+        if update.length is not None or update.context:
+            asked.append(f"sequences of another length than the unroll's for {update.name!r}")
+    if asked:
+        raise NotImplementedError(
+            f"The agent asks for {', '.join(asked)}; expected one update of each kind per unroll,"
+            " from unrolls."
+        )
