@@ -18,10 +18,12 @@ def package(tmp_path_factory):
     """The page's package: its module, and what `pip install` would make of its entry points."""
     folder = tmp_path_factory.mktemp("package")
     page = (ROOT / "docs" / "extending.md").read_text()
-    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL))
-    assert set(blocks) == {"python", "toml", "sh"}
-    (folder / "my_lamps.py").write_text(blocks["python"])
-    project = tomllib.loads(blocks["toml"])["project"]
+    blocks = re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
+    assert [kind for kind, _ in blocks] == ["python", "python", "toml", "sh"]
+    lamps, dqn, toml, commands = (text for _, text in blocks)
+    (folder / "my_lamps.py").write_text(lamps)
+    (folder / "my_dqn.py").write_text(dqn)
+    project = tomllib.loads(toml)["project"]
     about = folder / "my_lamps-0.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
@@ -29,7 +31,7 @@ def package(tmp_path_factory):
     for group, entries in project["entry-points"].items():
         lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
     (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    return folder, blocks["sh"]
+    return folder, commands
 
 
 def _run(arguments, package, folder):
@@ -60,6 +62,10 @@ def test_a_package_of_ones_own_takes_part_in_all(package, tmp_path):
         )
         assert mine > random + 0.2
         assert counting > 4.0  # Of 5.
+        assert float(scores[task, "dqn"]["score"]) > random + 1.0
+    for run in ("lamps/runs/dqn/lamps_4/seed_0", "catch/runs/dqn_0.003/bsuite_catch%2F0/seed_0"):
+        files = {path.name for path in (tmp_path / "runs" / run).iterdir()}
+        assert {"result.json", "episodes.jsonl", "metrics.jsonl", "agent.npz"} <= files
     page = (report / "index.html").read_text()
     assert "short_traces" in page
     assert "environments 8" in page

@@ -107,9 +107,9 @@ class Records:
         Raises:
           OSError: naming the file, if they cannot be written.
         """
-        there = {name: x for name, x in metrics.items() if x is not None}
+        there = {name: float(x) for name, x in metrics.items() if x is not None}
         line = {name: x if math.isfinite(x) else None for name, x in there.items()}
-        self._metrics.append([{STEPS: environment_steps, **line}])
+        self._metrics.append([{**line, STEPS: environment_steps}])
         return None not in line.values()
 
     def are_finite(self) -> bool:

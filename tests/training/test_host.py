@@ -75,7 +75,7 @@ def test_every_episode_is_recorded(history):
     assert (lines[0]["episodes"], lines[0]["return_sum"]) == (1.0, 6.0)
     assert lines[0]["result_sums"] == {"reached": 3.0}
     metrics = JsonLines(run / "metrics.jsonl").read()
-    assert [line["environment_steps"] for line in metrics] == [75, 150, 225, 300]
+    assert [line["environment_steps"] for line in metrics] == [75, 150, 225, 240, 300]
     assert all(0.0 <= line["learner_idle_fraction"] <= 1.0 for line in metrics)
     assert all(np.isfinite(line["loss"]) for line in metrics)
 
