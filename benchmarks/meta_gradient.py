@@ -8,7 +8,7 @@ meta-gradient of recorded batches: K updates, the meta-objective, and the way ba
 
 - `plain`: reverse over reverse. JAX differentiates the same updates as they are written, with
   nothing rematerialised.
-- `one level`, `two levels`: `meta.lifetime`, keeping every update's state, or about sqrt(K).
+- `one level`, `two levels`: `meta.inner_loop`, keeping every update's state, or about sqrt(K).
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ import environments
 from agents.agent import Agent
 from benchmarks import tutorial
 from benchmarks.timing import compiled, ratios, time_in_turn
-from meta import lifetime
+from meta import inner_loop
 from meta.objective import ObjectiveConfig, meta_objective, target_statistics
 
 _NUM_UPDATES = flags.DEFINE_integer("num_updates", 20, "K.")
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> None:
     )
     advantage = jax.random.normal(jax.random.key(4), validation.action.shape)
 
-    def judge(learner, statistics):
+    def meta_loss(learner, statistics):
         outputs = agent.network.unroll(learner.params, validation)
         return meta_objective(ObjectiveConfig(), outputs, advantage, validation, statistics)[0]
 
@@ -77,19 +77,23 @@ def main(argv: list[str]) -> None:
                 learner, targets, logits = plain_learn(agent, rule, learner, batch)
                 return learner, target_statistics(targets, logits)
 
-            return judge(*jax.lax.scan(step, learner, batches))
+            return meta_loss(*jax.lax.scan(step, learner, batches))
 
         return jax.value_and_grad(loss)(rule)
 
     def mixed(segment_length, rule, learner, batches):
         def step(learner, batch):
-            learner, memoir, _ = lifetime.remember(agent, rule, learner, batch)
-            return learner, memoir
+            learner, residuals, _ = inner_loop.update_with_residuals(agent, rule, learner, batch)
+            return learner, residuals
 
-        _, memoir = jax.lax.scan(step, learner, batches)
+        _, residuals = jax.lax.scan(step, learner, batches)
 
         def loss(rule):
-            return judge(*lifetime.relive(agent, rule, learner, memoir, segment_length))
+            return meta_loss(
+                *inner_loop.differentiable_inner_loop(
+                    agent, rule, learner, residuals, segment_length
+                )
+            )
 
         return jax.value_and_grad(loss)(rule)
 

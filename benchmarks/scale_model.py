@@ -1,7 +1,7 @@
 """What one agent and one meta-step cost, computed from the program that makes it.
 
 Nothing is compiled or allocated: the functions of a `Discovery` are traced on shapes. Of host
-environments, those are what `meta.host_group` calls: K updates, their judgement, and the policy at
+environments, those are what `meta.host_groups` calls: K updates, the meta-update, and the policy at
 each step.
 """
 
@@ -20,19 +20,20 @@ from agents.host_experience import example_trajectory
 from agents.host_replay import Planned, num_bytes_of
 from benchmarks.counting import Work, count, num_bytes, peak_bytes
 from launch.settings import DiscoverSettings
-from meta import lifetime
-from meta.discovery import Discovery, DiscoveryState
+from meta import inner_loop
+from meta.discovery import Discovery
 from meta.groups import Group
-from meta.population import Individual
+from meta.meta_step import agent_meta_update
+from meta.state import DiscoveryState, Member
 
 
 class _Shapes(NamedTuple):
     """Of what the functions of one agent take."""
 
     rule: disco.DiscoveredRule
-    individual: Individual
+    member: Member
     batch: disco.Trajectory
-    memoir: lifetime.Memoir  # Of K updates.
+    residuals: inner_loop.InnerLoopResiduals  # Of K updates.
     validation: disco.Trajectory
 
 
@@ -77,9 +78,9 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
     """The cost of an agent of a group."""
     agent, meta, num_updates = group.agent, settings.meta, settings.meta.num_updates
     shapes = _shapes(settings, discovery, group)
-    update, judge = _programs(discovery, group, shapes)
-    rule, individual, batch, memoir, validation = shapes
-    learner, params = individual.agent.learner, individual.agent.learner.params
+    update, meta_update = _programs(discovery, group, shapes)
+    rule, member, batch, residuals, validation = shapes
+    learner, params = member.agent.learner, member.agent.learner.params
     outputs = jax.eval_shape(agent.network.unroll, params, batch)
 
     def pull_back(rule, outputs, batch, state, cotangent):
@@ -88,17 +89,17 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
     targets = (outputs, batch, learner.rule)
     play = _policy(group, params, meta.validation_trajectories) * meta.validation_length
     act = _policy(group, params, agent.config.num_environments) * agent.config.unroll_length
-    cotangent = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), memoir.update)
+    cotangent = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), residuals.update)
     return AgentCost(
         family=group.names[0].partition("/")[0],
-        count=len(group.places),
+        count=len(group.indices),
         acting=act * num_updates + play,
         updates=count(update.function, *update.arguments) * num_updates,
-        meta_gradient=count(judge.function, *judge.arguments),
+        meta_gradient=count(meta_update.function, *meta_update.arguments),
         of_updates={
             "rule": count(lambda r, o, b, s: r.targets(o, o, b, s), rule, *targets) * num_updates,
             "meta-value function": count(
-                group.value_function.update, individual.value, outputs["logits"], batch
+                group.value_function.update, member.value, outputs["logits"], batch
             )
             * num_updates,
         },
@@ -109,12 +110,12 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
         + meta.validation_trajectories * meta.validation_length,
         policy_calls=NUM_HALVES
         * (num_updates * agent.config.unroll_length + meta.validation_length),
-        fed=num_bytes((memoir.batch, validation)) if group.is_host else 0,
+        fed=num_bytes((residuals.batch, validation)) if group.is_host else 0,
         replay=_replay_bytes(group),
         # An update adds up its gradients; the way back through it the derivatives with respect to
-        # the rule, the parameters and the target network's; the judgement the parameters'.
-        added_up=num_updates * num_bytes((individual.value.params, rule, 3 * [params]))
-        + num_bytes((individual.value.params, params)),
+        # the rule, the parameters and the target network's; the meta-objective the parameters'.
+        added_up=num_updates * num_bytes((member.value.params, rule, 3 * [params]))
+        + num_bytes((member.value.params, params)),
     )
 
 
@@ -146,8 +147,8 @@ def device_memory(
     """The memory of an agent of a group, whose batches are split over so many devices."""
     shapes = _shapes(settings, discovery, group, devices_per_agent)
     return DeviceMemory(
-        state=num_bytes(shapes.individual) + num_bytes(shapes.individual.agent.learner),
-        memories=num_bytes(shapes.memoir),
+        state=num_bytes(shapes.member) + num_bytes(shapes.member.agent.learner),
+        memories=num_bytes(shapes.residuals),
         batches=num_bytes((shapes.batch, shapes.validation)),
         passing=max(
             peak_bytes(program.function, *program.arguments)
@@ -162,7 +163,7 @@ def _shapes(
     agent, meta = group.agent, settings.meta
     state = _state(discovery)
     (number,) = (i for i, other in enumerate(discovery.groups) if other is group)
-    individual = jax.tree.map(
+    member = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state.groups[number]
     )
     player = dataclasses.replace(
@@ -170,15 +171,15 @@ def _shapes(
     )
     rule = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state.rule)
     batch = example_trajectory(agent, agent.config.batch_size // devices_per_agent)
-    _, memoir, _ = jax.eval_shape(
-        partial(lifetime.remember, agent), rule, individual.agent.learner, batch
+    _, residuals, _ = jax.eval_shape(
+        partial(inner_loop.update_with_residuals, agent), rule, member.agent.learner, batch
     )
     return _Shapes(
         rule=rule,
-        individual=individual,
+        member=member,
         batch=batch,
-        memoir=jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct((meta.num_updates, *x.shape), x.dtype), memoir
+        residuals=jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((meta.num_updates, *x.shape), x.dtype), residuals
         ),
         validation=example_trajectory(player, meta.validation_trajectories // devices_per_agent),
     )
@@ -197,10 +198,10 @@ class Program(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """What an agent makes in a meta-step besides acting: K times an update, then its judgement."""
+    """What an agent computes in a meta-step besides acting: K updates, then the meta-update."""
 
     update: Program
-    judge: Program
+    meta_update: Program
 
 
 def programs(
@@ -212,17 +213,17 @@ def programs(
 
 
 def _programs(discovery: Discovery, group: Group, shapes: _Shapes) -> Programs:
-    rule, individual, batch, memoir, validation = shapes
-
-    def judge(rule, individual, before, memoir, validation):
-        return discovery._judge(group, rule, individual, before, memoir, validation)
+    rule, member, batch, residuals, validation = shapes
 
     return Programs(
         update=Program(
-            partial(lifetime.update, group.agent, group.value_function),
-            (rule, individual.agent, individual.value, batch),
+            partial(inner_loop.update, group.agent, group.value_function),
+            (rule, member.agent, member.value, batch),
         ),
-        judge=Program(judge, (rule, individual, individual.agent.learner, memoir, validation)),
+        meta_update=Program(
+            partial(agent_meta_update, discovery.config, group),
+            (rule, member, member.agent.learner, residuals, validation),
+        ),
     )
 
 

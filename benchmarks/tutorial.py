@@ -2,7 +2,7 @@
 
 from agents.agent import AgentConfig
 from agents.networks import NetworkConfig
-from meta.discovery import MetaConfig
+from meta.config import MetaConfig
 
 ENVIRONMENT = "catch/5x5"
 AGENT = AgentConfig(

@@ -14,7 +14,7 @@ from agents.networks import Network
 from agents.optimizers import agent_optimizer
 from disco import values
 from disco.rule_files import _PUBLISHED_NAMES
-from meta import lifetime
+from meta import inner_loop
 from meta.objective import ObjectiveConfig, meta_objective
 from meta.value_function import ValueFunction, ValueFunctionConfig, ValueFunctionState
 from tests.golden import (
@@ -131,14 +131,14 @@ def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, j
         learner, value_state = carry
         logits = linear_unroll(learner.params, batch)["logits"]
         value_state = value_function.update(value_state, logits, _without_mask(batch))
-        learner, memoir, _ = lifetime.remember(agent, rule, learner, batch)
-        return (learner, value_state), memoir
+        learner, residuals, _ = inner_loop.update_with_residuals(agent, rule, learner, batch)
+        return (learner, value_state), residuals
 
-    (updated, value_state), memoir = jax.lax.scan(update, (learner, value_state), train)
+    (updated, value_state), residuals = jax.lax.scan(update, (learner, value_state), train)
 
-    def judge(rule):
-        relived, statistics = lifetime.relive(agent, rule, learner, memoir)
-        outputs = linear_unroll(relived.params, validation)
+    def meta_loss(rule):
+        rebuilt, statistics = inner_loop.differentiable_inner_loop(agent, rule, learner, residuals)
+        outputs = linear_unroll(rebuilt.params, validation)
         estimates, advantage, _ = value_function.evaluate(
             value_state, outputs["logits"], validation
         )
@@ -148,9 +148,9 @@ def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, j
         return loss, (metrics, outputs, estimates, advantage, statistics)
 
     (_, (metrics, outputs, estimates, advantage, statistics)), gradient = jax.value_and_grad(
-        judge, has_aux=True
+        meta_loss, has_aux=True
     )(rule)
-    targets = memoir.update.targets
+    targets = residuals.update.targets
     value = values.signed_parabolic(
         value_function.apply(value_state.params, validation.observation)
     )

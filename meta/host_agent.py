@@ -1,0 +1,63 @@
+"""One agent's host environments."""
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+import environments
+from agents.host_acting import Act, HostActor
+from agents.host_experience import HostExperience
+from meta.groups import Group
+
+
+class HostAgent:
+    """The environments and the replay of one agent, from one reset to the next.
+
+    Attributes:
+      experience: collects and replays the batches that the agent learns from.
+      validation: collects validation trajectories.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        act: Act,
+        task: Any,
+        address: tuple[int, ...],
+        num_validation: int,
+        workers: int,
+    ):
+        """Start the environments.
+
+        Args:
+          group: of the agent.
+          act: the compiled policy.
+          task: of the environments.
+          address: non-negative integers from which their seeds are derived.
+          num_validation: validation environments.
+          workers: threads or processes for each half of the environments.
+
+        Raises:
+          SimulatorError: if a simulator cannot be started.
+        """
+        agent = group.agent
+        assert isinstance(agent.environment, environments.HostEnvironment)
+        seeds = np.random.SeedSequence(address).generate_state(2) % 2**31
+        with contextlib.ExitStack() as started:
+            self.experience = HostExperience(agent, act, task, int(seeds[0]), workers=workers)
+            started.callback(self.experience.close)
+            self.validation = HostActor(
+                agent.environment, agent.network, act, task, num_validation, int(seeds[1]), workers
+            )
+            started.pop_all()
+
+    @property
+    def restarts(self) -> int:
+        """Number of simulators that died and were replaced."""
+        return self.experience.restarts + self.validation.restarts
+
+    def close(self) -> None:
+        """Stop the environments."""
+        with contextlib.closing(self.validation):
+            self.experience.close()
