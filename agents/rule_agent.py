@@ -235,7 +235,7 @@ class RuleAgent:
         params = self.network.init(key)
         return LearnerState(
             params=params,
-            optimizer=self._optimizer.init(params),
+            optimizer=self.optimizer.init(params),
             rule_state=self.rule.init(params),
         )
 
@@ -278,12 +278,13 @@ class RuleAgent:
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
         """Apply a gradient of the rule."""
-        updates, optimizer = self._optimizer.update(gradients, state.optimizer, state.params)
+        updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         return LearnerState(params=params, optimizer=optimizer, rule_state=aux.state)
 
     @property
-    def _optimizer(self) -> optax.GradientTransformation:
+    def optimizer(self) -> optax.GradientTransformation:
+        """The optimiser of the network's parameters."""
         return self.config.optimizer(self.learning_rate)
 
 

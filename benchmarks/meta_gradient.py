@@ -8,9 +8,10 @@ meta-gradient of recorded batches: K updates, the meta-objective, and the way ba
 
 - `plain`: reverse over reverse. JAX differentiates the same updates as they are written, with
   nothing rematerialised.
-- `one level`, `two levels`: `meta.lifetime`, keeping every update's state, or about sqrt(K).
+- `one level`, `two levels`: `meta.inner_loop`, keeping every update's state, or about sqrt(K).
 """
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -20,24 +21,25 @@ from absl import app, flags
 
 import disco
 import environments
-from agents.rule_agent import Agent
+from agents.rule_agent import RuleAgent, to_trajectory
 from benchmarks import tutorial
 from benchmarks.timing import compiled, ratios, time_in_turn
-from meta import lifetime
+from meta import inner_loop
 from meta.objective import ObjectiveConfig, meta_objective, target_statistics
+from training import collection, iteration
 
 _NUM_UPDATES = flags.DEFINE_integer("num_updates", 20, "K.")
 _REPEATS = flags.DEFINE_integer("repeats", 5, "Counted calls of each.")
 
 
 def plain_learn(agent, rule, learner, batch):
-    """`Agent.learn` in operations that JAX can differentiate by itself."""
+    """`RuleAgent.learn` in operations that JAX can differentiate by itself."""
     unroll = agent.network.unroll
     looked_at, pull_back, outputs = jax.vjp(
         lambda p: rule._unroll(unroll, p, batch), learner.params, has_aux=True
     )
-    target_outputs = unroll(learner.rule.target_params, batch)
-    targets, state = rule.targets(outputs, target_outputs, batch, learner.rule)
+    target_outputs = unroll(learner.rule_state.target_params, batch)
+    targets, state = rule.targets(outputs, target_outputs, batch, learner.rule_state)
     output_gradient = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(looked_at)
     (gradients,) = pull_back(output_gradient)
     state = rule._track(state, learner.params)
@@ -51,23 +53,24 @@ def main(argv: list[str]) -> None:
     num_updates = _NUM_UPDATES.value
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make(tutorial.ENVIRONMENT)
-    agent = Agent.create(tutorial.AGENT, environment.dynamics, rule)
-    state = agent.init(rule, environment.task, jax.random.key(1))
-    learner = state.learner
-    act = jax.jit(agent.act, static_argnums=4)
+    dynamics, task = environment.dynamics, environment.task
+    assert isinstance(dynamics, environments.JaxEnvironment)
+    agent = RuleAgent.create(tutorial.AGENT, dynamics, rule)
+    state = iteration.init(agent, dynamics, task, jax.random.key(1))
+    learner, actor = state.learner, state.actor
+
+    @partial(jax.jit, static_argnums=1)
+    def unroll(key, num_steps):
+        collected = collection.unroll(agent, dynamics, task, learner.params, actor, key, num_steps)
+        return to_trajectory(collected[1])
+
     keys = jax.random.split(jax.random.key(2), num_updates)
-    recorded = [act(learner.params, environment.task, state.actor, key)[1] for key in keys]
+    recorded = [unroll(key, tutorial.AGENT.unroll_length) for key in keys]
     batches = jax.tree.map(lambda *x: jnp.stack(x), *recorded)
-    _, validation, _ = act(
-        learner.params,
-        environment.task,
-        state.actor,
-        jax.random.key(3),
-        tutorial.META.validation_length,
-    )
+    validation = unroll(jax.random.key(3), tutorial.META.validation_length)
     advantage = jax.random.normal(jax.random.key(4), validation.action.shape)
 
-    def judge(learner, statistics):
+    def meta_loss(learner, statistics):
         outputs = agent.network.unroll(learner.params, validation)
         return meta_objective(ObjectiveConfig(), outputs, advantage, validation, statistics)[0]
 
@@ -77,19 +80,25 @@ def main(argv: list[str]) -> None:
                 learner, targets, logits = plain_learn(agent, rule, learner, batch)
                 return learner, target_statistics(targets, logits)
 
-            return judge(*jax.lax.scan(step, learner, batches))
+            return meta_loss(*jax.lax.scan(step, learner, batches))
 
         return jax.value_and_grad(loss)(rule)
 
     def mixed(segment_length, rule, learner, batches):
         def step(learner, batch):
-            learner, memoir, _ = lifetime.remember(agent, rule, learner, batch)
-            return learner, memoir
+            learner, residuals, _ = inner_loop.update_with_residuals(
+                dataclasses.replace(agent, rule=rule), learner, batch
+            )
+            return learner, residuals
 
-        _, memoir = jax.lax.scan(step, learner, batches)
+        _, residuals = jax.lax.scan(step, learner, batches)
 
         def loss(rule):
-            return judge(*lifetime.relive(agent, rule, learner, memoir, segment_length))
+            return meta_loss(
+                *inner_loop.differentiable_inner_loop(
+                    agent, rule, learner, residuals, segment_length
+                )
+            )
 
         return jax.value_and_grad(loss)(rule)
 

@@ -36,7 +36,7 @@ from benchmarks.timing import time_in_turn
 from launch.configs import disco57
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
-from meta.population import PopulationConfig
+from meta.config import PopulationConfig
 
 _STEPS = flags.DEFINE_integer("steps", 5, "Counted meta-steps of each size.")
 _KINDS = flags.DEFINE_list("kinds", ["tutorial", "disco57"], "Of sizes.")
@@ -146,8 +146,9 @@ def _check_memory(name: str, settings: DiscoverSettings) -> float:
     """Returns the FLOP of a meta-step."""
     discovery = make_discovery(settings)
     group = discovery.groups[0]
-    judge = programs(settings, discovery, group).judge
-    model, xla = peak_bytes(judge.function, *judge.arguments), _compiled(judge).memory_analysis()
+    program = programs(settings, discovery, group).meta_update
+    model = peak_bytes(program.function, *program.arguments)
+    xla = _compiled(program).memory_analysis()
     assert xla is not None
     measured = xla.temp_size_in_bytes
     print(

@@ -1,7 +1,7 @@
 """What one agent and one meta-step cost, computed from the program that makes it.
 
 Nothing is compiled or allocated: the functions of a `Discovery` are traced on shapes. Of host
-environments, those are what `meta.host_group` calls: K updates, their judgement, and the policy at
+environments, those are what `meta.host_groups` calls: K updates, the meta-update, and the policy at
 each step.
 """
 
@@ -15,24 +15,27 @@ import jax
 
 import disco
 from agents import history
+from agents.rule_agent import to_trajectory
 from benchmarks.counting import Work, count, num_bytes, peak_bytes
 from launch.settings import DiscoverSettings
-from meta import lifetime
-from meta.discovery import Discovery, DiscoveryState
+from meta import inner_loop
+from meta.discovery import Discovery
 from meta.groups import Group
-from meta.population import Individual
+from meta.meta_step import agent_meta_update
+from meta.state import DiscoveryState, Member
+from training import batches
 from training.host_collection import NUM_HALVES
-from training.host_experience import example_trajectory
-from training.host_replay import Planned, num_bytes_of
+from training.host_experience import plan
+from training.host_replay import num_bytes_of
 
 
 class _Shapes(NamedTuple):
     """Of what the functions of one agent take."""
 
     rule: disco.DiscoveredRule
-    individual: Individual
+    member: Member
     batch: disco.Trajectory
-    memoir: lifetime.Memoir  # Of K updates.
+    residuals: inner_loop.InnerLoopResiduals  # Of K updates.
     validation: disco.Trajectory
 
 
@@ -77,28 +80,28 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
     """The cost of an agent of a group."""
     agent, meta, num_updates = group.agent, settings.meta, settings.meta.num_updates
     shapes = _shapes(settings, discovery, group)
-    update, judge = _programs(discovery, group, shapes)
-    rule, individual, batch, memoir, validation = shapes
-    learner, params = individual.agent.learner, individual.agent.learner.params
+    update, meta_update = _programs(discovery, group, shapes)
+    rule, member, batch, residuals, validation = shapes
+    learner, params = member.agent.learner, member.agent.learner.params
     outputs = jax.eval_shape(agent.network.unroll, params, batch)
 
     def pull_back(rule, outputs, batch, state, cotangent):
         return jax.vjp(lambda r, o: r.targets(o, o, batch, state)[0], rule, outputs)[1](cotangent)
 
-    targets = (outputs, batch, learner.rule)
+    targets = (outputs, batch, learner.rule_state)
     play = _policy(group, params, meta.validation_trajectories) * meta.validation_length
     act = _policy(group, params, agent.config.num_environments) * agent.config.unroll_length
-    cotangent = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), memoir.update)
+    cotangent = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), residuals.update)
     return AgentCost(
         family=group.names[0].partition("/")[0],
-        count=len(group.places),
+        count=len(group.indices),
         acting=act * num_updates + play,
         updates=count(update.function, *update.arguments) * num_updates,
-        meta_gradient=count(judge.function, *judge.arguments),
+        meta_gradient=count(meta_update.function, *meta_update.arguments),
         of_updates={
             "rule": count(lambda r, o, b, s: r.targets(o, o, b, s), rule, *targets) * num_updates,
             "meta-value function": count(
-                group.value_function.update, individual.value, outputs["logits"], batch
+                group.value_function.update, member.value, outputs["logits"], batch
             )
             * num_updates,
         },
@@ -109,12 +112,12 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
         + meta.validation_trajectories * meta.validation_length,
         policy_calls=NUM_HALVES
         * (num_updates * agent.config.unroll_length + meta.validation_length),
-        fed=num_bytes((memoir.batch, validation)) if group.is_host else 0,
+        fed=num_bytes((residuals.batch, validation)) if group.is_host else 0,
         replay=_replay_bytes(group),
         # An update adds up its gradients; the way back through it the derivatives with respect to
-        # the rule, the parameters and the target network's; the judgement the parameters'.
-        added_up=num_updates * num_bytes((individual.value.params, rule, 3 * [params]))
-        + num_bytes((individual.value.params, params)),
+        # the rule, the parameters and the target network's; the meta-objective the parameters'.
+        added_up=num_updates * num_bytes((member.value.params, rule, 3 * [params]))
+        + num_bytes((member.value.params, params)),
     )
 
 
@@ -146,8 +149,8 @@ def device_memory(
     """The memory of an agent of a group, whose batches are split over so many devices."""
     shapes = _shapes(settings, discovery, group, devices_per_agent)
     return DeviceMemory(
-        state=num_bytes(shapes.individual) + num_bytes(shapes.individual.agent.learner),
-        memories=num_bytes(shapes.memoir),
+        state=num_bytes(shapes.member) + num_bytes(shapes.member.agent.learner),
+        memories=num_bytes(shapes.residuals),
         batches=num_bytes((shapes.batch, shapes.validation)),
         passing=max(
             peak_bytes(program.function, *program.arguments)
@@ -162,25 +165,33 @@ def _shapes(
     agent, meta = group.agent, settings.meta
     state = _state(discovery)
     (number,) = (i for i, other in enumerate(discovery.groups) if other is group)
-    individual = jax.tree.map(
+    member = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state.groups[number]
     )
-    player = dataclasses.replace(
-        agent, config=dataclasses.replace(agent.config, unroll_length=meta.validation_length)
-    )
     rule = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state.rule)
-    batch = example_trajectory(agent, agent.config.batch_size // devices_per_agent)
-    _, memoir, _ = jax.eval_shape(
-        partial(lifetime.remember, agent), rule, individual.agent.learner, batch
+
+    def trajectory(batch_size: int, length: int) -> disco.Trajectory:
+        return to_trajectory(
+            batches.example(agent, group.dynamics, batch_size // devices_per_agent, length)
+        )
+
+    batch = trajectory(agent.config.batch_size, agent.config.unroll_length)
+    _, residuals, _ = jax.eval_shape(
+        lambda rule, learner, batch: inner_loop.update_with_residuals(
+            group.agent_with(rule), learner, batch
+        ),
+        rule,
+        member.agent.learner,
+        batch,
     )
     return _Shapes(
         rule=rule,
-        individual=individual,
+        member=member,
         batch=batch,
-        memoir=jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct((meta.num_updates, *x.shape), x.dtype), memoir
+        residuals=jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((meta.num_updates, *x.shape), x.dtype), residuals
         ),
-        validation=example_trajectory(player, meta.validation_trajectories // devices_per_agent),
+        validation=trajectory(meta.validation_trajectories, meta.validation_length),
     )
 
 
@@ -197,10 +208,10 @@ class Program(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """What an agent makes in a meta-step besides acting: K times an update, then its judgement."""
+    """What an agent computes in a meta-step besides acting: K updates, then the meta-update."""
 
     update: Program
-    judge: Program
+    meta_update: Program
 
 
 def programs(
@@ -212,30 +223,32 @@ def programs(
 
 
 def _programs(discovery: Discovery, group: Group, shapes: _Shapes) -> Programs:
-    rule, individual, batch, memoir, validation = shapes
-
-    def judge(rule, individual, before, memoir, validation):
-        return discovery._judge(group, rule, individual, before, memoir, validation)
+    rule, member, batch, residuals, validation = shapes
 
     return Programs(
         update=Program(
-            partial(lifetime.update, group.agent, group.value_function),
-            (rule, individual.agent, individual.value, batch),
+            lambda rule, *arguments: inner_loop.update(
+                group.agent_with(rule), group.value_function, *arguments
+            ),
+            (rule, member.agent, member.value, batch),
         ),
-        judge=Program(judge, (rule, individual, individual.agent.learner, memoir, validation)),
+        meta_update=Program(
+            partial(agent_meta_update, discovery.config, group),
+            (rule, member, member.agent.learner, residuals, validation),
+        ),
     )
 
 
 def _policy(group: Group, params: Any, num_environments: int) -> Work:
     """The policy's work for one step of so many environments; the simulators' is not counted."""
-    agent, spec = group.agent, group.agent.environment.observation_spec()
-    seen = dataclasses.replace(agent.network.history, burn_in=0)
+    agent, spec = group.agent, group.dynamics.observation_spec()
+    history_spec = dataclasses.replace(agent.network.history, burn_in=0)
     size = max(1, num_environments // NUM_HALVES)
     observation = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct((x.shape[0], size, *x.shape[2:]), x.dtype),
-        jax.eval_shape(lambda: history.example(seen, spec)),
+        jax.eval_shape(lambda: history.example(history_spec, spec)),
     )
-    if not seen.is_history:
+    if not history_spec.is_history:
         observation = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), observation
         )
@@ -244,9 +257,6 @@ def _policy(group: Group, params: Any, num_environments: int) -> Work:
 
 
 def _replay_bytes(group: Group) -> int:
-    agent = group.agent
-    if not (group.is_host and agent.config.num_replayed):
+    if not (group.is_host and group.agent.config.num_replayed):
         return 0
-    capacity = agent.config.replay_capacity
-    planned = Planned("", example_trajectory(agent), agent.network.history, capacity)
-    return num_bytes_of(planned)
+    return num_bytes_of(plan("", group.agent, group.dynamics))

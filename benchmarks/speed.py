@@ -27,9 +27,9 @@ import environments
 from agents.rule_agent import AgentConfig, RuleAgent
 from benchmarks import tutorial
 from launch import commands
+from meta.config import PopulationConfig
 from meta.discovery import Discovery
 from meta.objective import ObjectiveConfig
-from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
 from training import iteration
 

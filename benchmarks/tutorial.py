@@ -2,7 +2,7 @@
 
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from meta.discovery import MetaConfig
+from meta.config import MetaConfig
 
 ENVIRONMENT = "catch/5x5"
 AGENT = AgentConfig(

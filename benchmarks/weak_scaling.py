@@ -27,10 +27,10 @@ import disco
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from meta.discovery import Discovery, MetaConfig
-from meta.mesh import make_mesh
+from meta.config import MetaConfig, PopulationConfig
+from meta.discovery import Discovery
 from meta.objective import ObjectiveConfig
-from meta.population import PopulationConfig
+from meta.sharding import make_mesh
 from meta.value_function import ValueFunctionConfig
 
 _LOADS = flags.DEFINE_list("agents_per_device", ["1", "8"], "Agents of each device.")

@@ -34,8 +34,17 @@ class Range(NamedTuple):
             if isinstance(found, tuple):
                 numbers = {f"{name}[{i}]": number for i, number in enumerate(found)}
             for which, number in numbers.items():
-                if number is not None and not (is_finite(number) and self.contains(number)):
-                    raise ValueError(f"{prefix}{which} is {number}; expected {self.expected}.")
+                if number is not None:
+                    self.require_value(f"{prefix}{which}", number)
+
+    def require_value(self, name: str, number: Any) -> None:
+        """Refuses a number outside the range.
+
+        Raises:
+          ValueError: with the name, what was found and what was expected.
+        """
+        if not (self.contains(number) and is_finite(number)):
+            raise ValueError(f"{name} is {number}; expected {self.expected}.")
 
 
 def is_finite(number: float) -> bool:

@@ -4,14 +4,14 @@
     state = rule.init(params)
     grads, aux = rule.gradient(params, state, trajectory, unroll)
 
-See `Rule` for the interface, `Trajectory` for what a rule learns from.
+`Rule` is the interface of update rules, `Trajectory` the data that a rule learns from.
 """
 
 from disco.checks import check_values
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
 from disco.hand_designed import ActorCritic, PolicyGradient, hand_designed
 from disco.meta_network import MetaNetworkSizes
-from disco.rule import Remembered, Rule
+from disco.rule import Rule, UpdateResiduals
 from disco.rule_files import RuleFileError, load, load_header, save, zoo
 from disco.types import Aux, Outputs, Params, RuleState, Trajectory, Unroll
 
@@ -27,12 +27,12 @@ __all__ = [
     "Outputs",
     "Params",
     "PolicyGradient",
-    "Remembered",
     "Rule",
     "RuleFileError",
     "RuleState",
     "Trajectory",
     "Unroll",
+    "UpdateResiduals",
     "check_values",
     "hand_designed",
     "load",

@@ -1,7 +1,7 @@
-"""What a rule refuses: trajectories, outputs and states that it cannot learn from.
+"""Checks of trajectories, outputs and states before a rule learns from them.
 
-Structure, shapes and dtypes are checked whenever a rule is called, which costs nothing once it is
-compiled. Ranges and finiteness are values: `check_values` checks these, for whoever asks it to.
+A rule checks structure, shapes and dtypes in every call, which costs nothing in a compiled
+program. `check_values` checks ranges and finiteness, for debugging.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 def check_trajectory(trajectory: Trajectory) -> int:
-    """Checks dtypes, lengths and ranks; returns the number of actions.
+    """Check dtypes, lengths and ranks, and return the number of actions.
 
     Raises:
       ValueError: naming the field, what was found and what was expected.
@@ -61,7 +61,7 @@ def check_trajectory(trajectory: Trajectory) -> int:
         )
     for path, leaf in jax.tree.leaves_with_path(trajectory.observation):
         rows, *rest = jnp.shape(leaf)[:2] or (0,)
-        # More rows than that are earlier ones, for an unroll that needs them.
+        # Further rows are earlier observations, for an unroll that needs them.
         if rows <= num_transitions or rest != [batch_size]:
             name = "trajectory.observation" + jax.tree_util.keystr(path)
             raise ValueError(
@@ -73,10 +73,10 @@ def check_trajectory(trajectory: Trajectory) -> int:
 
 
 def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory) -> Outputs:
-    """Checks the outputs that a rule needs, and drops the others.
+    """Check the outputs that a rule needs, and drop the others.
 
     Returns:
-      Them, those of half precision as float32: what a rule computes from them needs more.
+      The outputs, converted from half precision to float32, which the rule's computations need.
 
     Raises:
       ValueError: naming the output, what was found and what was expected.
@@ -117,7 +117,7 @@ def check_state(
     init_memory: Callable[[], PyTree[Array]],
     has_target_network: bool,
 ) -> None:
-    """Checks that a rule's state is of that rule, and of an agent with these parameters.
+    """Check that a state is of a rule, and of an agent with these parameters.
 
     Raises:
       ValueError: saying what was found and what was expected.
@@ -150,7 +150,7 @@ def _full_precision(x: Array) -> Array:
 
 
 def _difference(found: Any, expected: Any) -> str:
-    """In what two trees differ, values aside; empty if in nothing."""
+    """Return how two trees differ in structure or shapes; empty if they do not."""
     if jax.tree.structure(found) != jax.tree.structure(expected):
         return "its structure is not the same"
     pairs = zip(jax.tree.leaves_with_path(found), jax.tree.leaves(expected), strict=True)
@@ -162,13 +162,13 @@ def _difference(found: Any, expected: Any) -> str:
 
 
 class _Check(NamedTuple):
-    """A condition on numbers, for each of them.
+    """A condition on each value of an array.
 
     Attributes:
-      name: of the numbers.
-      values: the numbers.
-      holds: for each, whether it is as it should be.
-      expected: what that is, in words.
+      name: of the array.
+      values: of the array.
+      holds: whether each value satisfies the condition.
+      expected: the condition in words.
     """
 
     name: str
@@ -178,11 +178,11 @@ class _Check(NamedTuple):
 
 
 def check_values(trajectory: Trajectory, outputs: Outputs | None = None) -> None:
-    """Checks the ranges and the finiteness of what a rule learns from. For debugging.
+    """Check ranges and finiteness of a trajectory and of outputs, for debugging.
 
-    Of a trajectory the unmasked transitions are looked at only. In a function that
-    `jax.experimental.checkify.checkify` transforms, the check becomes a part of the program, whose
-    error says what this one would; elsewhere it must be called outside `jax.jit`:
+    Masked transitions are not checked. In a function that `jax.experimental.checkify.checkify`
+    transforms, the check becomes a part of the program, whose error has the same message;
+    elsewhere it must be called outside `jax.jit`:
 
         error, result = jax.jit(checkify.checkify(update))(params, ...)
         error.throw()
@@ -192,8 +192,8 @@ def check_values(trajectory: Trajectory, outputs: Outputs | None = None) -> None
       outputs: of the agent on it, if they are to be checked, too.
 
     Raises:
-      ValueError: naming the first number that is wrong, where it is, and what was expected; or
-        as `check_trajectory`.
+      ValueError: naming the first wrong value, its position and what was expected; or as
+        `check_trajectory`.
     """
     num_actions = check_trajectory(trajectory)
     for name, values, holds, expected in _checks(trajectory, outputs or {}, num_actions):
@@ -205,8 +205,8 @@ def check_values(trajectory: Trajectory, outputs: Outputs | None = None) -> None
             checkify.check(jnp.all(holds), f"{name} has {{value}}; {expected}.", value=value)
             continue
         if len(wrong):
-            place = tuple(wrong[0].tolist())
-            raise ValueError(f"{name} has {values[place]} at {list(place)}; {expected}.")
+            position = tuple(wrong[0].tolist())
+            raise ValueError(f"{name} has {values[position]} at {list(position)}; {expected}.")
 
 
 def _checks(trajectory: Trajectory, outputs: Outputs, num_actions: int) -> list[_Check]:
@@ -215,7 +215,7 @@ def _checks(trajectory: Trajectory, outputs: Outputs, num_actions: int) -> list[
     logit_taken = jnp.take_along_axis(
         t.behaviour_logits, jnp.clip(t.action, 0, num_actions - 1)[..., None], axis=-1
     )[..., 0]
-    is_logit = t.behaviour_logits < jnp.inf  # Neither NaN nor infinite; -inf is no action.
+    is_logit = t.behaviour_logits < jnp.inf  # Neither NaN nor infinite; -inf is an illegal action.
     found = [
         ("action", t.action, ~is_out, f"expected 0 to {num_actions - 1}"),
         ("reward", t.reward, jnp.isfinite(t.reward), "expected a finite number"),
@@ -224,7 +224,7 @@ def _checks(trajectory: Trajectory, outputs: Outputs, num_actions: int) -> list[
             "behaviour_logits",
             t.behaviour_logits,
             is_logit,
-            "expected finite numbers, or -inf for what is not allowed",
+            "expected finite numbers, or -inf for illegal actions",
         ),
         (
             "behaviour_logits of the action taken",

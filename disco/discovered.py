@@ -1,8 +1,8 @@
-"""Discovered rules: targets come from a meta-network (DiscoRL, Oh et al., Nature 2025).
+"""Discovered rules: a meta-network computes the targets (DiscoRL, Oh et al., Nature 2025).
 
-The agent predicts a policy, two vectors y(s) and z(s, a) whose meaning the rule decides, an
-action value q and the policy one step later. The meta-network says what pi, y and z should
-have been; q and the auxiliary policy have targets of known meaning.
+The agent predicts a policy, two vectors y(s) and z(s, a) without predefined meaning, an action
+value q, and the policy one step later (aux_pi). The meta-network computes the targets of pi, y
+and z; those of q and aux_pi are predefined.
 """
 
 import dataclasses
@@ -13,15 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from common.ranges import AT_LEAST_1, FRACTION
 from disco import meta_network, moments, transformer, values
 from disco.checks import OutputShapes, check_outputs, check_trajectory
-from disco.hyper_parameters import (
-    require_bins,
-    require_cost,
-    require_fraction,
-    require_num_actions,
-    require_positive,
-)
+from disco.distributions import entropy, kl_divergence
+from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.meta_network import LifetimeState, MetaNetworkSizes
 from disco.moments import Moments
 from disco.rule import Rule
@@ -30,16 +26,16 @@ from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_
 
 @chex.dataclass(frozen=True)
 class DiscoveredTargets:
-    """What a discovered rule asks of an agent, for each transition.
+    """The targets of a discovered rule, for each transition.
 
     Attributes:
       pi, y, z: target logits `[T, B, A]`, `[T, B, Y]`, `[T, B, Y]`; z of the action taken.
       q_target: `[T, B]`, the return.
       q_td: `[T, B]`, return - q(s_t, a_t).
       advantage: `[T, B]`, return - V bar(s_t).
-      normalized_advantage: `[T, B]`, by its moving moments.
-      normalized_q_td: `[T, B]`, by the moving second moment of q_td, mean not subtracted.
-      summary: `[T, B, 1]`, what the backward LSTM hands to the lifetime RNN.
+      normalized_advantage: `[T, B]`, normalised by its moving moments.
+      normalized_q_td: `[T, B]`, divided by the moving deviation of q_td, mean not subtracted.
+      summary: `[T, B, 1]`, the output of the backward LSTM that the lifetime RNN reads.
     """
 
     pi: Float[Array, "T B A"]
@@ -55,7 +51,7 @@ class DiscoveredTargets:
 
 @chex.dataclass(frozen=True)
 class DiscoveredMemory:
-    """A discovered rule's memory of an agent's lifetime."""
+    """The state of a discovered rule over an agent's lifetime."""
 
     lifetime: LifetimeState
     advantage: Moments
@@ -77,14 +73,13 @@ class DiscoveredRule(Rule):
       discount: gamma.
       lambda_: decay of the return's traces.
       target_params_coefficient: weight of the old target parameters in their average.
-      policy_prior: weight of the agent's own logits, less their mean, in the policy target's.
-        The published rule has 0: its meta-network says what the policy shall be. With 1 it
-        says how the policy shall change, and saying nothing leaves the policy as it is.
+      policy_prior: weight of the agent's own logits, minus their mean, in the logits of the policy
+        target. With 0, as in the published rule, the meta-network computes the target itself; with
+        1 it computes the change of the policy, and an output of 0 leaves the policy unchanged.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
-      reads_predictions: whether the meta-network reads y and z. Without, it reads zeros.
-      reads_values: whether it reads values, returns and advantages. Likewise.
-      has_lifetime: whether the lifetime RNN is stepped. Without, it stays as it is born, and
-        what it says to the backward LSTM is the same throughout.
+      reads_predictions: whether the meta-network reads y and z; otherwise it reads zeros.
+      reads_values: whether it reads values, returns and advantages; otherwise it reads zeros.
+      has_lifetime: whether the lifetime RNN is stepped; otherwise it keeps its initial state.
     """
 
     parameters: dict[str, dict[str, Array]]
@@ -113,7 +108,7 @@ class DiscoveredRule(Rule):
         sizes: MetaNetworkSizes = MetaNetworkSizes(),
         **hyper_parameters: Any,
     ) -> "DiscoveredRule":
-        """A rule from scratch, to be improved by discovery.
+        """Return a random rule, to start a discovery from.
 
         Raises:
           ValueError: if a size or hyper-parameter is out of range.
@@ -138,12 +133,12 @@ class DiscoveredRule(Rule):
             raise ValueError(
                 f"sizes.action_features is {self.sizes.action_features}; expected {expected}."
             )
-        require_bins(self.num_bins, least=3)
-        require_positive("max_value", self.max_value)
+        odd_number(at_least=3).require_value("num_bins", self.num_bins)
+        POSITIVE.require_value("max_value", self.max_value)
         for name in ("discount", "lambda_", "target_params_coefficient", "policy_prior"):
-            require_fraction(name, getattr(self, name))
+            FRACTION.require_value(name, getattr(self, name))
         for name in ("pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost"):
-            require_cost(name, getattr(self, name))
+            COST.require_value(name, getattr(self, name))
 
     @property
     def prediction_size(self) -> int:
@@ -151,7 +146,7 @@ class DiscoveredRule(Rule):
         return self.sizes.prediction
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
-        require_num_actions(num_actions)
+        AT_LEAST_1.require_value("num_actions", num_actions)
         return {
             "logits": (num_actions,),
             "y": (self.prediction_size,),
@@ -197,6 +192,7 @@ class DiscoveredRule(Rule):
             return values if self.reads_values else jax.tree.map(jnp.zeros_like, values)
 
         raw, lifetime = meta_network.apply(
+            self.sizes,
             self.parameters,
             outputs,
             target_outputs,
@@ -228,7 +224,7 @@ class DiscoveredRule(Rule):
     def estimates(
         self, outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory
     ) -> values.ActionValueEstimates:
-        """Returns and advantages of the batch under the online policy."""
+        """Return the returns and advantages of the batch under the online policy."""
         return values.retrace(
             outputs["logits"],
             values.decode_value(jax.lax.stop_gradient(outputs["q"]), self.max_value),
@@ -247,10 +243,11 @@ class DiscoveredRule(Rule):
     def loss_terms(
         self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Float[Array, "T B"], Metrics]:
-        """Each transition's distances from the targets of pi, y, z and aux_pi; and from q's.
+        """Return the loss terms of each transition.
 
         Returns:
-          The two weighted losses, and the metrics of both.
+          The weighted sum of the losses of pi, y, z and aux_pi, the weighted loss of q, and the
+          metrics of both.
         """
         action = trajectory.action
         log_pi = jax.nn.log_softmax(outputs["logits"])
@@ -260,16 +257,16 @@ class DiscoveredRule(Rule):
         log_pi_target = jax.nn.log_softmax(targets.pi)
         log_next_pi = jax.lax.stop_gradient(log_pi[1:])
 
-        pi_loss = _kl(log_pi_target, log_pi[:-1])
-        y_loss = _kl(jax.nn.log_softmax(targets.y), log_y)
-        z_loss = _kl(jax.nn.log_softmax(targets.z), log_z)
-        aux_policy_loss = _kl(log_next_pi, log_aux_pi)
+        pi_loss = kl_divergence(log_pi_target, log_pi[:-1])
+        y_loss = kl_divergence(jax.nn.log_softmax(targets.y), log_y)
+        z_loss = kl_divergence(jax.nn.log_softmax(targets.z), log_z)
+        aux_policy_loss = kl_divergence(log_next_pi, log_aux_pi)
         aux_policy_loss *= (trajectory.discount != 0).astype(aux_policy_loss.dtype)
 
         q = values.output_taken(outputs, "q", action)
         q_value = values.decode_value(jax.lax.stop_gradient(q), self.max_value)
-        q_goal = values.signed_hyperbolic(q_value + targets.q_td)
-        q_loss = values.value_loss_to(q, q_goal, self.max_value)
+        q_transformed_target = values.signed_hyperbolic(q_value + targets.q_td)
+        q_loss = values.value_loss_to(q, q_transformed_target, self.max_value)
 
         meta_loss = (
             self.pi_cost * pi_loss
@@ -283,10 +280,10 @@ class DiscoveredRule(Rule):
             "z_loss": z_loss,
             "aux_policy_loss": aux_policy_loss,
             "q_loss": q_loss,
-            "entropy": _entropy(log_pi[:-1]),
-            "y_entropy": _entropy(log_y),
-            "z_entropy": _entropy(log_z),
-            "pi_target_entropy": _entropy(log_pi_target),
+            "entropy": entropy(log_pi[:-1]),
+            "y_entropy": entropy(log_y),
+            "z_entropy": entropy(log_z),
+            "pi_target_entropy": entropy(log_pi_target),
             "q_target": targets.q_target,
             "td": targets.q_td,
             "normalized_td": targets.normalized_q_td,
@@ -297,14 +294,5 @@ class DiscoveredRule(Rule):
 
 
 def hide_predictions(outputs: Outputs) -> Outputs:
-    """Outputs with y and z of zeros: predictions that say nothing."""
+    """Return the outputs with y and z set to 0."""
     return {**outputs, **{name: jnp.zeros_like(outputs[name]) for name in ("y", "z")}}
-
-
-def _kl(log_p: Float[Array, "*s X"], log_q: Float[Array, "*s X"]) -> Float[Array, "*s"]:
-    """KL(p || q)."""
-    return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
-
-
-def _entropy(log_p: Float[Array, "*s X"]) -> Float[Array, "*s"]:
-    return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)

@@ -1,7 +1,7 @@
-"""Hand-designed rules behind the same interface as the discovered ones.
+"""Hand-designed rules with the interface of the discovered ones.
 
 They have no meta-parameters; their targets are returns and advantages. Distrax and RLax are
-imported where they are used, as in `disco.values`.
+imported in the functions that use them, as in `disco.values`.
 """
 
 import dataclasses
@@ -12,15 +12,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from common.ranges import AT_LEAST_1, FRACTION
 from disco import moments, values
 from disco.checks import OutputShapes, check_outputs, check_trajectory
-from disco.hyper_parameters import (
-    require_bins,
-    require_cost,
-    require_fraction,
-    require_num_actions,
-    require_positive,
-)
+from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
@@ -28,13 +23,13 @@ from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_
 
 @chex.dataclass(frozen=True)
 class ActorCriticTargets:
-    """What an actor-critic rule asks of an agent.
+    """The targets of an actor-critic rule.
 
     Attributes:
       value: `[T, B]`, the return to predict.
       td: `[T, B]`, that return minus the prediction.
-      advantage: `[T, B]`, the policy gradient's weight, before normalisation.
-      normalized_advantage: `[T, B]`, the weight itself.
+      advantage: `[T, B]`, before normalisation.
+      normalized_advantage: `[T, B]`, the weight of the policy gradient.
     """
 
     value: Float[Array, "T B"]
@@ -45,7 +40,7 @@ class ActorCriticTargets:
 
 @chex.dataclass(frozen=True)
 class ActorCriticMemory:
-    """Moments of the advantages of an agent's lifetime."""
+    """Moments of the advantages over an agent's lifetime."""
 
     advantage: Moments
 
@@ -60,10 +55,10 @@ class ActorCritic(Rule):
     Attributes:
       num_bins: bins of a categorical value, odd; 1 for a scalar one.
       max_value: the last bin, on the scale of the signed hyperbolic transform.
-      transform_value: predict h(value) instead of the value; always so for a categorical one.
+      transform_value: predict h(value) instead of the value; always true for a categorical value.
       discount: gamma.
-      lambda_: decay of V-trace's traces; 1 is IMPALA's.
-      value_cost, entropy_cost: weights beside the policy gradient's 1.
+      lambda_: decay of V-trace's traces; 1 in IMPALA.
+      value_cost, entropy_cost: weights of the loss terms; that of the policy gradient is 1.
       normalize_advantage: divide the advantages by their moving standard deviation.
     """
 
@@ -77,15 +72,15 @@ class ActorCritic(Rule):
     normalize_advantage: bool = dataclasses.field(default=False, metadata={"static": True})
 
     def __post_init__(self):
-        require_bins(self.num_bins, least=1)
-        require_positive("max_value", self.max_value)
+        odd_number(at_least=1).require_value("num_bins", self.num_bins)
+        POSITIVE.require_value("max_value", self.max_value)
         for name in ("discount", "lambda_"):
-            require_fraction(name, getattr(self, name))
+            FRACTION.require_value(name, getattr(self, name))
         for name in ("value_cost", "entropy_cost"):
-            require_cost(name, getattr(self, name))
+            COST.require_value(name, getattr(self, name))
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
-        require_num_actions(num_actions)
+        AT_LEAST_1.require_value("num_actions", num_actions)
         return {"logits": (num_actions,), "value": (self.num_bins,)}
 
     def init_memory(self) -> ActorCriticMemory:
@@ -106,8 +101,8 @@ class ActorCritic(Rule):
 
     def _estimates(
         self,
-        logits: Float[Array, "T+1 B A"],
-        value: Float[Array, "T+1 B"],
+        logits: Float[Array, "T_plus_1 B A"],
+        value: Float[Array, "T_plus_1 B"],
         trajectory: Trajectory,
     ) -> values.ValueEstimates:
         return values.vtrace(
@@ -139,10 +134,10 @@ class ActorCritic(Rule):
         policy = distrax.Categorical(logits=outputs["logits"][:-1])
         advantage = jax.lax.stop_gradient(targets.normalized_advantage)
         policy_loss = -advantage * policy.log_prob(trajectory.action)
-        goal = targets.value
+        value_target = targets.value
         if self._is_transformed:
-            goal = values.signed_hyperbolic(goal)
-        value_loss = values.value_loss_to(outputs["value"][:-1], goal, self.max_value)
+            value_target = values.signed_hyperbolic(value_target)
+        value_loss = values.value_loss_to(outputs["value"][:-1], value_target, self.max_value)
         entropy = policy.entropy()
         means = {
             "policy_loss": policy_loss,
@@ -171,14 +166,14 @@ class PolicyGradient(ActorCritic):
     """REINFORCE with a learned baseline (Williams 1992), on truncated trajectories.
 
     The return is the sum of discounted rewards to the end of the episode or of the trajectory,
-    where it bootstraps from the baseline; no importance correction, so it is for fresh
-    trajectories. Fields as in `ActorCritic`; `lambda_` is not read.
+    where it bootstraps from the baseline. There is no importance correction, so that it is valid
+    on trajectories of the present policy only. Fields as in `ActorCritic`; `lambda_` is not used.
     """
 
     def _estimates(
         self,
-        logits: Float[Array, "T+1 B A"],
-        value: Float[Array, "T+1 B"],
+        logits: Float[Array, "T_plus_1 B A"],
+        value: Float[Array, "T_plus_1 B"],
         trajectory: Trajectory,
     ) -> values.ValueEstimates:
         import rlax
@@ -204,7 +199,7 @@ class PolicyGradient(ActorCritic):
 
 
 def hand_designed(name: str, **hyper_parameters: Any) -> Rule:
-    """A hand-designed rule by name: `actor_critic` or `policy_gradient`.
+    """Return a hand-designed rule by name: `actor_critic` or `policy_gradient`.
 
     Raises:
       ValueError: if the name or a hyper-parameter is unknown.

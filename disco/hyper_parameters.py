@@ -1,40 +1,18 @@
-"""Ranges of rules' hyper-parameters. Each function raises ValueError, naming the field."""
+"""Ranges of the hyper-parameters of rules, in addition to those of `common.ranges`."""
 
-from typing import Any
+from common.ranges import Range
 
-# Far beyond what is of use, and far within what float32 and memory hold.
-_MOST_BINS = 100_001
-_MOST = 1e6
+# Far beyond useful values, and far within the range of float32 and the memory of a machine.
+_MAX_BINS = 100_001
+_MAX = 1e6
 
-
-def require_bins(num_bins: Any, *, least: int) -> None:
-    """Of a categorical value: an odd number, so that 0 is a bin."""
-    if type(num_bins) is not int or num_bins % 2 == 0 or not least <= num_bins <= _MOST_BINS:
-        raise ValueError(
-            f"num_bins is {num_bins}; expected an odd number of at least {least}, at most"
-            f" {_MOST_BINS}."
-        )
+POSITIVE = Range(f"a positive number of at most {_MAX:g}", lambda x: 0 < x <= _MAX)
+COST = Range(f"at least 0, at most {_MAX:g}", lambda x: 0 <= x <= _MAX)
 
 
-def require_positive(name: str, value: Any) -> None:
-    """A positive number that float32 holds with room to spare."""
-    if not 0 < value <= _MOST:
-        raise ValueError(f"{name} is {value}; expected a positive number of at most {_MOST:g}.")
-
-
-def require_fraction(name: str, value: Any) -> None:
-    """From 0 to 1."""
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name} is {value}; expected 0 to 1.")
-
-
-def require_cost(name: str, value: Any) -> None:
-    """The weight of a term of the loss."""
-    if not 0 <= value <= _MOST:
-        raise ValueError(f"{name} is {value}; expected at least 0, at most {_MOST:g}.")
-
-
-def require_num_actions(num_actions: Any) -> None:
-    """At least one action."""
-    if num_actions < 1:
-        raise ValueError(f"num_actions is {num_actions}; expected at least 1.")
+def odd_number(*, at_least: int) -> Range:
+    """Return the range of numbers of bins of a categorical value: odd, so that 0 is a bin."""
+    return Range(
+        f"an odd number of at least {at_least}, at most {_MAX_BINS}",
+        lambda x: type(x) is int and x % 2 == 1 and at_least <= x <= _MAX_BINS,
+    )

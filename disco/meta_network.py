@@ -4,8 +4,8 @@
         --gated by the lifetime RNN--> targets for the policy, y and z
     the same features, averaged over the batch --> lifetime RNN, stepped once per update
 
-All of it works for any number of actions: what concerns an action goes through weights that
-actions share, and its mean over actions.
+It works for any number of actions: all actions share the weights that their features go through,
+and features are averaged over actions.
 """
 
 import dataclasses
@@ -17,15 +17,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from disco import transformer
+from disco import lstm
+from disco.architectures import ARCHITECTURES, LSTM, TRANSFORMER
 from disco.types import Outputs, Trajectory
 from disco.values import ActionValueEstimates, select_action
 
 Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
 Parameters = Mapping[str, Linear]
 
-STATE_FEATURES = 23  # What `_features` concatenates per transition, besides actions.
-ACTION_FEATURES = (9, 10)  # What `_features` stacks per action: the published, and ours.
+STATE_FEATURES = 23  # Per transition, besides those of actions (`_features`).
+ACTION_FEATURES = (9, 10)  # Per action: the published ones, and one more (`_features`).
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,15 +36,15 @@ class MetaNetworkSizes:
     Attributes:
       prediction: Y, the logits of each of the predictions y and z.
       prediction_embedding: hidden units of the nets that embed a prediction as one number.
-      action_features: numbers that are read of each action. The published 9, or 10: the tenth
-        is the normalised advantage of the action taken, at that action, 0 at the others. The
-        published rule has that advantage from its LSTM only, which must then learn to multiply
-        it with the action taken.
+      action_features: features of each action. The published 9, or 10: the tenth is the
+        normalised advantage at the action taken and 0 at the others. In the published rule only
+        the LSTM reads that advantage; the policy target would have to learn to multiply it with
+        the indicator of the action taken.
       action_hidden: channels of the first block over actions, and of the policy target's.
       action_embedding: channels of the second block over actions.
       trajectory: units of the backward LSTM.
-      transformer_layers: of the backward transformer (`disco.transformer`), as wide as the LSTM,
-        which it replaces; 0 for the LSTM.
+      transformer_layers: layers of a backward transformer (`disco.transformer`) with the width of
+        the LSTM, which it replaces; 0 for the LSTM.
       lifetime: units of the lifetime RNN.
       lifetime_input: numbers that it reads per update.
     """
@@ -60,8 +61,13 @@ class MetaNetworkSizes:
 
     @property
     def features(self) -> int:
-        """Numbers that an LSTM's input has per transition."""
+        """Features per transition that the backward LSTM and the lifetime RNN read."""
         return STATE_FEATURES + 2 * self.action_embedding
+
+    @property
+    def architecture(self) -> str:
+        """The architecture's name in `disco.architectures`."""
+        return TRANSFORMER if self.transformer_layers else LSTM
 
 
 @chex.dataclass(frozen=True)
@@ -74,7 +80,7 @@ class LifetimeState:
 
 @chex.dataclass(frozen=True)
 class RawTargets:
-    """Logits of the targets, and the number per transition handed to the lifetime RNN."""
+    """Logits of the targets, and one number per transition for the lifetime RNN."""
 
     pi: Float[Array, "T B A"]
     y: Float[Array, "T B Y"]
@@ -83,7 +89,7 @@ class RawTargets:
 
 
 def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
-    """[inputs, outputs] of every linear map, by name."""
+    """Return [inputs, outputs] of every linear map, by name."""
     s = sizes
     embedding = {
         "y_net_0": (s.prediction, s.prediction_embedding),
@@ -93,11 +99,9 @@ def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
         "policy_net_0": (2 * s.action_features, s.action_hidden),
         "policy_net_1": (2 * s.action_hidden, s.action_embedding),
     }
-    reader = {"lstm": (s.features + s.trajectory, 4 * s.trajectory)}
-    if s.transformer_layers:
-        reader = transformer.layer_shapes(s.features, s.trajectory, s.transformer_layers)
+    architecture = ARCHITECTURES[s.architecture]
     trajectory = {
-        **reader,
+        **architecture.layer_shapes(s.features, s.trajectory, s.transformer_layers),
         "lifetime_gate": (s.lifetime, s.trajectory),
         "summary": (s.trajectory, 1),
         "y_target": (s.trajectory, s.prediction),
@@ -125,12 +129,13 @@ _INIT_STDDEV = {
 
 
 def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Array]]:
-    """Fresh parameters: truncated normal weights, and biases of zero but for the gate's.
+    """Return initial parameters: truncated normal weights, and biases of 0, of the gate 1.
 
-    As DiscoRL's (Methods, "Meta-network"), except where its policy targets would at first be
-    the same for all actions to within a hundredth of a logit: the policy target's last layer
-    has a deviation of 3 instead of 0.3, and the gate a bias of 1, so that what the backward
-    LSTM says reaches the targets before the lifetime RNN has said anything.
+    The initialisation is that of DiscoRL (Methods, "Meta-network") with two exceptions, without
+    which the initial policy targets would be the same for all actions to within a hundredth of a
+    logit: the last layer of the policy target has a standard deviation of 3 instead of 0.3, and
+    the gate a bias of 1, so that the output of the backward LSTM reaches the targets while the
+    state of the lifetime RNN is still 0.
     """
     shapes = layer_shapes(sizes)
     counts = [inputs * outputs for inputs, outputs in shapes.values()]
@@ -147,19 +152,21 @@ def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Arra
 
 
 def apply(
+    sizes: MetaNetworkSizes,
     parameters: Parameters,
     outputs: Outputs,
     target_outputs: Outputs,
     estimates: ActionValueEstimates,
     normalized_advantage: Float[Array, "T B"],
-    normalized_action_advantage: Float[Array, "T+1 B A"],
+    normalized_action_advantage: Float[Array, "T_plus_1 B A"],
     trajectory: Trajectory,
     lifetime: LifetimeState,
 ) -> tuple[RawTargets, LifetimeState]:
-    """Targets of one batch, and the lifetime RNN's state after it.
+    """Return the targets of one batch, and the state of the lifetime RNN after it.
 
     Args:
-      parameters: as from `init`.
+      sizes: of the network.
+      parameters: from `init`.
       outputs: of the agent; gradient flows through `y` and `z` only.
       target_outputs: of the target network.
       estimates: returns and advantages of the batch.
@@ -172,7 +179,7 @@ def apply(
     lifetime_nets = _group(parameters, "lifetime/")
     nets = (trajectory_nets, lifetime_nets)
 
-    # Every prediction is read by both networks' embeddings in one pass over its logits.
+    # One pass over the logits of a prediction computes both networks' embeddings.
     y, y_bar = (_embed(x["y"], nets, "y_net") for x in (outputs, target_outputs))
     z, z_bar = (_embed(x["z"], nets, "z_net") for x in (outputs, target_outputs))
     shared = _shared_features(
@@ -184,36 +191,30 @@ def apply(
         trajectory,
     )
 
-    # Backward over the trajectory, gated by what the lifetime RNN knew before.
-    features, actions = _features(trajectory_nets, shared, y[0], y_bar[0], z[0], z_bar[0])
+    # Backward over the trajectory, gated by the lifetime RNN's state before this update.
+    features, actions = _features(sizes, trajectory_nets, shared, y[0], y_bar[0], z[0], z_bar[0])
     ends = (trajectory.discount == 0) | trajectory.last
-    if "lstm" in trajectory_nets:
-        x = _backward_lstm(trajectory_nets["lstm"], features, ends)
-    else:
-        x = transformer.read(trajectory_nets, features, ends)
+    x = ARCHITECTURES[sizes.architecture].apply(trajectory_nets, features, ends)
     x = x * _linear(trajectory_nets["lifetime_gate"], lifetime.hidden)
 
-    per_action = jnp.broadcast_to(x[:, :, None], actions.shape[:3] + x.shape[-1:])
-    policy_target = jnp.concatenate([per_action, actions], axis=-1)
-    policy_target = _action_block(trajectory_nets["policy_target_0"], policy_target)
     targets = RawTargets(
-        pi=_linear(trajectory_nets["policy_target_1"], policy_target)[..., 0],
+        pi=_policy_target(trajectory_nets, x, actions),
         y=_linear(trajectory_nets["y_target"], x),
         z=_linear(trajectory_nets["z_target"], x),
         summary=_linear(trajectory_nets["summary"], x),
     )
 
     # Forward over updates: one vector for the whole batch.
-    features, _ = _features(lifetime_nets, shared, y[1], y_bar[1], z[1], z_bar[1])
+    features, _ = _features(sizes, lifetime_nets, shared, y[1], y_bar[1], z[1], z_bar[1])
     (y_hat,) = _embed(targets.y, (lifetime_nets,), "y_net")
     features = jnp.concatenate([features, targets.summary, y_hat[..., None]], axis=-1)
     batch = jnp.mean(_linear(lifetime_nets["input"], features), axis=(0, 1))
-    new_lifetime = _lstm_step(lifetime_nets["lstm"], batch, lifetime)
-    return targets, new_lifetime
+    hidden, cell = lstm.step(lifetime_nets["lstm"], batch, lifetime.hidden, lifetime.cell)
+    return targets, LifetimeState(hidden=hidden, cell=cell)
 
 
 def initial_lifetime(parameters: Parameters) -> LifetimeState:
-    """A newborn agent's."""
+    """Return the state of the lifetime RNN for an initial agent."""
     bias = parameters["lifetime/lstm"]["b"]
     zeros = jnp.zeros(bias.shape[-1] // 4, bias.dtype)
     return LifetimeState(hidden=zeros, cell=jnp.copy(zeros))
@@ -227,7 +228,7 @@ def _shared_features(
     normalized_action_advantage,
     trajectory,
 ):
-    """What both networks read as it is; none of it carries a gradient."""
+    """Return the features that both networks read without an embedding; no gradient flows."""
     policy = jax.nn.softmax(outputs["logits"])
     per_action = (
         policy[:-1],
@@ -255,8 +256,8 @@ def _shared_features(
     )
 
 
-def _features(nets, shared, y, y_bar, z, z_bar):
-    """An LSTM's input `[T, B, F]`, and the embedding of each action `[T, B, A, 2]`.
+def _features(sizes, nets, shared, y, y_bar, z, z_bar):
+    """Return the features of each transition `[T, B, F]` and of each action `[T, B, A, 2]`.
 
     y, y_bar `[T+1, B]` and z, z_bar `[T+1, B, A]` are predictions embedded as one number.
     """
@@ -282,7 +283,7 @@ def _features(nets, shared, y, y_bar, z, z_bar):
         *_pair(jnp.max(z_bar, axis=-1)),
     ]
     actions = [pi, mu, pi_bar, z[:-1], z_bar[:-1], q_bar, advantage, action_advantage, taken]
-    if nets["policy_net_0"]["w"].shape[0] == 2 * ACTION_FEATURES[1]:
+    if sizes.action_features == ACTION_FEATURES[1]:
         actions.append(normalized_advantage[..., None] * taken)
     actions = jnp.stack(actions, axis=-1)
     actions = _action_block(nets["policy_net_0"], actions)
@@ -294,8 +295,18 @@ def _features(nets, shared, y, y_bar, z, z_bar):
     return features, actions
 
 
+def _policy_target(
+    nets: Parameters, x: Float[Array, "T B H"], actions: Float[Array, "T B A F"]
+) -> Float[Array, "T B A"]:
+    """Return the logits of the policy target from the embeddings of transitions and actions."""
+    per_action = jnp.broadcast_to(x[:, :, None], actions.shape[:3] + x.shape[-1:])
+    inputs = jnp.concatenate([per_action, actions], axis=-1)
+    hidden = _action_block(nets["policy_target_0"], inputs)
+    return _linear(nets["policy_target_1"], hidden)[..., 0]
+
+
 def _embed(logits: Float[Array, "*s Y"], nets: Sequence[Parameters], name: str):
-    """Embeds softmax(logits) as one number by each of the nets, in one pass over the logits."""
+    """Embed softmax(logits) as one number by each of the nets, in one pass over the logits."""
     weight = jnp.concatenate([net[f"{name}_0"]["w"] for net in nets], axis=-1)
     bias = jnp.concatenate([net[f"{name}_0"]["b"] for net in nets], axis=-1)
     hidden = jax.nn.relu(jax.nn.softmax(logits) @ weight + bias)
@@ -304,45 +315,11 @@ def _embed(logits: Float[Array, "*s Y"], nets: Sequence[Parameters], name: str):
 
 
 def _action_block(layer: Linear, x: Float[Array, "T B A F"]) -> Float[Array, "T B A G"]:
-    """Each action's features and their mean over actions, through a linear map and a ReLU."""
+    """Apply a linear map and a ReLU to each action's features and their mean over actions."""
     size = x.shape[-1]
     own = x @ layer["w"][:size]
     mean = jnp.mean(x, axis=2, keepdims=True) @ layer["w"][size:]
     return jax.nn.relu(own + mean + layer["b"])
-
-
-def _backward_lstm(
-    layer: Linear, inputs: Float[Array, "T B F"], ends: Array
-) -> Float[Array, "T B H"]:
-    """Reads the trajectory from its end; forgets what lies beyond an episode's end."""
-    size = layer["b"].shape[-1] // 4
-    split = inputs.shape[-1]
-    projected = inputs @ layer["w"][:split] + layer["b"]
-    recurrent = layer["w"][split:]
-    keep = 1.0 - ends.astype(inputs.dtype)
-
-    def step(state, row):
-        projection, keep = row
-        hidden, cell = (keep[:, None] * x for x in state)
-        hidden, cell = _lstm_gates(projection + hidden @ recurrent, cell)
-        return (hidden, cell), hidden
-
-    start = jnp.zeros((inputs.shape[1], size), inputs.dtype)
-    _, hidden = jax.lax.scan(step, (start, start), (projected, keep), reverse=True)
-    return hidden
-
-
-def _lstm_step(layer: Linear, x: Float[Array, "F"], state: LifetimeState) -> LifetimeState:
-    gates = _linear(layer, jnp.concatenate([x, state.hidden]))
-    hidden, cell = _lstm_gates(gates, state.cell)
-    return LifetimeState(hidden=hidden, cell=cell)
-
-
-def _lstm_gates(gates: Float[Array, "*s 4H"], cell: Float[Array, "*s H"]):
-    """Haiku's convention: input, candidate, forget (biased by 1) and output gates."""
-    i, g, f, o = jnp.split(gates, 4, axis=-1)
-    cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
-    return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
 
 
 def _linear(layer: Linear, x: Float[Array, "*s F"]) -> Float[Array, "*s G"]:
@@ -353,8 +330,8 @@ def _signed_log(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     return jnp.sign(x) * jnp.log1p(jnp.abs(x))
 
 
-def _pair(x: Float[Array, "T+1 *s"]) -> tuple[Array, Array]:
-    """x at the transition's first and at its second state."""
+def _pair(x: Float[Array, "T_plus_1 *s"]) -> tuple[Array, Array]:
+    """Return x at the first and at the second state of each transition."""
     return x[:-1], x[1:]
 
 

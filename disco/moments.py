@@ -1,4 +1,4 @@
-"""Moving first and second moments of a stream of batches, debiased as in Adam."""
+"""Moving first and second moments over batches, debiased as in Adam."""
 
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ class Moments:
     Attributes:
       first: of x.
       second: of x squared.
-      decay_product: the weight that their initial zeros still have.
+      decay_product: remaining weight of their initial zeros.
     """
 
     first: Float[Array, ""]
@@ -28,14 +28,14 @@ class Moments:
 
 
 def init(dtype: jnp.dtype) -> Moments:
-    """Moments of nothing yet."""
+    """Return the moments before the first batch."""
     return Moments(
         first=jnp.zeros((), dtype), second=jnp.zeros((), dtype), decay_product=jnp.ones((), dtype)
     )
 
 
 def update(moments: Moments, x: Float[Array, "*s"], decay: float = DECAY) -> Moments:
-    """Takes in a batch; no gradient flows."""
+    """Return the moments after a batch; no gradient flows."""
     x = jax.lax.stop_gradient(x)
     return Moments(
         first=decay * moments.first + (1.0 - decay) * jnp.mean(x),
@@ -47,7 +47,7 @@ def update(moments: Moments, x: Float[Array, "*s"], decay: float = DECAY) -> Mom
 def normalize(
     moments: Moments, x: Float[Array, "*s"], *, subtract_mean: bool = True
 ) -> Float[Array, "*s"]:
-    """(x - mean) / (sqrt(var + 1e-12) + 1e-6), or x over the same scale.
+    """Return (x - mean) / (sqrt(var + 1e-12) + 1e-6), or x over the same scale.
 
     `moments` must have been updated at least once.
     """
@@ -59,9 +59,9 @@ def normalize(
 
 
 def kept_if_finite(new: T, old: T) -> T:
-    """The memory after a batch, or if any number of it is not finite, the memory before.
+    """Return the memory after a batch, or the memory before it if any value is not finite.
 
-    So one bad batch spoils its own targets, and not those of the rest of a lifetime.
+    So a non-finite batch affects its own targets only, and not those of the rest of the lifetime.
     """
     is_finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(new)]).all()
     return jax.tree.map(lambda x, y: jnp.where(is_finite, x, y), new, old)

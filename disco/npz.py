@@ -1,8 +1,8 @@
 """Reading npz archives that may be damaged or hostile.
 
-`numpy.load` believes what an archive says of itself: it allocates whatever size a member claims,
-takes the last of two members of one name, and lets the errors of four libraries through. Here all
-claims are checked against each other, and against the file, before anything is allocated.
+`numpy.load` trusts an archive: it allocates the size that a member claims, reads the last of two
+members of one name, and raises the errors of four libraries. This module checks all claims against
+each other and against the file before it allocates memory.
 """
 
 import contextlib
@@ -17,17 +17,17 @@ from typing import IO, NamedTuple
 import numpy as np
 
 _SUFFIX = ".npy"
-_MOST_BYTES = 1 << 28  # Of all arrays together; more only for files that are not much smaller.
-_MOST_COMPRESSION = 16
-_MOST_HEADER = 2048  # Characters that NumPy is to parse; honest ones have about a hundred.
+_MAX_BYTES = 1 << 28  # Of all arrays together, unless the file is at least 1/16 of their size.
+_MAX_COMPRESSION = 16
+_MAX_HEADER = 2048  # Characters that NumPy parses; undamaged headers have about a hundred.
 _HEADER_READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _ENCRYPTED = 0x1
 
-# What `zipfile`, `zlib` and NumPy raise for damaged data. Where memory or the stack is exhausted,
-# it is by parsing at most `_MOST_HEADER` characters of hostile text.
+# Errors of `zipfile`, `zlib` and NumPy for damaged data. Memory or the stack can be exhausted only
+# by parsing at most `_MAX_HEADER` characters of hostile text.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -48,11 +48,11 @@ _DAMAGE = (
 
 
 class ArchiveError(ValueError):
-    """An archive cannot be read. The message says why, to be put behind the file's name."""
+    """An archive cannot be read. The message says why and follows the file's name."""
 
 
 class Description(NamedTuple):
-    """What an array is, as its header says."""
+    """The dtype and the shape in an array's header."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -66,15 +66,15 @@ class Archive:
     """
 
     def __init__(self, file: zipfile.ZipFile, num_bytes: int):
-        """Checks what the archive's directory says.
+        """Check the archive's directory.
 
         Args:
           file: the archive.
           num_bytes: its size on disk.
 
         Raises:
-          ArchiveError: if a member is not an array, cannot be read, or is there twice, or if the
-            members claim to be larger than the file can honestly hold.
+          ArchiveError: if a member is not an array, cannot be read, or occurs twice, or if the
+            members claim a larger size than the file can hold.
         """
         self._file = file
         self._members: dict[str, zipfile.ZipInfo] = {}
@@ -96,7 +96,7 @@ class Archive:
                 )
             self._members[name] = member
         claimed = sum(member.file_size for member in self._members.values())
-        most = max(_MOST_BYTES, _MOST_COMPRESSION * num_bytes)
+        most = max(_MAX_BYTES, _MAX_COMPRESSION * num_bytes)
         if claimed > most:
             raise ArchiveError(
                 f"claims {claimed} bytes of arrays in a file of {num_bytes} bytes; expected at most"
@@ -105,7 +105,7 @@ class Archive:
         self.names = tuple(self._members)
 
     def describe(self, name: str) -> Description:
-        """What an array is, without reading it.
+        """Return the dtype and the shape of an array, without reading it.
 
         Raises:
           ArchiveError: if its header is malformed or does not fit its size.
@@ -114,14 +114,14 @@ class Archive:
             return self._read_header(name, member)[0]
 
     def read(self, name: str) -> np.ndarray:
-        """An array of numbers or text. Pickled objects are refused.
+        """Return an array of numbers or text. Pickled objects are refused.
 
         Raises:
           ArchiveError: as `describe`, or if the array is damaged.
         """
         with self._open(name) as member:
             (dtype, shape), is_fortran, size = self._read_header(name, member)
-            data = member.read(size + 1)  # Once more than there is: the checksum is then compared.
+            data = member.read(size + 1)  # Reading to the end compares the checksum.
             if len(data) != size:
                 raise ArchiveError(f"is damaged: array {name!r} ends early.")
             return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
@@ -132,11 +132,11 @@ class Archive:
             yield member
 
     def _read_header(self, name: str, member: IO[bytes]) -> tuple[Description, bool, int]:
-        """What an array is, whether its columns come first, and the bytes of its data."""
+        """Return the description, whether columns come first, and the number of bytes."""
         version = np.lib.format.read_magic(member)
         if version not in _HEADER_READERS:
             raise ArchiveError(f"holds the array {name!r} in npy format {version}.")
-        shape, is_fortran, dtype = _HEADER_READERS[version](member, max_header_size=_MOST_HEADER)
+        shape, is_fortran, dtype = _HEADER_READERS[version](member, max_header_size=_MAX_HEADER)
         if dtype.hasobject:
             raise ArchiveError(
                 f"holds something other than plain arrays ({name!r} has objects); rule files hold"
@@ -158,10 +158,10 @@ class Archive:
 
 @contextlib.contextmanager
 def opened(path: pathlib.Path) -> Iterator[Archive]:
-    """Opens an npz archive.
+    """Open an npz archive.
 
     Raises:
-      ArchiveError: if it is none, or is not to be trusted; see `Archive`.
+      ArchiveError: if the file is not an npz archive, or refused by `Archive`.
       OSError: if the file cannot be opened.
     """
     with path.open("rb") as file:

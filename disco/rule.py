@@ -1,15 +1,15 @@
-"""An update rule: what it asks of an agent, its loss, and its learning gradient.
+"""The interface of update rules: an agent's outputs, their targets, the loss and its gradient.
 
 The algorithm, for one agent update:
 
 1. unroll the agent's network, and its target network, over a batch of trajectories;
 2. the rule maps outputs, rewards and terminations to *targets*;
-3. the loss measures the outputs' distance from the targets, which count as constants;
+3. the loss measures the distance of the outputs from the targets, which are constants in it;
 4. its gradient with respect to the outputs is pulled back to the parameters.
 
-`Rule.loss` offers steps 1-3 to anyone who differentiates himself, `Rule.gradient` all four.
-The second can itself be differentiated, with respect to the rule and to all else that it
-read, and that is what discovery does. See `_gradient_pullback` for how.
+`Rule.loss` makes steps 1 to 3, for callers of `jax.grad`; `Rule.gradient` makes all four.
+`Rule.gradient` can itself be differentiated with respect to the rule, the parameters and the
+state, for the meta-gradient of discovery. `_gradient_pullback` explains how.
 """
 
 import abc
@@ -30,8 +30,8 @@ RuleT = TypeVar("RuleT", bound="Rule")
 
 
 @chex.dataclass(frozen=True)
-class Remembered:
-    """What of an update must be kept to differentiate it later without computing it again.
+class UpdateResiduals:
+    """The results of an update that `Rule.gradient_from_residuals` needs to differentiate it later.
 
     Attributes:
       gradients: as `Rule.gradient` returned them.
@@ -47,8 +47,8 @@ class Remembered:
 class Rule(abc.ABC):
     """An update rule: a pytree whose leaves are its meta-parameters.
 
-    Subclasses are frozen dataclasses registered with JAX; sizes and hyper-parameters are
-    static fields.
+    Subclasses are frozen dataclasses registered with JAX. Sizes and hyper-parameters are static
+    fields.
     """
 
     target_params_coefficient: float | None = None
@@ -56,15 +56,15 @@ class Rule(abc.ABC):
 
     @abc.abstractmethod
     def output_shapes(self, num_actions: int) -> OutputShapes:
-        """Shape of each output that the agent must have, per state.
+        """Return the shape of each output that the agent must have, per state.
 
-        Outputs of rank 2 have one row per action and are to be computed from the state and
-        that action; the others from the state alone.
+        Outputs of rank 2 have one row per action, computed from the state and that action. The
+        others are computed from the state alone.
         """
 
     @abc.abstractmethod
     def init_memory(self) -> Any:
-        """The rule's own part of a new agent's `RuleState`."""
+        """Return the rule's own part of the `RuleState` of an initial agent."""
 
     @abc.abstractmethod
     def targets(
@@ -74,14 +74,14 @@ class Rule(abc.ABC):
         trajectory: Trajectory,
         state: RuleState,
     ) -> tuple[Any, RuleState]:
-        """What the outputs shall become, and the state after this batch.
+        """Return the targets of the outputs, and the state after this batch.
 
         Args:
           outputs: of the agent, each `[T+1, B, ...]`.
-          target_outputs: of the target network on the same states; None for a rule that has
-            no target network.
+          target_outputs: of the target network on the same states; None for a rule without a
+            target network.
           trajectory: the batch.
-          state: of the agent's lifetime. Its target parameters are handed on as they are.
+          state: of the agent's lifetime. Its target parameters are returned unchanged.
 
         Raises:
           ValueError: if an output or a field of the trajectory is missing or misshapen.
@@ -91,14 +91,14 @@ class Rule(abc.ABC):
     def transition_losses(
         self, outputs: Outputs, targets: Any, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Metrics]:
-        """Each transition's loss, masked or not, with the targets as constants.
+        """Return the loss of each transition, masked or not, with the targets as constants.
 
-        Of the outputs per action it looks at those of the actions taken only, which it gets by
-        `disco.values.output_taken`: `outputs` need not have the others.
+        Of outputs per action it reads only those of the actions taken, by
+        `disco.values.output_taken`; `outputs` need not have the others.
         """
 
     def init(self, params: Params) -> RuleState:
-        """The state of a newborn agent: its target network equals itself."""
+        """Return the state of an initial agent, whose target network has the agent's parameters."""
         has_target = self.target_params_coefficient is not None
         # A copy, so that a caller may donate parameters and state to one jitted function.
         target_params = jax.tree.map(jnp.array, params) if has_target else None
@@ -107,7 +107,7 @@ class Rule(abc.ABC):
     def output_loss(
         self, outputs: Outputs, targets: Any, trajectory: Trajectory
     ) -> tuple[Float[Array, ""], Metrics]:
-        """Mean loss of the unmasked transitions; 0 if there are none."""
+        """Return the mean loss of the unmasked transitions, 0 if there are none, and metrics."""
         losses, metrics = self.transition_losses(outputs, targets, trajectory)
         mask = trajectory.mask.astype(losses.dtype)
         loss = jnp.sum(mask * losses) / (jnp.sum(mask) + 1e-8)
@@ -116,47 +116,47 @@ class Rule(abc.ABC):
     def loss(
         self, params: Params, state: RuleState, trajectory: Trajectory, unroll: Unroll
     ) -> tuple[Float[Array, ""], Aux]:
-        """The loss to differentiate with respect to `params`.
+        """Return the loss to differentiate with respect to `params`.
 
-        Targets are constants in it, so it says nothing of how the rule is to change:
-        differentiating it with respect to the rule is refused. `gradient` is for that.
+        The targets are constants in it, so that its derivative with respect to the rule would be
+        0. Computing that derivative raises an error; `gradient` has one.
 
         Args:
-          params: the agent's.
-          state: from `init`, or the last update's `aux.state`.
+          params: of the agent.
+          state: from `init`, or the `aux.state` of the last update.
           trajectory: the batch to learn from.
           unroll: the agent's network.
 
         Raises:
           ValueError: if an output is missing, or a shape or dtype does not fit, naming it; if the
-            state is not of this rule. Numbers out of range are not noticed (`check_values`).
+            state is not of this rule. Values out of range are not checked (see `check_values`).
           TypeError: if it is differentiated with respect to the rule.
         """
         self._check_state(state, params)
         rule = _constant(self)
-        looked_at, outputs = self._unroll(unroll, params, trajectory)
+        loss_outputs, outputs = self._unroll(unroll, params, trajectory)
         target_outputs = self._target_outputs(unroll, state.target_params, trajectory)
         targets, new_state = jax.lax.stop_gradient(
             rule.targets(jax.lax.stop_gradient(outputs), target_outputs, trajectory, state)
         )
-        loss, metrics = self.output_loss(looked_at, targets, trajectory)
+        loss, metrics = self.output_loss(loss_outputs, targets, trajectory)
         new_state = self._track(new_state, jax.lax.stop_gradient(params))
         return loss, Aux(state=new_state, targets=targets, metrics=metrics)
 
     def gradient(
         self, params: Params, state: RuleState, trajectory: Trajectory, unroll: Unroll
     ) -> tuple[Params, Aux]:
-        """The gradient of `loss`, by one forward pass of each network and one backward pass.
+        """Return the gradient of `loss`, by one forward pass of each network and one backward pass.
 
         Unlike `jax.grad(rule.loss)` it can be differentiated with respect to the rule, the
-        parameters and the state: for the outer derivative targets are not constants.
-        Arguments and errors are those of `loss`; `unroll` must support forward-mode derivatives
-        if this is differentiated.
+        parameters and the state: in the outer derivative the targets are not constants.
+        Arguments and errors are those of `loss`. To be differentiated, `unroll` must support
+        forward-mode derivatives.
 
-        A meta-gradient goes through the optimiser, too. Adam divides by the square root of a
-        moment, whose derivative is infinite where a gradient is 0, as a newborn agent's often are:
-        with `optax.adam(rate)` the meta-gradient is NaN in all leaves, with
-        `optax.adam(rate, eps_root=1e-8)` it is not (`examples/meta_gradient.py`).
+        A meta-gradient flows through the optimiser, too. Adam divides by the square root of a
+        moment, whose derivative is infinite where a gradient is 0, which is common at
+        initialisation: with `optax.adam(rate)` all leaves of the meta-gradient are NaN, with
+        `optax.adam(rate, eps_root=1e-8)` they are not (`examples/meta_gradient.py`).
         """
         self._check_state(state, params)
         gradients, targets, memory, metrics = _gradient(
@@ -166,35 +166,35 @@ class Rule(abc.ABC):
         new_state = self._track(new_state, params)
         return gradients, Aux(state=new_state, targets=targets, metrics=metrics)
 
-    def recall(
+    def gradient_from_residuals(
         self,
         params: Params,
         state: RuleState,
         trajectory: Trajectory,
         unroll: Unroll,
-        remembered: "Remembered",
+        residuals: UpdateResiduals,
     ) -> tuple[Params, Aux]:
-        """What `gradient` returned for these arguments, from memory, with its derivatives.
+        """Return what `gradient` returned for these arguments, with its derivatives.
 
-        Nothing is computed again, until it is differentiated. So the K updates that a
-        meta-gradient flows through can be lived once (acting in between, even outside JAX),
-        and pulled back later from what was remembered of each.
+        Nothing is recomputed until it is differentiated. So the K updates that a meta-gradient
+        flows through can run first (with acting in between, also outside JAX), and be
+        differentiated later from the residuals of each.
         """
-        gradients, targets, memory = _recalled(
+        gradients, targets, memory = _known_gradient(
             unroll,
             self,
             params,
             state.target_params,
             state.memory,
             trajectory,
-            (remembered.gradients, remembered.targets, remembered.memory),
+            (residuals.gradients, residuals.targets, residuals.memory),
         )
         new_state = RuleState(target_params=state.target_params, memory=memory)
         new_state = self._track(new_state, params)
         return gradients, Aux(state=new_state, targets=targets, metrics={})
 
     def _track(self, state: RuleState, params: Params) -> RuleState:
-        """Moves the target network towards the parameters from before the update."""
+        """Move the target network towards the parameters from before the update."""
         old = self.target_params_coefficient
         if old is None:
             return state
@@ -208,16 +208,16 @@ class Rule(abc.ABC):
     def _unroll(
         self, unroll: Unroll, params: Params, trajectory: Trajectory
     ) -> tuple[Outputs, Outputs]:
-        """The outputs that the loss looks at, and those that the targets are made from."""
+        """Return the outputs that the loss reads, and those that the targets are computed from."""
         shapes = self.output_shapes(check_trajectory(trajectory))
         outputs = check_outputs(unroll(params, trajectory), shapes, trajectory)
-        looked_at = {}
+        loss_outputs = {}
         for name, shape in shapes.items():
             if len(shape) == 1:
-                looked_at[name] = outputs[name]
+                loss_outputs[name] = outputs[name]
             else:
-                looked_at[taken(name)] = output_taken(outputs, name, trajectory.action)
-        return looked_at, {name: outputs[name] for name in shapes}
+                loss_outputs[taken(name)] = output_taken(outputs, name, trajectory.action)
+        return loss_outputs, {name: outputs[name] for name in shapes}
 
     def _target_outputs(
         self, unroll: Unroll, target_params: Params | None, trajectory: Trajectory
@@ -229,7 +229,7 @@ class Rule(abc.ABC):
 
 @jax.custom_jvp
 def _constant(rule: RuleT) -> RuleT:
-    """The rule, not to be differentiated."""
+    """Return the rule; differentiating it raises an error."""
     return rule
 
 
@@ -242,26 +242,26 @@ def _refuse_derivative(primals, tangents):
     )
 
 
-def _directions_to_outputs(rule: Rule, outputs: Outputs, targets: Any, trajectory: Trajectory):
-    """The output loss's gradient with respect to (outputs, targets), and its metrics."""
+def _output_gradients(rule: Rule, outputs: Outputs, targets: Any, trajectory: Trajectory):
+    """Return the gradients of the loss with respect to (outputs, targets), and its metrics."""
     return jax.grad(rule.output_loss, argnums=(0, 1), has_aux=True)(outputs, targets, trajectory)
 
 
 def _custom_vjp(function: Callable[..., Any]) -> Any:
-    """`jax.custom_vjp` for a function whose first argument is the network."""
+    """Apply `jax.custom_vjp` to a function whose first argument is the network."""
     return jax.custom_vjp(function, nondiff_argnums=(0,))
 
 
 @_custom_vjp
 def _gradient(unroll, rule: Rule, params, target_params, memory, trajectory: Trajectory):
-    """Steps 1-4 of the module's algorithm: (gradients, targets, new memory, metrics)."""
-    looked_at, pull_back, outputs = jax.vjp(
+    """Make steps 1 to 4 of the algorithm; return (gradients, targets, new memory, metrics)."""
+    loss_outputs, pull_back, outputs = jax.vjp(
         lambda p: rule._unroll(unroll, p, trajectory), params, has_aux=True
     )
     target_outputs = rule._target_outputs(unroll, target_params, trajectory)
     state = RuleState(target_params=None, memory=memory)
     targets, new_state = rule.targets(outputs, target_outputs, trajectory, state)
-    (output_gradient, _), metrics = _directions_to_outputs(rule, looked_at, targets, trajectory)
+    (output_gradient, _), metrics = _output_gradients(rule, loss_outputs, targets, trajectory)
     (gradients,) = pull_back(output_gradient)
     return gradients, targets, new_state.memory, metrics
 
@@ -272,7 +272,7 @@ def _gradient_forward(unroll, rule, params, target_params, memory, trajectory):
 
 
 def _gradient_pullback(unroll, inputs, cotangents):
-    """The second-order product of a meta-gradient, in mixed mode (MixFlow-MG, 2505.00793).
+    """Return the vector-Hessian product of a meta-gradient, in mixed mode (arXiv 2505.00793).
 
     Let o(p) be the outputs, t the targets, l(o, t) the loss and g = J(p)^T dl/do its gradient,
     J = do/dp. The cotangent v of g contracts it to one number, the derivative of the loss
@@ -280,56 +280,56 @@ def _gradient_pullback(unroll, inputs, cotangents):
 
         <v, g> = <do, dl/do(o, t)>,  do = J v,
 
-    and what is wanted is that number's gradient. One dual forward pass yields (o, do). Then:
+    and this function returns that number's gradient. One dual forward pass yields (o, do). Then:
 
-    - with respect to the targets it is the derivative of dl/dt along do; joined with the
-      targets' other cotangents, it is pulled back through the rule, to the meta-parameters
-      and (through what the rule reads) to the outputs, say w;
+    - with respect to the targets it is the derivative of dl/dt along do; added to the other
+      cotangents of the targets, it is pulled back through the rule, to the meta-parameters and
+      to the outputs that the rule reads, where it is called w;
     - with respect to the parameters it is J^T (derivative of dl/do along do) + (D_v J)^T dl/do.
       Because second derivatives commute, that and J^T w are together one backward pass
       through the dual forward pass, with cotangents (derivative + w) for o and dl/do for do.
 
-    The loss looks at the actions taken only, and so do l's derivatives and the dual numbers;
-    what the rule reads, and w, are of all actions.
+    The loss reads only the outputs of the actions taken, and so do its derivatives and the dual
+    numbers. The rule reads the outputs of all actions, and w has all of them.
 
-    So, whatever the network, the cost is one forward and one backward pass of it in dual
-    numbers, plus the target network's, and nothing of a previous pass is kept in memory.
+    For any network the cost is one forward and one backward pass of it in dual numbers, plus
+    those of the target network, and no intermediate result of an earlier pass is stored.
     """
     rule, params, target_params, memory, trajectory = inputs
     direction, targets_cotangent, memory_cotangent = cotangents
 
     def dual(rule, params, target_params, memory):
-        looked_at, looked_at_dot, outputs = jax.jvp(
+        loss_outputs, loss_outputs_dot, outputs = jax.jvp(
             lambda p: rule._unroll(unroll, p, trajectory), (params,), (direction,), has_aux=True
         )
         target_outputs = rule._target_outputs(unroll, target_params, trajectory)
         state = RuleState(target_params=None, memory=memory)
         targets, new_state = rule.targets(outputs, target_outputs, trajectory, state)
-        return looked_at, looked_at_dot, targets, new_state.memory
+        return loss_outputs, loss_outputs_dot, targets, new_state.memory
 
-    (looked_at, looked_at_dot, targets, _), pull_back = jax.vjp(
+    (loss_outputs, loss_outputs_dot, targets, _), pull_back = jax.vjp(
         dual, rule, params, target_params, memory
     )
     (output_gradient, _), (output_gradient_dot, targets_gradient_dot) = jax.jvp(
-        lambda o: _directions_to_outputs(rule, o, targets, trajectory)[0],
-        (looked_at,),
-        (looked_at_dot,),
+        lambda o: _output_gradients(rule, o, targets, trajectory)[0],
+        (loss_outputs,),
+        (loss_outputs_dot,),
     )
     targets_cotangent = jax.tree.map(jnp.add, targets_cotangent, targets_gradient_dot)
     return pull_back((output_gradient_dot, output_gradient, targets_cotangent, memory_cotangent))
 
 
 @_custom_vjp
-def _recalled(unroll, rule, params, target_params, memory, trajectory, remembered):
-    """`_gradient`, whose results are known."""
-    return remembered
+def _known_gradient(unroll, rule, params, target_params, memory, trajectory, results):
+    """Return the known results of `_gradient`; the derivatives are those of `_gradient`."""
+    return results
 
 
 _gradient.defvjp(
     _gradient_forward,
     lambda unroll, inputs, bars: (*_gradient_pullback(unroll, inputs, bars[:3]), None),
 )
-_recalled.defvjp(
+_known_gradient.defvjp(
     lambda unroll, *args: (args[-1], args[:-1]),
     lambda unroll, inputs, bars: (*_gradient_pullback(unroll, inputs, bars), None, None),
 )

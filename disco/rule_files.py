@@ -1,10 +1,12 @@
 """Reading and writing rule files.
 
 A rule file is an `.npz` archive of float arrays. Their names and shapes are those of the
-published `disco_103.npz`, so that either code reads the other's. Ours hold one entry more,
-`header`: a JSON text with the format's version, sizes, hyper-parameters and provenance. A rule
-with a transformer has that one's arrays, under names of ours, in place of `lstm/lstm/linear`.
-Files are data: nothing in them is executed or unpickled.
+published `disco_103.npz`, so that this code and the published code read each other's files; a
+transformer has arrays of that name instead of `lstm/lstm/linear`. Files of this code have one more
+entry, `header`: a JSON text with the format's version, the architecture's name, sizes,
+hyper-parameters and provenance. In files without the architecture's name (the published one, and
+older ones of this code) the names of the arrays tell LSTM and transformer apart. Nothing in a file
+is executed or unpickled.
 """
 
 import dataclasses
@@ -14,21 +16,23 @@ import os
 import pathlib
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from common.atomic import write_atomically
 from disco import meta_network, npz
+from disco.architectures import ARCHITECTURES, LSTM, TRANSFORMER
 from disco.discovered import DiscoveredRule
 from disco.meta_network import MetaNetworkSizes
 
 FORMAT_VERSION = 1
 ZOO = pathlib.Path(__file__).parent / "zoo"
 
-_HEADER = "header"
+_HEADER, _ARCHITECTURE = "header", "architecture"
 _KIND = "discovered"
 _LIFETIME = "lstm/~/meta_lstm/~unroll"
 _PUBLISHED_NAMES = {
@@ -65,12 +69,12 @@ class RuleFileError(ValueError):
 
 
 def zoo() -> list[str]:
-    """Names of the rules that come with this package."""
+    """Return the names of the rules that come with this package."""
     return sorted(path.stem for path in ZOO.glob("*.npz"))
 
 
 def load(name: str | os.PathLike) -> DiscoveredRule:
-    """Reads a rule.
+    """Read a rule.
 
     Args:
       name: a rule file's path, or the name of a rule in the zoo.
@@ -83,7 +87,7 @@ def load(name: str | os.PathLike) -> DiscoveredRule:
 
 
 def load_header(name: str | os.PathLike) -> dict[str, Any]:
-    """A rule file's header; `{}` for the published file, which has none. Raises as `load`."""
+    """Return the header of a rule file; `{}` for the published file. Raises as `load`."""
     return read(name)[1]
 
 
@@ -92,13 +96,13 @@ def save(
     path: str | os.PathLike,
     provenance: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes a rule. An existing file is replaced only once the new one is complete.
+    """Write a rule. An existing file is replaced only when the new one is complete.
 
     Args:
       rule: to write.
       path: of the file, ending in `.npz`.
-      provenance: how the rule came about (code version, environments, budget, seed, ...);
-        JSON values.
+      provenance: how the rule was made (code version, environments, budget, seed, ...); JSON
+        values.
 
     Raises:
       ValueError: if the path does not end in `.npz`, the provenance is not of JSON values, or the
@@ -108,6 +112,30 @@ def save(
     path = pathlib.Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"Rule file {str(path)!r} must end in '.npz'.")
+    arrays = _arrays(rule)
+    header = {
+        "format_version": FORMAT_VERSION,
+        "kind": _KIND,
+        _ARCHITECTURE: rule.sizes.architecture,
+        "sizes": dataclasses.asdict(rule.sizes),
+        "hyper_parameters": {name: getattr(rule, name) for name in _hyper_parameter_names()},
+        "provenance": dict(provenance or {}),
+    }
+    try:
+        arrays[_HEADER] = np.array(json.dumps(header))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"The provenance for {path} is not JSON: {error}.") from error
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+    write_atomically(path, buffer.getvalue())
+
+
+def _arrays(rule: DiscoveredRule) -> dict[str, np.ndarray]:
+    """Return the arrays of a rule's file, by name.
+
+    Raises:
+      ValueError: if a number is not finite in float32.
+    """
     arrays = {}
     for name, layer in rule.parameters.items():
         for part, value in layer.items():
@@ -120,24 +148,11 @@ def save(
             arrays[f"{_name_in_file(name)}/{part}"] = value.reshape(
                 _published_shape(name, part, value.shape)
             )
-    header = {
-        "format_version": FORMAT_VERSION,
-        "kind": _KIND,
-        "sizes": dataclasses.asdict(rule.sizes),
-        "hyper_parameters": {name: getattr(rule, name) for name in _hyper_parameter_names()},
-        "provenance": dict(provenance or {}),
-    }
-    try:
-        arrays[_HEADER] = np.array(json.dumps(header))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"The provenance for {path} is not JSON: {error}.") from error
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    write_atomically(path, buffer.getvalue())
+    return arrays
 
 
 def read(name: str | os.PathLike) -> tuple[DiscoveredRule, dict[str, Any]]:
-    """A rule and its file's header, of one reading. Arguments and errors are those of `load`."""
+    """Return a rule and its file's header. Arguments and errors are those of `load`."""
     path = _find(name)
     try:
         with npz.opened(path) as archive:
@@ -166,9 +181,59 @@ def _find(name: str | os.PathLike) -> pathlib.Path:
 def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dict[str, Any]]:
     header = _read_header(path, archive)
     names = set(archive.names) - {_HEADER}
+    architecture = _architecture(header, names)
     layers = sum(_TRANSFORMER_LAYER.fullmatch(name) is not None for name in names)
-    layer_names = meta_network.layer_shapes(MetaNetworkSizes(transformer_layers=layers))
-    expected = {f"{_name_in_file(name)}/{part}" for name in layer_names for part in "wb"}
+    sizes, shapes = _read_shapes(path, archive, names, architecture, layers)
+    if header and dataclasses.asdict(sizes) != header["sizes"]:
+        raise RuleFileError(
+            f"{path}: the arrays' shapes say {dataclasses.asdict(sizes)}, the header's sizes"
+            f" {_shown(header['sizes'])}."
+        )
+    try:
+        rule = DiscoveredRule(parameters={}, sizes=sizes, **header.get("hyper_parameters", {}))
+    except ValueError as error:
+        raise RuleFileError(f"{path}: {error}") from error
+    parameters = {
+        name: {
+            "w": _read_array(path, archive, shapes, name, "w", (inputs, outputs)),
+            "b": _read_array(path, archive, shapes, name, "b", (outputs,)),
+        }
+        for name, (inputs, outputs) in meta_network.layer_shapes(sizes).items()
+    }
+    return dataclasses.replace(rule, parameters=parameters), header
+
+
+def _architecture(header: Mapping[str, Any], names: Collection[str]) -> str:
+    """Return the architecture that the header names, or that arrays of an older file are of."""
+    if _ARCHITECTURE in header:
+        return header[_ARCHITECTURE]
+    return TRANSFORMER if any(map(_TRANSFORMER_LAYER.fullmatch, names)) else LSTM
+
+
+def _read_shapes(
+    path: pathlib.Path,
+    archive: npz.Archive,
+    names: set[str],
+    architecture: str,
+    transformer_layers: int,
+) -> tuple[MetaNetworkSizes, dict[str, tuple[int, ...]]]:
+    """Return the sizes of the rule in a file, and the shapes of its arrays.
+
+    Args:
+      path: of the file.
+      archive: its arrays.
+      names: of the rule's arrays.
+      architecture: of the rule.
+      transformer_layers: whose arrays the file has.
+    """
+    num_layers = transformer_layers if architecture == TRANSFORMER else 0
+    # A transformer has at least one layer.
+    sizes = MetaNetworkSizes(transformer_layers=num_layers or int(architecture == TRANSFORMER))
+    expected = {
+        f"{_name_in_file(name)}/{part}"
+        for name in meta_network.layer_shapes(sizes)
+        for part in "wb"
+    }
     if names != expected:
         raise RuleFileError(
             f"{path} is not a rule file: missing arrays {_shown(sorted(expected - names))},"
@@ -179,34 +244,29 @@ def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dic
         dtype, shapes[name] = archive.describe(name)
         if not np.issubdtype(dtype, np.floating):
             raise RuleFileError(f"{path}: array {name!r} is {dtype}; expected floats.")
-    sizes = _infer_sizes(path, shapes, layers)
-    if header and dataclasses.asdict(sizes) != header["sizes"]:
+    return _infer_sizes(path, shapes, num_layers), shapes
+
+
+def _read_array(
+    path: pathlib.Path,
+    archive: npz.Archive,
+    shapes: Mapping[str, tuple[int, ...]],
+    name: str,
+    part: str,
+    shape: tuple[int, ...],
+) -> Float[Array, "*shape"]:
+    """Return an array of a layer, which must have this shape and finite numbers."""
+    key, in_file = f"{_name_in_file(name)}/{part}", _published_shape(name, part, shape)
+    if shapes[key] != in_file:
         raise RuleFileError(
-            f"{path}: the arrays' shapes say {dataclasses.asdict(sizes)}, the header's sizes"
-            f" {_shown(header['sizes'])}."
+            f"{path}: array {key!r} has shape {shapes[key]}; expected {in_file} beside the others."
         )
-    try:
-        rule = DiscoveredRule(parameters={}, sizes=sizes, **header.get("hyper_parameters", {}))
-    except ValueError as error:
-        raise RuleFileError(f"{path}: {error}") from error
-    parameters = {}
-    for name, (inputs, outputs) in meta_network.layer_shapes(sizes).items():
-        parameters[name] = {}
-        for part, shape in (("w", (inputs, outputs)), ("b", (outputs,))):
-            key = f"{_name_in_file(name)}/{part}"
-            in_file = _published_shape(name, part, shape)
-            if shapes[key] != in_file:
-                raise RuleFileError(
-                    f"{path}: array {key!r} has shape {shapes[key]}; expected {in_file} beside the"
-                    " others."
-                )
-            with np.errstate(over="ignore"):  # What float32 cannot hold is refused as infinite.
-                value = archive.read(key).astype(np.float32)
-            if not np.all(np.isfinite(value)):
-                bad = int(np.sum(~np.isfinite(value)))
-                raise RuleFileError(f"{path}: array {key!r} has {bad} non-finite numbers.")
-            parameters[name][part] = jnp.asarray(value.reshape(shape))
-    return dataclasses.replace(rule, parameters=parameters), header
+    with np.errstate(over="ignore"):  # Numbers that float32 cannot hold become infinite.
+        value = archive.read(key).astype(np.float32)
+    if not np.all(np.isfinite(value)):
+        bad = int(np.sum(~np.isfinite(value)))
+        raise RuleFileError(f"{path}: array {key!r} has {bad} non-finite numbers.")
+    return jnp.asarray(value.reshape(shape))
 
 
 def _read_header(path: pathlib.Path, archive: npz.Archive) -> dict[str, Any]:
@@ -230,7 +290,7 @@ def _read_header(path: pathlib.Path, archive: npz.Archive) -> dict[str, Any]:
 
 
 def _check_header(path: pathlib.Path, header: Any) -> None:
-    """Refuses a header of something else; adds what headers did not always have."""
+    """Refuse a header of something else; add entries that older headers lack."""
     if not isinstance(header, dict) or not {"format_version", "sizes", "hyper_parameters"} <= set(
         header
     ):
@@ -242,6 +302,7 @@ def _check_header(path: pathlib.Path, header: Any) -> None:
         )
     if header.get("kind") != _KIND:
         raise RuleFileError(f"{path} is of kind {_shown(header.get('kind'))}; expected {_KIND!r}.")
+    _check_architecture(path, header)
     if not isinstance(header.setdefault("provenance", {}), dict):
         raise RuleFileError(
             f"{path}: the header's provenance is {_shown(header['provenance'])}; expected names."
@@ -249,13 +310,21 @@ def _check_header(path: pathlib.Path, header: Any) -> None:
     sizes = header["sizes"]
     if not isinstance(sizes, dict) or any(type(size) is not int for size in sizes.values()):
         raise RuleFileError(f"{path}: the header's sizes are {_shown(sizes)}; expected integers.")
-    # The zoo's files are from before there were any transformers.
+    # Files from before there were transformers lack their size.
     header["sizes"] = {"transformer_layers": 0} | sizes
     _check_hyper_parameters(path, header["hyper_parameters"])
 
 
+def _check_architecture(path: pathlib.Path, header: Mapping[str, Any]) -> None:
+    found = header.get(_ARCHITECTURE, LSTM)  # Older headers have none.
+    if not isinstance(found, str) or found not in ARCHITECTURES:
+        raise RuleFileError(
+            f"{path} has the architecture {_shown(found)}; known are {sorted(ARCHITECTURES)}."
+        )
+
+
 def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
-    """Names and types; the rule itself knows their ranges."""
+    """Check names and types; the rule checks ranges."""
     if not isinstance(found, dict):
         raise RuleFileError(
             f"{path}: the header's hyper_parameters are {_shown(found)}; expected names."
@@ -269,7 +338,7 @@ def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
     kinds = {bool: "true or false", int: "an integer", float: "a number"}
     for name, value in found.items():
         kind = type(getattr(DiscoveredRule, name))
-        # To Python, a bool is an integer; to JSON, a float may be one.
+        # In Python, a bool is an integer; in JSON, an integer may stand for a float.
         if type(value) not in ((int, float) if kind is float else (kind,)):
             raise RuleFileError(
                 f"{path}: hyper-parameter {name} is {_shown(value)}; expected {kinds[kind]}."
@@ -277,13 +346,15 @@ def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
 
 
 def _shown(found: Any) -> str:
-    """What was found, for a message: not all of it if it is long or deep."""
+    """Return a value for a message, shortened if it is long or deep."""
     return _REPR.repr(found)
 
 
 def _infer_sizes(
     path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], transformer_layers: int
 ) -> MetaNetworkSizes:
+    """Return the sizes that the shapes of the arrays of a file say."""
+
     def shape(name: str, part: str, axes: int, expected: str) -> tuple[int, ...]:
         found = shapes[f"{_PUBLISHED_NAMES[name]}/{part}"]
         if len(found) != axes or 0 in found:
@@ -310,12 +381,12 @@ def _infer_sizes(
 
 
 def _name_in_file(name: str) -> str:
-    """The published name of a layer, or one after its manner."""
+    """Return the published name of a layer, or a similar one for layers of a transformer."""
     return _PUBLISHED_NAMES.get(name, name.replace("trajectory/", "lstm/"))
 
 
 def _published_shape(name: str, part: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Maps over the action axis are convolutions of width 1 in the published file."""
+    """Return the shape in a file, where maps over the action axis are convolutions of width 1."""
     is_convolution = "policy" in name and name != "trajectory/policy_target_1"
     return (1, *shape) if is_convolution and part == "w" else shape
 

@@ -1,10 +1,10 @@
-"""The backward transformer, which a meta-network may have instead of its backward LSTM.
+"""The backward transformer, an alternative to the meta-network's backward LSTM.
 
-DiscoRL, Extended Data Figure 3, tries one; of what it was the paper says nothing more. This is a
-pre-norm transformer without parameters in its norms, whose heads look less and less far ahead: an
-attention logit falls with the distance, at a rate that is the head's own (Press et al. 2022, "Train
-short, test long: attention with linear biases"). It has no position embeddings, so that rules read
-trajectories of other lengths than those that they were discovered on.
+DiscoRL, Extended Data Figure 3, has results of a transformer without describing it. This is a
+pre-norm transformer whose norms have no parameters. Its attention logits decrease linearly with
+the distance, at a rate that differs between heads (Press et al. 2022, "Train short, test long:
+attention with linear biases"). It has no position embeddings, so that rules can be applied to
+trajectories of other lengths than those of their discovery.
 """
 
 import itertools
@@ -22,7 +22,7 @@ _EXPANSION = 4
 
 
 def layer_shapes(features: int, width: int, num_layers: int) -> dict[str, tuple[int, int]]:
-    """[inputs, outputs] of every linear map, by name."""
+    """Return [inputs, outputs] of every linear map, by name."""
     shapes = {f"{_NAME}/input": (features, width)}
     for i in range(num_layers):
         shapes |= {
@@ -39,15 +39,15 @@ def read(
     inputs: Float[Array, "T B F"],
     ends: Bool[Array, "T B"],
 ) -> Float[Array, "T B H"]:
-    """Reads the rest of the episode at each transition.
+    """Return an embedding of the rest of the episode at each transition.
 
     Args:
       layers: of `layer_shapes`.
       inputs: features of the transitions.
-      ends: the transitions that end an episode; what lies beyond them is not seen.
+      ends: transitions that end an episode; there is no attention across them.
 
     Returns:
-      Numbers from -1 to 1, as those of an LSTM.
+      Numbers from -1 to 1, like those of an LSTM.
     """
     visible, bias = _visible(ends), _bias(len(inputs)).astype(inputs.dtype)
 
@@ -60,15 +60,15 @@ def read(
         heads = heads.reshape(*x.shape[:2], 3, NUM_HEADS, x.shape[-1] // NUM_HEADS)
         query, key, value = (heads[:, :, j] for j in range(3))
         with jax.numpy_dtype_promotion("standard"):  # JAX computes the softmax in float32.
-            seen = jax.nn.dot_product_attention(query, key, value, bias=bias, mask=visible)
-        x = x + linear(f"{i}/mixed", seen.reshape(x.shape))
+            attended = jax.nn.dot_product_attention(query, key, value, bias=bias, mask=visible)
+        x = x + linear(f"{i}/mixed", attended.reshape(x.shape))
         hidden = jax.nn.gelu(linear(f"{i}/hidden", jax.nn.standardize(x)))
         x = x + linear(f"{i}/added", hidden)
     return jnp.swapaxes(jnp.tanh(linear("output", jax.nn.standardize(x))), 0, 1)
 
 
 def _visible(ends: Bool[Array, "T B"]) -> Bool[Array, "B 1 T T"]:
-    """Whether a transition (third axis) sees another one: later, with no end between."""
+    """Return whether a transition (third axis) attends to another one: later in its episode."""
     ends = jnp.swapaxes(ends, 0, 1).astype(jnp.int32)
     episode = jnp.cumsum(ends, axis=1) - ends
     same = episode[:, :, None] == episode[:, None, :]
@@ -77,6 +77,7 @@ def _visible(ends: Bool[Array, "T B"]) -> Bool[Array, "B 1 T T"]:
 
 
 def _bias(length: int) -> Float[np.ndarray, "1 N T T"]:
+    """Return the linear biases of the attention logits."""
     step = np.arange(length)
     rates = 2.0 ** (-8.0 * np.arange(1, NUM_HEADS + 1) / NUM_HEADS)
     distance = np.abs(step[:, None] - step[None, :])

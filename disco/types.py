@@ -1,4 +1,4 @@
-"""What crosses the boundary between a rule and the code that learns by it.
+"""Types at the boundary between a rule and the code that learns by it.
 
 Arrays are time-major. T transitions, B trajectories, A actions, Y logits of a prediction,
 N bins of a value. A transition t leads from state t to state t+1, so a trajectory of T
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 Params = PyTree[Array]
-Outputs = Mapping[str, Float[Array, "T+1 B ..."]]
+Outputs = Mapping[str, Float[Array, "_rows B ..."]]
 Metrics = dict[str, Float[Array, ""]]
 
 
@@ -24,16 +24,16 @@ class Trajectory:
     """A batch of trajectories of one environment, collected by a behaviour policy.
 
     Attributes:
-      observation: pytree of `[T+1, B, ...]`; the last row is only bootstrapped from. The rule
-        does not read it; it may have earlier rows before these, if `unroll` needs them.
+      observation: pytree of `[T+1, B, ...]`; the last row is for bootstrapping only. The rule does
+        not read observations; there may be earlier rows before these, if `unroll` needs them.
       action: `[T, B]`, in `0..A-1`.
-      reward: `[T, B]`, what the transition paid.
+      reward: `[T, B]`, of the transition.
       discount: `[T, B]`, the environment's: 0 where the transition terminated its episode.
       last: `[T, B]`, the transition ends its episode, terminated or cut by a time limit.
       behaviour_logits: `[T, B, A]`, of the policy that chose `action`.
-      mask: `[T, B]`, transitions to learn from. False where the transition only leads from an
-        episode's last state to the next episode's first; its reward, discount and logits need not
-        even be finite.
+      mask: `[T, B]`, transitions to learn from. False where the transition leads from the last
+        state of an episode to the first of the next one; its reward, discount and logits need not
+        be finite.
       core_state: a recurrent agent's state at the first row of `observation`, or None.
     """
 
@@ -48,21 +48,21 @@ class Trajectory:
 
 
 def without_masked_damage(trajectory: Trajectory) -> Trajectory:
-    """The trajectory with neutral numbers for what is not finite in masked transitions.
+    """Return the trajectory with neutral values for non-finite values of masked transitions.
 
-    They do not count, so nothing in them may spoil what does: 0 times infinity would.
+    Masked transitions have weight 0 in the loss, and 0 times infinity is not a number.
     """
     mask, logits = trajectory.mask, trajectory.behaviour_logits
 
-    def mended(x: Array, neutral: float) -> Array:
+    def replace_non_finite(x: Array, neutral: float) -> Array:
         return jnp.where(mask | jnp.isfinite(x), x, jnp.asarray(neutral, x.dtype))
 
-    # Single logits may be -inf; then the policy's normaliser is finite all the same.
+    # Some logits may be -inf; the policy's normaliser is finite then, too.
     is_policy = jnp.isfinite(jax.nn.logsumexp(logits, axis=-1))
     return dataclasses.replace(
         trajectory,
-        reward=mended(trajectory.reward, 0),
-        discount=mended(trajectory.discount, 1),
+        reward=replace_non_finite(trajectory.reward, 0),
+        discount=replace_non_finite(trajectory.discount, 1),
         behaviour_logits=jnp.where((mask | is_policy)[..., None], logits, jnp.zeros_like(logits)),
     )
 
@@ -70,25 +70,25 @@ def without_masked_damage(trajectory: Trajectory) -> Trajectory:
 Unroll = Callable[[Any, Trajectory], Outputs]
 """`unroll(params, trajectory)`: the agent's outputs for every state, each `[T+1, B, ...]`.
 
-Any function of this form will do: the rule does not know what network is inside. Outputs that
-have a row per action may come a second time, as `taken(name)`, for the actions taken only:
-`[T, B, ...]`. Only those the loss looks at, so its derivatives need not visit all actions.
+The rule makes no assumption about the network. An output with a row per action may be given a
+second time, as `taken(name)`, for the actions taken only: `[T, B, ...]`. The loss reads only
+these, so that its derivatives need not be computed for all actions.
 """
 
 
 def taken(name: str) -> str:
-    """What an output per action is called at the actions taken."""
+    """Return the name of an output per action at the actions taken."""
     return f"{name}_taken"
 
 
 @chex.dataclass(frozen=True)
 class RuleState:
-    """What a rule remembers of one agent's lifetime.
+    """The state of a rule over one agent's lifetime.
 
     Attributes:
       target_params: the target network, a moving average of the agent's parameters; None for
         a rule without one.
-      memory: the rule's own: moving moments, lifetime RNN.
+      memory: the rule's own state: moving moments, lifetime RNN.
     """
 
     target_params: Params | None
@@ -97,12 +97,12 @@ class RuleState:
 
 @chex.dataclass(frozen=True)
 class Aux:
-    """What an update yields besides a loss or a gradient.
+    """The results of an update besides its loss or gradient.
 
     Attributes:
       state: for the agent's next update.
-      targets: what the rule asked the agent's outputs to become.
-      metrics: scalars for a log; means over all transitions, masked or not.
+      targets: of the agent's outputs.
+      metrics: scalars; means over all transitions, masked or not.
     """
 
     state: RuleState

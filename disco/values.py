@@ -1,9 +1,9 @@
-"""Values: their scale, their categorical code, and their off-policy estimates.
+"""Values: their transform, their categorical encoding and their off-policy estimates.
 
-A value lives on the scale of the signed hyperbolic transform h, and is predicted either as
-one number or as a categorical distribution over equally spaced bins of h(value).
+A value v is transformed by the signed hyperbolic function h, and predicted either as one number
+h(v) or as a categorical distribution over equally spaced bins of h(v).
 
-RLax is imported where it is used: with Distrax and TensorFlow Probability, which it imports, it
+RLax is imported in the functions that use it: it imports Distrax and TensorFlow Probability, which
 would double the time of `import disco`.
 """
 
@@ -14,22 +14,22 @@ from jaxtyping import Array, Float, Int
 
 from disco.types import Outputs, Trajectory, taken
 
-# The published code guards its division by the distance of two bins with this number.
+# The published code adds this number to the distance of two bins before it divides by it.
 _BIN_DISTANCE_EPSILON = 1e-5
 
 
 def signed_hyperbolic(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018, arXiv 1805.11593)."""
+    """Return h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018, 1805.11593)."""
     import rlax
 
     return rlax.signed_hyperbolic(x)
 
 
 def signed_parabolic(x: Float[Array, "*s"], eps: float = 1e-3) -> Float[Array, "*s"]:
-    """The inverse of `signed_hyperbolic`.
+    """Return the inverse of `signed_hyperbolic`.
 
-    `rlax.signed_parabolic` subtracts two large numbers, which costs float32 two digits; this
-    is the same function with the difference written as a quotient.
+    `rlax.signed_parabolic` subtracts two large numbers and loses two digits of float32 by it.
+    This is the same function with the difference written as a quotient.
     """
     shifted = eps + 1.0 + jnp.abs(x)
     root = 2.0 * shifted / (1.0 + jnp.sqrt(1.0 + 4.0 * eps * shifted))
@@ -37,23 +37,23 @@ def signed_parabolic(x: Float[Array, "*s"], eps: float = 1e-3) -> Float[Array, "
 
 
 def decode(logits: Float[Array, "*s N"], max_value: float) -> Float[Array, "*s"]:
-    """The mean of a categorical distribution over N equally spaced bins of [-max, max]."""
+    """Return the mean of a categorical distribution over N equally spaced bins of [-max, max]."""
     bins = jnp.linspace(-max_value, max_value, logits.shape[-1], dtype=logits.dtype)
     return jax.nn.softmax(logits) @ bins
 
 
 def decode_value(logits: Float[Array, "*s N"], max_value: float) -> Float[Array, "*s"]:
-    """The value that categorical logits over bins of h(value) stand for."""
+    """Return the value that categorical logits over bins of h(value) encode."""
     return signed_parabolic(decode(logits, max_value))
 
 
 def two_hot(x: Float[Array, "*s"], num_bins: int, max_value: float) -> Float[Array, "*s N"]:
-    """Spreads x, clipped to [-max, max], over the two bins around it.
+    """Encode x, clipped to [-max, max], as weights of the two bins around it.
 
     Args:
-      x: what to encode, already transformed.
+      x: numbers to encode, already transformed.
       num_bins: N, odd, so that 0 is a bin.
-      max_value: the last bin's value.
+      max_value: value of the last bin.
     """
     distance = 2.0 * max_value / (num_bins - 1)
     position = jnp.clip(x, -max_value, max_value) / distance
@@ -70,10 +70,10 @@ def two_hot(x: Float[Array, "*s"], num_bins: int, max_value: float) -> Float[Arr
 def value_loss_to(
     output: Float[Array, "*s N"], target: Float[Array, "*s"], max_value: float
 ) -> Float[Array, "*s"]:
-    """Distance of a value prediction from a target that is already on h's scale.
+    """Return the loss of a value prediction, with a target that is already transformed by h.
 
-    Cross-entropy with the target's two-hot code for N > 1 bins, half the squared error for a
-    scalar prediction (N = 1). No gradient flows through the target.
+    It is the cross-entropy with the target's two-hot encoding for N > 1 bins, and half the squared
+    error for a scalar prediction (N = 1). No gradient flows through the target.
     """
     target = jax.lax.stop_gradient(target)
     if output.shape[-1] == 1:
@@ -83,13 +83,13 @@ def value_loss_to(
 
 
 def select_action(
-    x: Float[Array, "T1 B A *s"], action: Int[Array, "T B"]
+    x: Float[Array, "_rows B A *s"], action: Int[Array, "T B"]
 ) -> Float[Array, "T B *s"]:
-    """x at the actions taken, for the first T rows of x.
+    """Return x at the actions taken, for the first T rows of x.
 
-    By selecting and summing rather than a gather: its derivative is then a selection too and not
-    a scatter, which is slow on every backend. What is not finite for other actions, such as the
-    logits of those that are not allowed, does not matter.
+    A sum over selected entries replaces a gather, whose derivative is a scatter and slow on every
+    backend. Non-finite values of other actions, such as the logits of illegal actions, have no
+    effect.
     """
     num_actions = x.shape[2]
     rows = x[: action.shape[0]]
@@ -101,7 +101,7 @@ def select_action(
 
 
 def output_taken(outputs: Outputs, name: str, action: Int[Array, "T B"]) -> Float[Array, "T B *s"]:
-    """An output per action at the actions taken, as the agent gives it or by selecting it."""
+    """Return an output per action at the actions taken: given by the agent, or selected."""
     if taken(name) in outputs:
         return outputs[taken(name)]
     return select_action(outputs[name], action)
@@ -109,7 +109,7 @@ def output_taken(outputs: Outputs, name: str, action: Int[Array, "T B"]) -> Floa
 
 @chex.dataclass(frozen=True)
 class ActionValueEstimates:
-    """Off-policy estimates from action values. Bars mean the target network's.
+    """Off-policy estimates from action values. A bar denotes the target network.
 
     Attributes:
       value: `[T+1, B]`, V = sum_a pi q.
@@ -121,19 +121,19 @@ class ActionValueEstimates:
       td: `[T, B]`, G - q(s_t, a_t).
     """
 
-    value: Float[Array, "T+1 B"]
-    target_value: Float[Array, "T+1 B"]
+    value: Float[Array, "T_plus_1 B"]
+    target_value: Float[Array, "T_plus_1 B"]
     importance_ratio: Float[Array, "T B"]
     q_target: Float[Array, "T B"]
     advantage: Float[Array, "T B"]
-    action_advantage: Float[Array, "T+1 B A"]
+    action_advantage: Float[Array, "T_plus_1 B A"]
     td: Float[Array, "T B"]
 
 
 def importance_ratio(
-    logits: Float[Array, "T+1 B A"], trajectory: Trajectory
+    logits: Float[Array, "T_plus_1 B A"], trajectory: Trajectory
 ) -> Float[Array, "T B"]:
-    """pi(a_t | s_t) / mu(a_t | s_t)."""
+    """Return pi(a_t | s_t) / mu(a_t | s_t)."""
     log_pi, log_mu = (
         select_action(jax.nn.log_softmax(x), trajectory.action)
         for x in (logits[:-1], trajectory.behaviour_logits)
@@ -142,27 +142,27 @@ def importance_ratio(
 
 
 def retrace(
-    logits: Float[Array, "T+1 B A"],
-    action_value: Float[Array, "T+1 B A"],
-    target_action_value: Float[Array, "T+1 B A"],
+    logits: Float[Array, "T_plus_1 B A"],
+    action_value: Float[Array, "T_plus_1 B A"],
+    target_action_value: Float[Array, "T_plus_1 B A"],
     trajectory: Trajectory,
     *,
     discount: float,
     lambda_: float,
-    value: Float[Array, "T+1 B"] | None = None,
-    target_value: Float[Array, "T+1 B"] | None = None,
+    value: Float[Array, "T_plus_1 B"] | None = None,
+    target_value: Float[Array, "T_plus_1 B"] | None = None,
 ) -> ActionValueEstimates:
-    """Retrace (Munos et al. 2016, arXiv 1606.02647), cut where an episode ends.
+    """Return Retrace estimates (Munos et al. 2016, arXiv 1606.02647), cut where an episode ends.
 
     Args:
       logits: of the policy to evaluate.
       action_value: q of the online network.
       target_action_value: q of the target network.
-      trajectory: what was experienced.
-      discount: gamma, multiplied by the environment's.
-      lambda_: the trace's decay.
-      value: V of the online network, where it has one of its own.
-      target_value: V bar, likewise.
+      trajectory: of the behaviour policy.
+      discount: gamma, multiplied by the environment's discount.
+      lambda_: decay of the traces.
+      value: V of the online network; by default sum_a pi q.
+      target_value: V of the target network; by default sum_a pi q bar.
     """
     import rlax
 
@@ -212,23 +212,23 @@ class ValueEstimates:
 
 
 def vtrace(
-    logits: Float[Array, "T+1 B A"],
-    value: Float[Array, "T+1 B"],
-    target_value: Float[Array, "T+1 B"],
+    logits: Float[Array, "T_plus_1 B A"],
+    value: Float[Array, "T_plus_1 B"],
+    target_value: Float[Array, "T_plus_1 B"],
     trajectory: Trajectory,
     *,
     discount: float,
     lambda_: float,
 ) -> ValueEstimates:
-    """V-trace (Espeholt et al. 2018, arXiv 1802.01561), cut where an episode ends.
+    """Return V-trace estimates (Espeholt et al. 2018, arXiv 1802.01561), cut where episodes end.
 
     Args:
       logits: of the policy to evaluate.
       value: of the online network.
-      target_value: of the network to bootstrap from (the online one, if there is no other).
-      trajectory: what was experienced.
-      discount: gamma, multiplied by the environment's.
-      lambda_: the trace's decay.
+      target_value: of the network to bootstrap from (the online network without another one).
+      trajectory: of the behaviour policy.
+      discount: gamma, multiplied by the environment's discount.
+      lambda_: decay of the traces.
     """
     import rlax
 
@@ -255,6 +255,6 @@ def vtrace(
 
 
 def _continues_from_previous(trajectory: Trajectory, dtype: jnp.dtype) -> Float[Array, "T B"]:
-    """0 at a row whose previous transition ended an episode, else 1. Row 0 is never read."""
+    """Return 0 at rows whose previous transition ended an episode, else 1; row 0 is not used."""
     ended = trajectory.last.astype(dtype)
     return 1.0 - jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])

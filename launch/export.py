@@ -25,7 +25,7 @@ from absl import flags
 
 import disco
 from common.atomic import write_atomically
-from common.checkpoints import CheckpointReader
+from common.checkpoints import CheckpointError, CheckpointReader
 from common.json_lines import read_object
 from evaluation import archive
 from evaluation.cards import card
@@ -37,8 +37,9 @@ from launch.provenance import code_version
 from launch.settings import DiscoverSettings
 from launch.setup import TASKS, make_rule
 
-# Fields of `meta.discovery.DiscoveryState`, and so paths in checkpoints.
-_AVERAGE, _LIVED = "average", "lived"
+# Fields of `meta.state.DiscoveryState`, and so paths in checkpoints.
+_AVERAGE, _TASK_META_STEPS = "average", "task_meta_steps"
+_OLD_TASK_META_STEPS = "lived"  # Of checkpoints of older code.
 _PARTS = ("agent", "population", "meta", "objective")  # Of the settings.
 
 
@@ -60,27 +61,15 @@ def export(
     """
     folder = pathlib.Path(workdir)
     settings = _settings(folder)
-    # The checkpoint's other arrays are not described: they depend on the environments.
     groups = _tasks(folder)
-    like = {
-        _AVERAGE: make_rule(settings, folder),
-        _LIVED: [jax.ShapeDtypeStruct((len(names),), jnp.int32) for names in groups],
-    }
-    with contextlib.closing(CheckpointReader(folder / "checkpoints")) as checkpoints:
-        if meta_step is None:
-            restored = checkpoints.restore(like, part=True)
-        else:
-            restored = meta_step, checkpoints.load(meta_step, like, part=True)
-    if restored is None:
-        raise ValueError(f"{workdir!r} has no checkpoint yet.")
-    step, state = restored
+    step, state = _checkpoint(folder, make_rule(settings, folder), groups, meta_step)
     rule, provenance = state[_AVERAGE], _provenance(settings, step)
     if groups:
         provenance["tasks"] = {
-            name: int(lived) * _steps_per_meta_step(settings)
-            for names, by_task in zip(groups, state[_LIVED], strict=True)
-            for name, lived in zip(names, by_task, strict=True)
-            if lived
+            name: int(meta_steps) * _steps_per_meta_step(settings)
+            for names, by_task in zip(groups, state[_TASK_META_STEPS], strict=True)
+            for name, meta_steps in zip(names, by_task, strict=True)
+            if meta_steps
         }
     if evaluations:
         path = pathlib.Path(output)
@@ -92,6 +81,49 @@ def export(
         write_atomically(path.with_suffix(".md"), text)
     disco.save(rule, output, provenance)
     return provenance
+
+
+def _checkpoint(
+    folder: pathlib.Path,
+    rule: disco.DiscoveredRule,
+    groups: Sequence[Sequence[str]],
+    meta_step: int | None,
+) -> tuple[int, dict[str, Any]]:
+    """Meta-step, average rule and meta-steps on each task, of a checkpoint.
+
+    Args:
+      folder: of the run.
+      rule: like the one to read.
+      groups: names of the tasks of each group.
+      meta_step: of the checkpoint; by default the newest good one.
+
+    Raises:
+      ValueError: if there is no checkpoint.
+      CheckpointError: if none can be read.
+    """
+    # The checkpoint's other arrays are not described: they depend on the environments.
+    counts = [jax.ShapeDtypeStruct((len(names),), jnp.int32) for names in groups]
+    with contextlib.closing(CheckpointReader(folder / "checkpoints")) as checkpoints:
+
+        def read(name: str) -> tuple[int, dict[str, Any]] | None:
+            like = {_AVERAGE: rule, name: counts}
+            if meta_step is None:
+                return checkpoints.restore(like, part=True)
+            return meta_step, checkpoints.load(meta_step, like, part=True)
+
+        try:
+            restored = read(_TASK_META_STEPS)
+        except CheckpointError as error:
+            try:
+                restored = read(_OLD_TASK_META_STEPS)
+            except CheckpointError:
+                raise error from None
+            if restored is not None:
+                state = restored[1]
+                state[_TASK_META_STEPS] = state.pop(_OLD_TASK_META_STEPS)
+    if restored is None:
+        raise ValueError(f"{str(folder)!r} has no checkpoint yet.")
+    return restored
 
 
 def _settings(folder: pathlib.Path) -> DiscoverSettings:

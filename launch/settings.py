@@ -5,9 +5,8 @@ import dataclasses
 from agents.rule_agent import AgentConfig
 from common.ranges import AT_LEAST_1, POSITIVE
 from disco import DiscoveredRule, MetaNetworkSizes
-from meta.discovery import MetaConfig
+from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
-from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
 
 

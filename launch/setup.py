@@ -15,7 +15,7 @@ from disco.rule_files import ZOO
 from evaluation.contenders import fingerprint
 from launch.settings import DiscoverSettings
 from meta.discovery import Discovery
-from meta.mesh import make_mesh
+from meta.sharding import make_mesh
 
 TASKS = "tasks.json"  # In a run's workdir: the tasks' names in each group of the population.
 START = "start.npz"  # In a run's workdir: the rule that it started from, if that was a file's.

@@ -1,20 +1,22 @@
 """The population in groups: agents whose environments have the same dynamics."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
+import disco
 import environments
-from agents.rule_agent import Agent
-from disco.types import Metrics
-from meta.mesh import own_rows
-from meta.population import Individual
-from meta.value_function import ValueFunction
+from agents.rule_agent import AgentConfig, RuleAgent
+from meta.config import DiscoveryConfig
+from meta.sharding import local_rows
+from meta.task_assignment import group_sizes
+from meta.value_function import ValueFunction, ValueFunctionConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,59 +24,140 @@ class Group:
     """Agents whose environments have the same dynamics.
 
     Attributes:
-      agent, value_function: their functions.
-      tasks: stacked over the group's tasks; a tuple of them in host environments.
+      agent, value_function: functions of each of its agents and of their meta-value functions.
+        The agent's rule is the one that the run started from; `agent_with` has another.
+      dynamics: of the environments.
+      tasks: parameters of the group's tasks, stacked; a tuple of them for host environments.
       names: of the tasks.
-      places: the agents' numbers in the population.
-      padded: places, and the first of them again until they divide among the devices. The
-        copies live as their original does and have no say in the rule's update.
+      indices: the agents' indices in the population.
+      padded_indices: `indices`, and the first of them repeated until their number divides evenly
+        among the devices. The copies do what their original does and do not count in the mean.
     """
 
-    agent: Agent
+    agent: RuleAgent
+    dynamics: environments.JaxEnvironment | environments.HostEnvironment
     value_function: ValueFunction
     tasks: Any
     names: tuple[str, ...]
-    places: np.ndarray
-    padded: np.ndarray
+    indices: Int[np.ndarray, "agents"]
+    padded_indices: Int[np.ndarray, "rows"]
+
+    @property
+    def family(self) -> str:
+        """The part of the tasks' names before the slash."""
+        return family_of(self.names[0])
 
     @property
     def is_host(self) -> bool:
         """Whether the environments are outside JAX."""
-        return isinstance(self.agent.environment, environments.HostEnvironment)
+        return isinstance(self.dynamics, environments.HostEnvironment)
 
-    def places_here(self, mesh: Mesh) -> Int[np.ndarray, "here"]:
-        """The numbers in the population of the agents that this process holds."""
-        return np.unique(self.padded[own_rows(mesh, len(self.padded))])
+    @property
+    def num_copies(self) -> int:
+        """Rows that pad the group."""
+        return len(self.padded_indices) - len(self.indices)
+
+    @property
+    def is_counted(self) -> Bool[Array, "rows"]:
+        """Which rows are agents and not copies of one."""
+        return jnp.arange(len(self.padded_indices)) < len(self.indices)
+
+    def local_indices(self, mesh: Mesh) -> Int[np.ndarray, "local"]:
+        """Return the indices in the population of the agents that this process holds."""
+        return np.unique(self.padded_indices[local_rows(mesh, len(self.padded_indices))])
+
+    def agent_with(self, rule: disco.Rule) -> RuleAgent:
+        """Return the agent that learns by a rule."""
+        return dataclasses.replace(self.agent, rule=rule)
 
     def task(self, index: Any) -> PyTree[Array]:
-        """A task in a JAX environment; `()` in a host environment."""
+        """Return the parameters of a task of JAX environments; `()` for host environments."""
         if self.is_host:
             return ()
         return jax.tree.map(lambda x: x[index], self.tasks)
 
 
-class Evolved(NamedTuple):
-    """A group after its part of a meta-step.
+def family_of(name: str) -> str:
+    """Return the part of a task's name before the slash."""
+    return name.partition("/")[0]
 
-    Attributes:
-      individuals: after it.
-      update: sum of what the agents would do to the rule's R meta-parameters, in one vector for
-        each of the mesh's D places of agents.
-      count: how many agents have a say in that, `[D]`.
-      metrics: of each agent.
+
+def make_groups(
+    config: DiscoveryConfig,
+    tasks: Sequence[environments.Environment],
+    rule: disco.DiscoveredRule,
+    default_agent: AgentConfig,
+    family_agents: Mapping[str, AgentConfig],
+    value_config: ValueFunctionConfig,
+    num_devices: int,
+) -> tuple[Group, ...]:
+    """Return the groups of a population.
+
+    Args:
+      config: settings of the run.
+      tasks: to discover on.
+      rule: whose outputs the agents have.
+      default_agent: configuration of agents of families without their own.
+      family_agents: configurations by family of environments.
+      value_config: of the meta-value functions.
+      num_devices: over which the agents of each group are sharded.
+
+    Raises:
+      ValueError: if there are fewer agents than groups, or a burn-in is longer than the validation
+        trajectories.
     """
+    groups = []
+    grouped = environments.group(tasks)
+    assigned = _assign_indices(config.population.size, tasks, grouped)
+    for group, indices in zip(grouped, assigned, strict=True):
+        family = family_of(group.names[0])
+        agent_config = family_agents.get(family, default_agent)
+        if agent_config.burn_in > config.meta.validation_length:
+            raise ValueError(
+                f"agent.burn_in of {family} is {agent_config.burn_in}; expected at most"
+                f" meta.validation_length ({config.meta.validation_length})."
+            )
+        agent = RuleAgent.create(agent_config, group.dynamics, rule)
+        value_function = ValueFunction.create(
+            value_config,
+            group.dynamics.observation_spec(),
+            agent_config.network,
+            agent.network.history,
+        )
+        groups.append(
+            Group(
+                agent=agent,
+                dynamics=group.dynamics,
+                value_function=value_function,
+                tasks=group.task,
+                names=group.names,
+                indices=np.array(indices),
+                padded_indices=np.array(indices + indices[:1] * (-len(indices) % num_devices)),
+            )
+        )
+    return tuple(groups)
 
-    individuals: Any
-    update: Float[Array, "D R"]
-    count: Float[Array, "D"]
-    metrics: Metrics
 
+def _assign_indices(
+    size: int,
+    tasks: Sequence[environments.Environment],
+    grouped: Sequence[environments.Group],
+) -> list[list[int]]:
+    """Return each group's agents as indices in the population.
 
-def summed(individuals: Individual, updates: Any, report: Metrics, counts: Any) -> Evolved:
-    """A group on one device: the sum over its agents that have a say."""
-    return Evolved(
-        individuals=individuals,
-        update=jnp.tensordot(counts.astype(updates.dtype), updates, 1)[None],
-        count=jnp.sum(counts.astype(jnp.float32) * report["finite"])[None],
-        metrics=report,
-    )
+    Agent i has task i modulo the number of tasks. If there are fewer agents than tasks, each group
+    has consecutive indices.
+    """
+    if size < len(grouped):
+        names = ", ".join(group.names[0] for group in grouped)
+        raise ValueError(
+            f"population.size is {size}; expected at least {len(grouped)}, an agent for each"
+            f" group of tasks with common specs (those of {names})."
+        )
+    if size < len(tasks):
+        ends = np.cumsum(group_sizes([len(group.names) for group in grouped], size))
+        starts = [0, *ends[:-1]]
+        return [list(range(*bounds)) for bounds in zip(starts, ends.tolist(), strict=True)]
+    return [
+        [i for i in range(size) if tasks[i % len(tasks)].name in group.names] for group in grouped
+    ]

@@ -1,10 +1,9 @@
-"""The meta-objective: how good the updated agent is, and how sane the rule's targets were.
+"""The meta-objective: the policy-gradient loss of the updated agent, with regularisers.
 
-DiscoRL, Methods, "Meta-optimization stabilization"; the specification's section 7.
+DiscoRL, Methods, "Meta-optimization stabilization"; section 7 of the specification.
 """
 
 import dataclasses
-from typing import Any
 
 import chex
 import jax
@@ -14,18 +13,20 @@ from jaxtyping import Array, Float
 import disco
 from common.ranges import AT_LEAST_0
 from disco import values
+from disco.distributions import entropy, kl_divergence
 from disco.types import Metrics
 
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig:
-    """Weights of the regularisers beside the policy gradient's 1.
+    """Weights of the regularisers; the weight of the policy-gradient loss is 1.
 
     Attributes:
-      policy_entropy_cost: of the updated agent's policy (the published tutorial's).
-      prediction_entropy_cost: of its predictions y and z (the paper's L_ent).
-      target_kl_cost: of the policy target's distance from the target network (L_KL).
-      target_mean_cost: of the squared mean of each target's logits (the tutorial's).
+      policy_entropy_cost: of the updated agent's policy entropy (from the published tutorial).
+      prediction_entropy_cost: of the entropy of its predictions y and z (L_ent in the paper).
+      target_kl_cost: of the KL divergence of the policy target from the target network's policy
+        (L_KL in the paper).
+      target_mean_cost: of the squared mean of each target's logits (from the tutorial).
     """
 
     policy_entropy_cost: float = 1e-2
@@ -40,36 +41,35 @@ class ObjectiveConfig:
 
 @chex.dataclass(frozen=True)
 class TargetStatistics:
-    """What the regularisers need of one update's targets; all scalars.
+    """Statistics of an update's targets, for the regularisers; scalars, or `[K]` of K updates.
 
     Attributes:
       pi_mean, y_mean, z_mean: mean of each target's logits.
-      policy_kl: KL(target network's policy || policy target), averaged.
+      policy_kl: mean of KL(target network's policy || policy target).
     """
 
-    pi_mean: Float[Array, "*k"]
-    y_mean: Float[Array, "*k"]
-    z_mean: Float[Array, "*k"]
-    policy_kl: Float[Array, "*k"]
+    pi_mean: Float[Array, "*K"]
+    y_mean: Float[Array, "*K"]
+    z_mean: Float[Array, "*K"]
+    policy_kl: Float[Array, "*K"]
 
 
 def target_statistics(
-    targets: Any, target_network_logits: Float[Array, "T+1 B A"]
+    targets: disco.DiscoveredTargets, target_network_logits: Float[Array, "T_plus_1 B A"]
 ) -> TargetStatistics:
-    """Statistics of one update.
+    """Return the statistics of one update.
 
     Args:
       targets: of the update.
-      target_network_logits: the target network's policy on its batch; a constant.
+      target_network_logits: the target network's policy on the batch; no gradient flows.
     """
     log_pi_target = jax.nn.log_softmax(targets.pi)
     log_pi_bar = jax.lax.stop_gradient(jax.nn.log_softmax(target_network_logits[:-1]))
-    kl = jnp.sum(jnp.exp(log_pi_bar) * (log_pi_bar - log_pi_target), axis=-1)
     return TargetStatistics(
         pi_mean=jnp.mean(targets.pi),
         y_mean=jnp.mean(targets.y),
         z_mean=jnp.mean(targets.z),
-        policy_kl=jnp.mean(kl),
+        policy_kl=jnp.mean(kl_divergence(log_pi_bar, log_pi_target)),
     )
 
 
@@ -80,12 +80,12 @@ def meta_objective(
     validation: disco.Trajectory,
     statistics: TargetStatistics,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """The loss whose gradient with respect to the rule is the meta-gradient.
+    """Return the loss whose gradient with respect to the rule is the meta-gradient, and metrics.
 
     Args:
       config: weights.
       outputs: of the agent after K updates, on the validation trajectories.
-      normalized_advantage: of the validation trajectories; a constant.
+      normalized_advantage: of the validation trajectories; no gradient flows.
       validation: trajectories of the agent after K updates.
       statistics: of the targets of the K updates, each `[K]`.
     """
@@ -128,5 +128,4 @@ def meta_objective(
 
 
 def _entropy(logits: Float[Array, "*s X"]) -> Float[Array, "*s"]:
-    log_p = jax.nn.log_softmax(logits)
-    return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+    return entropy(jax.nn.log_softmax(logits))

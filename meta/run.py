@@ -1,18 +1,23 @@
-"""The discovery loop: meta-steps, checkpoints, reports."""
+"""The discovery loop: meta-steps, checkpoints and reports."""
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 import psutil
+from jaxtyping import Shaped
 
 from common.checkpoints import CheckpointReader, Checkpoints
-from meta.discovery import Discovery, DiscoveryState
+from meta.discovery import Discovery
+from meta.meta_step import AgentMetrics
+from meta.state import DiscoveryState
 
 Report = dict[str, Any]
+
+_NOT_AVERAGED = frozenset("task life_steps finite reset episode_return_sum episodes".split())
 
 
 def run(
@@ -26,22 +31,22 @@ def run(
     on_report: Callable[[Report], None] = lambda report: None,
     should_stop: Callable[[int], bool] = lambda step: False,
 ) -> DiscoveryState:
-    """Runs meta-steps until `meta_steps` are made, or it is told to stop.
+    """Run meta-steps until there are `meta_steps`, or until told to stop.
 
-    Continues from the newest good checkpoint. What it computes does not depend on where it was
-    interrupted, unless some environments are outside JAX: those start new episodes then, and their
-    agents' replays fill anew.
+    It continues from the newest good checkpoint. The results do not depend on where a run was
+    interrupted, except with environments outside JAX: these start new episodes, and the replays of
+    their agents start empty.
 
     Args:
       discovery: the run.
-      meta_steps: in total, those of earlier calls included.
+      meta_steps: in total, including those of earlier calls.
       checkpoints: of the run.
-      checkpoint_interval: meta-steps between checkpoints; there is one at the end besides.
+      checkpoint_interval: meta-steps between checkpoints; the last meta-step has one, too.
       log_interval: meta-steps between reports, which average over them.
       on_start: called with the meta-step that the run starts or continues from.
       on_report: called with each report.
-      should_stop: asked after each meta-step, with how many are made; if so, a checkpoint is
-        written and the loop ends. All processes are to agree.
+      should_stop: called after each meta-step with the number of meta-steps so far. If true, a
+        checkpoint is written and the loop ends. All processes must return the same.
 
     Raises:
       CheckpointError: if a checkpoint cannot be written or read.
@@ -62,19 +67,7 @@ def run(
             step += 1
             stopping = should_stop(step)
             if step % log_interval == 0 or step == meta_steps or stopping:
-                report = summarize(discovery, window)
-                seconds = time.monotonic() - started
-                report |= discovery.host_metrics()
-                report["memory_gib"] = psutil.Process().memory_info().rss / 2**30
-                report["meta_step"] = step
-                report["seconds"] = seconds
-                report["meta_steps_per_second"] = len(window) / seconds
-                steps = discovery.steps_per_meta_step * discovery.population_size * len(window)
-                report["environment_steps_per_second"] = steps / seconds
-                report["environment_steps"] = (
-                    step * discovery.steps_per_meta_step * discovery.population_size
-                )
-                on_report(report)
+                on_report(_report(discovery, window, step, started))
                 checkpoints.check()
                 window, started = [], time.monotonic()
             if step % checkpoint_interval == 0 or step == meta_steps or stopping:
@@ -85,10 +78,35 @@ def run(
     return state
 
 
+def _report(
+    discovery: Discovery, window: list[tuple[AgentMetrics, ...]], step: int, started: float
+) -> Report:
+    """Return the report of a window of meta-steps.
+
+    Args:
+      discovery: the run.
+      window: metrics of the meta-steps.
+      step: number of meta-steps so far.
+      started: time of the window's start, by `time.monotonic`.
+    """
+    report = summarize(discovery, window)
+    seconds = time.monotonic() - started
+    steps_per_meta_step = discovery.steps_per_meta_step * discovery.population_size
+    return report | {
+        **discovery.host_metrics(),
+        "memory_gib": psutil.Process().memory_info().rss / 2**30,
+        "meta_step": step,
+        "seconds": seconds,
+        "meta_steps_per_second": len(window) / seconds,
+        "environment_steps_per_second": steps_per_meta_step * len(window) / seconds,
+        "environment_steps": step * steps_per_meta_step,
+    }
+
+
 def restore(
     discovery: Discovery, checkpoints: CheckpointReader
 ) -> tuple[int, DiscoveryState] | None:
-    """Meta-step and state of the newest good checkpoint; None if there is none.
+    """Return the meta-step and the state of the newest good checkpoint; None if there is none.
 
     Raises:
       CheckpointError: if there are checkpoints and none can be used.
@@ -97,45 +115,58 @@ def restore(
     if restored is None:
         return None
     step, state = restored
-    return step, discovery.with_copies(state)
+    return step, discovery.copy_to_padding(state)
 
 
-def summarize(discovery: Discovery, window: list) -> Report:
-    """Means over the agents and meta-steps of a window, and each agent's own figures.
+def summarize(discovery: Discovery, window: list[tuple[AgentMetrics, ...]]) -> Report:
+    """Return the means of the metrics over the agents and meta-steps of a window.
 
-    `agents` has lists over the population: the task, the mean validation reward per step over
-    the window (`meta_return`), and the steps of its life so far. A figure that is not finite
-    for an agent is left out of the mean.
+    Values that are not finite are left out of the means. `agents` has lists over the population:
+    the task, the mean validation reward per step over the window (`meta_return`), and the
+    environment steps since the agent's last reset (`life_steps`).
     """
     window = jax.device_get(window)
-    places = np.concatenate([group.places for group in discovery.groups])
-    order = np.argsort(places)
-    names = [
-        group.names[i]
-        for group, metrics in zip(discovery.groups, window[-1], strict=True)
-        for i in metrics["task"]
-    ]
     columns = {
         name: np.stack([np.concatenate([group[name] for group in metrics]) for metrics in window])
         for name in window[0][0]
     }
     report: Report = {}
     for name, values in columns.items():
-        if name in ("task", "life_steps", "finite", "reborn", "episode_return_sum", "episodes"):
-            continue
-        finite = values[np.isfinite(values)]
-        report[name] = float(finite.mean()) if finite.size else None
+        if name not in _NOT_AVERAGED:
+            finite = values[np.isfinite(values)]
+            report[name] = float(finite.mean()) if finite.size else None
     finite = np.isfinite(columns["episode_return_sum"])
     episodes = columns["episodes"][finite].sum()
     total = columns["episode_return_sum"][finite].sum()
     report["episode_return"] = float(total / episodes) if episodes else None
     report["non_finite_agents"] = int((columns["finite"] == 0).sum())
-    report["reborn_agents"] = int(columns["reborn"].sum())
-    report["agents"] = {
+    report["reborn_agents"] = int(columns["reset"].sum())
+    report["agents"] = _by_agent(discovery, columns, window[-1])
+    return report
+
+
+def _by_agent(
+    discovery: Discovery,
+    columns: Mapping[str, Shaped[np.ndarray, "meta_steps agents"]],
+    last: tuple[AgentMetrics, ...],
+) -> dict[str, list[Any]]:
+    """Return lists over the population, in the order of the agents' indices.
+
+    Args:
+      discovery: the run.
+      columns: metrics of the window, by name, in the order of the groups.
+      last: each group's metrics of the last meta-step.
+    """
+    order = np.argsort(np.concatenate([group.indices for group in discovery.groups]))
+    names = [
+        group.names[i]
+        for group, metrics in zip(discovery.groups, last, strict=True)
+        for i in metrics["task"]
+    ]
+    return {
         "task": [names[i] for i in order],
         "meta_return": [
             float(x) if np.isfinite(x) else None for x in columns["meta_return"].mean(axis=0)[order]
         ],
         "life_steps": [int(x) for x in columns["life_steps"][-1][order]],
     }
-    return report

@@ -1,7 +1,7 @@
 """The meta-value function: the baseline of the meta-objective, one per agent.
 
-It never touches the agent: it only estimates how well the agent does, for V-trace advantages
-on the validation trajectories (DiscoRL, Methods, "Implementation details").
+It estimates the value of the agent's policy, for V-trace advantages on the validation trajectories
+(DiscoRL, Methods, "Implementation details"). The agent's own updates do not use it.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
 from agents import history
@@ -32,10 +32,11 @@ class ValueFunctionConfig:
     """How the meta-value function learns; the defaults are the paper's where it gives them.
 
     Attributes:
-      hidden: units of its MLP's layers, after convolutions like those of the agent's network.
-      learning_rate: of its Adam.
+      hidden: units of the MLP's layers, which follow convolutions like those of the agent's
+        network.
+      learning_rate: of Adam.
       discount: gamma.
-      lambda_: decay of V-trace's traces.
+      lambda_: trace decay of V-trace.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -61,17 +62,17 @@ class ValueFunctionState:
 
 @dataclasses.dataclass(frozen=True)
 class ValueFunction:
-    """V on h's scale (see `disco.values`), trained with V-trace.
+    """A value function on the scale of h (see `disco.values`), trained with V-trace.
 
     Attributes:
       config: how it learns.
       init_params: from a key to parameters.
-      apply: from parameters and a trajectory's observation to `[T+1, B]`, on h's scale.
+      apply: from parameters and a trajectory's observation to values `[T+1, B]`, on the scale of h.
     """
 
     config: ValueFunctionConfig
     init_params: Callable[[PRNGKeyArray], disco.Params]
-    apply: Callable[[disco.Params, Array], Float[Array, "T+1 B"]]
+    apply: Callable[[disco.Params, PyTree[Array]], Float[Array, "T_plus_1 B"]]
 
     @classmethod
     def create(
@@ -81,13 +82,13 @@ class ValueFunction:
         network: NetworkConfig = NetworkConfig(),
         history_spec: HistorySpec = HistorySpec(),
     ) -> "ValueFunction":
-        """Sees what the agent's network sees, by convolutions like its own. It has no memory.
+        """Return a meta-value function with the encoder of the agent's network and no memory.
 
         Args:
-          config: its own sizes.
+          config: sizes of its MLP.
           observation_spec: of one observation.
-          network: of the agent.
-          history_spec: of the agent's observations.
+          network: configuration of the agent's network.
+          history_spec: frames that the agent's network reads.
         """
 
         def forward(observation):
@@ -107,7 +108,7 @@ class ValueFunction:
         )
 
     def init(self, key: PRNGKeyArray) -> ValueFunctionState:
-        """A newborn agent's."""
+        """Return the state for an initial agent."""
         params = self.init_params(key)
         dtype = jnp.result_type(float)
         return ValueFunctionState(
@@ -124,13 +125,14 @@ class ValueFunction:
     def evaluate(
         self,
         state: ValueFunctionState,
-        logits: Float[Array, "T+1 B A"],
+        logits: Float[Array, "T_plus_1 B A"],
         trajectory: disco.Trajectory,
     ) -> tuple[values.ValueEstimates, Float[Array, "T B"], ValueFunctionState]:
-        """V-trace estimates of the policy, and its advantages normalised over the lifetime.
+        """Return V-trace estimates for a policy.
 
         Returns:
-          The estimates, the normalised advantages, and the state with its moments updated.
+          The estimates; the advantages, normalised by their moments over the lifetime; and the
+          state with its moments updated.
         """
         value = values.signed_parabolic(self.apply(state.params, trajectory.observation))
         estimates = values.vtrace(
@@ -152,21 +154,22 @@ class ValueFunction:
     def update(
         self,
         state: ValueFunctionState,
-        logits: Float[Array, "T+1 B A"],
+        logits: Float[Array, "T_plus_1 B A"],
         trajectory: disco.Trajectory,
     ) -> ValueFunctionState:
-        """One step towards the V-trace returns of the policy.
+        """Make one gradient step towards the V-trace returns of a policy.
 
-        Half the squared error on h's scale, to a goal that lies a normalised TD away.
+        The loss is half the squared error, on the scale of h, to the output plus the normalised
+        temporal-difference error.
         """
         estimates, _, state = self.evaluate(state, logits, trajectory)
         td = moments.normalize(state.td, estimates.td, subtract_mean=False)
 
         def loss(params):
             output = self.apply(params, trajectory.observation)[:-1]
-            goal = jax.lax.stop_gradient(output + td)
+            target = jax.lax.stop_gradient(output + td)
             weight = trajectory.mask.astype(output.dtype)
-            error = 0.5 * jnp.square(output - goal)
+            error = 0.5 * jnp.square(output - target)
             return jnp.sum(weight * error) / jnp.maximum(jnp.sum(weight), 1.0)
 
         gradients = jax.grad(loss)(state.params)

@@ -4,7 +4,8 @@ import dataclasses
 
 import chex
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 import environments
 from agents.protocol import Agent, Batch
@@ -19,13 +20,15 @@ class TrainingState:
 
     Attributes:
       learner: the agent's learning state.
-      actor: its environments.
-      replay: its replay; None without.
+      actor: its environments; None outside JAX.
+      replay: its replay; None without, or outside JAX.
+      updates: times that it has learned.
     """
 
     learner: PyTree[Array]
-    actor: ActorState
+    actor: ActorState | None
     replay: Replay | None
+    updates: Int[Array, ""]
 
 
 def init(
@@ -42,7 +45,8 @@ def init(
             lambda: _unroll(agent, dynamics, task, learner, actor, actor_key)[1]
         )
         kept = replay.init(shapes, spec.replay.capacity // spec.unroll_length)
-    return TrainingState(learner=learner, actor=actor, replay=kept)
+    updates = jnp.zeros((), jnp.int32)
+    return TrainingState(learner=learner, actor=actor, replay=kept, updates=updates)
 
 
 def advance(
@@ -60,6 +64,8 @@ def advance(
     unroll_key, update_key = _split(agent, key)
     state, batch, statistics = collect(agent, dynamics, task, state, unroll_key)
     metrics: dict[str, Float[Array, ""]] = {}
+    if agent.experience.updates:
+        state = dataclasses.replace(state, updates=state.updates + 1)
     for number, spec in enumerate(agent.experience.updates):
         sample_key = update_key if number == 0 else jax.random.fold_in(update_key, number)
         drawn = draw(agent, state, batch, sample_key, number)
@@ -67,6 +73,23 @@ def advance(
         state = dataclasses.replace(state, learner=updated.state)
         metrics |= updated.metrics
     return state, statistics, metrics
+
+
+def experience(
+    agent: Agent,
+    dynamics: environments.JaxEnvironment,
+    task: PyTree,
+    state: TrainingState,
+    key: PRNGKeyArray,
+) -> tuple[TrainingState, Batch, EpisodeStatistics]:
+    """Collect one unroll, and draw the batch of an agent with one kind of update.
+
+    Returns:
+      The state after it, the batch, and sums over the episodes that ended.
+    """
+    unroll_key, update_key = _split(agent, key)
+    state, batch, statistics = collect(agent, dynamics, task, state, unroll_key)
+    return state, draw(agent, state, batch, update_key), statistics
 
 
 def collect(
@@ -81,6 +104,7 @@ def collect(
     Returns:
       The state after it, the unroll, and sums over the episodes that ended.
     """
+    assert state.actor is not None
     actor, batch, statistics = _unroll(agent, dynamics, task, state.learner, state.actor, key)
     kept = None if state.replay is None else replay.insert(state.replay, batch)
     return dataclasses.replace(state, actor=actor, replay=kept), batch, statistics

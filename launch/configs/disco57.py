@@ -27,9 +27,8 @@ from agents.rule_agent import AgentConfig
 from environments.atari import FRAME_SKIP
 from launch.configuration import to_config
 from launch.settings import DiscoverSettings, RuleSettings
-from meta.discovery import MetaConfig
+from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
-from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
 
 LENGTH = 29

@@ -17,9 +17,8 @@ from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
 from launch.configuration import to_config
 from launch.settings import DiscoverSettings, RuleSettings
-from meta.discovery import MetaConfig
+from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
-from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
 
 STEPS_PER_META_STEP = 6 * 8 * 16  # K updates, of T steps, in each of 8 environments.

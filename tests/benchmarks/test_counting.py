@@ -1,5 +1,7 @@
 """What a program computes, counted, against what is known and what XLA counts without loops."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,10 +11,10 @@ import disco
 import environments
 from agents.compilation import supported_options
 from agents.networks import NetworkConfig
-from agents.rule_agent import Agent, AgentConfig
+from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from benchmarks.counting import count, peak_bytes
 from disco import MetaNetworkSizes
-from training.host_experience import example_trajectory
+from training import batches
 
 
 def shape(*sizes: int) -> jax.ShapeDtypeStruct:
@@ -153,7 +155,8 @@ def test_an_agents_update_as_xla_counts_it():
     rule = disco.DiscoveredRule.create(
         jax.random.key(0), MetaNetworkSizes(prediction=20), num_bins=21
     )
-    agent = Agent.create(
+    dynamics = environments.make("catch/8x8").dynamics
+    agent = RuleAgent.create(
         AgentConfig(
             network=NetworkConfig(torso=(96,), model=48, head=(48,)),
             num_environments=64,
@@ -161,11 +164,15 @@ def test_an_agents_update_as_xla_counts_it():
             unroll_length=1,
             replay_ratio=0.0,
         ),
-        environments.make("catch/8x8").dynamics,
+        dynamics,
         rule,
     )
-    learner = jax.eval_shape(agent.init_learner, rule, jax.random.key(0))
-    batch = example_trajectory(agent)
-    work = count(agent.learn, rule, learner, batch)
-    expected = xla_flop(agent.learn, rule, learner, batch)
+    learner = jax.eval_shape(agent.init, jax.random.key(0))
+    batch = to_trajectory(batches.example(agent, dynamics, 64, 1))
+
+    def learn(rule, learner, batch):
+        return dataclasses.replace(agent, rule=rule).learn(learner, batch)
+
+    work = count(learn, rule, learner, batch)
+    expected = xla_flop(learn, rule, learner, batch)
     np.testing.assert_allclose(work.flop + work.other_flop, expected, rtol=0.03)

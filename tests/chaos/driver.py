@@ -14,7 +14,8 @@ from functools import partial
 import jax
 import numpy as np
 
-from meta.discovery import Discovery, DiscoveryState
+from meta.discovery import Discovery
+from meta.state import DiscoveryState
 from tests.chaos import environments
 
 SICK_AT = 3  # Meta-step.

@@ -78,7 +78,7 @@ def random_outputs(
 
 
 def random_state(rule: disco.DiscoveredRule, seed: int = 0) -> disco.RuleState:
-    """Memory in the midst of a lifetime, and no target parameters."""
+    """Memory in the middle of a lifetime, and no target parameters."""
     memory = rule.init_memory()
     rng = np.random.default_rng(seed)
     leaves, structure = jax.tree.flatten(memory)

@@ -225,7 +225,7 @@ BAD = {
     "discount": (changed("discount", UNMASKED, 2.0), r"discount has 2\.0.*expected 0 to 1"),
     "logits": (
         changed("behaviour_logits", (*UNMASKED, 0), jnp.inf),
-        r"behaviour_logits has inf.*or -inf for what is not allowed",
+        r"behaviour_logits has inf.*or -inf for illegal actions",
     ),
     "logit of what was taken": (
         changed("behaviour_logits", UNMASKED, -jnp.inf),
@@ -268,7 +268,7 @@ def test_outputs_that_are_not_finite_are_noticed():
 # Meta-gradients.
 
 
-def judged_after_an_update(rule, optimizer, gradient_of):
+def meta_loss_after_an_update(rule, optimizer, gradient_of):
     params = mlp_params(rule, TRAJECTORY)
     unroll = mlp_unroll(rule)
     grads = gradient_of(rule, params, rule.init(params), TRAJECTORY, unroll)
@@ -286,17 +286,17 @@ def by_loss(rule, *arguments):
 
 
 def test_a_meta_gradient_through_adam_is_finite_with_eps_root():
-    judge = partial(judged_after_an_update, optimizer=optax.adam(1e-3, eps_root=1e-8))
-    gradient = jax.jit(jax.grad(partial(judge, gradient_of=by_gradient)))(small_rule())
+    meta_loss = partial(meta_loss_after_an_update, optimizer=optax.adam(1e-3, eps_root=1e-8))
+    gradient = jax.jit(jax.grad(partial(meta_loss, gradient_of=by_gradient)))(small_rule())
     leaves = jax.tree.leaves(gradient)
     assert all(bool(jnp.all(jnp.isfinite(x))) for x in leaves)
     assert float(optax.tree.norm(gradient)) > 0
 
 
 def test_a_meta_gradient_through_the_loss_is_refused_rather_than_zero():
-    judge = partial(judged_after_an_update, optimizer=optax.sgd(1e-3))
+    meta_loss = partial(meta_loss_after_an_update, optimizer=optax.sgd(1e-3))
     with pytest.raises(TypeError, match=r"derivative would be 0; expected rule\.gradient"):
-        jax.grad(partial(judge, gradient_of=by_loss))(small_rule())
+        jax.grad(partial(meta_loss, gradient_of=by_loss))(small_rule())
     # And the loss itself is as it was: for the agent's parameters.
     rule = small_rule()
     params = mlp_params(rule, TRAJECTORY)

@@ -150,8 +150,8 @@ def test_golden_value_loss(case: Case):
     options = case.attrs["opts"]
 
     def loss(output, target):
-        goal = values.signed_hyperbolic(target) if options["nonlinear"] else target
-        return values.value_loss_to(output, goal, options["max_abs"])
+        transformed = values.signed_hyperbolic(target) if options["nonlinear"] else target
+        return values.value_loss_to(output, transformed, options["max_abs"])
 
     with case.computing():
         given = case.inputs()

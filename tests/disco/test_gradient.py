@@ -37,7 +37,7 @@ def compiled(function):
 
 
 def agent_of(rule: disco.Rule, trajectory: disco.Trajectory):
-    """Parameters, a state that has seen some life, and the network."""
+    """Parameters, a state in the middle of a lifetime, and the network."""
     params = mlp_params(rule, trajectory, seed=1)
     state = rule.init(params)
     if isinstance(rule, disco.DiscoveredRule):

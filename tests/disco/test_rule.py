@@ -90,7 +90,7 @@ def test_target_network_averages_the_parameters_from_before_the_update():
     assert relative_difference(aux.state.target_params, expected) < 1e-6
 
 
-def test_a_newborn_agent_is_its_own_target_network():
+def test_an_initial_agent_is_its_own_target_network():
     rule = small_rule()
     params = {"w": np.ones(3, np.float32)}
     state = rule.init(params)

@@ -76,6 +76,46 @@ def test_other_rules_than_the_published_are_loaded_bit_for_bit(tmp_path, rule):
     assert_same_rule(disco.load(path), rule)
 
 
+def without_architecture(path) -> None:
+    """Makes a file as it was before architectures had names."""
+    header = json.loads(str(read(path)["header"]))
+    del header["architecture"]
+    rewrite(path, header=np.array(json.dumps(header)))
+
+
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_the_header_names_the_architecture_and_older_files_are_read_without(tmp_path, name):
+    rule = small_rule(sizes=SIZES if name == "lstm" else TRANSFORMER_SIZES)
+    path = tmp_path / "rule.npz"
+    disco.save(rule, path)
+    assert disco.load_header(path)["architecture"] == rule.sizes.architecture == name
+    without_architecture(path)
+    assert "architecture" not in disco.load_header(path)
+    assert_same_rule(disco.load(path), rule)
+    rewrite(path, header=None)
+    assert disco.load(path).sizes == rule.sizes
+
+
+@pytest.mark.parametrize("name", ["mamba", 3, None, ["lstm"]])
+def test_refuses_an_unknown_architecture(rule_file, name):
+    rewrite_header(rule_file, architecture=name)
+    refuses(rule_file, r"has the architecture .*; known are \['lstm', 'transformer'\]")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "other", "missing"),
+    [
+        (SIZES, "transformer", "lstm/transformer/0/added/b"),
+        (TRANSFORMER_SIZES, "lstm", "lstm/lstm/linear/b"),
+    ],
+)
+def test_refuses_arrays_of_another_architecture(tmp_path, sizes, other, missing):
+    path = tmp_path / "rule.npz"
+    disco.save(small_rule(sizes=sizes), path)
+    rewrite_header(path, architecture=other)
+    refuses(path, rf"missing arrays \['{missing}'")
+
+
 def test_refuses_a_transformer_that_lacks_a_layer(tmp_path):
     path = tmp_path / "rule.npz"
     disco.save(small_rule(sizes=TRANSFORMER_SIZES), path)
@@ -90,10 +130,11 @@ def test_refuses_a_number_of_action_features_that_means_nothing(rule_file):
     refuses(rule_file, r"sizes\.action_features is 11; expected 9 or 10")
 
 
-def test_the_header_says_what_the_rule_is_and_whence_it_came(rule_file):
+def test_the_header_describes_the_rule_and_its_provenance(rule_file):
     header = disco.load_header(rule_file)
     assert header["format_version"] == 1
     assert header["kind"] == "discovered"
+    assert header["architecture"] == "lstm"
     assert header["sizes"] == dataclasses.asdict(SIZES)
     assert header["hyper_parameters"]["num_bins"] == 21
     assert header["hyper_parameters"]["discount"] == 0.997

@@ -4,8 +4,7 @@ from ml_collections import ConfigDict
 
 from launch.configuration import to_config
 from launch.settings import DiscoverSettings, RuleSettings
-from meta.discovery import MetaConfig
-from meta.population import PopulationConfig
+from meta.config import MetaConfig, PopulationConfig
 from meta.value_function import ValueFunctionConfig
 from tests.meta.common import AGENT, NUM_UPDATES, SIZES, STEPS
 

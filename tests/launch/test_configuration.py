@@ -17,8 +17,7 @@ from evaluation.config import EvaluationConfig
 from launch.configs import ablations, grid57_laptop
 from launch.configuration import from_config, from_json, to_config
 from launch.settings import DiscoverSettings
-from meta.discovery import MetaConfig
-from meta.population import PopulationConfig
+from meta.config import MetaConfig, PopulationConfig
 
 
 @pytest.mark.parametrize(
@@ -214,8 +213,8 @@ def test_no_field_has_to_refuse_what_is_not_finite_itself(values, message):
         ("value_function.discount", 1.1, "value_function.discount is 1.1; expected 0 to 1"),
         ("value_function.lambda_", 1.1, "value_function.lambda_ is 1.1; expected 0 to 1"),
         ("value_function.hidden", 0, r"value_function.hidden\[0\] is 0; expected at least 1"),
-        ("population.lifetimes", 2**31, "expected lives of at most 2147483647 environment steps"),
-        ("population.first_rebirth", 2**31, "expected lives of at most 2147483647"),
+        ("population.lifetimes", 2**31, "expected lifetimes of at most 2147483647 environment"),
+        ("population.first_rebirth", 2**31, "expected lifetimes of at most 2147483647"),
         ("rule.discount", 1.1, "config.rule: discount is 1.1; expected 0 to 1"),
         ("devices_per_agent", 0, "devices_per_agent is 0; expected at least 1"),
         ("seed", 2**32, r"seed is 4294967296; expected 0 to 2\*\*32 - 1"),

@@ -95,3 +95,19 @@ def test_run_that_this_code_cannot_continue_can_still_be_exported(workdir, tmp_p
     with pytest.raises(CheckpointError, match="is of another kind of run: it differs in"):
         discover(settings, str(workdir))
     assert export(str(workdir), str(tmp_path / "rule.npz"))["meta_steps"] == 4
+
+
+@pytest.mark.parametrize("name", ["task_meta_steps", "lived"])
+def test_experience_on_each_task_is_read_from_checkpoints_of_older_code_too(
+    workdir, tmp_path, name
+):
+    (workdir / "tasks.json").write_text(json.dumps([["minecraft/diamond"], ["a/1", "a/2"]]))
+    rule, counts = make_rule(get_settings()), [np.array([3]), np.array([0, 5])]
+    with contextlib.closing(Checkpoints(workdir / "checkpoints")) as checkpoints:
+        counts = [count.astype(np.int32) for count in counts]
+        checkpoints.save(6, {"average": rule, name: counts, "other": np.zeros(3)})
+    settings = get_settings()
+    steps = settings.meta.num_updates * settings.agent.steps_per_update
+    for meta_step in (None, 6):
+        provenance = export(str(workdir), str(tmp_path / "rule.npz"), meta_step=meta_step)
+        assert provenance["tasks"] == {"minecraft/diamond": 3 * steps, "a/2": 5 * steps}

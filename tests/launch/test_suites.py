@@ -11,7 +11,7 @@ from launch.configuration import from_config
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery, make_family_agents
 from launch.smoke import play
-from meta.population import first_tasks
+from meta.task_assignment import initial_tasks
 
 
 @pytest.mark.parametrize("agent", ["random", "untrained"])
@@ -54,7 +54,7 @@ def test_the_population_of_disco57_goes_through_the_games_in_order():
     (group,) = discovery.groups
     assert group.names[:3] == ("atari/Alien", "atari/Amidar", "atari/Assault")
     assert list(group.names) == sorted(group.names)
-    tasks = first_tasks(len(group.places), len(group.names))
+    tasks = initial_tasks(len(group.indices), len(group.names))
     assert tasks[[0, 56, 57, 127]].tolist() == [0, 56, 0, 13]
 
 

@@ -8,8 +8,9 @@ import time
 
 from common.checkpoints import Checkpoints
 from launch.setup import make_discovery
-from meta.discovery import Discovery, DiscoveryState
+from meta.discovery import Discovery
 from meta.run import restore
+from meta.state import DiscoveryState
 from tests.launch.common import TINY, start
 from tests.launch.discover_tiny import META_STEPS, get_settings
 

@@ -10,9 +10,9 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
-from meta.discovery import Discovery, MetaConfig
+from meta.config import MetaConfig, PopulationConfig
+from meta.discovery import Discovery
 from meta.objective import ObjectiveConfig
-from meta.population import PopulationConfig
 from meta.value_function import ValueFunctionConfig
 
 SIZES = MetaNetworkSizes(
@@ -35,7 +35,7 @@ AGENT = AgentConfig(
     replay_ratio=0.5,
     replay_capacity=8,
 )
-STEPS = NUM_UPDATES * AGENT.steps_per_update  # Of an agent's life per meta-step.
+STEPS = NUM_UPDATES * AGENT.steps_per_update  # Of an agent, in a meta-step.
 
 
 def small_rule(seed: int = 0) -> disco.DiscoveredRule:

@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from benchmarks.weak_scaling import messages
+from meta.config import PopulationConfig
 from meta.discovery import Discovery
-from meta.mesh import make_mesh
-from meta.population import PopulationConfig
+from meta.sharding import make_mesh
 from tests.meta.common import STEPS, small_discovery
 
 META_STEPS = 3
@@ -23,7 +23,7 @@ SUITE = "catch/4x3,catch/5x5,deep_sea/4"
 
 
 def make(num_devices: int, devices_per_agent: int, agents_at_once: int | None) -> Discovery:
-    """A mixed population, some of which is reborn on the way."""
+    """A mixed population, some of whose agents are reset on the way."""
     return small_discovery(
         SUITE,
         population=PopulationConfig(size=AGENTS, lifetimes=(2 * STEPS,)),
@@ -39,12 +39,12 @@ def discover(
     discovery = make(num_devices, devices_per_agent, agents_at_once)
     discovery.check()
     state = discovery.init()
-    reborn = 0
+    resets = 0
     for _ in range(META_STEPS):
         state, metrics = discovery.step(state)
         assert [group["finite"].shape for group in metrics] == [(AGENTS // 3,)] * 3
-        reborn += sum(group["reborn"].sum() for group in metrics)
-    assert reborn > 0
+        resets += sum(group["reset"].sum() for group in metrics)
+    assert resets > 0
     rule = np.concatenate([np.asarray(x).ravel() for x in jax.tree.leaves(state.rule)])
     return rule, discovery
 
@@ -58,9 +58,9 @@ def main(output: str) -> None:
             number, 1, agents_at_once=None if number == 1 else 1
         )
     results["4, two per agent"], shared = discover(4, 2, agents_at_once=1)
-    evolve, conclude = (program.compile() for program in discoveries[8].lower())
-    assert not messages(evolve.as_text() or "")
-    kinds, sizes = zip(*messages(conclude.as_text() or ""), strict=True)
+    agents, rule = (program.compile() for program in discoveries[8].lower())
+    assert not messages(agents.as_text() or "")
+    kinds, sizes = zip(*messages(rule.as_text() or ""), strict=True)
     # One device of two for all agents, and one of four that share them by two.
     results["flops"] = np.array([_flops(discoveries[2]), _flops(shared)])
     np.savez(output, kinds=kinds, sizes=sizes, **results)

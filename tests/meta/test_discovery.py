@@ -14,9 +14,10 @@ from jax.flatten_util import ravel_pytree
 
 import environments
 from common.checkpoints import Checkpoints
-from meta.discovery import Discovery, DiscoveryState, MetaConfig
-from meta.population import PopulationConfig
+from meta.config import MetaConfig, PopulationConfig
+from meta.discovery import Discovery
 from meta.run import run, summarize
+from meta.state import DiscoveryState
 from tests.meta.common import STEPS, small_discovery
 
 # Agents 0 and 2 play the one environment, 1 and 3 the other: two groups of two.
@@ -75,7 +76,7 @@ def test_does_not_recompile_and_reports_finite_numbers(discovery, tmp_path):
     try:
         go_on(2)
         compiled.clear()
-        go_on(10)  # Agents are reborn, checkpoints written; the run is a continued one.
+        go_on(10)  # With resets and checkpoints; the run is a continued one.
         assert not compiled
     finally:
         jax.monitoring.unregister_event_duration_listener(count)
@@ -95,7 +96,7 @@ def test_rule_moves_by_the_mean_of_each_agents_own_adam(history):
     before, after = states[0], states[1]
     expected = mean_of_own_adams(after, [(0, 0), (0, 1), (1, 0), (1, 1)])
     assert_moved(before.rule, after.rule, expected)
-    # All of it moves, if not at once: what a newborn's RNN hands on has no say in its targets.
+    # All of it moves, but not in the first step: the initial state of the lifetime RNN is 0.
     for first, last in zip(*(jax.tree.leaves(states[i].rule) for i in (0, -1)), strict=True):
         assert np.any(first != last)
 
@@ -129,60 +130,60 @@ def mean_of_own_adams(after: DiscoveryState, agents: list[tuple[int, int]]):
     return unravel(-RATE * np.mean(updates, axis=0))
 
 
-def test_agents_are_reborn_when_their_budget_is_spent(history):
+def test_agents_are_reset_when_their_budget_is_spent(history):
     states, metrics = history
-    num_reborn = 0
+    num_resets = 0
     for before, after, report in zip(states, states[1:], metrics, strict=False):
         for old, new, seen in zip(before.groups, after.groups, report, strict=True):
             for i in range(2):
                 was, now = (jax.tree.map(lambda x, i=i: x[i], g) for g in (old, new))
-                over = was.life.steps + STEPS >= was.life.budget
-                assert bool(seen["reborn"][i]) == over
+                over = was.lifetime.steps + STEPS >= was.lifetime.budget
+                assert bool(seen["reset"][i]) == over
                 assert now.meta_optimizer[1].count == was.meta_optimizer[1].count + 1
                 if over:
-                    num_reborn += 1
-                    assert_newborn(now)
-                    assert now.life.births == was.life.births + 1
-                    assert now.life.budget in POPULATION.lifetimes
+                    num_resets += 1
+                    assert_initial(now)
+                    assert now.lifetime.resets == was.lifetime.resets + 1
+                    assert now.lifetime.budget in POPULATION.lifetimes
                 else:
-                    assert now.life.steps == was.life.steps + STEPS
-                    assert now.life.budget == was.life.budget
+                    assert now.lifetime.steps == was.lifetime.steps + STEPS
+                    assert now.lifetime.budget == was.lifetime.budget
                     assert now.agent.updates == was.agent.updates + 2
                     assert now.agent.replay.size == min(was.agent.replay.size + 4, 8)
-    assert num_reborn >= 4
+    assert num_resets >= 4
     first = states[0].groups
-    budgets = np.concatenate([group.life.budget for group in first])
+    budgets = np.concatenate([group.lifetime.budget for group in first])
     assert budgets.min() >= POPULATION.first_rebirth
     assert len(set(budgets)) == 4  # Staggered.
 
 
-def assert_newborn(individual):
-    agent = individual.agent
+def assert_initial(member):
+    agent = member.agent
     assert agent.updates == 0
     assert agent.replay.size == 0
-    assert individual.life.steps == 0
+    assert member.lifetime.steps == 0
     assert np.all(agent.actor.episode_return == 0)
-    nothing = [agent.learner.optimizer, individual.value.optimizer]
-    nothing += [agent.learner.rule.memory.lifetime]
+    nothing = [agent.learner.optimizer, member.value.optimizer]
+    nothing += [agent.learner.rule_state.memory.lifetime]
     assert all(np.all(x == 0) for x in jax.tree.leaves(nothing))
-    assert individual.value.advantage.decay_product == 1
+    assert member.value.advantage.decay_product == 1
     jax.tree.map(
-        np.testing.assert_array_equal, agent.learner.params, agent.learner.rule.target_params
+        np.testing.assert_array_equal, agent.learner.params, agent.learner.rule_state.target_params
     )
 
 
-def test_reborn_agent_has_new_parameters(history):
+def test_an_agent_that_is_reset_has_new_parameters(history):
     states, metrics = history
-    births = [
+    resets = [
         (step + 1, number)
         for step, report in enumerate(metrics)
         for number in range(2)
-        if report[0]["reborn"][number]
+        if report[0]["reset"][number]
     ]
-    newborns = [(0, 0), (0, 1), *births]
+    initial = [(0, 0), (0, 1), *resets]
     weights = [
         np.concatenate([x[number].ravel() for x in parameters(states[step])])
-        for step, number in newborns
+        for step, number in initial
     ]
     for i, one in enumerate(weights):
         for other in weights[:i]:
@@ -200,39 +201,37 @@ def test_same_seed_same_result_and_other_seed_other_result(discovery, history):
 
     other = copy(small_discovery(population=POPULATION, seed=1).init())
     assert not np.array_equal(parameters(other)[-1], parameters(history[0][0])[-1])
-    budgets = [group.life.budget for group in other.groups]
-    assert not np.array_equal(budgets, [group.life.budget for group in history[0][0].groups])
+    budgets = [group.lifetime.budget for group in other.groups]
+    assert not np.array_equal(budgets, [group.lifetime.budget for group in history[0][0].groups])
 
 
-def test_sick_agent_is_left_out_and_reborn(discovery, history):
+def test_a_non_finite_meta_gradient_is_masked_out_and_its_agent_reset(discovery, history):
     healthy = history[0]
     params = jax.tree.map(np.copy, healthy[0].groups[0].agent.learner.params)
     for leaf in jax.tree.leaves(params):
         leaf[1] = np.nan
     agents = healthy[0].groups[0]
-    learner = dataclasses.replace(agents.rule_agent.learner, params=params)
-    agents = dataclasses.replace(
-        agents, agent=dataclasses.replace(agents.rule_agent, learner=learner)
-    )
+    learner = dataclasses.replace(agents.agent.learner, params=params)
+    agents = dataclasses.replace(agents, agent=dataclasses.replace(agents.agent, learner=learner))
     before = dataclasses.replace(healthy[0], groups=(agents, healthy[0].groups[1]))
 
     state, metrics = discovery.step(jax.device_put(before, discovery.sharding))
     after = copy(state)
 
     assert [list(report["finite"]) for report in metrics] == [[1, 0], [1, 1]]
-    assert [list(report["reborn"]) for report in metrics] == [[0, 1], [0, 0]]
+    assert [list(report["reset"]) for report in metrics] == [[0, 1], [0, 0]]
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(after))
     # Its meta-optimiser is as it was; the others, and their updates, as without it.
-    sick, well = after.groups[0].meta_optimizer[1], healthy[1].groups[0].meta_optimizer[1]
-    assert list(sick.count) == [1, 0]
-    assert all(np.all(x[1] == 0) for x in jax.tree.leaves(sick.mu))
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b[0]), sick, well)
+    masked, unmasked = after.groups[0].meta_optimizer[1], healthy[1].groups[0].meta_optimizer[1]
+    assert list(masked.count) == [1, 0]
+    assert all(np.all(x[1] == 0) for x in jax.tree.leaves(masked.mu))
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b[0]), masked, unmasked)
     jax.tree.map(np.testing.assert_array_equal, after.groups[1], healthy[1].groups[1])
     expected = mean_of_own_adams(healthy[1], [(0, 0), (1, 0), (1, 1)])
     assert_moved(before.rule, after.rule, expected)
-    newborn = jax.tree.map(lambda x: x[1], after.groups[0])
-    assert_newborn(newborn)
-    assert newborn.life.births == 1
+    member = jax.tree.map(lambda x: x[1], after.groups[0])
+    assert_initial(member)
+    assert member.lifetime.resets == 1
     # Its returns are left out of the report.
     for group in metrics:
         group["episodes"] = np.array([2.0, 2.0])
@@ -249,13 +248,13 @@ MIXED = "catch/5x5,catch/4x3,catch/6x3,delayed_chain/short"
 def test_every_group_of_tasks_has_agents():
     """Also those whose tasks stand behind as many as there are agents."""
     discovery = small_discovery(MIXED, population=PopulationConfig(size=5, lifetimes=(STEPS,)))
-    assert [group.places.tolist() for group in discovery.groups] == [[0, 4], [1], [2], [3]]
+    assert [group.indices.tolist() for group in discovery.groups] == [[0, 4], [1], [2], [3]]
     few = "grid57,gymnax/CartPole-v1"
     tasks = tuple(task for name in few.split(",") for task in environments.suite(name))
     discovery = small_discovery(tasks, population=PopulationConfig(size=20, lifetimes=(STEPS,)))
-    assert [len(group.places) for group in discovery.groups] == [19, 1]
+    assert [len(group.indices) for group in discovery.groups] == [19, 1]
     assert discovery.groups[1].names == ("gymnax/CartPole-v1",)
-    assert discovery.groups[1].places.tolist() == [19]
+    assert discovery.groups[1].indices.tolist() == [19]
 
 
 def test_fewer_agents_than_groups_are_refused():
@@ -265,18 +264,18 @@ def test_fewer_agents_than_groups_are_refused():
         small_discovery(MIXED, population=PopulationConfig(size=3, lifetimes=(STEPS,)))
 
 
-def test_agents_live_on_all_tasks_and_it_is_counted():
+def test_agents_train_on_all_tasks_and_it_is_counted():
     """Two agents on three tasks."""
     suite = ",".join(f"delayed_chain/{name}" for name in CHAINS)
     population = PopulationConfig(size=2, lifetimes=(STEPS, 2 * STEPS))
     states, metrics = states_after(small_discovery(suite, population=population), 9)
     counts = np.zeros(len(CHAINS), int)
     for before, after, (report,) in zip(states, states[1:], metrics, strict=False):
-        tasks = before.groups[0].life.task
+        tasks = before.groups[0].lifetime.task
         assert len(set(tasks.tolist())) == 2
         np.add.at(counts, tasks, 1)
         assert report["task"].tolist() == tasks.tolist()
-        assert after.lived[0].tolist() == counts.tolist()
+        assert after.task_meta_steps[0].tolist() == counts.tolist()
     assert counts.min() >= 4
 
 
@@ -328,7 +327,7 @@ def test_devices_and_agents_at_once_do_not_change_the_result(devices):
 
 @pytest.mark.slow
 def test_devices_send_each_other_the_rules_update_once_and_metrics(devices):
-    update = 8 * (devices["1"].size + 1)  # And how many agents have a say.
+    update = 8 * (devices["1"].size + 1)  # And the number of agents in the mean.
     assert update <= np.max(devices["sizes"])
     assert np.sum(devices["sizes"]) < update + 6_000
     assert devices["kinds"][np.argmax(devices["sizes"])] == "all-reduce"

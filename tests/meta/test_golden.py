@@ -10,11 +10,10 @@ import numpy as np
 
 import disco
 from agents.networks import Network
-from agents.optimizers import agent_optimizer
-from agents.rule_agent import Agent, AgentConfig, LearnerState
+from agents.rule_agent import AgentConfig, LearnerState, RuleAgent
 from disco import values
 from disco.rule_files import _PUBLISHED_NAMES
-from meta import lifetime
+from meta import inner_loop
 from meta.objective import ObjectiveConfig, meta_objective
 from meta.value_function import ValueFunction, ValueFunctionConfig, ValueFunctionState
 from tests.golden import (
@@ -105,22 +104,21 @@ def _relative(difference: Any, norm: float) -> float:
 
 def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, jax.Array]):
     """K updates of the linear agent, the objective after them, and its gradient by the rule."""
-    agent = Agent(
-        config=AgentConfig(),
-        environment=None,  # pyright: ignore[reportArgumentType]
+    agent = RuleAgent(
+        config=AgentConfig(learning_rate=float(case.attrs["lr"])),
         network=Network(
             init=None,  # pyright: ignore[reportArgumentType]
             policy=None,  # pyright: ignore[reportArgumentType]
             unroll=linear_unroll,
         ),
-        optimizer=agent_optimizer(case.attrs["lr"]),
+        rule=rule,
     )
     value_function, value_state = _value_function(case, given)
     params = read_tree(given, "params")
     learner = LearnerState(
         params=params,
         optimizer=agent.optimizer.init(params),
-        rule=disco.RuleState(
+        rule_state=disco.RuleState(
             target_params=read_tree(given, "target_params"), memory=read_memory(given)
         ),
     )
@@ -131,14 +129,14 @@ def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, j
         learner, value_state = carry
         logits = linear_unroll(learner.params, batch)["logits"]
         value_state = value_function.update(value_state, logits, _without_mask(batch))
-        learner, memoir, _ = lifetime.remember(agent, rule, learner, batch)
-        return (learner, value_state), memoir
+        learner, residuals, _ = inner_loop.update_with_residuals(agent, learner, batch)
+        return (learner, value_state), residuals
 
-    (updated, value_state), memoir = jax.lax.scan(update, (learner, value_state), train)
+    (updated, value_state), residuals = jax.lax.scan(update, (learner, value_state), train)
 
-    def judge(rule):
-        relived, statistics = lifetime.relive(agent, rule, learner, memoir)
-        outputs = linear_unroll(relived.params, validation)
+    def meta_loss(rule):
+        rebuilt, statistics = inner_loop.differentiable_inner_loop(agent, rule, learner, residuals)
+        outputs = linear_unroll(rebuilt.params, validation)
         estimates, advantage, _ = value_function.evaluate(
             value_state, outputs["logits"], validation
         )
@@ -148,9 +146,9 @@ def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, j
         return loss, (metrics, outputs, estimates, advantage, statistics)
 
     (_, (metrics, outputs, estimates, advantage, statistics)), gradient = jax.value_and_grad(
-        judge, has_aux=True
+        meta_loss, has_aux=True
     )(rule)
-    targets = memoir.update.targets
+    targets = residuals.update.targets
     value = values.signed_parabolic(
         value_function.apply(value_state.params, validation.observation)
     )

@@ -5,19 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meta.population import PopulationConfig, allot, draw_budget, first_tasks, next_tasks
+from meta.config import PopulationConfig
+from meta.population import draw_budget
+from meta.task_assignment import group_sizes, initial_tasks, reassign_tasks
 
 LIFETIMES = (200, 100, 50, 20)
 DRAWS = 20_000
 
 
-def budgets(config: PopulationConfig, births: int) -> np.ndarray:
+def budgets(config: PopulationConfig, resets: int) -> np.ndarray:
     keys = jax.random.split(jax.random.key(0), DRAWS)
-    return np.asarray(jax.jit(jax.vmap(lambda k: draw_budget(config, k, jnp.int32(births))))(keys))
+    return np.asarray(jax.jit(jax.vmap(lambda k: draw_budget(config, k, jnp.int32(resets))))(keys))
 
 
 def test_every_category_of_lifetime_gets_the_same_experience():
-    drawn = budgets(PopulationConfig(lifetimes=LIFETIMES), births=1)
+    drawn = budgets(PopulationConfig(lifetimes=LIFETIMES), resets=1)
     assert set(drawn) == set(LIFETIMES)
     weights = 1 / np.array(LIFETIMES)
     for lifetime, probability in zip(LIFETIMES, weights / weights.sum(), strict=True):
@@ -26,7 +28,7 @@ def test_every_category_of_lifetime_gets_the_same_experience():
 
 
 def test_first_generation_ends_staggered_and_not_before_the_first_rebirth():
-    drawn = budgets(PopulationConfig(lifetimes=(1000,), first_rebirth=300), births=0)
+    drawn = budgets(PopulationConfig(lifetimes=(1000,), first_rebirth=300), resets=0)
     assert drawn.min() >= 300
     counts, _ = np.histogram(drawn, bins=10, range=(300, 1300))
     assert counts.sum() == DRAWS
@@ -37,31 +39,31 @@ def test_first_generation_ends_staggered_and_not_before_the_first_rebirth():
     ("size", "num_tasks"), [(20, 57), (3, 7), (4, 6), (2, 2), (6, 4), (8, 4), (30, 57), (5, 6)]
 )
 def test_agents_have_tasks_that_no_other_has_and_all_tasks_in_turn(size, num_tasks):
-    """Over 300 meta-steps of lives as `make discover` has them."""
+    """Over 300 meta-steps of lifetimes as `make discover` has them."""
     random = np.random.default_rng(0)
     budget = 20 + random.integers(1, 200, size)
-    tasks, lived = first_tasks(size, num_tasks), np.zeros(num_tasks, int)
+    tasks, trained = initial_tasks(size, num_tasks), np.zeros(num_tasks, int)
     first = tasks
     for _ in range(300):
         held = np.bincount(tasks, minlength=num_tasks)
         assert held.max() <= -(-size // num_tasks)
         assert held.min() >= size // num_tasks
-        np.add.at(lived, tasks, 1)
+        np.add.at(trained, tasks, 1)
         budget -= 1
-        reborn = budget == 0
-        tasks = next_tasks(tasks, reborn, lived)
-        budget[reborn] = random.choice([200, 100, 50, 25], p=[1 / 15, 2 / 15, 4 / 15, 8 / 15])
-    assert lived.sum() == 300 * size
+        is_reset = budget == 0
+        tasks = reassign_tasks(tasks, is_reset, trained)
+        budget[is_reset] = random.choice([200, 100, 50, 25], p=[1 / 15, 2 / 15, 4 / 15, 8 / 15])
+    assert trained.sum() == 300 * size
     if size % num_tasks == 0:
         assert np.array_equal(tasks, first)
-    else:  # None is forgotten; a life of 200 meta-steps is the least that two can differ by.
-        assert lived.min() > 0
-        assert lived.max() - lived.min() <= 250
+    else:  # None is forgotten; a lifetime of 200 meta-steps is the least that two can differ by.
+        assert trained.min() > 0
+        assert trained.max() - trained.min() <= 250
 
 
-def test_a_reborn_agent_takes_the_task_that_was_lived_on_least_of_those_that_are_free():
-    lived = np.array([9, 4, 7, 2, 5])
-    tasks = next_tasks(np.array([3, 1, 0]), np.array([False, True, True]), lived)
+def test_an_agent_that_is_reset_takes_the_least_trained_of_the_free_tasks():
+    trained = np.array([9, 4, 7, 2, 5])
+    tasks = reassign_tasks(np.array([3, 1, 0]), np.array([False, True, True]), trained)
     assert tasks.tolist() == [3, 1, 4]
 
 
@@ -75,7 +77,7 @@ def test_a_reborn_agent_takes_the_task_that_was_lived_on_least_of_those_that_are
     ],
 )
 def test_every_group_has_a_place(num_tasks, size, expected):
-    assert allot(num_tasks, size) == expected
+    assert group_sizes(num_tasks, size) == expected
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from agents.rule_agent import AgentConfig
 from common.checkpoints import Checkpoints
 from environments import SimulatorError
 from environments.processes import SerialSimulators
-from meta.discovery import Discovery, MetaConfig
+from meta.config import MetaConfig, PopulationConfig
+from meta.discovery import Discovery
 from meta.objective import ObjectiveConfig
-from meta.population import PopulationConfig
 from meta.run import restore, run
 from meta.value_function import ValueFunctionConfig
 from tests.agents.common import HostCorridors
@@ -89,10 +89,10 @@ def test_nothing_is_compiled_after_the_second_meta_step(outcome):
     assert compiled == []
 
 
-def test_reborn_agents_get_new_environments(outcome):
+def test_agents_that_are_reset_get_new_environments(outcome):
     _, reports, _, _ = outcome
-    lives = [report["agents"]["life_steps"] for report in reports]
-    assert any(after[0] < before[0] for before, after in itertools.pairwise(lives))
+    steps = [report["agents"]["life_steps"] for report in reports]
+    assert any(after[0] < before[0] for before, after in itertools.pairwise(steps))
 
 
 def test_idle_time_is_reported(outcome):

@@ -1,4 +1,4 @@
-"""The meta-gradient through K updates, and the updates that it flows through."""
+"""The inner loop, and the meta-gradient through it."""
 
 import dataclasses
 
@@ -10,9 +10,8 @@ import pytest
 import disco
 import environments
 from agents.networks import Network
-from agents.optimizers import agent_optimizer
-from agents.rule_agent import Agent, LearnerState
-from meta import lifetime
+from agents.rule_agent import LearnerState, RuleAgent
+from meta import inner_loop
 from meta.objective import ObjectiveConfig, meta_objective, target_statistics
 from meta.value_function import ValueFunction, ValueFunctionConfig
 from tests.disco.common import (
@@ -24,6 +23,7 @@ from tests.disco.common import (
     relative_difference,
 )
 from tests.meta.common import AGENT, small_rule
+from training import iteration
 
 K = 4
 
@@ -32,7 +32,7 @@ K = 4
 class Recorded:
     """An agent and its experience, so that only learning remains to be done."""
 
-    agent: Agent
+    agent: RuleAgent
     learner: LearnerState
     batches: disco.Trajectory
     validation: disco.Trajectory
@@ -43,22 +43,21 @@ def recorded(rule: disco.DiscoveredRule) -> Recorded:
     trajectories = [
         random_trajectory(seed, num_transitions=5, batch_size=2) for seed in range(K + 1)
     ]
-    agent = Agent(
-        config=AGENT,
-        environment=None,  # pyright: ignore[reportArgumentType]
+    agent = RuleAgent(
+        config=dataclasses.replace(AGENT, learning_rate=1e-2),
         network=Network(
             init=None,  # pyright: ignore[reportArgumentType]
             policy=None,  # pyright: ignore[reportArgumentType]
             unroll=mlp_unroll(rule),
         ),
-        optimizer=agent_optimizer(1e-2),
+        rule=rule,
     )
     params = mlp_params(rule, trajectories[0], seed=1)
-    # In the midst of a life: moments that are not zero, a target network of its own.
+    # In the middle of a lifetime: moments that are not zero, a target network of its own.
     learner = LearnerState(
         params=params,
         optimizer=agent.optimizer.init(params),
-        rule=disco.RuleState(
+        rule_state=disco.RuleState(
             target_params=mlp_params(rule, trajectories[0], seed=2),
             memory=random_state(rule).memory,
         ),
@@ -81,36 +80,40 @@ def score(experience: Recorded, params, statistics) -> jax.Array:
     return loss
 
 
-def live_updates(experience: Recorded, rule: disco.DiscoveredRule):
+def run_inner_loop(experience: Recorded, rule: disco.DiscoveredRule):
+    """(learner, residuals) after the updates on the recorded batches."""
+
     def update(learner, batch):
-        learner, memoir, _ = lifetime.remember(experience.agent, rule, learner, batch)
-        return learner, memoir
+        learner, residuals, _ = inner_loop.update_with_residuals(
+            dataclasses.replace(experience.agent, rule=rule), learner, batch
+        )
+        return learner, residuals
 
     return jax.lax.scan(update, experience.learner, experience.batches)
 
 
 def mixed_mode(experience: Recorded, rule, segment_length: int):
-    """(objective, meta-gradient, learner as lived, learner as relived)."""
-    lived, memoir = live_updates(experience, rule)
+    """(objective, meta-gradient, learner of the inner loop, learner of the differentiable one)."""
+    updated, residuals = run_inner_loop(experience, rule)
 
-    def judge(rule):
-        learner, statistics = lifetime.relive(
-            experience.agent, rule, experience.learner, memoir, segment_length
+    def meta_loss(rule):
+        learner, statistics = inner_loop.differentiable_inner_loop(
+            experience.agent, rule, experience.learner, residuals, segment_length
         )
         return score(experience, learner.params, statistics), learner
 
-    (loss, relived), gradient = jax.value_and_grad(judge, has_aux=True)(rule)
-    return loss, gradient, lived, relived
+    (loss, rebuilt), gradient = jax.value_and_grad(meta_loss, has_aux=True)(rule)
+    return loss, gradient, updated, rebuilt
 
 
 def plain(experience: Recorded, rule):
     """(objective, meta-gradient) in reverse over reverse, from the rule's definition alone."""
     unroll = experience.agent.network.unroll
 
-    def judge(rule):
+    def meta_loss(rule):
         learner, statistics = experience.learner, []
-        params, target_params = learner.params, learner.rule.target_params
-        memory, optimizer = learner.rule.memory, _Adam(params)
+        params, target_params = learner.params, learner.rule_state.target_params
+        memory, optimizer = learner.rule_state.memory, _Adam(params)
         for k in range(K):
             batch = jax.tree.map(lambda x, k=k: x[k], experience.batches)
             target_outputs = unroll(target_params, batch)
@@ -134,7 +137,7 @@ def plain(experience: Recorded, rule):
             statistics.append(target_statistics(targets, target_outputs["logits"]))
         return score(experience, params, jax.tree.map(lambda *x: jnp.stack(x), *statistics))
 
-    return jax.value_and_grad(judge)(rule)
+    return jax.value_and_grad(meta_loss)(rule)
 
 
 class _Adam:
@@ -172,40 +175,42 @@ def plain_meta_gradient():
 def test_mixed_mode_equals_reverse_over_reverse(segment_length, plain_meta_gradient):
     with float64():
         rule = small_rule()
-        loss, gradient, lived, relived = jax.jit(
+        loss, gradient, updated, rebuilt = jax.jit(
             lambda rule: mixed_mode(recorded(rule), rule, segment_length)
         )(rule)
 
     assert relative_difference((loss, gradient), plain_meta_gradient) < 1e-9
     # Every meta-parameter is learned, those of the RNN across updates included.
     assert all(np.any(leaf != 0) for leaf in jax.tree.leaves(plain_meta_gradient[1]))
-    assert relative_difference(relived.params, lived.params) < 1e-13
+    assert relative_difference(rebuilt.params, updated.params) < 1e-13
 
 
-def test_relive_reproduces_live_exactly():
+def test_the_differentiable_inner_loop_reproduces_the_inner_loop_exactly():
     """On a real environment, with replay, in float32."""
     rule = small_rule()
     environment = environments.make("catch/4x3")
-    agent = Agent.create(AGENT, environment.dynamics, rule)
+    dynamics, task = environment.dynamics, environment.task
+    template = RuleAgent.create(AGENT, dynamics, rule)
     value_function = ValueFunction.create(
-        ValueFunctionConfig(hidden=(4,)), environment.dynamics.observation_spec()
+        ValueFunctionConfig(hidden=(4,)), dynamics.observation_spec()
     )
 
     @jax.jit
-    def live_and_relive(rule, key):
-        state = agent.init(rule, environment.task, key)
+    def both(rule, key):
+        agent = dataclasses.replace(template, rule=rule)
+        state = iteration.init(agent, dynamics, task, key)
         value_state = value_function.init(key)
-        lived, _, memoir, _, _ = lifetime.live(
-            agent, value_function, rule, state, value_state, environment.task, key, 2
+        updated, _, residuals, _, _ = inner_loop.inner_loop(
+            agent, dynamics, value_function, state, value_state, task, key, 2
         )
-        relived, _ = lifetime.relive(agent, rule, state.learner, memoir, 1)
-        return lived, relived, state.learner
+        rebuilt, _ = inner_loop.differentiable_inner_loop(agent, rule, state.learner, residuals, 1)
+        return updated, rebuilt, state.learner
 
-    lived, relived, before = live_and_relive(rule, jax.random.key(0))
-    jax.tree.map(np.testing.assert_array_equal, relived, lived.learner)
-    assert int(lived.updates) == 2
+    updated, rebuilt, before = both(rule, jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, rebuilt, updated.learner)
+    assert int(updated.updates) == 2
     assert not np.array_equal(
-        jax.tree.leaves(lived.learner.params)[0], jax.tree.leaves(before.params)[0]
+        jax.tree.leaves(updated.learner.params)[0], jax.tree.leaves(before.params)[0]
     )
 
 

@@ -1,0 +1,107 @@
+"""Settings of a discovery run."""
+
+import dataclasses
+
+from common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, POSITIVE
+from meta.objective import ObjectiveConfig
+
+_MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaConfig:
+    """The meta-step.
+
+    Attributes:
+      num_updates: K, the agent updates that a meta-gradient flows through.
+      validation_trajectories: per agent and meta-step.
+      validation_length: steps of each validation trajectory.
+      learning_rate: of the rule.
+      average_decay: weight of the old average in the moving average of the rules, which is the
+        result of a run because single iterates are noisy. In the first meta-steps it is the plain
+        mean. With 0 it is the newest rule.
+      max_gradient_norm: to which each agent's meta-gradient is clipped before its Adam.
+      adam_b2: decay of the second moment of each agent's Adam. The first meta-gradients after a
+        reset are tens of times larger than later ones. With 0.999 they suppress the agent's
+        updates for hundreds of meta-steps.
+      segment_length: see `meta.inner_loop.differentiable_inner_loop`; None for about the square
+        root of K.
+      agents_at_once: agents per device in one vectorised pass; the passes run in a loop. Fewer
+        agents need less memory. None for one on a CPU and all on an accelerator.
+    """
+
+    num_updates: int = 20
+    validation_trajectories: int = 48
+    validation_length: int = 29
+    learning_rate: float = 1e-3
+    average_decay: float = 0.98
+    max_gradient_norm: float = 1.0
+    adam_b2: float = 0.999
+    segment_length: int | None = None
+    agents_at_once: int | None = None
+
+    def __post_init__(self):
+        counts = "num_updates validation_trajectories validation_length".split()
+        AT_LEAST_1.require(self, "meta.", *counts)
+        POSITIVE.require(self, "meta.", "learning_rate", "max_gradient_norm")
+        BELOW_1.require(self, "meta.", "adam_b2", "average_decay")
+        if self.agents_at_once is not None and self.agents_at_once < 1:
+            raise ValueError(
+                f"meta.agents_at_once is {self.agents_at_once}; expected at least 1, or None."
+            )
+        segment = self.segment_length
+        if segment is not None and (segment < 1 or self.num_updates % segment):
+            raise ValueError(
+                f"meta.segment_length is {segment}; expected a divisor of meta.num_updates"
+                f" ({self.num_updates})."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class PopulationConfig:
+    """The agents of the population and their experience budgets.
+
+    Attributes:
+      size: agents, at least one for each group of tasks with common specs. With fewer agents
+        than tasks, an agent that is reset takes the least-trained of the tasks that the fewest
+        other agents have.
+      lifetimes: the categories of experience budget, in environment steps.
+      first_rebirth: environment steps that are added to the budget of each agent of the first
+        generation, so that the rule has been trained before the first agents are reset.
+    """
+
+    size: int = 57
+    lifetimes: tuple[int, ...] = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
+    first_rebirth: int = 0
+
+    def __post_init__(self):
+        AT_LEAST_1.require(self, "population.", "size")
+        AT_LEAST_0.require(self, "population.", "first_rebirth")
+        if not self.lifetimes or min(self.lifetimes) < 1:
+            raise ValueError(
+                f"population.lifetimes is {self.lifetimes}; expected positive numbers of"
+                " environment steps."
+            )
+        if self.first_rebirth + max(self.lifetimes) > _MAX_LIFETIME:
+            raise ValueError(
+                f"population.lifetimes is {self.lifetimes} and population.first_rebirth"
+                f" {self.first_rebirth}; expected lifetimes of at most {_MAX_LIFETIME} environment"
+                " steps, as an int32 counts them."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscoveryConfig:
+    """All settings that the agents of a population share.
+
+    Attributes:
+      meta: the meta-step.
+      objective: weights of the meta-objective.
+      population: its size and lifetimes.
+      seed: of all randomness.
+    """
+
+    meta: MetaConfig
+    objective: ObjectiveConfig
+    population: PopulationConfig
+    seed: int

@@ -1,0 +1,294 @@
+"""One meta-step: the rule improves by meta-gradients from a population that learns by it.
+
+DiscoRL (Oh et al., Nature 2025), Methods, "Meta-optimization". With the rule's meta-parameters η,
+for each agent:
+
+1. inner loop: K updates by the rule turn the agent's parameters θ into θ_K(η) (`inner_loop`);
+2. validation: the updated agent collects trajectories;
+3. meta-objective: J(θ_K(η)) on these trajectories, with regularisers (`meta_loss`);
+4. meta-gradient: ∇_η J, backwards through the K updates (`meta_gradient`);
+5. the agent's own Adam scales the meta-gradient (`scale_by_own_adam`).
+
+Over the population:
+
+6. the mean of the agents' updates changes η, and the moving average follows (`update_rule`);
+7. agents that have consumed their experience budget are reset (`must_be_reset`, then
+   `meta.population.reset_agents`).
+
+`agent_meta_step` makes steps 1 to 5 for JAX environments. With host environments, steps 1 and 2
+are in `meta.host_groups`, and `agent_meta_update` makes steps 3 to 5.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+import disco
+import environments
+from agents.rule_agent import LearnerState, to_trajectory
+from common import keys
+from common.keys import Purpose
+from disco.types import Metrics
+from meta.config import DiscoveryConfig, MetaConfig
+from meta.groups import Group
+from meta.inner_loop import InnerLoopResiduals, differentiable_inner_loop, inner_loop
+from meta.objective import meta_objective
+from meta.sharding import AGENTS, split_batch
+from meta.state import Lifetime, Member
+from meta.value_function import ValueFunctionState
+from training import collection
+from training.passes import agents_per_pass, map_agents
+
+AgentMetrics = dict[str, Shaped[Array, "agents"]]
+
+
+def agent_meta_step(
+    config: DiscoveryConfig,
+    group: Group,
+    rule: disco.DiscoveredRule,
+    meta_step: Int[Array, ""],
+    member: Member,
+    index: Int[Array, ""],
+) -> tuple[Member, Float[Array, "R"], Metrics]:
+    """Make steps 1 to 5 for one agent of JAX environments.
+
+    Args:
+      config: settings of the run.
+      group: of the agent.
+      rule: by which the agent learns.
+      meta_step: number of meta-steps so far.
+      member: the agent.
+      index: of the agent in the population.
+
+    Returns:
+      The agent after the meta-step, its update of the rule, and metrics.
+    """
+    agent, dynamics = group.agent_with(rule), group.dynamics
+    assert isinstance(dynamics, environments.JaxEnvironment)
+    inner_loop_key, validation_key = jax.random.split(
+        keys.key(config.seed, Purpose.TRAIN, meta_step, index)
+    )
+    task = group.task(member.lifetime.task)
+    learner_before = member.agent.learner
+    agent_state, value, residuals, episodes, learning = inner_loop(
+        agent,
+        dynamics,
+        group.value_function,
+        member.agent,
+        member.value,
+        task,
+        inner_loop_key,
+        config.meta.num_updates,
+    )
+    assert member.validation is not None
+    validation_actor, validation, validation_episodes = collection.unroll(
+        agent,
+        dynamics,
+        task,
+        agent.acting_state(agent_state.learner),
+        member.validation,
+        validation_key,
+        config.meta.validation_length,
+    )
+    member = dataclasses.replace(
+        member, agent=agent_state, value=value, validation=validation_actor
+    )
+    member, update, metrics = agent_meta_update(
+        config, group, rule, member, learner_before, residuals, to_trajectory(validation)
+    )
+    metrics |= {f"agent_{name}": x for name, x in learning.items()}
+    metrics |= {
+        "meta_return": validation_episodes.reward_sum / validation_episodes.steps,
+        "episode_return_sum": episodes.return_sum,
+        "episodes": episodes.count,
+    }
+    return member, update, metrics
+
+
+def agent_meta_update(
+    config: DiscoveryConfig,
+    group: Group,
+    rule: disco.DiscoveredRule,
+    member: Member,
+    learner_before: LearnerState,
+    residuals: InnerLoopResiduals,
+    validation: disco.Trajectory,
+) -> tuple[Member, Float[Array, "R"], Metrics]:
+    """Make steps 3 to 5 for one agent.
+
+    Args:
+      config: settings of the run.
+      group: of the agent.
+      rule: by which the agent was updated.
+      member: the agent after the K updates.
+      learner_before: the agent's learner before them.
+      residuals: of the K updates.
+      validation: trajectories of the agent after the K updates.
+
+    Returns:
+      The agent after the meta-step, its update of the rule, and metrics.
+    """
+    validation = split_batch(validation)
+    gradient, metrics, logits = meta_gradient(
+        config, group, rule, member.value, learner_before, residuals, validation
+    )
+    value = group.value_function.update(member.value, logits, validation)
+    norm = jnp.linalg.norm(gradient)
+    update, meta_optimizer = scale_by_own_adam(config.meta, gradient, norm, member.meta_optimizer)
+    steps = config.meta.num_updates * group.agent.config.steps_per_update
+    lifetime = dataclasses.replace(member.lifetime, steps=member.lifetime.steps + steps)
+    is_finite = jnp.isfinite(norm)
+    member = dataclasses.replace(
+        member, value=value, lifetime=lifetime, meta_optimizer=meta_optimizer
+    )
+    metrics |= {
+        "meta_gradient_norm": norm,
+        "finite": is_finite.astype(jnp.float32),
+        "reset": must_be_reset(lifetime, is_finite).astype(jnp.float32),
+        "task": lifetime.task,
+        "life_steps": lifetime.steps,
+    }
+    return member, update, metrics
+
+
+def meta_gradient(
+    config: DiscoveryConfig,
+    group: Group,
+    rule: disco.DiscoveredRule,
+    value: ValueFunctionState,
+    learner_before: LearnerState,
+    residuals: InnerLoopResiduals,
+    validation: disco.Trajectory,
+) -> tuple[Float[Array, "R"], Metrics, Float[Array, "V_plus_1 B A"]]:
+    """Return ∇_η of the meta-loss, its metrics, and the policy's logits on the validation."""
+
+    def meta_loss(rule: disco.DiscoveredRule):
+        learner, target_statistics = differentiable_inner_loop(
+            group.agent, rule, learner_before, residuals, config.meta.segment_length
+        )
+        outputs = group.agent.network.unroll(learner.params, validation)
+        _, advantage, _ = group.value_function.evaluate(value, outputs["logits"], validation)
+        loss, metrics = meta_objective(
+            config.objective, outputs, advantage, validation, target_statistics
+        )
+        return loss, (metrics, outputs["logits"])
+
+    (_, (metrics, logits)), gradient = jax.value_and_grad(meta_loss, has_aux=True)(rule)
+    gradient, _ = ravel_pytree(gradient)
+    return gradient, metrics, logits
+
+
+def meta_optimizer(config: MetaConfig) -> optax.GradientTransformation:
+    """Return the optimiser that each agent has of its own; its learning rate is the rule's."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_gradient_norm), optax.scale_by_adam(b2=config.adam_b2)
+    )
+
+
+def scale_by_own_adam(
+    config: MetaConfig,
+    gradient: Float[Array, "R"],
+    norm: Float[Array, ""],
+    state: optax.OptState,
+) -> tuple[Float[Array, "R"], optax.OptState]:
+    """Return an agent's update of the rule, and its optimiser's state.
+
+    A non-finite meta-gradient is masked out: the update is 0 and the state does not change.
+    """
+    is_finite = jnp.isfinite(norm)
+    gradient = jnp.where(is_finite, gradient, 0.0)
+    update, new_state = meta_optimizer(config).update(gradient, state)
+    new_state = jax.tree.map(lambda new, old: jnp.where(is_finite, new, old), new_state, state)
+    return jnp.where(is_finite, jnp.asarray(update), 0.0), new_state
+
+
+def must_be_reset(lifetime: Lifetime, is_finite: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Return whether the experience budget is spent, or the meta-gradient is not finite."""
+    return (lifetime.steps >= lifetime.budget) | ~is_finite
+
+
+class Contribution(NamedTuple):
+    """The contribution of a group's agents to the rule's update.
+
+    Attributes:
+      rule_update: sum of the agents' updates of the rule's R meta-parameters, on each of the D
+        devices along the mesh's axis `agents`.
+      count: number of agents in that sum: those with a finite meta-gradient.
+      metrics: of each agent.
+    """
+
+    rule_update: Float[Array, "D R"]
+    count: Float[Array, "D"]
+    metrics: AgentMetrics
+
+
+def group_meta_step(
+    config: DiscoveryConfig,
+    group: Group,
+    rule: disco.DiscoveredRule,
+    meta_step: Int[Array, ""],
+    members: Member,
+    indices: Int[Array, "agents"],
+    is_counted: Bool[Array, "agents"],
+) -> tuple[Member, Contribution]:
+    """Make steps 1 to 5 for the agents of a group on one device."""
+    members, updates, metrics = map_agents(
+        lambda agent: agent_meta_step(config, group, rule, meta_step, *agent),
+        (members, indices),
+        agents_per_pass(config.meta.agents_at_once, len(indices)),
+    )
+    return members, sum_over_agents(updates, metrics, is_counted)
+
+
+def sum_over_agents(
+    updates: Float[Array, "agents R"], metrics: AgentMetrics, is_counted: Bool[Array, "agents"]
+) -> Contribution:
+    """Return the contribution of the agents of a group on one device.
+
+    Args:
+      updates: of the agents; 0 where the meta-gradient is not finite.
+      metrics: of the agents.
+      is_counted: False for copies that pad the group.
+    """
+    return Contribution(
+        rule_update=jnp.tensordot(is_counted.astype(updates.dtype), updates, 1)[None],
+        count=jnp.sum(is_counted.astype(jnp.float32) * metrics["finite"])[None],
+        metrics=metrics,
+    )
+
+
+def update_rule(
+    config: MetaConfig,
+    rule: disco.DiscoveredRule,
+    average: disco.DiscoveredRule,
+    meta_step: Int[Array, ""],
+    contributions: Sequence[Contribution],
+) -> tuple[disco.DiscoveredRule, disco.DiscoveredRule]:
+    """Return the rule after the mean of all agents' updates, and the moving average of rules.
+
+    For use inside `shard_map_over_agents`: the mean is over the agents of all devices.
+
+    Args:
+      config: settings of the meta-step.
+      rule: before the meta-step.
+      average: of the rules so far.
+      meta_step: number of meta-steps so far.
+      contributions: of the agents of each group on this device.
+    """
+    update = sum(part.rule_update[0] for part in contributions)
+    count = sum(part.count for part in contributions)
+    # One vector: the only message between the devices of agents, except for metrics.
+    total = jax.lax.psum(jnp.concatenate([update, count]), AGENTS)
+    update, count = total[:-1], total[-1]
+    parameters, unravel = ravel_pytree(rule)
+    parameters -= config.learning_rate / jnp.maximum(count, 1.0) * update
+    done = meta_step.astype(jnp.result_type(float))
+    decay = jnp.minimum(config.average_decay, done / (done + 1.0))
+    average = unravel(decay * ravel_pytree(average)[0] + (1.0 - decay) * parameters)
+    return unravel(parameters), average
