@@ -23,7 +23,7 @@ import pandas as pd
 
 from agents.host_acting import Episode
 from common.atomic import write_atomically
-from environments import crafter
+from environments.suites import crafter
 from evaluation import bsuite_scores, page, plots, published_aggregates, statistics
 from evaluation.archive import Gathered
 from evaluation.comparison import Comparison, Scale, compare, scales
