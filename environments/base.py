@@ -94,6 +94,7 @@ class HostEnvironment(Protocol):
         ...
 
 
+@runtime_checkable
 class Simulators(Protocol):
     """A batch of running simulators. All arrays are NumPy with a leading batch axis.
 

@@ -125,7 +125,7 @@ class Experiment(dm_env.Environment):
         self._before = self._counts()
         return self._environment.reset()
 
-    def step(self, action: int) -> dm_env.TimeStep:
+    def step(self, action: int | np.integer) -> dm_env.TimeStep:
         timestep = self._environment.step(int(action))
         if timestep.last() and self._was_truncated():
             return timestep._replace(discount=1.0)

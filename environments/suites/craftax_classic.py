@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
-from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt8
 
 from environments.base import Environment, State, restart, transition
 from environments.dtypes import cast, promoting, strong
@@ -169,7 +169,7 @@ def _worlds() -> _Worlds:
 
 
 @jax.jit
-def _states(keys: PRNGKeyArray) -> State:
+def _states(keys: Key[Array, "worlds"]) -> State:
     """Return the first states of new worlds, made in sequence: far faster here than by `vmap`."""
     engine = _engine("symbolic")
 

@@ -105,7 +105,7 @@ class CrafterWorld(dm_env.Environment):
     def reset(self) -> dm_env.TimeStep:
         return dm_env.restart(self._world.reset())
 
-    def step(self, action: int) -> dm_env.TimeStep:
+    def step(self, action: int | np.integer) -> dm_env.TimeStep:
         image, reward, done, info = self._world.step(int(action))
         if not done:
             return dm_env.transition(reward, image)

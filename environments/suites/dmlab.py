@@ -214,7 +214,7 @@ class LabLevel(dm_env.Environment):
         self._store_observation()
         return dm_env.restart(self._observation(0, 0.0))
 
-    def step(self, action: int) -> dm_env.TimeStep:
+    def step(self, action: int | np.integer) -> dm_env.TimeStep:
         reward = self._lab.step(self._actions[action], num_steps=ACTION_REPEAT)
         if self._lab.is_running():
             self._store_observation()
@@ -243,7 +243,7 @@ class LabLevel(dm_env.Environment):
         }
         self._frames_left = shown[_FRAMES_LEFT].item()
 
-    def _observation(self, action: int, reward: float) -> dict[str, np.ndarray]:
+    def _observation(self, action: int | np.integer, reward: float) -> dict[str, np.ndarray]:
         return {
             **self._engine_observation,
             "previous_action": np.asarray(action, np.int32),

@@ -178,7 +178,7 @@ class MinecraftWorld(dm_env.Environment):
         self._observation = self._observe(shown)
         return dm_env.restart(self._observation)
 
-    def step(self, action: int) -> dm_env.TimeStep:
+    def step(self, action: int | np.integer) -> dm_env.TimeStep:
         keys = self._keys(int(action))
         try:
             shown, _, done, info = self._game.step(keys)
@@ -258,10 +258,8 @@ def _make_game() -> Any:
             setattr(np, name, successor)
     base = importlib.import_module("minerl.herobraine.env_specs.simple_embodiment")
 
-    class Diamond(_DiamondSpec, base.SimpleEmbodimentEnvSpec):
-        pass
-
-    return Diamond("MinecraftDiamond-v0", resolution=(64, 64)).make()
+    specification: Any = type("Diamond", (_DiamondSpec, base.SimpleEmbodimentEnvSpec), {})
+    return specification("MinecraftDiamond-v0", resolution=(64, 64)).make()
 
 
 class _DiamondSpec:

@@ -138,7 +138,7 @@ class NetHackGame(dm_env.Environment):
         self._store_observation(observation)
         return dm_env.restart(self._screen)
 
-    def step(self, action: int) -> dm_env.TimeStep:
+    def step(self, action: int | np.integer) -> dm_env.TimeStep:
         observation, reward, done, _, info = self._game.step(int(action))
         if not done:
             self._store_observation(observation)
@@ -150,7 +150,7 @@ class NetHackGame(dm_env.Environment):
         return dm_env.termination(reward, self._screen)
 
     def observation_spec(self) -> dict[str, specs.Array]:
-        return NetHack(self._game.action_space.n).observation_spec()
+        return NetHack(int(self._game.action_space.n)).observation_spec()
 
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(int(self._game.action_space.n), name="key")

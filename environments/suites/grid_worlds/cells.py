@@ -17,7 +17,7 @@ MOVES = {"orthogonal": ORTHOGONAL, "king": ORTHOGONAL + DIAGONAL}
 def neighbour_table(
     height: int, width: int, moves: tuple[Cell, ...]
 ) -> Int32[np.ndarray, "cells moves"]:
-    """Returns the cell that each move leads to from each cell.
+    """Return the cell that each move leads to from each cell.
 
     Cells are numbered row by row. A move that leaves the grid leads to the cell itself.
 

@@ -190,7 +190,7 @@ class GridWorld:
         )
 
     def neighbours(self, moves: tuple[Cell, ...]) -> Int[Array, "cells moves"]:
-        """Returns the cell that each move leads to; see `cells.neighbour_table`."""
+        """Return the cell that each move leads to; see `cells.neighbour_table`."""
         return jnp.asarray(neighbour_table(self.height, self.width, moves))
 
     def _draw(self, key: PRNGKeyArray) -> _Draws:
@@ -202,7 +202,7 @@ class GridWorld:
     def _move_agent(
         self, task: GridWorldTask, state: GridWorldState, action: Int[Array, ""], draws: _Draws
     ) -> Int[Array, ""]:
-        """Returns the agent's next cell."""
+        """Return the agent's next cell."""
         moves = MOVES[self.moves]
         action = jnp.asarray(action, jnp.int32)
         action = jnp.where(draws.slip < task.slip, _scale(draws.slip_action, len(moves)), action)
@@ -219,7 +219,7 @@ class GridWorld:
         remaining: Bool[Array, "objects"],
         draws: _Draws,
     ) -> tuple[Int[Array, "objects"], Bool[Array, "objects"]]:
-        """Lets present objects walk and absent ones respawn, where their new cell is free.
+        """Let present objects walk and absent ones respawn, where their new cell is free.
 
         Args:
           task: which.
@@ -264,7 +264,7 @@ class GridWorld:
 
 
 def _scale(uniform: Float[Array, "*n"], number: chex.Numeric) -> Int[Array, "*n"]:
-    """Maps uniforms of [0, 1) to integers of [0, number); exact as `number` is far below 2^23."""
+    """Map uniforms of [0, 1) to integers of [0, number); exact as `number` is far below 2^23."""
     return jnp.floor(uniform * jnp.asarray(number, jnp.float32)).astype(jnp.int32)
 
 
@@ -281,7 +281,7 @@ def _move(
 def _contact_outcome(
     task: GridWorldTask, contact: Bool[Array, "objects"], end: Float[Array, ""]
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """Returns the step's reward and whether it terminates the episode.
+    """Return the step's reward and whether it terminates the episode.
 
     Each touched object terminates the episode independently.
     """
@@ -291,7 +291,7 @@ def _contact_outcome(
 
 
 def _distinct_cells(task: GridWorldTask, uniforms: Float[Array, "draws"]) -> Int[Array, "draws"]:
-    """Draws spawn cells without replacement.
+    """Draw spawn cells without replacement.
 
     Draw `i` picks the `pick[i]`-th of the cells that the earlier draws left over. That rank
     becomes an index into all cells by undoing the removals, latest first (the decoding of a
@@ -311,7 +311,7 @@ def _distinct_cells(task: GridWorldTask, uniforms: Float[Array, "draws"]) -> Int
 def _conflicts(
     proposed: Int[Array, "objects"], now: Int[Array, "objects"]
 ) -> Bool[Array, "objects"]:
-    """Returns which proposed cells another object holds or also proposes (-1 is no cell)."""
+    """Return which proposed cells another object holds or also proposes (-1 is no cell)."""
     same = (proposed[:, None] == proposed[None]) | (proposed[:, None] == now[None])
     others = ~np.eye(proposed.shape[0], dtype=bool)
     return jnp.any(same & others, axis=1) & (proposed >= 0)

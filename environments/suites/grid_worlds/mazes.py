@@ -12,7 +12,7 @@ Maze = Bool[np.ndarray, "height width"]
 
 
 def parse(text: str) -> Maze:
-    """Parses a drawing of a maze: one row per line, `#` is a wall, anything else is free.
+    """Parse a drawing of a maze: one row per line, `#` is a wall, anything else is free.
 
     Raises:
       ValueError: if the lines differ in length.
@@ -24,13 +24,13 @@ def parse(text: str) -> Maze:
 
 
 def find(text: str, mark: str) -> list[Cell]:
-    """Returns the cells that `mark` occupies in the drawing of a maze."""
+    """Return the cells that `mark` occupies in the drawing of a maze."""
     rows = text.split()
     return [(r, c) for r, row in enumerate(rows) for c, cell in enumerate(row) if cell == mark]
 
 
 def mask(text: str, mark: str) -> Maze:
-    """Returns True where `mark` is in the drawing of a maze."""
+    """Return True where `mark` is in the drawing of a maze."""
     cells = np.zeros_like(parse(text))
     for cell in find(text, mark):
         cells[cell] = True
@@ -38,12 +38,12 @@ def mask(text: str, mark: str) -> Maze:
 
 
 def room(height: int, width: int) -> Maze:
-    """Makes a maze without inner walls."""
+    """Make a maze without inner walls."""
     return np.zeros((height, width), bool)
 
 
 def bars(rng: np.random.Generator, height: int, width: int, attempts: int = 8) -> Maze:
-    """Makes a room with straight walls that touch neither each other nor the border.
+    """Make a room with straight walls that touch neither each other nor the border.
 
     No single object can block the way to a part of such a maze.
     """
@@ -61,7 +61,7 @@ def bars(rng: np.random.Generator, height: int, width: int, attempts: int = 8) -
 
 
 def four_rooms(rng: np.random.Generator, height: int, width: int) -> Maze:
-    """Makes two crossing walls, with one gap in each half of a wall (Sutton et al. 1999)."""
+    """Make two crossing walls, with one gap in each half of a wall (Sutton et al. 1999)."""
     maze = room(height, width)
     row, column = height // 2, width // 2
     maze[row, :] = maze[:, column] = True
@@ -73,7 +73,7 @@ def four_rooms(rng: np.random.Generator, height: int, width: int) -> Maze:
 
 
 def corridors(rng: np.random.Generator, height: int, width: int, openings: int = 3) -> Maze:
-    """Makes corridors that join the cells of even row and column.
+    """Make corridors that join the cells of even row and column.
 
     They are a random spanning tree, grown depth first, and `openings` more gaps, which make
     loops.
@@ -111,7 +111,7 @@ def corridors(rng: np.random.Generator, height: int, width: int, openings: int =
 
 
 def distances(maze: Maze, start: Cell) -> Int[np.ndarray, "height width"]:
-    """Returns the steps from `start` to every cell by orthogonal moves; -1 if there is no way."""
+    """Return the steps from `start` to every cell by orthogonal moves; -1 if there is no way."""
     steps = np.full(maze.shape, -1)
     steps[start] = 0
     queue = deque([start])
@@ -127,7 +127,7 @@ def distances(maze: Maze, start: Cell) -> Int[np.ndarray, "height width"]:
 
 
 def connected(maze: Maze) -> bool:
-    """Returns whether every free cell can be reached from every other."""
+    """Return whether every free cell can be reached from every other."""
     free = np.argwhere(~maze)
     if not len(free):
         return False
@@ -138,7 +138,7 @@ def connected(maze: Maze) -> bool:
 def place(
     rng: np.random.Generator, maze: Maze, goods: int, hazards: int, attempts: int = 1000
 ) -> tuple[Cell, list[Cell], list[Cell]]:
-    """Draws distinct cells for the start, the goods and the hazards.
+    """Draw distinct cells for the start, the goods and the hazards.
 
     Every good can be reached from the start around the hazards, and is at least two steps
     from it.

@@ -1,4 +1,4 @@
-"""Builds the arrays of a grid-world from a maze and a list of objects."""
+"""Build the arrays of a grid-world from a maze and a list of objects."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -49,7 +49,7 @@ def make_task(
     slip: float = 0.0,
     step_reward: float = 0.0,
 ) -> GridWorldTask:
-    """Builds a task's arrays.
+    """Build a task's arrays.
 
     Args:
       dynamics: whose grid the maze must fit in; it is put in the upper left corner.
@@ -103,7 +103,7 @@ def make_fixed_task(
     horizon: int,
     slip: float = 0.0,
 ) -> GridWorldTask:
-    """Builds a task whose start and object cells are drawn once, by `mazes.place`.
+    """Build a task whose start and object cells are drawn once, by `mazes.place`.
 
     Args:
       dynamics: see `make_task`.
@@ -134,7 +134,7 @@ def _check(
     *,
     has_doors: bool,
 ) -> None:
-    """Refuses what does not fit the dynamics or is no probability."""
+    """Refuse what does not fit the dynamics or is no probability."""
     height, width = maze.shape
     require(
         height <= dynamics.height and width <= dynamics.width,
@@ -169,7 +169,7 @@ def _free_cells(
     doors: Sequence[Cell],
     start: Cell | None,
 ) -> Bool[np.ndarray, "height width"]:
-    """Returns the cells without a wall, a fixed object, a door or the fixed start.
+    """Return the cells without a wall, a fixed object, a door or the fixed start.
 
     Raises:
       ValueError: if one of these lies in a wall, outside the grid or in another one's cell.
@@ -203,7 +203,7 @@ def _check_spawn_cells(
 def _object_arrays(
     dynamics: GridWorld, objects: Sequence[Object]
 ) -> dict[str, Shaped[Array, "objects"]]:
-    """Returns the fields of `GridWorldTask` that have one entry per object."""
+    """Return the fields of `GridWorldTask` that have one entry per object."""
 
     def column(values: Iterable[Any], dtype: Any) -> Shaped[Array, "objects"]:
         padded = np.zeros((dynamics.max_objects,), dtype)
@@ -234,5 +234,5 @@ def _mask(shape: tuple[int, ...], cells: Sequence[Cell]) -> Bool[np.ndarray, "he
 
 
 def _number(cell: Cell | None, width: int) -> int:
-    """Returns the number of a cell, row by row; 0 for none."""
+    """Return the number of a cell, row by row; 0 for none."""
     return 0 if cell is None else cell[0] * width + cell[1]

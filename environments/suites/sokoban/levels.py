@@ -107,12 +107,17 @@ def _parse_level(rows: list[str], head: _Position) -> Level:
         found = f"{len(rows)} rows" if len(rows) < SIZE else f"more than {SIZE} rows"
         raise head.at(min(len(rows), SIZE), 0).malformed(found, f"{SIZE}")
     level = np.array([[_CHARACTERS[character] for character in row] for row in rows], np.uint8)
-
     border = np.ones_like(level, bool)
     border[1:-1, 1:-1] = False
-    for i, j in np.argwhere(border & (level != WALL)):
+    for i, j in np.argwhere(border & (level != WALL)).tolist():
         raise head.at(i, j).malformed(repr(rows[i][j]), "'#', as a level's border is wall")
-    players = np.argwhere(level & PLAYER)
+    _check_contents(level, head)
+    return level
+
+
+def _check_contents(level: Level, head: _Position) -> None:
+    """Refuse a level without exactly one player, or without a box to push onto a target."""
+    players = np.argwhere(level & PLAYER).tolist()
     if len(players) != 1:
         position = head.at(*players[1]) if len(players) else head
         raise position.malformed("a second player" if len(players) else "no player", "one")
@@ -122,4 +127,3 @@ def _parse_level(rows: list[str], head: _Position) -> Level:
     if not np.any(level & (BOX | TARGET) == BOX):
         found = "every box on a target" if boxes else "no box"
         raise head.malformed(found, "at least one box that is not on a target")
-    return level

@@ -161,12 +161,13 @@ def test_generated_levels_can_be_solved():
     for level in generated("train"):
         solution = solve(rows_of(level))
         assert solution is not None
-        state, timestep = SOKOBAN.reset(sokoban.make_task(SOKOBAN, level[None]), KEY)
+        task = sokoban.make_task(SOKOBAN, level[None])
+        state, timestep = SOKOBAN.reset(task, KEY)
         state = state.replace(time=jnp.int32(-1000))  # The solver minds pushes, not steps.
         total = 0.0
         for action in solution:
             assert not timestep.last()
-            state, timestep = step(None, state, jnp.int32(action), KEY)
+            state, timestep = step(task, state, jnp.int32(action), KEY)
             total += float(timestep.reward)
         assert timestep.last()
         assert timestep.discount == 0.0
