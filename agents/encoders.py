@@ -27,8 +27,8 @@ from jaxtyping import Array, Float, Int
 
 from agents.convolutions import Conv2D
 from environments import ObservationSpec
-from environments.dmlab import NUM_TOKENS
-from environments.nethack import NUM_GLYPHS
+from environments.suites.dmlab import NUM_TOKENS
+from environments.suites.nethack import NUM_GLYPHS
 
 Observation = Any  # An array, or a dictionary of them: leaves [*s, S, ...], S stacked frames.
 

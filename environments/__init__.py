@@ -1,4 +1,4 @@
-"""Environments by name, and the two protocols they follow (see `environments.base`)."""
+"""Environments by name, and the two interfaces that they implement (see `environments.base`)."""
 
 from environments.base import (
     Environment,
@@ -19,7 +19,8 @@ from environments.errors import (
     SimulatorError,
 )
 from environments.processes import available_processors
-from environments.registry import Group, group, make, suite
+from environments.protocols import SuiteProtocol
+from environments.registry import Group, group, make, protocol, suite
 from environments.simulators import JaxSimulators, seed_of, start
 
 __all__ = [
@@ -34,11 +35,13 @@ __all__ = [
     "ObservationSpec",
     "SimulatorError",
     "Simulators",
+    "SuiteProtocol",
     "available_processors",
     "episode_results",
     "group",
     "make",
     "num_actions",
+    "protocol",
     "restart",
     "seed_of",
     "start",

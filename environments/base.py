@@ -1,22 +1,22 @@
-"""The two kinds of environment, and what a named environment is.
+"""The two interfaces of environments, and named environments.
 
-Both kinds speak `dm_env`: specs describe observations and actions, and time steps are
+Both use `dm_env`: specs describe observations and actions, and time steps are
 `dm_env.TimeStep`s whose `step_type` is FIRST, MID or LAST.
 
-*JAX environments* are pure functions that run inside `jit`, `vmap` and `scan`. What
-distinguishes one task of a family from another (maze, rewards, horizon, ...) is data: a
-pytree of arrays that is passed to every call. Tasks that share their dynamics therefore
-share one compiled program, and a population of agents, each on its own task, is a `vmap`.
+*JAX environments* are pure functions that run inside `jit`, `vmap` and `scan`. The task
+within a family (maze, rewards, horizon, ...) is data: a pytree of arrays that is passed to
+every call. Tasks with the same dynamics therefore share one compiled program, and a
+population of agents, each on its own task, is a `vmap`.
 
-*Host environments* are batched simulators that live outside of JAX and speak NumPy. They too
-are told apart into dynamics (specs, and how to start simulators) and tasks (which game).
+*Host environments* are batched simulators outside JAX, on NumPy arrays. They too consist of
+dynamics (specs, and how to start simulators) and a task (which game).
 
-An observation is an array, or a dictionary of arrays by name. Images are uint8 `[height, width,
-channels]`, and single ones: stacking frames is the agent's affair (`agents.history`).
+An observation is an array, or a dictionary of arrays by name. Images are single frames, uint8
+`[height, width, channels]`; agents stack frames (`agents.history`).
 
-A termination and a cut differ as `dm_env` says: a LAST step with discount 0 is a
-termination; a LAST step with a positive discount was cut (a time limit), and its
-observation is one to bootstrap from.
+Termination and truncation differ as in `dm_env`: a LAST step with discount 0 is a
+termination; a LAST step with a positive discount was truncated (by a time limit), and agents
+bootstrap from its observation.
 """
 
 import dataclasses
@@ -31,62 +31,62 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-Task = Any  # What makes this task differ from others of its family.
+Task = Any  # What distinguishes a task from others with the same dynamics.
 State = Any  # A pytree of arrays: the simulator's state.
 ObservationSpec = specs.Array | dict[str, specs.Array]
 
 
 @runtime_checkable
 class JaxEnvironment(Protocol):
-    """A family of tasks with common specs, stepped inside `jit`.
+    """The dynamics of tasks with common specs, stepped inside `jit`.
 
     Implementations are hashable (frozen dataclasses), hold no arrays, and return the same
-    pytree structures, shapes and strong dtypes from `reset` and `step`. One may have a method
-    `results(task, state)`, see `episode_results`.
+    pytree structures, shapes and strong dtypes from `reset` and `step`. They may have a method
+    `results(task, state)`: see `episode_results`.
     """
 
     def observation_spec(self) -> ObservationSpec:
-        """Shapes and dtypes of one observation."""
+        """Return the shapes and dtypes of one observation."""
         ...
 
     def action_spec(self) -> specs.DiscreteArray:
-        """Number of actions."""
+        """Return the number of actions."""
         ...
 
     def reset(self, task: Task, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
-        """Starts an episode: a FIRST time step with reward 0 and discount 1."""
+        """Start an episode: a FIRST time step with reward 0 and discount 1."""
         ...
 
     def step(
         self, task: Task, state: State, action: Int[Array, ""], key: PRNGKeyArray
     ) -> tuple[State, dm_env.TimeStep]:
-        """One step. Never resets: stepping after LAST is undefined (see `stream`)."""
+        """Take one step. Never resets: stepping after LAST is undefined (see `stream`)."""
         ...
 
 
 @runtime_checkable
 class HostEnvironment(Protocol):
-    """A family of tasks with common specs, simulated outside JAX.
+    """The dynamics of tasks with common specs, simulated outside JAX.
 
-    Implementations are hashable (frozen dataclasses) and hold no simulator: `start` makes those.
+    Implementations are hashable (frozen dataclasses) and hold no simulator: `start` makes them.
     """
 
     def observation_spec(self) -> ObservationSpec:
-        """Shapes and dtypes of one observation."""
+        """Return the shapes and dtypes of one observation."""
         ...
 
     def action_spec(self) -> specs.DiscreteArray | specs.BoundedArray:
-        """Number of actions, or the bounds of a continuous one."""
+        """Return the number of actions, or the bounds of continuous ones."""
         ...
 
     def start(
         self, task: Task, batch_size: int, seed: int, workers: int | None = None
     ) -> "Simulators":
-        """Starts `batch_size` simulators of a task.
+        """Start `batch_size` simulators of a task.
 
         Args:
-          task: which; data, as for JAX environments, here a name or other hashable value.
-          batch_size: simulators.
+          task: a name or another hashable value.
+          batch_size: number of simulators.
           seed: of all their randomness, as far as the engine allows.
           workers: threads or processes that step them; None for as many as there are processors.
             It changes speed only.
@@ -94,6 +94,7 @@ class HostEnvironment(Protocol):
         ...
 
 
+@runtime_checkable
 class Simulators(Protocol):
     """A batch of running simulators. All arrays are NumPy with a leading batch axis.
 
@@ -102,8 +103,8 @@ class Simulators(Protocol):
     reward of an episode is 0 and its first discount 1, where `dm_env` has None.
 
     Attributes:
-      batch_size: simulators.
-      restarts: how often a process of them died and was replaced.
+      batch_size: number of simulators.
+      restarts: how often one of their processes died and was replaced.
     """
 
     batch_size: int
@@ -111,21 +112,21 @@ class Simulators(Protocol):
 
     @property
     def results(self) -> Mapping[str, np.ndarray]:
-        """What the suite tells of an episode besides its return, by name, `[B]`.
+        """Return what the suite reports of an episode besides its return, by name, `[B]`.
 
-        Valid where the last time step was LAST, unless a suite says more. The names are the
+        Valid where the last time step was LAST, unless a suite says otherwise. The names are the
         same in all steps.
         """
         ...
 
     def reset(self) -> dm_env.TimeStep:
-        """Starts a new episode in every simulator."""
+        """Start a new episode in every simulator."""
         ...
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        """Steps every simulator with its action `[B, ...]`. Other threads run meanwhile.
+        """Step every simulator with its action `[B, ...]`. Other threads run meanwhile.
 
-        The arrays that it returns may change at the next call.
+        The next call may overwrite the returned arrays.
 
         Raises:
           SimulatorError: if a simulator died and cannot be replaced.
@@ -133,21 +134,21 @@ class Simulators(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends all simulators."""
+        """Stop all simulators."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Environment:
-    """A named environment: dynamics shared by a family, and the task within it.
+    """A named environment: dynamics, and a task with these dynamics.
 
     Attributes:
-      name: how the registry knows it, for example `"grid57/12_sparse"`.
+      name: in the registry, for example `"grid57/00_dense_fixed"`.
       dynamics: static; environments with equal dynamics run in one compiled program.
       task: of a JAX environment a pytree of arrays, of equal structure and shapes for equal
         dynamics; of a host environment a hashable value.
-      sha256: of the file that the task was read from; None if there is none. With another file of
-        that name it is another task.
+      sha256: of the file that the task was read from; None if there is none. Another file of the
+        same name is another task.
     """
 
     name: str
@@ -157,15 +158,15 @@ class Environment:
 
     @property
     def is_host(self) -> bool:
-        """Whether it is simulated outside JAX."""
+        """Whether the environment is simulated outside JAX."""
         return isinstance(self.dynamics, HostEnvironment)
 
 
 def num_actions(environment: JaxEnvironment | HostEnvironment) -> int:
-    """The number of actions.
+    """Return the number of actions.
 
     Raises:
-      ValueError: if an action is not one choice among a number of them.
+      ValueError: if actions are not discrete.
     """
     spec = environment.action_spec()
     if not isinstance(spec, specs.DiscreteArray):
@@ -180,16 +181,16 @@ def num_actions(environment: JaxEnvironment | HostEnvironment) -> int:
 def episode_results(
     environment: JaxEnvironment, task: Task, state: State
 ) -> dict[str, Float[Array, ""]]:
-    """What a JAX environment tells of the episode so far, besides its return.
+    """Return what a JAX environment reports of the episode so far, besides its return.
 
-    Those without a method `results(task, state)` tell nothing.
+    Environments without a method `results(task, state)` report nothing.
     """
     results = getattr(environment, "results", None)
     return {} if results is None else results(task, state)
 
 
 def restart(observation: chex.Array) -> dm_env.TimeStep:
-    """A FIRST time step inside `jit`. Reward 0 and discount 1, where `dm_env` has None."""
+    """Return a FIRST time step inside `jit`: reward 0 and discount 1, where `dm_env` has None."""
     return dm_env.TimeStep(
         step_type=jnp.int32(dm_env.StepType.FIRST),
         reward=jnp.float32(0.0),
@@ -205,13 +206,13 @@ def transition(
     terminated: chex.Numeric,
     truncated: chex.Numeric,
 ) -> dm_env.TimeStep:
-    """A MID or LAST time step inside `jit`.
+    """Return a MID or LAST time step inside `jit`.
 
     Args:
-      observation: of the state reached.
-      reward: for reaching it.
-      terminated: whether the episode ended there by the task's rules (discount 0).
-      truncated: whether a time limit cut it there (discount stays 1).
+      observation: of the next state.
+      reward: of the transition.
+      terminated: whether the task's rules end the episode there (discount 0).
+      truncated: whether a time limit ends it there (the discount stays 1).
     """
     ended = jnp.logical_or(terminated, truncated)
     return dm_env.TimeStep(
@@ -230,9 +231,9 @@ def stream(
     action: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> tuple[State, dm_env.TimeStep]:
-    """Steps an endless stream of episodes, in `dm_env`'s convention.
+    """Step an endless stream of episodes, in `dm_env`'s convention.
 
-    After a LAST time step the action is ignored and a new episode starts, so that every
+    After a LAST time step the action is ignored and a new episode starts, so that each
     episode's last observation is in the stream.
     """
     reset_key, step_key = jax.random.split(key)

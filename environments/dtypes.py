@@ -1,7 +1,7 @@
 """Dtypes that `reset` and `step` agree on.
 
 A jitted rollout is compiled again at its second call when the state that it starts from and the
-one that it carries on differ in dtype or in weakness of type.
+one that it carries differ in dtype or in weak type.
 """
 
 from contextlib import AbstractContextManager
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 
 
 def promoting() -> AbstractContextManager[None]:
-    """For calls of environments of other packages: they may mix dtypes, whatever JAX's setting."""
+    """Let environments of other packages mix dtypes, whatever JAX's setting."""
     return jax.numpy_dtype_promotion("standard")
 
 
 def strong(leaf: Any) -> Any:
-    """An array of 32-bit strong type of a Python number, or of an array its strong type."""
+    """Convert a Python number to an array of strong 32-bit type, or an array to strong type."""
     if isinstance(leaf, bool | int | float):
         dtype = {bool: jnp.bool_, int: jnp.int32, float: jnp.float32}[type(leaf)]
         return jnp.asarray(leaf, dtype)
@@ -25,7 +25,7 @@ def strong(leaf: Any) -> Any:
 
 
 def cast(state: Any, types: Any) -> Any:
-    """The state with the shapes and dtypes of `types`."""
+    """Return the state with the shapes and dtypes of `types`."""
     return jax.tree.map(
         lambda leaf, kind: jnp.asarray(leaf, kind.dtype).reshape(kind.shape), state, types
     )

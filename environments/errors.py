@@ -1,4 +1,4 @@
-"""What goes wrong with environments, and the messages that say so."""
+"""Errors of environments and their messages."""
 
 import difflib
 import importlib
@@ -11,7 +11,7 @@ from types import ModuleType
 
 _DISTRIBUTION = "disco-update-rules"  # In `pyproject.toml`.
 _PYTHON_MARKER = re.compile(r"python_version < ['\"](\d+)\.(\d+)['\"]")
-_MOST_NAMES = 30  # That a message lists.
+_MOST_NAMES = 30  # In a message.
 
 
 class EnvironmentNameError(ValueError):
@@ -30,7 +30,7 @@ class NoReleaseError(MissingPackageError):
 
 
 class EngineDiedError(RuntimeError):
-    """What a simulator in a worker process raises when its engine died: to be replaced with it."""
+    """A simulator's engine died. Its worker process is replaced."""
 
 
 class SimulatorError(RuntimeError):
@@ -38,7 +38,7 @@ class SimulatorError(RuntimeError):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises a `ValueError` with `message` unless `condition` holds."""
+    """Raise a `ValueError` with `message` unless `condition` holds."""
     if not condition:
         raise ValueError(message)
 
@@ -46,10 +46,10 @@ def require(condition: bool, message: str) -> None:
 def unknown_name(
     what: str, name: str, known: Iterable[str], hint: str = "", prefix: str = ""
 ) -> EnvironmentNameError:
-    """An error that says which known names are near, or, if none is, which there are.
+    """Return an error that says which known names are near, or, if none is, which there are.
 
     Args:
-      what: the kind of thing, for example "Atari game".
+      what: the kind of name, for example "Atari game".
       name: that was asked for.
       known: all names of that kind.
       hint: a last sentence.
@@ -67,13 +67,21 @@ def unknown_name(
     )
 
 
+def unknown_member(
+    name: str, known: Iterable[str], kind: str = "environment"
+) -> EnvironmentNameError:
+    """Return an error for a full name that is none of the known environments' (or suites')."""
+    hint = "environments.registry.suites() and environments.registry.names() list all."
+    return unknown_name(kind, name, known, hint)
+
+
 def import_package(package: str, extra: str, environments: str) -> ModuleType:
-    """Imports what an environment needs.
+    """Import a package that environments need.
 
     Args:
       package: the module's name.
-      extra: of this project, which installs it.
-      environments: that need it, for the message.
+      extra: this project's extra that installs it.
+      environments: the names that need it, for the message.
 
     Raises:
       NoReleaseError: if it is not installed and has no release for this Python, with the
@@ -96,7 +104,7 @@ def import_package(package: str, extra: str, environments: str) -> ModuleType:
 
 
 def how_to_install(extra: str) -> str:
-    """Returns a sentence that says how to install one of this project's extras.
+    """Return a sentence that says how to install one of this project's extras.
 
     If the extra's packages exist for other versions of Python only, it says for which.
     """
@@ -115,7 +123,7 @@ def how_to_install(extra: str) -> str:
 
 
 def _first_python_without(extra: str) -> tuple[int, int] | None:
-    """The version from which on an extra's packages have no release, if this Python is beyond."""
+    """Return the first Python without an extra's packages, if this one is not older."""
     try:
         requirements = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # Imported from a checkout that is not installed.

@@ -1,7 +1,7 @@
-"""Simulators that live in Python, batched: in this thread, or in worker processes.
+"""Batches of simulators written in Python: in this thread, or in worker processes.
 
-Each simulator is a `dm_env.Environment` of one instance. It may have a method
-`episode_results()`, which tells numbers by name of the episode so far, valid at its end.
+Each simulator is a `dm_env.Environment`. It may have a method `episode_results()`, which returns
+numbers by name for the episode so far and is called at its end.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ from environments.base import ObservationSpec
 from environments.errors import EngineDiedError, SimulatorError
 
 Make = Callable[[int], dm_env.Environment]
-"""From a seed to a simulator. Pickled for worker processes: a function of a module, or a
+"""Makes a simulator of a seed. Pickled for worker processes: a function of a module, or a
 `functools.partial` of one."""
 
-_PATIENCE = 300.0
+_ANSWER_SECONDS = 300.0
 _ENGINE_DIED = "engine died: "
 _GUARD = (
     "Its own message stands above. Worker processes import the main script, whose work must stand"
@@ -51,7 +51,7 @@ class _Batch:
         batch_size: int,
         buffer: memoryview | None = None,
     ):
-        """Lays the arrays out in a buffer of `size` bytes, or in memory of their own."""
+        """Lay out the arrays in a buffer of `size` bytes, or in new memory."""
         leaves = observation_spec if isinstance(observation_spec, dict) else {"": observation_spec}
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {
             f"observation/{name}": (spec.shape, spec.dtype) for name, spec in leaves.items()
@@ -79,7 +79,7 @@ class _Batch:
         self.discount, self.action = arrays["discount"], arrays["action"]
 
     def write(self, index: int, timestep: dm_env.TimeStep, simulator: dm_env.Environment) -> None:
-        """Keeps a simulator's time step."""
+        """Store a simulator's time step."""
         self.step_type[index] = timestep.step_type
         self.reward[index] = 0.0 if timestep.reward is None else timestep.reward
         self.discount[index] = 1.0 if timestep.discount is None else timestep.discount
@@ -89,12 +89,12 @@ class _Batch:
             for name, array in self.observation.items():
                 array[index] = timestep.observation[name]
         if self.results and timestep.last():
-            told = simulator.episode_results()  # pyright: ignore[reportAttributeAccessIssue]
+            results = simulator.episode_results()  # pyright: ignore[reportAttributeAccessIssue]
             for name, array in self.results.items():
-                array[index] = told[name]
+                array[index] = results[name]
 
-    def cut(self, index: int) -> None:
-        """Ends an episode whose simulator died, where it stood. Nobody can tell its results."""
+    def truncate(self, index: int) -> None:
+        """Truncate an episode whose simulator died. Its results are unknown: zeros."""
         self.step_type[index] = dm_env.StepType.LAST
         self.reward[index] = 0.0
         self.discount[index] = 1.0
@@ -102,7 +102,7 @@ class _Batch:
             array[index] = 0.0
 
     def timestep(self) -> dm_env.TimeStep:
-        """All of them as one."""
+        """Return the time steps as one, with a leading batch axis."""
         is_single = "" in self.observation
         return dm_env.TimeStep(
             step_type=self.step_type,
@@ -113,18 +113,18 @@ class _Batch:
 
 
 def _advance(simulators: list[dm_env.Environment], batch: _Batch, first: int, command: str) -> None:
-    """Resets, steps, or continues after a death some simulators, numbered from `first`."""
+    """Reset or step simulators numbered from `first`, or continue after their process died."""
     for index, simulator in enumerate(simulators, first):
         if command == "reset" or batch.step_type[index] == dm_env.StepType.LAST:
             batch.write(index, simulator.reset(), simulator)
         elif command == "step":
             batch.write(index, simulator.step(batch.action[index]), simulator)
         else:
-            batch.cut(index)
+            batch.truncate(index)
 
 
 class SerialSimulators:
-    """Simulators stepped one after the other, in this thread: for those that take microseconds."""
+    """Simulators stepped in sequence, in this thread: for steps that take microseconds."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class SerialSimulators:
         seed: int,
         result_names: tuple[str, ...] = (),
     ):
-        """Makes the simulators, with consecutive seeds."""
+        """Make the simulators, with consecutive seeds."""
         self.batch_size, self.restarts = batch_size, 0
         self._batch = _Batch(observation_spec, action_spec, result_names, batch_size)
         self._simulators = [make(seed + i) for i in range(batch_size)]
@@ -162,10 +162,10 @@ class SerialSimulators:
 class ProcessSimulators:
     """Simulators in worker processes, several in each; arrays pass through shared memory.
 
-    A worker that dies, or whose simulator raises an `EngineDiedError`, is replaced once: episodes
-    of its simulators are cut where they stood, and new ones start. When it dies again,
+    A worker that dies, or whose simulator raises an `EngineDiedError`, is replaced once: the
+    episodes of its simulators are truncated, and new ones start. When it dies again,
     `SimulatorError` is raised. After any other exception of a simulator it is not replaced; the
-    traceback is in the error.
+    error includes the traceback.
     """
 
     def __init__(
@@ -177,19 +177,19 @@ class ProcessSimulators:
         seed: int,
         result_names: tuple[str, ...] = (),
         num_processes: int | None = None,
-        patience: float = _PATIENCE,
+        patience: float = _ANSWER_SECONDS,
     ):
-        """Starts the workers and their simulators, which have consecutive seeds.
+        """Start the workers and their simulators, which have consecutive seeds.
 
         Args:
-          make: a simulator of a seed; see `Make`.
-          observation_spec: of its observations.
-          action_spec: of its actions.
-          batch_size: simulators.
-          seed: of the first.
-          result_names: of what its `episode_results` tells.
+          make: see `Make`.
+          observation_spec: of each simulator.
+          action_spec: of each simulator.
+          batch_size: number of simulators.
+          seed: of the first simulator.
+          result_names: the names that `episode_results` returns.
           num_processes: workers; by default one per processor, and no more than simulators.
-          patience: seconds after which a worker that does not answer is taken for dead.
+          patience: seconds after which a worker that does not answer counts as dead.
 
         Raises:
           SimulatorError: if a simulator cannot be made.
@@ -198,7 +198,7 @@ class ProcessSimulators:
         self._patience, self._is_closed = patience, False
         num_processes = min(batch_size, num_processes or available_processors())
         layout = (observation_spec, action_spec, result_names, batch_size)
-        # Unlike `SharedMemory`, this lives as long as any array in it: some may outlive `close`.
+        # Unlike `SharedMemory`, this stays allocated while any array uses it, even after `close`.
         memory = RawArray("b", _Batch(*layout).size)
         self._batch = _Batch(*layout, buffer=memoryview(memory))
         self.results: Mapping[str, np.ndarray] = self._batch.results
@@ -232,7 +232,7 @@ class ProcessSimulators:
         self._workers = []
 
     def _exchange(self, command: str) -> None:
-        """Sends all workers a command, and waits until each has done it."""
+        """Send all workers a command, and wait until each has finished it."""
         had_ended = self._batch.step_type == dm_env.StepType.LAST
         for worker in self._workers:
             worker.send(command)
@@ -257,7 +257,7 @@ class ProcessSimulators:
         self.restarts += 1
         mine = slice(worker.first, worker.last)
         last, mid = dm_env.StepType.LAST, dm_env.StepType.MID
-        # It may have died when it had taken the step with some of its simulators.
+        # It may have died after some of its simulators had taken the step.
         self._batch.step_type[mine] = np.where(had_ended[mine], last, mid)
         worker.restart()
         for order in ("start", "reset" if command == "reset" else "continue"):
@@ -268,7 +268,7 @@ class ProcessSimulators:
 
 
 class _Worker:
-    """A worker process, seen from the one that uses it."""
+    """A worker process, as its parent sees it."""
 
     def __init__(self, make: Make, memory: Any, layout: tuple, seed: int, first: int, last: int):
         self.first, self.last = first, last
@@ -281,7 +281,7 @@ class _Worker:
         # Not forked: this process has threads.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        # New seeds after a restart, or the same steps might lead to the same death.
+        # New seeds after a restart, since the same episodes might kill the engine again.
         seed = (self._seed + 0x5EED * self.replaced) % 2**31
         self._process = context.Process(
             target=_work, args=(theirs, seed, *self._arguments), daemon=True
@@ -296,15 +296,15 @@ class _Worker:
 
     @property
     def failed_by_itself(self) -> bool:
-        """Whether it ended with an error rather than by a signal."""
+        """Whether the process exited with an error, not by a signal."""
         return (self._process.exitcode or 0) > 0
 
     def send(self, command: str) -> None:
-        with contextlib.suppress(OSError):  # It is dead then, as `wait` will tell.
+        with contextlib.suppress(OSError):  # The process is dead; `wait` reports it.
             self._pipe.send_bytes(command.encode())
 
     def wait(self, seconds: float) -> str | None:
-        """Waits for an answer; how the process died, if it did.
+        """Wait for an answer. Return how the process died, or None.
 
         Raises:
           SimulatorError: if a simulator raised an exception.
@@ -325,7 +325,7 @@ class _Worker:
         return None
 
     def stop(self) -> None:
-        self._pipe.close()  # Upon which it ends by itself.
+        self._pipe.close()  # The process exits then.
         self._process.join(5.0)
         if self._process.is_alive():
             self._process.kill()
@@ -333,7 +333,7 @@ class _Worker:
 
 
 def _work(pipe, seed, make, memory, layout, first, last):
-    """What a worker process does: obeys until the pipe is closed."""
+    """Run commands in a worker process until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
     batch = _Batch(*layout, buffer=memoryview(memory))
     simulators: list[dm_env.Environment] = []
@@ -352,19 +352,19 @@ def _work(pipe, seed, make, memory, layout, first, last):
             else:
                 pipe.send_bytes(b"done")
     except (EOFError, OSError):
-        pass  # Nobody is there any more.
+        pass  # The parent has closed the pipe.
     finally:
         for simulator in simulators:
             simulator.close()
 
 
 def available_processors() -> int:
-    """Processors that this process may use; at most DISCO_PROCESSORS, an environment variable.
+    """Return how many processors this process may use.
 
-    Jobs that share a machine are told their part by it.
+    The environment variable DISCO_PROCESSORS sets an upper limit, for jobs that share a machine.
 
     Raises:
-      ValueError: if the variable is no number from 1.
+      ValueError: if the variable is not a whole number from 1.
     """
     has_affinity = hasattr(os, "sched_getaffinity")  # Not on every system.
     number = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
@@ -375,7 +375,7 @@ def available_processors() -> int:
 
 
 def _aligned(size: int) -> int:
-    """Up to the next multiple of 64 bytes, so that no two arrays share a cache line."""
+    """Round up to a multiple of 64 bytes, so that no two arrays share a cache line."""
     return -(-size // 64) * 64
 
 

@@ -1,8 +1,7 @@
 """From names to environments.
 
-A name is `"<family>/<parameters>"`, for example `"catch/8x8"` or
-`"gymnax/CartPole-v1"`, or that of a member of a suite, for example
-`"grid57/00_dense_fixed"`. A suite is named without a slash: `"grid57"`.
+A name is `"<family>/<parameters>"`, for example `"catch/8x8"`, `"gymnax/CartPole-v1"` or
+`"grid57/00_dense_fixed"`. A suite, a tuple of environments, is named without a slash: `"grid57"`.
 
 Other packages add families by an entry point of the group `disco.environments`, which has the
 family's name and is a function from parameters to an `Environment` (`docs/extending.md`).
@@ -10,6 +9,7 @@ family's name and is a function from parameters to an `Environment` (`docs/exten
 
 import importlib
 from collections.abc import Iterable
+from types import ModuleType
 from typing import NamedTuple
 
 import jax
@@ -17,36 +17,45 @@ import jax.numpy as jnp
 
 from common import plugins
 from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
-from environments.errors import EnvironmentNameError, unknown_name
+from environments.errors import EnvironmentNameError, unknown_member, unknown_name
+from environments.protocols import SuiteProtocol
 
-# Modules are imported when one of their names is asked for: some need heavy packages. A suite's
-# module has `suite()`, or a table `SUITES` of names; a family's has a function of parameters.
+# The modules of `environments.suites` are imported when one of their names is asked for: some
+# need heavy packages. A suite's module has the tables `SUITES`, names of environments, and
+# `PROTOCOLS`; a family's has a function from parameters to an environment.
 _SUITES = {
-    "grid57": "environments.grid57",
-    "grid_heldout": "environments.grid_heldout",
-    "lpg": "environments.lpg",
-    "delayed_chain": "environments.delayed_chain",
-    "atari57": "environments.atari",
-    "atari100k": "environments.atari",
-    "procgen16": "environments.procgen",
-    "procgen16_unseen": "environments.procgen",
-    "nethack": "environments.nethack",
-    "crafter": "environments.crafter",
-    "craftax_classic": "environments.craftax_classic",
-    "sokoban": "environments.sokoban",
-    "dmlab30": "environments.dmlab",
-    "dmlab30_test": "environments.dmlab",
-    "bsuite": "environments.bsuite_adapter",
-    "bsuite_first": "environments.bsuite_adapter",
-    "minatar": "environments.minatar",
-    "control_proprio": "environments.control",
-    "control_vision": "environments.control",
-    "minecraft_diamond": "environments.minecraft",
+    "grid57": "grid57",
+    "grid_heldout": "grid_heldout",
+    "lpg": "lpg",
+    "delayed_chain": "delayed_chain",
+    "atari57": "atari",
+    "atari100k": "atari",
+    "procgen16": "procgen",
+    "procgen16_unseen": "procgen",
+    "nethack": "nethack",
+    "crafter": "crafter",
+    "craftax_classic": "craftax_classic",
+    "sokoban": "sokoban",
+    "dmlab30": "dmlab",
+    "dmlab30_test": "dmlab",
+    "bsuite": "bsuite",
+    "bsuite_first": "bsuite",
+    "minatar": "minatar",
+    "control_proprio": "control",
+    "control_vision": "control",
+    "minecraft_diamond": "minecraft",
 }
 
 
 class _Family(NamedTuple):
-    """Environments `<family>/<parameters>`, and names to show where there is no table of them."""
+    """The environments `<family>/<parameters>`.
+
+    Attributes:
+      module: of `environments.suites`.
+      function: makes an environment of parameters.
+      examples: of names, where no suite lists them.
+      is_host: whether they are simulated outside JAX.
+    """
 
     module: str
     function: str = "make"
@@ -55,33 +64,32 @@ class _Family(NamedTuple):
 
 
 _FAMILIES = {
-    "catch": _Family(
-        "environments.catch", examples=("catch", "catch/5x5", "catch/8x8", "catch/10x5/recall")
-    ),
-    "deep_sea": _Family("environments.deep_sea", examples=("deep_sea/5", "deep_sea/10")),
+    "catch": _Family("catch", examples=("catch", "catch/5x5", "catch/8x8", "catch/10x5/recall")),
+    "deep_sea": _Family("deep_sea", examples=("deep_sea/5", "deep_sea/10")),
+    "grid57": _Family("grid57"),
+    "grid_heldout": _Family("grid_heldout"),
+    "lpg": _Family("lpg"),
+    "delayed_chain": _Family("delayed_chain"),
     "gymnax": _Family(
-        "environments.gymnax_adapter",
+        "gymnax",
         examples=("gymnax/CartPole-v1", "gymnax/Breakout-MinAtar", "gymnax/Catch-bsuite"),
     ),
-    "atari": _Family("environments.atari", is_host=True),
-    "atari100k": _Family("environments.atari", "make_100k", is_host=True),
-    "procgen": _Family("environments.procgen", is_host=True),
-    "procgen_unseen": _Family("environments.procgen", "make_unseen", is_host=True),
-    "nethack": _Family("environments.nethack", is_host=True),
-    "crafter": _Family("environments.crafter", is_host=True),
-    "craftax_classic": _Family(
-        "environments.craftax_classic", examples=("craftax_classic/pixels",)
-    ),
-    "sokoban": _Family("environments.sokoban", examples=("sokoban/valid", "sokoban/test")),
-    "dmlab": _Family("environments.dmlab", is_host=True),
-    "dmlab_test": _Family("environments.dmlab", "make_test", is_host=True),
-    "bsuite": _Family("environments.bsuite_adapter", is_host=True),
-    "minatar": _Family("environments.minatar"),
-    "control_proprio": _Family("environments.control", "make_proprio", is_host=True),
-    "control_vision": _Family("environments.control", "make_vision", is_host=True),
-    "minecraft": _Family("environments.minecraft", is_host=True),
+    "atari": _Family("atari", is_host=True),
+    "atari100k": _Family("atari", "make_100k", is_host=True),
+    "procgen": _Family("procgen", is_host=True),
+    "procgen_unseen": _Family("procgen", "make_unseen", is_host=True),
+    "nethack": _Family("nethack", is_host=True),
+    "crafter": _Family("crafter", is_host=True),
+    "craftax_classic": _Family("craftax_classic", examples=("craftax_classic/pixels",)),
+    "sokoban": _Family("sokoban", examples=("sokoban/valid", "sokoban/test")),
+    "dmlab": _Family("dmlab", is_host=True),
+    "dmlab_test": _Family("dmlab", "make_test", is_host=True),
+    "bsuite": _Family("bsuite", is_host=True),
+    "minatar": _Family("minatar"),
+    "control_proprio": _Family("control", "make_proprio", is_host=True),
+    "control_vision": _Family("control", "make_vision", is_host=True),
+    "minecraft": _Family("minecraft", is_host=True),
 }
-
 
 PLUGINS = "disco.environments"
 
@@ -101,11 +109,11 @@ class Group(NamedTuple):
 
 
 def make(name: str) -> Environment:
-    """The environment of this name.
+    """Make the environment of this name.
 
     Raises:
-      EnvironmentNameError: (a `ValueError`) if there is none, saying which are near.
-      MissingPackageError: (an `ImportError`) if a package it needs is not installed.
+      EnvironmentNameError: (a `ValueError`) if there is none, saying which names are near.
+      MissingPackageError: (an `ImportError`) if a package that it needs is not installed.
     """
     family, _, parameters = name.partition("/")
     if family in _SUITES and not parameters:
@@ -116,47 +124,49 @@ def make(name: str) -> Environment:
         )
     if family in _FAMILIES:
         entry = _FAMILIES[family]
-        return getattr(importlib.import_module(entry.module), entry.function)(parameters)
-    if family in _SUITES:
-        for environment in suite(family):
-            if environment.name == name:
-                return environment
-    elif plugin := plugins.find(PLUGINS, family):
+        return getattr(_module(entry.module), entry.function)(parameters)
+    if plugin := plugins.find(PLUGINS, family):
         return plugin(parameters)
-    raise _unknown("environment", name, names())
+    raise unknown_member(name, names())
 
 
 def suite(name: str) -> tuple[Environment, ...]:
-    """The environments of the suite of this name; of an environment's name, that one.
+    """Make the environments of the suite of this name; of an environment's name, that one.
 
     Raises:
-      EnvironmentNameError: (a `ValueError`) if there is none, saying which are near.
-      MissingPackageError: (an `ImportError`) if a package it needs is not installed.
+      EnvironmentNameError: (a `ValueError`) if there is none, saying which names are near.
+      MissingPackageError: (an `ImportError`) if a package that they need is not installed.
     """
     if name in _SUITES:
-        module = importlib.import_module(_SUITES[name])
-        if hasattr(module, "SUITES"):
-            return tuple(make(member) for member in module.SUITES[name])
-        return module.suite()
+        return tuple(make(member) for member in members_of(name))
     if "/" in name or name in _FAMILIES or plugins.find(PLUGINS, name):
         return (make(name),)
-    raise _unknown("suite or environment", name, (*suites(), *names()))
+    raise unknown_member(name, (*suites(), *names()), kind="suite or environment")
+
+
+def protocol(name: str) -> SuiteProtocol:
+    """Return the published protocol of a suite.
+
+    Raises:
+      EnvironmentNameError: (a `ValueError`) if there is no such suite, saying which are near.
+    """
+    if name not in _SUITES:
+        raise unknown_name("suite", name, _SUITES)
+    return _module(_SUITES[name]).PROTOCOLS[name]
 
 
 def family_of(name: str) -> str:
-    """What stands before the slash in an environment's name, or in that of a suite's first.
+    """Return what precedes the slash in an environment's name, or in that of a suite's first.
 
     Makes no environment, and no array.
     """
     if name in _SUITES:
-        module = importlib.import_module(_SUITES[name])
-        # Where there is no table, the suite's own name stands there.
-        name = getattr(module, "SUITES", {}).get(name, (name,))[0]
+        name = members_of(name)[0]
     return name.partition("/")[0]
 
 
 def is_host(name: str) -> bool:
-    """Whether an environment, or a suite's first, is simulated outside JAX.
+    """Return whether an environment, or a suite's first, is simulated outside JAX.
 
     Makes none, unless it is another package's.
     """
@@ -167,47 +177,43 @@ def is_host(name: str) -> bool:
 
 
 def suites() -> tuple[str, ...]:
-    """The names of all suites."""
+    """Return the names of all suites."""
     return tuple(_SUITES)
 
 
 def members_of(name: str) -> tuple[str, ...]:
-    """The names of a suite's environments. Needs none of their packages."""
-    module = importlib.import_module(_SUITES[name])
-    if hasattr(module, "SUITES"):
-        return module.SUITES[name]
-    return tuple(environment.name for environment in module.suite())
+    """Return the names of a suite's environments. Needs none of their packages."""
+    return _module(_SUITES[name]).SUITES[name]
 
 
 def names() -> tuple[str, ...]:
-    """The names of all environments; of families with parameters, some examples."""
+    """Return the names of all environments; of families with parameters, some examples."""
     members = (member for name in _SUITES for member in members_of(name))
     examples = (example for family in _FAMILIES.values() for example in family.examples)
     return tuple(dict.fromkeys((*members, *examples, *plugins.names(PLUGINS))))
 
 
 def group(environments: Iterable[Environment]) -> list[Group]:
-    """Groups environments by their dynamics, in order of first appearance."""
+    """Group environments by their dynamics, in order of first appearance."""
     by_dynamics: dict[JaxEnvironment | HostEnvironment, list[Environment]] = {}
     for environment in environments:
         by_dynamics.setdefault(environment.dynamics, []).append(environment)
     return [
         Group(
             dynamics=dynamics,
-            task=_together(members),
+            task=_stack_tasks(members),
             names=tuple(member.name for member in members),
         )
         for dynamics, members in by_dynamics.items()
     ]
 
 
-def _together(members: list[Environment]) -> Task:
+def _stack_tasks(members: list[Environment]) -> Task:
     tasks = [member.task for member in members]
     if members[0].is_host:
         return tuple(tasks)
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> EnvironmentNameError:
-    hint = "environments.registry.suites() and environments.registry.names() list all."
-    return unknown_name(what, name, known, hint)
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"environments.suites.{name}")

@@ -1,4 +1,4 @@
-"""Simulators of any environment: JAX ones, too, can be stepped from outside of JAX."""
+"""Simulators of any environment: JAX environments, too, can be stepped from outside JAX."""
 
 import functools
 import zlib
@@ -23,15 +23,15 @@ from environments.base import (
 def start(
     environment: Environment, batch_size: int, seed: int, workers: int | None = None
 ) -> Simulators:
-    """Starts `batch_size` simulators of an environment, whatever its kind.
+    """Start `batch_size` simulators of an environment of either kind.
 
-    For agents that are not compiled together with their environment. Stepping a JAX environment
-    from here is a call of a compiled function per step, a fraction of a millisecond; the arrays
-    that it returns can be read only.
+    For agents that are not compiled together with their environment. Each step of a JAX
+    environment is then a call of a compiled function, a fraction of a millisecond; the arrays
+    that it returns are read-only.
 
     Args:
-      environment: which.
-      batch_size: simulators.
+      environment: a JAX or host environment.
+      batch_size: number of simulators.
       seed: of all their randomness.
       workers: see `HostEnvironment.start`; a JAX environment has none.
 
@@ -45,27 +45,27 @@ def start(
 
 
 def seed_of(task: str, seed: int, first: int) -> int:
-    """A seed of simulators that no other task, run or continuation of one has.
+    """Return a seed of simulators that no other task, run or continuation of a run has.
 
     Args:
       task: its name.
       seed: of the run.
-      first: the update or step with which it begins, or goes on.
+      first: the update or step with which the run starts, or continues.
     """
     address = (zlib.crc32(task.encode()), seed, first)
     return int(np.random.SeedSequence(address).generate_state(1)[0] % 2**31)
 
 
 class JaxSimulators:
-    """Simulators (see `environments.Simulators`) of a JAX environment, on the default device."""
+    """`environments.Simulators` of a JAX environment, on the default device."""
 
     def __init__(self, dynamics: JaxEnvironment, task: Task, batch_size: int, seed: int):
-        """Compiles when it is first stepped.
+        """Compile nothing yet: the first reset and the first step do.
 
         Args:
           dynamics: of the environment.
-          task: which of its family.
-          batch_size: simulators.
+          task: of the environment.
+          batch_size: number of simulators.
           seed: of all their randomness.
         """
         self.batch_size, self.restarts = batch_size, 0
@@ -79,7 +79,7 @@ class JaxSimulators:
 
     def reset(self) -> dm_env.TimeStep:
         started = _reset(self._dynamics, self.batch_size, self._task, self._next_key())
-        return self._follow(*started)
+        return self._set(*started)
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
         if self._state is None:
@@ -88,25 +88,25 @@ class JaxSimulators:
         stepped = _step(
             self._dynamics, self._task, self._state, self._timestep, action, self._next_key()
         )
-        return self._follow(*stepped)
+        return self._set(*stepped)
 
     def close(self) -> None:
         self._state = None
 
     def snapshot(self) -> Any:
-        """All that what follows depends on, after a reset: a pytree of arrays."""
+        """Return the state after a reset or a step, from which `resume` continues: a pytree."""
         return {"state": self._state, "timestep": self._timestep, "steps": np.int64(self._steps)}
 
     def resume(self, snapshot: Any) -> dm_env.TimeStep:
-        """Goes back to a snapshot of simulators of the same seed; the time step it was taken at."""
+        """Restore a snapshot of simulators of the same seed; return the time step of then."""
         self._steps = int(snapshot["steps"])
-        return self._follow(snapshot["state"], snapshot["timestep"], {})
+        return self._set(snapshot["state"], snapshot["timestep"], {})
 
     def _next_key(self):
         self._steps += 1
         return jax.random.fold_in(self._key, self._steps)
 
-    def _follow(self, state, timestep, results) -> dm_env.TimeStep:
+    def _set(self, state, timestep, results) -> dm_env.TimeStep:
         self._state, self._timestep = state, timestep
         timestep, self._results = jax.device_get((timestep, results))
         return timestep

@@ -17,10 +17,10 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from environments import bsuite_adapter
+from environments.episodes import Episode
 from environments.errors import import_package, require
+from environments.suites import bsuite
 from evaluation import statistics
-from training.host_collection import Episode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ def score(runs: Mapping[str, Sequence[Episode]]) -> Scores:
     """
     require(bool(runs), "There is no run to score.")
     for name, episodes in runs.items():
-        bsuite_adapter.num_episodes(name)  # Knows which names there are.
+        bsuite.num_episodes(name)  # Knows which names there are.
         require(len(episodes) > 0, f"The run of {name!r} has no episode to score.")
     # bsuite's plots set Matplotlib's style when they are imported.
     with mpl.rc_context():
@@ -105,7 +105,7 @@ def _logged(bsuite_id: str, episodes: Sequence[Episode]) -> Iterator[dict[str, A
         total_return += episode.episode_return
         for key, value in episode.results.items():
             before = counts.get(key, 0.0)
-            is_best = key == bsuite_adapter.BEST_EPISODE
+            is_best = key == bsuite.BEST_EPISODE
             counts[key] = max(before, value) if is_best else before + value
         if is_logged(number):
             yield {

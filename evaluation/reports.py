@@ -22,7 +22,8 @@ import numpy as np
 import pandas as pd
 
 from common.atomic import write_atomically
-from environments import crafter
+from environments.episodes import Episode
+from environments.suites import crafter
 from evaluation import bsuite_scores, page, plots, published_aggregates, statistics
 from evaluation.archive import Gathered
 from evaluation.comparison import Comparison, Scale, compare, scales
@@ -38,7 +39,6 @@ from evaluation.published_scores import (
 )
 from evaluation.report import shown_contenders
 from evaluation.scores import Summary, coarsen, summarize
-from training.host_collection import Episode
 
 _MOST_STRIP_BYTES = 2_000_000  # Of an evaluation.
 

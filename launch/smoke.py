@@ -26,9 +26,10 @@ from agents.protocol import Agent
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent
 from common.terminal import console, printable
+from environments.episodes import Episode
 from evaluation.evaluate import resolve
 from launch import commands
-from training.host_collection import Episode, HostActor
+from training.host_collection import HostActor
 
 _AGENTS = ("random", "untrained")
 _SMALL = NetworkConfig(torso=(32,), channels=(8,), blocks=0, patch=4, model=8, head=(8,))

@@ -22,9 +22,9 @@ discovery, and the number of meta-steps (600 million frames per game, when its b
 
 from ml_collections import ConfigDict
 
+import environments
 from agents.networks import NETWORKS
 from agents.rule_agent import AgentConfig
-from environments.atari import FRAME_SKIP
 from launch.configuration import to_config
 from launch.settings import DiscoverSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
@@ -57,9 +57,9 @@ def get_settings() -> DiscoverSettings:
         objective=ObjectiveConfig(),
         population=PopulationConfig(
             size=128,
-            # Agents count actions, each of which lasts 4 frames.
+            # Agents count actions.
             lifetimes=tuple(
-                frames // FRAME_SKIP
+                frames // environments.protocol("atari57").frames_per_action
                 for frames in (200_000_000, 100_000_000, 50_000_000, 20_000_000)
             ),
         ),

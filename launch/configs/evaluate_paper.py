@@ -6,7 +6,7 @@ r"""Evaluation with the hyper-parameters of the paper: DiscoRL, Extended Data Ta
 For an accelerator. Families: atari, crafter, dmlab, nethack, procgen, sokoban. The two seeds (three
 for Crafter and NetHack, five for Sokoban) are the paper's. Our copy of the table has lost the
 exponents of the warm-ups; they are read as 5, 1, 10 and 1 million steps. Budgets and replays are in
-steps of the agent: of Atari's and DMLab's frames, an action lasts four.
+actions, each of which lasts four frames in Atari and DMLab (`environments.protocol`).
 
 Where a batch has less than one fresh trajectory by the table (Crafter: 1% of 24), it has one.
 """
@@ -15,6 +15,7 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
+import environments
 from agents.networks import NETWORKS
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
@@ -42,18 +43,20 @@ class _Column:
 
 
 _MILLION = 1_000_000
+_ATARI_FRAMES = environments.protocol("atari57").frames_per_action
+_DMLAB_FRAMES = environments.protocol("dmlab30").frames_per_action
 _TABLE = {
     "atari": _Column(
         network="impala_large",
         learning_rate=3e-4,
         end_learning_rate=0.0,
-        warmup=5 * _MILLION // 4,
+        warmup=5 * _MILLION // _ATARI_FRAMES,
         weight_decay=0.1,
         max_abs_update=1.0,
         discount=0.997,
         frame_stack=4,
         batch_size=96,
-        budget=200 * _MILLION // 4,
+        budget=200 * _MILLION // _ATARI_FRAMES,
         replayed_steps=1_760_000,
         replay_ratio=0.95,
         unroll_length=29,
@@ -79,13 +82,13 @@ _TABLE = {
         network="dmlab",
         learning_rate=5e-4,
         end_learning_rate=0.0,
-        warmup=_MILLION // 4,
+        warmup=_MILLION // _DMLAB_FRAMES,
         weight_decay=0.01,
         max_abs_update=1.0,
         discount=0.99,
         frame_stack=1,
         batch_size=96,
-        budget=1_000 * _MILLION // 4,
+        budget=1_000 * _MILLION // _DMLAB_FRAMES,
         replayed_steps=220_000,
         replay_ratio=0.9,
         unroll_length=100,

@@ -17,10 +17,10 @@ from agents.networks import NETWORKS, ActionConditionalModel, NetworkConfig, mak
 from agents.rule_agent import AgentConfig
 from disco.types import taken
 from disco.values import select_action
-from environments.atari import Atari
-from environments.crafter import Crafter
-from environments.dmlab import DMLab
-from environments.nethack import NetHack
+from environments.suites.atari import Atari
+from environments.suites.crafter import Crafter
+from environments.suites.dmlab import DMLab
+from environments.suites.nethack import NetHack
 from tests.agents.common import random_params, second_derivatives
 from tests.disco.common import float64, random_trajectory, relative_difference, small_rule
 

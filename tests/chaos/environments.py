@@ -14,8 +14,8 @@ from jaxtyping import Array, Int
 
 from environments import registry
 from environments.base import Environment, Simulators
-from environments.catch import Catch
 from environments.processes import ProcessSimulators
+from environments.suites.catch import Catch
 from tests.agents.common import Corridor, HostCorridor
 
 WELL, NAN_REWARD, NAN_OBSERVATION = range(3)

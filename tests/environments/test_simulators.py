@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import environments
-from training.host_collection import EpisodeTracker
+from environments.episodes import EpisodeTracker
 
 
 def collect(seed: int, num_steps: int = 30):

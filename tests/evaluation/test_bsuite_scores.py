@@ -2,23 +2,24 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from bsuite import bsuite
+from bsuite import bsuite as engine
 from bsuite.experiments import summary_analysis
 from bsuite.logging import csv_load
 
-from environments import EnvironmentNameError, bsuite_adapter
+from environments import EnvironmentNameError
+from environments.episodes import Episode
+from environments.suites import bsuite
 from evaluation.bsuite_scores import score
-from training.host_collection import Episode
 
 
 def run(bsuite_id, policy, interrupted_at=None):
     """All episodes of a run, by a function of observation and random generator."""
     name = f"bsuite/{bsuite_id}"
-    environment, generator = bsuite_adapter.make(bsuite_id), np.random.default_rng(0)
+    environment, generator = bsuite.make(bsuite_id), np.random.default_rng(0)
     simulators = environment.dynamics.start(environment.task, 1, 0)
     episodes, length, total = [], 0, 0.0
     timestep = simulators.reset()
-    while len(episodes) < bsuite_adapter.num_episodes(name):
+    while len(episodes) < bsuite.num_episodes(name):
         timestep = simulators.step(np.array([policy(timestep.observation[0], generator)]))
         total += float(timestep.reward[0])
         if timestep.step_type[0] == 2:
@@ -65,7 +66,7 @@ def test_catching_every_ball_scores_one():
 def test_scores_are_those_of_bsuites_own_logs(tmp_path):
     runs = {}
     for bsuite_id in ("umbrella_length/2", "umbrella_length/9", "cartpole_swingup/3"):
-        environment = bsuite.load_and_record_to_csv(bsuite_id, str(tmp_path))
+        environment = engine.load_and_record_to_csv(bsuite_id, str(tmp_path))
         generator, episodes, before = np.random.default_rng(1), [], environment.bsuite_info()
         for _ in range(40):
             timestep, length, total = environment.reset(), 0, 0.0

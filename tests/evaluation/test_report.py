@@ -15,7 +15,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate
 from evaluation.training import Run
-from tests.environments.test_sokoban import FIRST
+from tests.environments.suites.test_sokoban import FIRST
 from tests.evaluation.common import CONFIG, result
 
 RULE = pathlib.Path(disco.__file__).parent / "zoo" / "grid57.npz"

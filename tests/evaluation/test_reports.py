@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
+from environments.episodes import Episode
 from evaluation import archive, host_training, reports, storage
 from launch.configuration import from_json
 from tests.evaluation.common import CONFIG, TASKS, write_evaluation
-from training.host_collection import Episode
 
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 MEGABYTE = 1 << 20

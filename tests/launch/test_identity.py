@@ -12,7 +12,7 @@ import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from common.checkpoints import CheckpointError, Checkpoints
-from environments import sokoban_levels
+from environments.suites.sokoban import generator, levels
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import fingerprint, make_contenders
 from launch import evaluate, setup
@@ -216,7 +216,7 @@ def test_rule_file_that_is_replaced_while_an_evaluation_starts(tmp_path):
 
 
 def write_levels(file: pathlib.Path, first: int) -> None:
-    file.write_text(sokoban_levels.to_text(sokoban_levels.generate("test", 4)[first : first + 2]))
+    file.write_text(levels.to_text(generator.generate("test", 4)[first : first + 2]))
 
 
 def test_levels_of_an_evaluation_may_not_change(tmp_path, capsys):

@@ -1,6 +1,6 @@
 """The smoke command, as a user starts it."""
 
-from tests.environments.test_sokoban import FIRST
+from tests.environments.suites.test_sokoban import FIRST
 from tests.launch.common import outcome, start
 
 

@@ -1,0 +1,228 @@
+"""Atari 2600 games through the Arcade Learning Environment's vector engine.
+
+Two protocols, each a suite; `PROTOCOLS` has their numbers.
+
+`atari57`, the environments `atari/<Game>`: 57 games, 200 million frames. Sticky actions with
+probability 0.25, the full set of 18 actions, no reward clipping, no life-loss signal, no
+no-ops at the start, episodes truncated after 108,000 frames (half an hour). Machado et al. 2018,
+"Revisiting the Arcade Learning Environment", section 5; DiscoRL, Methods and Extended Data
+Table 1, whose scores are of this protocol's budget.
+
+`atari100k`, the environments `atari100k/<Game>`: 26 games, 400,000 frames. No sticky actions,
+each game's own minimal action set, up to 29 no-ops at the start of an episode, episodes truncated
+after 108,000 frames. Budget, frame skip and games: Kaiser et al. 2020; IRIS, section 3.1; DreamerV3
+(arXiv v1), Table A.1. The rest is custom since Mnih et al. 2015; IRIS and DreamerV3 observe 64x64
+colour images. Some agents end training episodes, or bootstrap, at the loss of a life: `results`
+has the remaining lives, at every step; the stream itself continues.
+
+In both an action is repeated for 4 frames, of which the last two are max-pooled; the observation
+is one grey uint8 `[84, 84, 1]` frame (agents stack 4: `agents.history`). The end of a game is a
+termination; the frame limit truncates.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from environments.base import Environment
+from environments.errors import import_package, unknown_name
+from environments.processes import available_processors
+from environments.protocols import DISCORL, DREAMERV3, Paper, SuiteProtocol
+
+FRAME_SKIP = 4
+MAX_FRAMES = 108_000
+NUM_ACTIONS = 18
+
+GAMES_57 = tuple(
+    """Alien Amidar Assault Asterix Asteroids Atlantis BankHeist BattleZone BeamRider Berzerk
+    Bowling Boxing Breakout Centipede ChopperCommand CrazyClimber Defender DemonAttack DoubleDunk
+    Enduro FishingDerby Freeway Frostbite Gopher Gravitar Hero IceHockey Jamesbond Kangaroo Krull
+    KungFuMaster MontezumaRevenge MsPacman NameThisGame Phoenix Pitfall Pong PrivateEye Qbert
+    Riverraid RoadRunner Robotank Seaquest Skiing Solaris SpaceInvaders StarGunner Surround Tennis
+    TimePilot Tutankham UpNDown Venture VideoPinball WizardOfWor YarsRevenge Zaxxon""".split()
+)
+GAMES_100K = tuple(
+    """Alien Amidar Assault Asterix BankHeist BattleZone Boxing Breakout ChopperCommand CrazyClimber
+    DemonAttack Freeway Frostbite Gopher Hero Jamesbond Kangaroo Krull KungFuMaster MsPacman Pong
+    PrivateEye Qbert RoadRunner Seaquest UpNDown""".split()
+)
+SUITES = {
+    "atari57": tuple(f"atari/{game}" for game in GAMES_57),
+    "atari100k": tuple(f"atari100k/{game}" for game in GAMES_100K),
+}
+PROTOCOLS = {
+    "atari57": SuiteProtocol(
+        frames_per_action=FRAME_SKIP,
+        max_episode_frames=MAX_FRAMES,
+        budget_frames=200_000_000,
+        papers=(
+            Paper(
+                "Machado et al. 2018, Revisiting the Arcade Learning Environment",
+                "https://arxiv.org/abs/1709.06009",
+            ),
+            DISCORL,
+        ),
+    ),
+    "atari100k": SuiteProtocol(
+        frames_per_action=FRAME_SKIP,
+        max_episode_frames=MAX_FRAMES,
+        budget_frames=400_000,
+        papers=(
+            Paper(
+                "Kaiser et al. 2020, Model-based reinforcement learning for Atari",
+                "https://arxiv.org/abs/1903.00374",
+            ),
+            Paper(
+                "Micheli et al. 2023, Transformers are sample-efficient world models",
+                "https://arxiv.org/abs/2209.00588",
+            ),
+            DREAMERV3,
+        ),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Atari:
+    """Atari games with a common number of actions; the task is the game's ROM name.
+
+    Where a game has fewer actions than `num_actions` (Skiing has 9 legal ones even with the full
+    set), the other actions equal its action 0, the no-op.
+
+    Attributes:
+      num_actions: that an agent chooses from.
+      full_action_set: whether a game has all 18 actions, not its own minimal set.
+      sticky: probability that the previous action is repeated instead.
+      max_noops: the number of no-ops that start an episode is uniform below this; 0 for none.
+      max_frames: frames after which an episode is truncated.
+    """
+
+    num_actions: int = NUM_ACTIONS
+    full_action_set: bool = True
+    sticky: float = 0.25
+    max_noops: int = 0
+    max_frames: int = MAX_FRAMES
+
+    def observation_spec(self) -> specs.BoundedArray:
+        return specs.BoundedArray((84, 84, 1), np.uint8, 0, 255, name="frame")
+
+    def action_spec(self) -> specs.DiscreteArray:
+        return specs.DiscreteArray(self.num_actions, name="action")
+
+    def start(
+        self, task: str, batch_size: int, seed: int, workers: int | None = None
+    ) -> "AtariSimulators":
+        return AtariSimulators(self, task, batch_size, seed, workers)
+
+
+class AtariSimulators:
+    """Instances of one game on the engine's own threads. `results` has the remaining lives.
+
+    The same seed gives the same games, for any number of threads.
+    """
+
+    def __init__(self, settings: Atari, rom: str, batch_size: int, seed: int, workers: int | None):
+        """Start the engine."""
+        self.batch_size, self.restarts = batch_size, 0
+        self._seed: int | None = seed
+        engine = import_package("ale_py.vector_env", "atari", "atari/…")
+        self._engine: Any = engine.AtariVectorEnv(
+            rom,
+            batch_size,
+            num_threads=workers or available_processors(),
+            max_num_frames_per_episode=settings.max_frames,
+            repeat_action_probability=settings.sticky,
+            full_action_space=settings.full_action_set,
+            stack_num=1,
+            frameskip=FRAME_SKIP,
+            maxpool=True,
+            noop_max=settings.max_noops,
+            reward_clipping=False,
+            use_fire_reset=False,
+        )
+        legal = int(self._engine.single_action_space.n)
+        self._legal_action = np.zeros(settings.num_actions, np.int32)
+        self._legal_action[:legal] = np.arange(legal)
+        self._ended = np.zeros(batch_size, bool)
+        self.results: dict[str, np.ndarray] = {"lives": np.zeros(batch_size, np.float32)}
+
+    def reset(self) -> dm_env.TimeStep:
+        """See `Simulators`."""
+        frames, _ = self._engine.reset(seed=self._seed)
+        self._seed = None  # A second reset continues the games' random streams.
+        self._ended[:] = False
+        return dm_env.TimeStep(
+            step_type=np.full(self.batch_size, dm_env.StepType.FIRST, np.int32),
+            reward=np.zeros(self.batch_size, np.float32),
+            discount=np.ones(self.batch_size, np.float32),
+            observation=np.moveaxis(frames, 1, -1),
+        )
+
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        """See `Simulators`."""
+        frames, reward, terminated, truncated, info = self._engine.step(self._legal_action[action])
+        started, self._ended = self._ended, terminated | truncated
+        self.results["lives"] = info["lives"].astype(np.float32)
+        first, mid, last = dm_env.StepType
+        return dm_env.TimeStep(
+            step_type=np.where(started, first, np.where(self._ended, last, mid)).astype(np.int32),
+            reward=np.where(started, 0.0, reward).astype(np.float32),
+            # A game that ends in the frame of the limit has terminated.
+            discount=np.where(terminated, 0.0, 1.0).astype(np.float32),
+            observation=np.moveaxis(frames, 1, -1),
+        )
+
+    def close(self) -> None:
+        """See `Simulators`."""
+        self._engine = None  # Ends its threads.
+
+
+def make(game: str) -> Environment:
+    """Make `atari/<game>`: a game by the protocol of `atari57`.
+
+    Raises:
+      EnvironmentNameError: if there is no such game.
+      MissingPackageError: if ale-py is not installed.
+    """
+    return Environment(name=f"atari/{game}", dynamics=Atari(), task=_rom(game, "atari", GAMES_57))
+
+
+def make_100k(game: str) -> Environment:
+    """Make `atari100k/<game>`: a game by the protocol of `atari100k`.
+
+    Raises:
+      EnvironmentNameError: if there is no such game.
+      MissingPackageError: if ale-py is not installed.
+    """
+    rom = _rom(game, "atari100k", GAMES_100K)
+    dynamics = Atari(
+        num_actions=_num_minimal_actions(rom), full_action_set=False, sticky=0.0, max_noops=30
+    )
+    return Environment(name=f"atari100k/{game}", dynamics=dynamics, task=rom)
+
+
+def _rom(game: str, family: str, games: tuple[str, ...]) -> str:
+    """Return the engine's name of a game: `ms_pacman` for `MsPacman`."""
+    if game not in games:
+        raise unknown_name(
+            "Atari game",
+            game,
+            games,
+            f"environments.suites.atari.SUITES lists those of {family}.",
+            prefix=f"{family}/",
+        )
+    import_package("ale_py", "atari", f"{family}/…")
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in game).removeprefix("_")
+
+
+@functools.cache
+def _num_minimal_actions(rom: str) -> int:
+    ale_py = import_package("ale_py", "atari", "atari100k/…")
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    game = ale_py.ALEInterface()
+    game.loadROM(ale_py.roms.get_rom_path(rom))
+    return len(game.getMinimalActionSet())

@@ -1,0 +1,126 @@
+"""`grid57`: the 57 grid-worlds on which rules are discovered.
+
+The counterpart of the "57 grid-world tasks" of Oh et al. (2025), "Discovering
+state-of-the-art reinforcement learning algorithms" (Methods), after the ten
+grid-world variants of LPG (arXiv 2007.08794): {dense, sparse, long horizon, longer horizon,
+long dense} x {fixed, random positions}. Mazes, object counts, rewards, probabilities and
+horizons vary, drawn from a fixed seed. All tasks share `DYNAMICS`.
+"""
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+
+from environments.base import Environment
+from environments.errors import unknown_member
+from environments.protocols import DISCORL, LPG, SuiteProtocol
+from environments.suites.grid_worlds import (
+    GridWorld,
+    GridWorldTask,
+    Object,
+    make_fixed_task,
+    make_task,
+    mazes,
+)
+
+SEED = 57
+DYNAMICS = GridWorld(height=9, width=9, max_objects=7, kinds=3)
+SIZES = (5, 6, 7, 8, 9)
+
+GOOD, HAZARD, NUISANCE = range(3)  # The kinds of objects.
+
+
+def _reward(rng: np.random.Generator) -> float:
+    return float(rng.choice([0.5, 1.0]))
+
+
+def _dense(rng: np.random.Generator) -> tuple[list[Object], int]:
+    """Draw goods that respawn, a hazard that may terminate, and one that only costs."""
+    respawn = float(rng.choice([0.05, 0.1]))
+    goods = [Object(_reward(rng), 0.0, respawn, GOOD) for _ in range(rng.integers(1, 4))]
+    hazards = [Object(-_reward(rng), 0.5, 0.1, HAZARD), Object(-_reward(rng), 0.0, 0.5, NUISANCE)]
+    return goods + hazards, int(rng.choice([50, 75, 100]))
+
+
+def _sparse(rng: np.random.Generator) -> tuple[list[Object], int]:
+    """Draw one good and some hazards, any of which terminates the episode."""
+    hazards = [Object(-_reward(rng), 1.0, 0.0, HAZARD) for _ in range(rng.integers(1, 3))]
+    return [Object(1.0, 1.0, 0.0, GOOD), *hazards], int(rng.choice([20, 30, 50]))
+
+
+def _long_horizon(rng: np.random.Generator) -> tuple[list[Object], int]:
+    """Draw goods that respawn slowly, and hazards that are always present."""
+    goods = [Object(1.0, 0.0, 0.02, GOOD) for _ in range(rng.integers(2, 4))]
+    hazards = [Object(-_reward(rng), 0.5, 1.0, HAZARD) for _ in range(2)]
+    return goods + hazards, int(rng.choice([150, 200, 250]))
+
+
+def _longer_horizon(rng: np.random.Generator) -> tuple[list[Object], int]:
+    """Draw goods that may terminate the episode, among many hazards that mostly do."""
+    goods = [Object(1.0, 0.1, 0.05, GOOD) for _ in range(2)]
+    hazards = [Object(-_reward(rng), 0.8, 1.0, HAZARD) for _ in range(rng.integers(3, 6))]
+    return goods + hazards, int(rng.choice([300, 400, 500]))
+
+
+def _long_dense(rng: np.random.Generator) -> tuple[list[Object], int]:
+    """Draw goods only, which respawn very slowly."""
+    goods = [Object(_reward(rng), 0.0, 0.01, GOOD) for _ in range(rng.integers(3, 6))]
+    return goods, int(rng.choice([200, 300, 400]))
+
+
+VARIANTS: dict[str, Callable[[np.random.Generator], tuple[list[Object], int]]] = {
+    "dense": _dense,
+    "sparse": _sparse,
+    "long_horizon": _long_horizon,
+    "longer_horizon": _longer_horizon,
+    "long_dense": _long_dense,
+}
+
+
+NAMES = tuple(
+    f"{i:02d}_{tuple(VARIANTS)[i // 2 % len(VARIANTS)]}_{('fixed', 'random')[i % 2]}"
+    for i in range(57)
+)
+SUITES = {"grid57": tuple(f"grid57/{name}" for name in NAMES)}
+PROTOCOLS = {"grid57": SuiteProtocol(papers=(DISCORL, LPG))}
+
+
+@functools.cache
+def make(name: str) -> Environment:
+    """Make `grid57/<name>`, for example `grid57/00_dense_fixed`.
+
+    Raises:
+      EnvironmentNameError: if there is no such task.
+    """
+    if name not in NAMES:
+        raise unknown_member(f"grid57/{name}", SUITES["grid57"])
+    index, _, variant = name.partition("_")
+    variant, _, positions = variant.rpartition("_")
+    # Each task has its own generator, so that a change of one leaves the others.
+    task = _task(np.random.default_rng([SEED, int(index)]), variant, positions == "fixed")
+    return Environment(name=f"grid57/{name}", dynamics=DYNAMICS, task=task)
+
+
+def _task(rng: np.random.Generator, variant: str, fixed: bool) -> GridWorldTask:
+    maze = _maze(rng, fixed)
+    objects, horizon = VARIANTS[variant](rng)
+    if not fixed:
+        return make_task(DYNAMICS, maze, objects, horizon=horizon)
+    goods = [thing for thing in objects if thing.kind == GOOD]
+    hazards = [thing for thing in objects if thing.kind != GOOD]
+    return make_fixed_task(DYNAMICS, rng, maze, goods, hazards, horizon=horizon)
+
+
+def _maze(rng: np.random.Generator, fixed: bool) -> mazes.Maze:
+    height, width = (int(size) for size in rng.choice(SIZES, 2))
+    style = rng.choice(["room", "bars", "four_rooms", "corridors"] if fixed else ["room", "bars"])
+    if style == "bars":
+        return mazes.bars(rng, height, width)
+    # Narrow passages only where positions are fixed, so that no object ever blocks them, and
+    # only in large mazes, as small ones would have too few free cells.
+    if style == "four_rooms" and min(height, width) >= 7:
+        return mazes.four_rooms(rng, height, width)
+    if style == "corridors" and max(height, width) >= 7:
+        return mazes.corridors(rng, height - 1 + height % 2, width - 1 + width % 2)
+    return mazes.room(height, width)

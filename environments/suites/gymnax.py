@@ -1,0 +1,137 @@
+"""gymnax environments by name, for example `gymnax/CartPole-v1`.
+
+Lange (2022), https://github.com/RobertTLange/gymnax. gymnax's parameters are the task, so
+they can differ between agents of one compiled program. gymnax's automatic resets are not
+used: streams keep the last observation of an episode, and gymnax's truncations are truncations.
+"""
+
+import dataclasses
+import difflib
+import functools
+from typing import Any
+
+import dm_env
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import specs
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from environments.base import Environment, State, Task, restart, transition
+from environments.dtypes import cast, promoting, strong
+from environments.errors import EnvironmentNameError, import_package
+
+
+@dataclasses.dataclass(frozen=True)
+class Gymnax:
+    """A gymnax environment with discrete actions; the task is its parameters' pytree.
+
+    Observations and rewards become float32; a discrete observation becomes one-hot. State and
+    parameters get strong dtypes that `reset` and `step` agree on: gymnax starts from Python
+    numbers, with which a jitted rollout would be compiled again at its second call.
+
+    Attributes:
+      environment_id: gymnax's name for it.
+    """
+
+    environment_id: str
+
+    def observation_spec(self) -> specs.Array:
+        environment, params, _ = _load(self.environment_id)
+        space = environment.observation_space(params)
+        shape = (int(space.n),) if hasattr(space, "n") else tuple(space.shape)
+        return specs.Array(shape, np.float32, name="observation")
+
+    def action_spec(self) -> specs.DiscreteArray:
+        environment, params, _ = _load(self.environment_id)
+        return specs.DiscreteArray(int(environment.action_space(params).n), name="action")
+
+    def reset(self, task: Task, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
+        environment, _, state_types = _load(self.environment_id)
+        with promoting():
+            observation, state = environment.reset_env(key, task)
+        return cast(state, state_types), restart(self._convert(observation))
+
+    def step(
+        self, task: Task, state: State, action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[State, dm_env.TimeStep]:
+        environment, _, state_types = _load(self.environment_id)
+        with promoting():
+            observation, state, reward, terminated, _ = environment.step_env(
+                key, state, action, task
+            )
+            truncated = environment.is_truncated(state, task)
+        return cast(state, state_types), transition(
+            self._convert(observation),
+            jnp.asarray(reward, jnp.float32).reshape(()),
+            terminated=jnp.asarray(terminated, bool).reshape(()),
+            truncated=jnp.asarray(truncated, bool).reshape(()),
+        )
+
+    def _convert(self, observation: Any) -> Float[Array, "..."]:
+        environment, params, _ = _load(self.environment_id)
+        shape = self.observation_spec().shape
+        if hasattr(environment.observation_space(params), "n"):
+            return jax.nn.one_hot(observation, shape[0], dtype=jnp.float32)
+        return jnp.asarray(observation, jnp.float32).reshape(shape)
+
+
+def make(environment_id: str) -> Environment:
+    """Make a gymnax environment by gymnax's own name.
+
+    Raises:
+      EnvironmentNameError: if gymnax has none of this name, or its actions are not one
+        discrete choice, or its observation is not one array.
+      MissingPackageError: if gymnax is not installed.
+    """
+    gymnax = import_package("gymnax", "gymnax", "gymnax/…")
+    if environment_id not in gymnax.registered_envs:
+        near = difflib.get_close_matches(environment_id, gymnax.registered_envs, n=3, cutoff=0.4)
+        raise EnvironmentNameError(
+            f"gymnax has no environment {environment_id!r}."
+            + (f" Near it: {', '.join(f'gymnax/{name}' for name in near)}." if near else "")
+            + " gymnax.registered_envs lists all."
+        )
+    _, params, _ = _load(environment_id)
+    return Environment(
+        name=f"gymnax/{environment_id}", dynamics=Gymnax(environment_id), task=params
+    )
+
+
+@functools.cache
+def _load(environment_id: str) -> tuple[Any, Any, Any]:
+    """Return the gymnax environment, its parameters, and its state's shapes and dtypes."""
+    try:
+        # Arrays that gymnax makes here outlive the trace that this call may be part of.
+        with jax.ensure_compile_time_eval(), promoting():
+            environment, params = import_package("gymnax", "gymnax", "gymnax/…").make(
+                environment_id
+            )
+            params = jax.tree.map(strong, params)
+    except OSError as error:
+        raise EnvironmentNameError(
+            f"gymnax cannot make {environment_id!r}, as it could not download its data: {error}"
+        ) from error
+    actions, observations = environment.action_space(params), environment.observation_space(params)
+    if not hasattr(actions, "n"):
+        raise EnvironmentNameError(
+            f"'gymnax/{environment_id}' has a {type(actions).__name__} action space of shape"
+            f" {getattr(actions, 'shape', None)}; expected a discrete one, as agents here choose"
+            " one of a number of actions. For example: gymnax/CartPole-v1, gymnax/MountainCar-v0."
+        )
+    if not hasattr(observations, "shape"):
+        raise EnvironmentNameError(
+            f"'gymnax/{environment_id}' has a {type(observations).__name__} observation space;"
+            " expected a single array."
+        )
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    action = jax.ShapeDtypeStruct((), jnp.int32)
+    with promoting():
+        _, first = jax.eval_shape(environment.reset_env, key, params)
+        _, second, *_ = jax.eval_shape(environment.step_env, key, first, action, params)
+        state_types = jax.tree.map(
+            lambda a, b: jax.ShapeDtypeStruct(b.shape, jnp.promote_types(a.dtype, b.dtype)),
+            first,
+            second,
+        )
+    return environment, params, state_types

@@ -1,0 +1,187 @@
+"""NetHack through the NetHack Learning Environment (Küttler et al. 2020).
+
+Two environments, the suite `nethack`:
+
+`nethack/NetHackChallenge`: the task of the NeurIPS 2021 NetHack Challenge (Hambro et al. 2022),
+on which DiscoRL's Extended Data Table 4 was measured. 121 actions, the whole keyboard; the
+character is drawn at random; menus, questions and "--More--" are not skipped; the reward is the
+increase of the in-game score, without penalties. An episode terminates when the game is over, and
+is truncated after a million steps, or when the game's turn counter has not changed for some
+thousands of steps (NLE's limit is 10,000, and it counts most steps twice).
+
+`nethack/NetHackScore`: NLE's own score task. 23 actions, a neutral human monk, menus skipped,
+a penalty of 0.01 for steps in which no time passes, episodes truncated after 5,000 steps.
+
+No frame skip. The observation is a dictionary: `glyphs` int16 `[21, 79]`, the map; `blstats`
+int32 `[27]`, the bottom line's numbers (0 and 1 are the hero's column and row); `message` uint8
+`[256]`, ASCII; `inventory_glyphs` int16 `[55]` and `inventory_letters` uint8 `[55]`; `misc` int32
+`[3]`, whether the game waits for a yes or no, a line of text, a key.
+
+`results` has the score in points, the deepest level reached, the experience level, and the
+game's turns.
+
+In the competition seeds cannot be chosen. Here they can, by the engine's own interface: the same
+seed gives the same games. The phase of the moon, Friday the 13th and the night, which the game
+reads from the clock, depend on the seed as well.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from environments.base import Environment, Simulators
+from environments.errors import import_package, unknown_name
+from environments.processes import ProcessSimulators
+from environments.protocols import DISCORL, Paper, SuiteProtocol
+
+NUM_GLYPHS = 5977  # NLE's MAX_GLYPH + 1; glyphs run from 0 to it.
+NUM_ACTIONS = {"NetHackChallenge": 121, "NetHackScore": 23}
+SUITES = {"nethack": tuple(f"nethack/{task}" for task in NUM_ACTIONS)}
+PROTOCOLS = {
+    "nethack": SuiteProtocol(
+        papers=(
+            Paper(
+                "Küttler et al. 2020, The NetHack Learning Environment",
+                "https://arxiv.org/abs/2006.13760",
+            ),
+            Paper(
+                "Hambro et al. 2022, Insights from the NeurIPS 2021 NetHack Challenge",
+                "https://arxiv.org/abs/2203.11889",
+            ),
+            DISCORL,
+        )
+    )
+}
+
+_RESULTS = ("score", "depth", "experience_level", "turns")
+# Of NLE's bottom-line statistics.
+_SCORE, _DEPTH, _EXPERIENCE_LEVEL, _TIME = 9, 12, 18, 20
+_KEYS = {
+    "glyphs": "glyphs",
+    "blstats": "blstats",
+    "message": "message",
+    "inventory_glyphs": "inv_glyphs",
+    "inventory_letters": "inv_letters",
+    "misc": "misc",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class NetHack:
+    """NetHack; the task is NLE's name without its version.
+
+    Attributes:
+      num_actions: of the task.
+      max_steps: after which an episode is truncated; None for the task's own limit.
+    """
+
+    num_actions: int
+    max_steps: int | None = None
+
+    def observation_spec(self) -> dict[str, specs.Array]:
+        number = np.iinfo(np.int32)
+        return {
+            "glyphs": specs.BoundedArray((21, 79), np.int16, 0, NUM_GLYPHS - 1, name="glyphs"),
+            "blstats": specs.BoundedArray((27,), np.int32, number.min, number.max, name="blstats"),
+            "message": specs.BoundedArray((256,), np.uint8, 0, 255, name="message"),
+            "inventory_glyphs": specs.BoundedArray(
+                (55,), np.int16, 0, NUM_GLYPHS - 1, name="inventory_glyphs"
+            ),
+            "inventory_letters": specs.BoundedArray(
+                (55,), np.uint8, 0, 127, name="inventory_letters"
+            ),
+            "misc": specs.BoundedArray((3,), np.int32, number.min, number.max, name="misc"),
+        }
+
+    def action_spec(self) -> specs.DiscreteArray:
+        return specs.DiscreteArray(self.num_actions, name="key")
+
+    def start(
+        self, task: str, batch_size: int, seed: int, workers: int | None = None
+    ) -> Simulators:
+        return ProcessSimulators(
+            functools.partial(NetHackGame, task, self.max_steps),
+            self.observation_spec(),
+            self.action_spec(),
+            batch_size,
+            seed,
+            result_names=_RESULTS,
+            num_processes=workers,
+        )
+
+
+class NetHackGame(dm_env.Environment):
+    """One game of NetHack."""
+
+    def __init__(self, task: str, max_steps: int | None, seed: int):
+        """Start the engine."""
+        tasks = import_package("nle.env.tasks", "nethack", "nethack/…")
+        options: dict[str, Any] = {} if max_steps is None else {"max_episode_steps": max_steps}
+        self._game = getattr(tasks, task)(
+            observation_keys=tuple(_KEYS.values()), fix_moon_phase=True, **options
+        )
+        self._aborted = self._game.StepStatus.ABORTED
+        self._random = np.random.default_rng(seed)
+        self._screen: dict[str, np.ndarray] = {}
+        self._deepest = 0
+
+    def reset(self) -> dm_env.TimeStep:
+        # The challenge's class disables its own seeding, but not its engine's.
+        core, display = self._random.integers(2**62, size=2).tolist()
+        self._game.nethack._pynethack.set_initial_seeds(core, display, False, None)
+        observation, _ = self._game.reset()
+        self._deepest = 0
+        self._store_observation(observation)
+        return dm_env.restart(self._screen)
+
+    def step(self, action: int | np.integer) -> dm_env.TimeStep:
+        observation, reward, done, _, info = self._game.step(int(action))
+        if not done:
+            self._store_observation(observation)
+            return dm_env.transition(reward, self._screen)
+        # After the end the engine's screen is blank; the last screen is repeated. To truncate an
+        # episode the engine quits the game first, so its last screen is that of the step before.
+        if info["end_status"] == self._aborted:
+            return dm_env.truncation(reward, self._screen, discount=1.0)
+        return dm_env.termination(reward, self._screen)
+
+    def observation_spec(self) -> dict[str, specs.Array]:
+        return NetHack(int(self._game.action_space.n)).observation_spec()
+
+    def action_spec(self) -> specs.DiscreteArray:
+        return specs.DiscreteArray(int(self._game.action_space.n), name="key")
+
+    def episode_results(self) -> dict[str, float]:
+        """Return the results of the game so far."""
+        blstats = self._screen["blstats"]
+        return {
+            "score": float(blstats[_SCORE]),
+            "depth": float(self._deepest),
+            "experience_level": float(blstats[_EXPERIENCE_LEVEL]),
+            "turns": float(blstats[_TIME]),
+        }
+
+    def close(self) -> None:
+        self._game.close()
+
+    def _store_observation(self, observation: dict[str, np.ndarray]) -> None:
+        """Copy the engine's observation, whose arrays it reuses."""
+        self._screen = {ours: observation[theirs].copy() for ours, theirs in _KEYS.items()}
+        self._deepest = max(self._deepest, int(self._screen["blstats"][_DEPTH]))
+
+
+def make(task: str) -> Environment:
+    """Make `nethack/NetHackChallenge` or `nethack/NetHackScore`.
+
+    Raises:
+      EnvironmentNameError: if it is another task.
+      MissingPackageError: if nle is not installed.
+    """
+    if task not in NUM_ACTIONS:
+        raise unknown_name("NetHack task", task, NUM_ACTIONS, prefix="nethack/")
+    import_package("nle", "nethack", "nethack/…")
+    return Environment(name=f"nethack/{task}", dynamics=NetHack(NUM_ACTIONS[task]), task=task)

@@ -1,0 +1,139 @@
+"""Atari: the two protocols, game by game."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+
+import environments
+from environments import EnvironmentNameError, MissingPackageError
+from environments.suites import atari
+from tests.environments.streams import (
+    FIRST,
+    LAST,
+    Recording,
+    assert_same,
+    assert_valid,
+    random_actions,
+    record,
+)
+
+BATCH = 2
+
+
+def play(environment, actions, seed: int = 0, workers: int = 1) -> Recording:
+    dynamics = environment.dynamics
+    batch_size = actions.shape[1]
+    return record(dynamics.start(environment.task, batch_size, seed, workers), actions)
+
+
+def with_settings(name: str, **settings) -> environments.Environment:
+    environment = environments.make(name)
+    dynamics = dataclasses.replace(environment.dynamics, **settings)
+    return dataclasses.replace(environment, dynamics=dynamics)
+
+
+@pytest.fixture(scope="module")
+def breakout() -> Recording:
+    """Random actions until each game has ended."""
+    environment = environments.make("atari/Breakout")
+    return play(environment, random_actions(environment.dynamics, 300, BATCH))
+
+
+@pytest.mark.parametrize("name", atari.SUITES["atari57"])
+def test_each_of_57_games_takes_all_18_actions(name):
+    environment = environments.make(name)
+    assert environment.dynamics == atari.Atari()
+    stream = play(environment, np.arange(18)[:, None])
+    assert_valid(stream, environment.dynamics)
+    assert stream.timestep.observation.shape == (19, 1, 84, 84, 1)
+    assert stream.timestep.observation.max() > 0
+
+
+@pytest.mark.parametrize("name", atari.SUITES["atari100k"])
+def test_each_of_26_games_has_the_engines_own_actions(name):
+    environment = environments.make(name)
+    simulators = environment.dynamics.start(environment.task, 1, 0, 1)
+    legal = simulators._engine.single_action_space.n
+    simulators.close()
+    assert environments.num_actions(environment.dynamics) == legal
+
+
+def test_the_protocols_are_the_published_ones():
+    assert (len(atari.GAMES_57), len(atari.GAMES_100K)) == (57, 26)
+    assert set(atari.GAMES_100K) < set(atari.GAMES_57)
+    pong, pong_100k = environments.make("atari/Pong"), environments.make("atari100k/Pong")
+    assert pong.dynamics == atari.Atari(18, True, sticky=0.25, max_noops=0, max_frames=108_000)
+    assert pong_100k.dynamics == atari.Atari(6, False, sticky=0.0, max_noops=30, max_frames=108_000)
+
+
+def test_actions_that_skiing_lacks_do_nothing():
+    skiing = with_settings("atari/Skiing", sticky=0.0)
+    lacking = np.tile(np.arange(9, 18), 3)
+    actions = np.stack([np.zeros_like(lacking), lacking, np.full_like(lacking, 2)], axis=1)
+    seen = play(skiing, actions).timestep.observation
+    np.testing.assert_array_equal(seen[:, 1], seen[:, 0])
+    assert (seen[-1, 2] != seen[-1, 0]).any()
+
+
+@pytest.mark.parametrize("name", ["atari/Freeway", "atari100k/Freeway"])
+def test_streams_depend_on_the_seed_only(name):
+    environment = environments.make(name)
+    actions = random_actions(environment.dynamics, 30, 1).repeat(BATCH, axis=1)
+    stream = play(environment, actions)
+    assert_same(play(environment, actions, workers=2), stream)
+    other = play(environment, actions, seed=2 * BATCH)
+    seen = [s.timestep.observation[:, i].tobytes() for s in (stream, other) for i in range(BATCH)]
+    assert len(set(seen)) == 2 * BATCH
+
+
+def test_sticky_actions_are_the_only_chance_without_no_ops():
+    environment = with_settings("atari/Freeway", sticky=0.0)
+    actions = random_actions(environment.dynamics, 30, 1).repeat(BATCH, axis=1)
+    seen = play(environment, actions).timestep.observation
+    np.testing.assert_array_equal(seen[:, 0], seen[:, 1])
+
+
+def test_the_frame_cap_cuts():
+    environment = with_settings("atari/Pong", max_frames=400)
+    stream = play(environment, random_actions(environment.dynamics, 210, 2))
+    assert_valid(stream, environment.dynamics)
+    assert np.flatnonzero(stream.is_(LAST).all(axis=1)).tolist() == [100, 201]
+    assert stream.is_(LAST).sum() == 4
+    assert (stream.timestep.discount == 1.0).all()
+
+
+def test_a_games_end_terminates_and_the_loss_of_a_life_does_not(breakout):
+    assert_valid(breakout, atari.Atari())
+    last, lives = breakout.is_(LAST), breakout.results["lives"]
+    assert last.any(axis=0).all()
+    assert (breakout.timestep.discount[last] == 0.0).all()
+    assert (lives[last] == 0.0).all()
+    playing = ~last & ~breakout.is_(FIRST)
+    assert set(lives[playing]) == {1.0, 2.0, 3.0, 4.0, 5.0}
+
+
+def test_rewards_are_the_games_own_points():
+    stream = play(environments.make("atari/Skiing"), np.zeros((20, 1), int))
+    assert (stream.timestep.reward[1:] < -1.0).all()  # Hundredths of a second that go by.
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("atari/Pongg", r"no Atari game 'Pongg'.*'atari/Pong'"),
+        ("atari/ms_pacman", r"no Atari game 'ms_pacman'.*'atari/MsPacman'"),
+        ("atari100k/Asteroids", r"no Atari game 'Asteroids'.*lists those of atari100k"),
+    ],
+)
+def test_unknown_games_say_what_is_near(name, message):
+    with pytest.raises(EnvironmentNameError, match=message):
+        environments.make(name)
+
+
+@pytest.mark.parametrize("name", ["atari/Pong", "atari100k/Pong"])
+def test_without_the_engine_it_says_how_to_install_it(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(MissingPackageError, match=r"'ale_py'.*'disco-update-rules\[atari\]'"):
+        environments.make(name)

@@ -1,0 +1,261 @@
+"""DeepMind Lab, with a stand-in in place of the engine (see `stand_ins`)."""
+
+import importlib
+import pathlib
+import sys
+
+import dm_env
+import numpy as np
+import pytest
+
+from environments import EnvironmentNameError, HostEnvironment, MissingPackageError
+from environments.suites import dmlab
+
+STAND_INS = pathlib.Path(__file__).parent / "stand_ins"
+NONMATCHING = dmlab.Level("rooms_select_nonmatching_object")  # 12 seconds: 180 steps.
+SKYMAZE = dmlab.Level("skymaze_irreversible_path_hard")
+FORWARD, BACK = 0, 1
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """The stand-in, found by this process and by those that it starts."""
+    monkeypatch.syspath_prepend(str(STAND_INS))
+    monkeypatch.setenv("PYTHONPATH", str(STAND_INS))
+    yield importlib.import_module("deepmind_lab")
+    del sys.modules["deepmind_lab"]
+
+
+def play(level: dm_env.Environment, action: int) -> list[dm_env.TimeStep]:
+    """An episode of one action."""
+    timesteps = [level.reset()]
+    while not timesteps[-1].last():
+        timesteps.append(level.step(action))
+    return timesteps
+
+
+def validate(spec, observation):
+    assert observation.keys() == spec.keys()
+    for name, leaf in spec.items():
+        leaf.validate(observation[name])
+
+
+def test_there_are_30_levels_of_which_two_have_a_test_of_their_own(engine):
+    pairs = {}
+    for train, test in zip(dmlab.SUITES["dmlab30"], dmlab.SUITES["dmlab30_test"], strict=True):
+        trained = dmlab.make(train.removeprefix("dmlab/"))
+        tested = dmlab.make_test(test.removeprefix("dmlab_test/"))
+        assert (trained.name, tested.name) == (train, test)
+        assert isinstance(trained.dynamics, HostEnvironment)
+        assert trained.dynamics == tested.dynamics
+        assert (trained.task.is_test, tested.task.is_test) == (False, True)
+        pairs[trained.task.script] = tested.task.script
+    assert len(pairs) == 30
+    assert {train: test for train, test in pairs.items() if train != test} == {
+        "rooms_collect_good_objects_train": "rooms_collect_good_objects_test",
+        "rooms_exploit_deferred_effects_train": "rooms_exploit_deferred_effects_test",
+    }
+
+
+def test_only_tests_may_use_held_out_levels_and_have_seeds_of_their_own(engine):
+    for make, expected in (
+        (dmlab.make, {}),
+        (dmlab.make_test, {"allowHoldOutLevels": "true", "mixerSeed": str(0x600D5EED)}),
+    ):
+        environment = make("rooms_collect_good_objects")
+        dmlab.LabLevel(environment.dynamics, environment.task, seed=0)
+        always = {"width": "96", "height": "72", "fps": "60"}
+        assert engine.labs[-1].config == always | expected
+
+
+def test_settings_reach_the_engine(engine):
+    settings = dmlab.DMLab(renderer="hardware", dataset_path="/pictures")
+    dmlab.LabLevel(settings, dmlab.Level("psychlab_continuous_recognition"), seed=0)
+    assert engine.labs[-1].renderer == "hardware"
+    assert engine.labs[-1].config["datasetPath"] == "/pictures"
+
+
+@pytest.mark.parametrize("action_set", ["impala", "r2d2"])
+def test_observations_are_as_specified(engine, action_set):
+    settings = dmlab.DMLab(action_set=action_set)
+    level = dmlab.LabLevel(settings, dmlab.Level("language_select_located_object"), seed=3)
+    last_action = settings.action_spec().num_values - 1
+    for timestep in (level.reset(), level.step(0), level.step(last_action)):
+        validate(settings.observation_spec(), timestep.observation)
+    validate(level.observation_spec(), timestep.observation)
+
+
+@pytest.mark.parametrize(
+    ("action_set", "expected"),
+    [
+        (
+            "impala",
+            {
+                "forward": {3: 1},
+                "back": {3: -1},
+                "strafe left": {2: -1},
+                "strafe right": {2: 1},
+                "look left": {0: -20},
+                "look right": {0: 20},
+                "look left, forward": {0: -20, 3: 1},
+                "look right, forward": {0: 20, 3: 1},
+                "fire": {4: 1},
+            },
+        ),
+        (
+            "r2d2",
+            {
+                "forward": {3: 1},
+                "back": {3: -1},
+                "strafe left": {2: -1},
+                "strafe right": {2: 1},
+                "look left": {0: -10},
+                "look right": {0: 10},
+                "look far left": {0: -60},
+                "look far right": {0: 60},
+                "look down": {1: 10},
+                "look up": {1: -10},
+                "look left, forward": {0: -10, 3: 1},
+                "look right, forward": {0: 10, 3: 1},
+                "look far left, forward": {0: -60, 3: 1},
+                "look far right, forward": {0: 60, 3: 1},
+                "fire": {4: 1},
+            },
+        ),
+    ],
+)
+def test_actions_are_the_published_ones_for_four_frames_each(engine, action_set, expected):
+    settings = dmlab.DMLab(action_set=action_set)
+    assert settings.action_spec().num_values == len(expected)
+    level = dmlab.LabLevel(settings, NONMATCHING, seed=0)
+    level.reset()
+    for action in range(len(expected)):
+        level.step(np.int32(action))
+    sent = engine.labs[-1].steps
+    assert [frames for _, frames in sent] == [4] * len(expected)
+    moved = [{i: value for i, value in enumerate(raw) if value} for raw, _ in sent]
+    assert moved == list(expected.values())
+
+
+def test_instructions_are_the_same_numbers_everywhere():
+    numbers = dmlab.tokens("Pick the red object in the blue room")
+    assert numbers.tolist() == [118, 79, 456, 29, 447, 79, 965, 740, *[0] * 8]
+    assert dmlab.tokens("").tolist() == [0] * 16
+    assert dmlab.tokens("  red \n hat ").tolist()[:3] == [*dmlab.tokens("red hat")[:2], 0]
+    many = dmlab.tokens(" ".join(f"word{i}" for i in range(2000)))
+    assert many.shape == (16,)
+    every = [dmlab.tokens(f"word{i}")[0] for i in range(20_000)]
+    assert (min(every), max(every)) == (1, 1000)
+
+
+def test_the_instruction_of_a_level_is_seen(engine):
+    level = dmlab.LabLevel(dmlab.DMLab(), dmlab.Level("language_select_located_object"), seed=0)
+    expected = dmlab.tokens("Pick the red object in the blue room")
+    np.testing.assert_array_equal(level.reset().observation["instruction"], expected)
+    np.testing.assert_array_equal(level.step(0).observation["instruction"], expected)
+
+
+def test_the_time_limit_cuts(engine):
+    level = dmlab.LabLevel(dmlab.DMLab(), NONMATCHING, seed=0)
+    for _ in range(2):
+        timesteps = play(level, BACK)
+        assert len(timesteps) == 1 + 12 * 60 // 4
+        assert timesteps[-1].discount == 1.0
+        assert all(timestep.discount == 1.0 for timestep in timesteps[1:])
+
+
+def test_a_goal_reached_terminates(engine):
+    timesteps = play(dmlab.LabLevel(dmlab.DMLab(), SKYMAZE, seed=0), FORWARD)
+    assert len(timesteps) == 1 + 100 // 4
+    assert (timesteps[-1].reward, timesteps[-1].discount) == (100.0, 0.0)
+
+
+@pytest.mark.parametrize(("spare_frames", "discount"), [(5, 0.0), (0, 1.0)])
+def test_ends_near_the_limit_are_told_apart(engine, monkeypatch, spare_frames, discount):
+    length = (100 + spare_frames) / engine.FRAMES_PER_SECOND
+    monkeypatch.setitem(engine.SECONDS, SKYMAZE.script, length)
+    timesteps = play(dmlab.LabLevel(dmlab.DMLab(), SKYMAZE, seed=0), FORWARD)
+    assert len(timesteps) == 1 + 100 // 4
+    assert timesteps[-1].discount == discount
+
+
+def test_the_last_image_stays_after_the_end(engine):
+    timesteps = play(dmlab.LabLevel(dmlab.DMLab(), SKYMAZE, seed=0), FORWARD)
+    last, before = timesteps[-1].observation, timesteps[-2].observation
+    np.testing.assert_array_equal(last["image"], before["image"])
+    assert last["previous_reward"] == 100.0
+    assert not np.array_equal(before["image"], timesteps[-3].observation["image"])
+
+
+def test_the_previous_action_and_reward_are_seen(engine):
+    level = dmlab.LabLevel(dmlab.DMLab(), NONMATCHING, seed=0)
+
+    def previous(timestep):
+        seen = timestep.observation
+        return int(seen["previous_action"]), float(seen["previous_reward"])
+
+    assert previous(level.reset()) == (0, 0.0)
+    assert previous(level.step(5)) == (5, 0.5)
+    assert previous(level.step(8)) == (8, 0.5)
+    assert previous(level.reset()) == (0, 0.0)
+
+
+def test_seeds_are_passed_on(engine):
+    def episode_seeds(seed):
+        level = dmlab.LabLevel(dmlab.DMLab(), NONMATCHING, seed)
+        for _ in range(3):
+            level.reset()
+        return engine.labs[-1].seeds
+
+    assert episode_seeds(7) == episode_seeds(7)
+    assert len({*episode_seeds(7), *episode_seeds(8)}) == 6
+
+
+def test_simulators_run_in_processes(engine):
+    environment = dmlab.make(NONMATCHING.script)
+    dynamics = environment.dynamics
+    simulators = dynamics.start(environment.task, batch_size=2, seed=1)
+    try:
+        rng = np.random.default_rng(0)
+        assert simulators.reset().step_type.tolist() == [dm_env.StepType.FIRST] * 2
+        seen = {"last": 0, "reward": 0.0, "images": set()}
+        for _ in range(400):
+            action = rng.integers(dynamics.action_spec().num_values, size=2)
+            timestep = simulators.step(action)
+            seen["last"] += (timestep.step_type == dm_env.StepType.LAST).sum()
+            seen["reward"] += timestep.reward.sum()
+            seen["images"].add(tuple(timestep.observation["image"][:, 0, 0, 0].tolist()))
+            assert (timestep.discount == 1.0).all()
+        for name, leaf in dynamics.observation_spec().items():
+            assert timestep.observation[name].shape == (2, *leaf.shape)
+            assert timestep.observation[name].dtype == leaf.dtype
+        assert seen["last"] == 4  # Two episodes of 180 steps and a reset in each simulator.
+        assert seen["reward"] == 0.5 * 2 * (400 - 2 - 2)
+        assert any(first != second for first, second in seen["images"])
+        assert simulators.restarts == 0
+    finally:
+        simulators.close()
+
+
+@pytest.mark.parametrize("make", [dmlab.make, dmlab.make_test])
+def test_unknown_levels_say_what_is_near(make):
+    with pytest.raises(EnvironmentNameError, match=r"'rooms_watermase'.*/rooms_watermaze'"):
+        make("rooms_watermase")
+
+
+def test_without_the_engine_it_says_how_to_build_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "deepmind_lab", None)
+    with pytest.raises(MissingPackageError, match=r"'dmlab/….*Bazel.*google-deepmind/lab"):
+        dmlab.make("rooms_watermaze")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"action_set": "popart"}, r"action_set is 'popart', expected one of \('impala', 'r2d2'"),
+        ({"renderer": "gpu"}, r"renderer is 'gpu', expected one of \('software', 'hardware'"),
+    ],
+)
+def test_settings_that_are_not_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        dmlab.DMLab(**settings)
