@@ -17,7 +17,7 @@ from absl import app, flags
 import environments
 from agents.host_acting import HostActor, make_act
 from agents.networks import uniform_network
-from evaluation.published_scores import published
+from evaluation.published.scores import published_scores
 
 _SUITE = flags.DEFINE_string(
     "suite",
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> None:
     for name in _SUITE.value.split(","):
         task = environments.make(name.strip())
         # Of the first paper that has one.
-        score = next(x.score for x in published(task.name) if x.agent == "Random")
+        score = next(x.score for x in published_scores(task.name) if x.agent == "Random")
         returns = random_returns(task, _EPISODES.value, _SEED.value)
         mean, error = np.mean(returns), np.std(returns, ddof=1) / math.sqrt(len(returns))
         # Published scores are rounded, to units in Atari's case.

@@ -18,7 +18,7 @@ bsuite has the same episodes in every run.
 
 A run is `num_episodes(name)` episodes of one simulator. bsuite counts regret and the like since
 the simulator was made; `results` has, by bsuite's names, what each episode added to these counts,
-so that a run may go on in a new simulator. `evaluation.bsuite_scores` makes scores of them.
+so that a run may go on in a new simulator. `evaluation.scoring.bsuite` scores them.
 """
 
 import dataclasses
