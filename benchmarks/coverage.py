@@ -12,7 +12,7 @@ import numpy as np
 from absl import app, flags, logging
 from rliable import library, metrics
 
-from evaluation import statistics
+from evaluation.scoring import statistics
 
 _REPETITIONS = flags.DEFINE_integer("repetitions", 1000, "Sets of runs.", lower_bound=10)
 _RESAMPLES = flags.DEFINE_integer("resamples", 2000, "Of each bootstrap.", lower_bound=10)

@@ -10,7 +10,7 @@ import pathlib
 from absl import app
 
 from common.atomic import write_atomically
-from evaluation.published_aggregates import reproductions, to_csv
+from evaluation.published.aggregates import reproductions, to_csv
 from launch.flag_parsing import define_output_file, parse_flags
 
 _OUTPUT = define_output_file("output", "A CSV file for all of them.", required=False)

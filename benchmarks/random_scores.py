@@ -16,7 +16,7 @@ from absl import app, flags
 
 import environments
 from agents.random_agent import RandomAgent
-from evaluation.published_scores import published
+from evaluation.published.scores import published_scores
 from training.host_collection import HostActor
 
 _SUITE = flags.DEFINE_string(
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> None:
     for name in _SUITE.value.split(","):
         task = environments.make(name.strip())
         # Of the first paper that has one.
-        score = next(x.score for x in published(task.name) if x.agent == "Random")
+        score = next(x.score for x in published_scores(task.name) if x.agent == "Random")
         returns = random_returns(task, _EPISODES.value, _SEED.value)
         mean, error = np.mean(returns), np.std(returns, ddof=1) / math.sqrt(len(returns))
         # Published scores are rounded, to units in Atari's case.

@@ -17,19 +17,16 @@ import jax
 import environments
 from common.atomic import write_atomically
 from common.terminal import require_printable
-from evaluation import (
-    archive,
-    bsuite_scores,
-    executors,
-    folder_names,
-    report,
-    storage,
-)
+from environments.episodes import Episode
+from evaluation import executors, folder_names, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
+from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
+from evaluation.report.manifest import write_manifest
 from evaluation.results import History, RunResult
-from evaluation.scores import Summary, summarize
+from evaluation.scoring import bsuite
+from evaluation.scoring.summary import summarize
 from evaluation.training import Run, make_agent, train_runs
 from training import records
 from training.host_experience import require_memory
@@ -74,7 +71,7 @@ def evaluate(
     executor: Executor | None = None,
     runs_per_job: int | None = None,
     open_progress: OpenProgress = lambda title, total: contextlib.nullcontext(),
-) -> Summary:
+) -> WrittenEvaluation:
     """Trains each contender on each task, and writes scores, curves and plots.
 
     Runs whose results are in the folder already are not made again; that they are of the same
@@ -84,8 +81,8 @@ def evaluate(
       tasks: with different names.
       contenders: as `evaluation.contenders.make_contenders` makes them.
       config: by which they were made.
-      folder: for all results (see `evaluation.report`, `evaluation.archive` and
-        `evaluation.storage`).
+      folder: for all results (see `evaluation.report.evaluation_files`,
+        `evaluation.report.manifest` and `evaluation.storage`).
       provenance: to note beside the results; JSON values.
       executor: of the runs, already open; by default this process.
       runs_per_job: at most so many runs are trained together; None for all that can be.
@@ -102,7 +99,7 @@ def evaluate(
         tasks, contenders, config, folder, provenance, executor, runs_per_job, open_progress
     )
     summary = summarize([task.name for task in tasks], contenders, histories, config)
-    report.write(
+    written = write_evaluation(
         folder,
         summary,
         contenders,
@@ -116,7 +113,7 @@ def evaluate(
         },
     )
     _score_bsuite(tasks, contenders, config, folder)
-    return summary
+    return written
 
 
 def make_runs(
@@ -142,7 +139,7 @@ def make_runs(
         for contender in contenders
     }
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
-    archive.write_manifest(folder, config, [task.name for task in tasks], contenders, provenance)
+    write_manifest(folder, config, [task.name for task in tasks], contenders, provenance)
     missing = [run for run in every if storage.load(folder, run) is None]
     print(f"{len(every) - len(missing)} of {len(every)} runs are finished.", flush=True)
     if missing:
@@ -281,28 +278,25 @@ def _score_bsuite(
     folder: pathlib.Path,
 ) -> None:
     """Writes `bsuite.csv`, if there are settings of bsuite and its scores are defined."""
-    settings = [task for task in tasks if task.name.startswith("bsuite/")]
+    settings = bsuite.settings_of([task.name for task in tasks])
     if not settings:
         return
-    if config.agent.num_environments != 1:
+    if not bsuite.is_scored(config):
         print(
             "bsuite's scores are of runs in one environment; with agent.num_environments"
             f" {config.agent.num_environments} there are none."
         )
         return
-    scores: dict[str, list[bsuite_scores.Scores]] = {}
-    for contender in contenders:
-        for seed in range(config.seeds):
-            runs = {
-                task.name: records.read_episodes(
-                    storage.run_folder(folder, Run(contender, task, seed))
-                )
-                for task in settings
-            }
-            if all(runs.values()):
-                scores.setdefault(contender.name, []).append(bsuite_scores.score(runs))
+
+    def read_episodes(contender: str, task: str, seed_index: int) -> list[Episode]:
+        return records.read_episodes(storage.run_path(folder, contender, task, seed_index))
+
+    names = [contender.name for contender in contenders]
+    scores, errors = bsuite.score_contenders(names, settings, range(config.seeds), read_episodes)
+    for error in errors.values():
+        raise error
     if scores:
-        write_atomically(folder / "bsuite.csv", bsuite_scores.to_csv(scores))
+        write_atomically(folder / "bsuite.csv", bsuite.to_csv(scores))
         print(f"Written: {folder / 'bsuite.csv'}, bsuite's own scores, by experiment and tag.")
 
 

@@ -10,12 +10,12 @@ import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
+import disco
 import environments
 from agents import compilation, pictures
 from agents.history import History
 from agents.protocol import Agent, Batch, Mode
 from training import collection
-from training.batches import map_batch
 from training.host_collection import HostActor
 from training.static_agent import StaticAgent, split_agent
 
@@ -81,13 +81,7 @@ def _unroll(
     )[1]
 
 
-def one_environment(batch: Batch, number: int) -> Batch:
-    """Return the part of one environment, still with an axis B."""
-    which = slice(number, number + 1)
-    return map_batch(lambda axis, x: x[which] if axis == 0 else x[:, which], batch)
-
-
-def frames(agent: Agent, batch: Batch) -> Any:
+def frames(agent: Agent, batch: Batch | disco.Trajectory) -> Any:
     """Return the environment's observations `[T+1, B, ...]`, without those before the first row."""
     observation: Any = batch.observation
     if isinstance(observation, History):

@@ -5,7 +5,7 @@ runs/<contender>/<task>/seed_<n>/ has
     result.json      what became of the run, written when it is complete, which is never repeated
     strip.png        pictures of what the agent did at its end, of some runs
     prediction.png   pictures of what an agent that has a model expected then
-    ...              in a host environment also what `evaluation.host_training` keeps
+    ...              what the trainer keeps: `training.records`, `training.saved`
 
 whose names are those of `evaluation.folder_names`, or as older code made them.
 

@@ -114,6 +114,22 @@ def train_runs(
     return found
 
 
+def load_agent(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
+    """Return the agent of a finished run, and its final learning state.
+
+    Args:
+      folder: of the run.
+      run: one of an agent that does not train itself.
+
+    Raises:
+      FileNotFoundError: if the run saved no agent.
+      SavedAgentError: if the file is damaged.
+    """
+    agent = make_agent(run.contender, run.task)
+    like = jax.eval_shape(agent.init, jax.random.key(0))
+    return agent, saved.load(folder, like)
+
+
 def _settings(config: EvaluationConfig) -> TrainingSettings:
     ends, window_start = intervals(config)
     per_update = config.agent.steps_per_update

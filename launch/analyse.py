@@ -16,10 +16,10 @@ import sys
 from absl import flags
 
 from environments import registry
-from evaluation.analyses import AnalysisConfig, analyse
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import check, resolve
+from evaluation.studies.analysis import AnalysisConfig, analyse
 from launch import commands, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config, from_json
@@ -34,7 +34,7 @@ def main() -> None:
     values = flags.FLAGS
     tasks = resolve([name.strip() for name in values.suite.split(",") if name.strip()])
     config = from_config(EvaluationConfig, values.config)
-    what = AnalysisConfig(
+    settings = AnalysisConfig(
         steps=values.steps,
         environments=values.environments,
         horizon=values.horizon,
@@ -54,7 +54,7 @@ def main() -> None:
             values.rule,
             tasks,
             config,
-            what,
+            settings,
             folder,
             from_json,
             {"code_version": code_version(), "command": sys.argv},

@@ -23,9 +23,9 @@ from absl import flags, logging
 
 from common.atomic import write_atomically
 from common.checkpoints import Checkpoints
-from evaluation import discovery_reports
 from evaluation.contenders import fingerprint
-from evaluation.plots import discovery_curves
+from evaluation.report.discovery_metrics import read_metrics
+from evaluation.report.png_plots import discovery_curves
 from launch import commands, processes, workdirs
 from launch.configs import grid57_laptop
 from launch.configuration import from_config
@@ -135,7 +135,7 @@ def _run_in(
                 )
 
             live(on_start=on_start, on_report=on_report)
-            if reports := discovery_reports.read(folder)[0]:
+            if reports := read_metrics(folder)[0]:
                 write_atomically(folder / "curves.png", discovery_curves(reports))
 
 

@@ -34,13 +34,14 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, PLUGINS, Contender, copy_of_rule, make_contenders
 from evaluation.evaluate import evaluate, resolve
 from evaluation.executors import Executor
-from evaluation.scores import Summary
+from evaluation.report.evaluation_files import WrittenEvaluation
 from launch import commands, execution, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config
 from launch.flag_parsing import define_config, define_output_folder, given
 from launch.progress import Progress
 from launch.provenance import code_version
+from launch.score_tables import print_evaluation
 from launch.setup import keep_rule
 
 # What an update's memory grows with. The first costs nothing but time.
@@ -90,7 +91,7 @@ def run(
     executor: Executor | None = None,
     runs_per_job: int | None = None,
     agents: Sequence[str] = (),
-) -> Summary:
+) -> WrittenEvaluation:
     """Runs or continues an evaluation.
 
     Args:
@@ -196,7 +197,8 @@ def main() -> None:
     if values.size and not agents:
         raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
     with execution.opened_executor(values) as executor:
-        run(rules, suites, config, values.workdir, executor, runs_per_job, agents)
+        written = run(rules, suites, config, values.workdir, executor, runs_per_job, agents)
+    print_evaluation(written)
 
 
 def _sized(agent: str, size: str) -> str:

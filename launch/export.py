@@ -27,9 +27,10 @@ import disco
 from common.atomic import write_atomically
 from common.checkpoints import CheckpointError, CheckpointReader
 from common.json_lines import read_object
-from evaluation import archive
-from evaluation.cards import card
 from evaluation.contenders import fingerprint
+from evaluation.report.manifest import read_manifest
+from evaluation.report.merging import merge
+from evaluation.report.rule_card import rule_card
 from launch import commands, workdirs
 from launch.configuration import from_json
 from launch.flag_parsing import define_output_file, define_path
@@ -73,11 +74,9 @@ def export(
         }
     if evaluations:
         path = pathlib.Path(output)
-        found = archive.gather(
-            [archive.read_manifest(pathlib.Path(name), from_json) for name in evaluations]
-        )
-        text, figures = card(path.stem, fingerprint(rule), provenance, found)
-        provenance["evaluations"] = figures
+        found = merge([read_manifest(pathlib.Path(name), from_json) for name in evaluations])
+        text, numbers = rule_card(path.stem, fingerprint(rule), provenance, found)
+        provenance["evaluations"] = numbers
         write_atomically(path.with_suffix(".md"), text)
     disco.save(rule, output, provenance)
     return provenance

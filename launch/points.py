@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from common.terminal import printable
-from evaluation import discovery_reports
 from evaluation.executors import Report
+from evaluation.report import discovery_metrics
 from launch import child
 from launch.configuration import from_config
 from launch.flag_parsing import parse_config
@@ -105,9 +105,9 @@ def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report
 
     def look() -> None:
         nonlocal seen
-        metrics = run / discovery_reports.FILE
+        metrics = run / discovery_metrics.FILE
         now = metrics.stat().st_mtime_ns if metrics.exists() else None
-        if now != seen and (reports := discovery_reports.read(run)[0]):
+        if now != seen and (reports := discovery_metrics.read_metrics(run)[0]):
             last = reports[-1]
             report(last["meta_step"], {"meta-return": last["meta_return"]})
         seen = now

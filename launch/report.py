@@ -15,7 +15,11 @@ from collections.abc import Sequence
 from absl import flags
 
 from common.terminal import printable
-from evaluation import archive, discovery_reports, reports
+from evaluation.report import discovery_metrics
+from evaluation.report.discovery_metrics import Discovery
+from evaluation.report.html_report import write_report
+from evaluation.report.manifest import read_manifest
+from evaluation.report.merging import merge
 from launch import commands
 from launch.configuration import from_json
 from launch.flag_parsing import define_output_folder
@@ -36,12 +40,12 @@ def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
     for folder in dict.fromkeys(map(pathlib.Path, runs)):
         if not folder.is_dir():
             raise ValueError(f"--runs: {str(folder)!r} is not a folder; expected a workdir.")
-        if (folder / discovery_reports.FILE).exists():
+        if (folder / discovery_metrics.FILE).exists():
             discoveries.append(_discovery(folder))
         else:
-            evaluations.append(archive.read_manifest(folder, from_json))
-    gathered = archive.gather(evaluations)
-    for one in gathered:
+            evaluations.append(read_manifest(folder, from_json))
+    merged = merge(evaluations)
+    for one in merged:
         if not one.folders:
             names = ", ".join(str(x.folder) for x in one.sources)
             raise ValueError(
@@ -49,14 +53,14 @@ def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
                 f"{' that can be read: ' + one.problems[0] if one.problems else ''}; expected at"
                 " least one."
             )
-    return reports.write(pathlib.Path(output), gathered, discoveries, title)
+    return write_report(pathlib.Path(output), merged, discoveries, title)
 
 
-def _discovery(folder: pathlib.Path) -> reports.Discovery:
-    found, problems = discovery_reports.read(folder)
+def _discovery(folder: pathlib.Path) -> Discovery:
+    found, problems = discovery_metrics.read_metrics(folder)
     if not found:
         raise ValueError(
-            f"--runs: {folder / discovery_reports.FILE} has no report"
+            f"--runs: {folder / discovery_metrics.FILE} has no report"
             f"{' that can be read: ' + problems[0].rstrip('.') if problems else ''}; expected at"
             " least one."
         )
@@ -66,7 +70,7 @@ def _discovery(folder: pathlib.Path) -> reports.Discovery:
             raise ValueError("it is no JSON object")
     except (OSError, ValueError) as error:
         raise ValueError(f"--runs: {str(folder)!r} has no config.json: {error}.") from error
-    return reports.Discovery(folder.name, config, found, problems)
+    return Discovery(folder.name, config, found, problems)
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
     python -m launch.robustness --rule=grid57 --suite=catch/8x8 --workdir=runs/robustness
 
 The rule's agents and actor-critic's learn each task with five sizes of their networks, five amounts
-of replay, and 36 optimisers (`evaluation.robustness`). Settings that are not varied are those of
-`launch.evaluate`, and so are workdirs, which may be continued, and executors.
+of replay, and 36 optimisers (`evaluation.studies.robustness`). Settings that are not varied are
+those of `launch.evaluate`, and so are workdirs, which may be continued, and executors.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import disco
 from common import plugins
 from evaluation.contenders import PLUGINS, copy_of_rule
 from evaluation.evaluate import resolve
-from evaluation.robustness import robustness, variations
+from evaluation.studies.robustness import robustness, variations
 from launch import commands, execution, workdirs
 from launch.evaluate import (
     CHANGEABLE,

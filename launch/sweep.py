@@ -31,9 +31,9 @@ from rich.table import Table
 
 from common.atomic import write_atomically
 from common.terminal import console, printable
-from evaluation import discovery_reports
 from evaluation.executors import Executor, Job, JobsFailedError
-from evaluation.plots import sweep_curves
+from evaluation.report.discovery_metrics import read_metrics
+from evaluation.report.png_plots import sweep_curves
 from launch import child, commands, execution, workdirs
 from launch.configs import grid57_laptop
 from launch.flag_parsing import config_arguments, define_config, define_output_folder
@@ -81,7 +81,7 @@ def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str,
     """Writes `sweep.csv` and `sweep.png`, and prints the table."""
     reports, problems = {}, []
     for point in points:
-        reports[point.name], damaged = discovery_reports.read(workdir / point.name)
+        reports[point.name], damaged = read_metrics(workdir / point.name)
         problems += damaged
     headings = ["point", *points[0].varied, "meta_steps", *_MEANS, "status"]
     buffer, table = io.StringIO(), Table(title="Means over the last tenth of the meta-steps.")

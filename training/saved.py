@@ -51,6 +51,10 @@ def load(folder: pathlib.Path, like: Any) -> Any:
       SavedAgentError: if the file is damaged, or is that of another agent.
     """
     path, expected = folder / FILE, by_path(like)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is missing; expected the final agent, which runs of this version save."
+        )
     try:
         with npz.opened(path) as archive:
             if set(archive.names) != set(expected):

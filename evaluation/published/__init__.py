@@ -1,1 +1,1 @@
-"""Scores that papers report, as data: `evaluation.published_scores` reads them."""
+"""Scores that papers report, as JSON files, and the papers' own aggregates of them."""

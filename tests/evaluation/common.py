@@ -1,7 +1,4 @@
-"""Training without an evaluation around it, and made-up evaluations on disk.
-
-Storage of the latter is real, runs are drawn.
-"""
+"""Training without an evaluation, and evaluations on disk whose results are random numbers."""
 
 import pathlib
 from collections.abc import Sequence
@@ -9,9 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 import environments
-from evaluation import archive, storage
+from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
+from evaluation.report.discovery_metrics import Discovery
+from evaluation.report.manifest import read_manifest, write_manifest
 from evaluation.results import Episodes, History, RunResult, intervals
 from evaluation.training import Run, train_runs
 from launch.configuration import from_json
@@ -19,6 +18,25 @@ from training.settings import Report
 
 CONFIG = EvaluationConfig(seeds=2, baseline_learning_rates=(1e-3,), resamples=50, num_points=4)
 TASKS = ("catch/5x5", "catch/8x8")
+
+DISCOVERY = Discovery(
+    "mine",
+    {"suite": ("grid57",), "seed": 3},
+    [
+        {
+            "meta_step": step,
+            "environment_steps": 100 * step,
+            "meta_return": 0.1 * step,
+            "policy_entropy": 1.0,
+            "target_kl": 0.1,
+            "meta_gradient_norm": None,
+            "reborn_agents": 1,
+            "non_finite_agents": 0,
+            "agents": {"task": ["a", "b"], "meta_return": [0.1, None], "life_steps": [1, 2]},
+        }
+        for step in (10, 20, 30)
+    ],
+)
 
 
 def train(
@@ -64,13 +82,29 @@ def result(score, config=CONFIG, strip=b""):
     return RunResult(curve, window, {"length": 4.0}, True, 1.0, 2.0, "1 x cpu", 0, strip)
 
 
+def write_runs(
+    folder: pathlib.Path,
+    config: EvaluationConfig = CONFIG,
+    tasks: tuple[environments.Environment, ...] = (),
+    rule: str = "grid57",
+) -> list[environments.Environment]:
+    """Writes the results of all runs of an evaluation, nothing else; returns its tasks."""
+    found = [*(tasks or [environments.make("catch/5x5")])]
+    for level, contender in enumerate(make_contenders([rule], config)):
+        for task in found:
+            for index in range(config.seeds):
+                score = level + 0.1 * index
+                storage.save(folder, Run(contender, task, index), result(score, config))
+    return found
+
+
 def write_evaluation(
     folder, config=CONFIG, tasks=TASKS, shift=0.0, skip=(), strip=b"", rule="grid57"
 ):
     """Random below the baselines below the rule; `skip` has (contender, task, seed index)."""
     contenders = make_contenders([str(rule)], config)
     made = [environments.make(task) for task in tasks]
-    archive.write_manifest(folder, config, tasks, contenders, {"code_version": "1"})
+    write_manifest(folder, config, tasks, contenders, {"code_version": "1"})
     rng = np.random.default_rng(0)
     for level, contender in enumerate(contenders):
         for task in made:
@@ -78,4 +112,4 @@ def write_evaluation(
                 score = level + 0.1 * rng.normal() + 0.01 * seed + shift
                 if (contender.name, task.name, index) not in skip:
                     storage.save(folder, Run(contender, task, index), result(score, config, strip))
-    return archive.read_manifest(folder, from_json)
+    return read_manifest(folder, from_json)

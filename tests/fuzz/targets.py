@@ -82,11 +82,12 @@ def _write_evaluation(folder: pathlib.Path) -> None:
 
 
 def _read_evaluation(folder: pathlib.Path) -> Any:
-    from evaluation import archive
-    from evaluation.scores import summarize
+    from evaluation.report.manifest import read_manifest
+    from evaluation.report.merging import merge
+    from evaluation.scoring.summary import summarize
     from launch.configuration import from_json
 
-    (found,) = archive.gather([archive.read_manifest(folder / "evaluation", from_json)])
+    (found,) = merge([read_manifest(folder / "evaluation", from_json)])
     if not found.folders:
         raise ValueError("; ".join(found.problems) or f"{folder}: no run is finished")
     summarize(found.tasks, found.contenders, found.histories, found.config)
@@ -113,7 +114,7 @@ def _damage_evaluation(rng: random.Random, folder: pathlib.Path) -> tuple[str, b
 
 
 def _write_discovery(folder: pathlib.Path) -> None:
-    from evaluation.plots import DISCOVERY_PANELS
+    from evaluation.report.png_plots import DISCOVERY_PANELS
     from launch.configs import grid57_laptop
 
     run = folder / "discovery"
@@ -145,7 +146,7 @@ def _read_discovery(folder: pathlib.Path) -> Any:
     except ValueError as error:
         raise ValueError(f"{run}: {error}") from error
     found = report._discovery(run)
-    return [json.dumps(dataclasses.asdict(settings)), list(found.problems), str(found.reports)]
+    return [json.dumps(dataclasses.asdict(settings)), list(found.problems), str(found.metrics)]
 
 
 def _damage_discovery(rng: random.Random, folder: pathlib.Path) -> tuple[str, bool]:

@@ -15,8 +15,8 @@ import tempfile
 import traceback
 
 # What commands import: each fork has it already. None of it starts threads or a backend of JAX.
-import evaluation.analyses
-import evaluation.evaluate  # noqa: F401
+import evaluation.evaluate
+import evaluation.studies.analysis  # noqa: F401
 import launch.commands  # noqa: F401
 import meta.run  # noqa: F401
 

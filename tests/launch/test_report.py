@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from launch import export, report
-from tests.evaluation.common import write_evaluation
-from tests.evaluation.test_reports import DISCOVERY
+from tests.evaluation.common import DISCOVERY, write_evaluation
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +49,7 @@ def test_an_evaluation_whose_runs_are_all_damaged(evaluation, tmp_path):
 def test_the_same_folder_twice_counts_once_and_a_discovery_stands_beside(evaluation, tmp_path):
     discovery = tmp_path / "mine"
     discovery.mkdir()
-    config, lines = DISCOVERY.config, DISCOVERY.reports
+    config, lines = DISCOVERY.config, DISCOVERY.metrics
     (discovery / "config.json").write_text(json.dumps(config))
     (discovery / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     runs = [str(evaluation), str(discovery), str(evaluation)]
@@ -69,11 +68,11 @@ def _discovery(folder, *lines: str) -> None:
 
 @pytest.mark.parametrize("damaged", ['{"meta_step": 15, "meta_ret', "{}", "null", "\\xff"])
 def test_damaged_lines_of_a_discovery_are_named_in_the_report(tmp_path, damaged):
-    good = [json.dumps(x) for x in DISCOVERY.reports]
+    good = [json.dumps(x) for x in DISCOVERY.metrics]
     _discovery(tmp_path / "mine", good[0], damaged, good[1], good[2][:40])
     report.run([str(tmp_path / "mine")], str(tmp_path / "report"), "")
     text = (tmp_path / "report" / "index.html").read_text()
-    assert "2 reports are left out." in text
+    assert "2 lines of metrics.jsonl are left out." in text
     for line in (2, 4):
         assert f"Line {line} of {tmp_path / 'mine' / 'metrics.jsonl'} is damaged: " in text
     assert "<td>20</td>" in text  # Of the last whole one.
@@ -87,7 +86,7 @@ def test_a_discovery_all_of_whose_lines_are_damaged(tmp_path):
 
 
 def test_a_discovery_whose_config_is_damaged(tmp_path):
-    _discovery(tmp_path / "mine", *map(json.dumps, DISCOVERY.reports))
+    _discovery(tmp_path / "mine", *map(json.dumps, DISCOVERY.metrics))
     (tmp_path / "mine" / "config.json").write_text("[]")
     with pytest.raises(ValueError, match=r"has no config\.json: it is no JSON object"):
         report.run([str(tmp_path / "mine")], str(tmp_path / "report"), "")

@@ -12,7 +12,7 @@ import pytest
 from launch import sweep
 from launch.flag_parsing import parse_config
 from launch.points import is_finished, make_points
-from tests.evaluation.test_reports import DISCOVERY
+from tests.evaluation.common import DISCOVERY
 from tests.launch.common import TINY, outcome, start
 
 META_STEPS = 6
@@ -79,7 +79,7 @@ def test_points_are_the_product_and_readable():
 def test_what_is_said_of_points_is_printed_as_it_is(tmp_path, capsys):
     """The error of one that failed; and damaged lines of the other are named and left out."""
     points = make_points([TINY], ["config.seed=0,1"])
-    good = [json.dumps({**x, "meta_loss": 1.0}) for x in DISCOVERY.reports]
+    good = [json.dumps({**x, "meta_loss": 1.0}) for x in DISCOVERY.metrics]
     for point in points:
         (tmp_path / point.name).mkdir()
     metrics = tmp_path / POINTS[0] / "metrics.jsonl"

@@ -144,7 +144,7 @@ def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
 
 def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
     tasks = (TASK, *resolve(["catch/3x3"]))
-    summary = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path)
+    summary = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path).summary
     assert summary.scores["actor_critic@0.01"][0].tolist() == [6.0, 6.0]
     assert np.isfinite(summary.scores["actor_critic@0.01"]).all()
     episodes = (tmp_path / "episode_means.csv").read_text().splitlines()

@@ -1,0 +1,76 @@
+"""The metrics that a discovery logs at some meta-steps: `metrics.jsonl` in its folder."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from common.json_lines import JsonLines
+from evaluation.report.png_plots import DISCOVERY_PANELS
+
+FILE = "metrics.jsonl"
+_BY_AGENT = ("task", "meta_return", "life_steps")
+
+
+class Discovery(NamedTuple):
+    """A discovery run on disk.
+
+    Attributes:
+      name: for headings.
+      config: its settings, JSON values.
+      metrics: the records of its `metrics.jsonl`, at least one.
+      problems: sentences on records that are ignored.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, Any]]
+    problems: Sequence[str] = ()
+
+
+def read_metrics(folder: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the metrics that a discovery has logged so far, and the problems of its file.
+
+    Args:
+      folder: of the discovery.
+
+    Returns:
+      The metrics (see `meta.run`), a record for each line of the file; and a sentence for each line
+      that is ignored because it is damaged or still being written.
+
+    Raises:
+      OSError: if the file cannot be read; the message names it.
+    """
+    lines = JsonLines(folder / FILE)
+    objects, problems = lines.read_undamaged()
+    records = []
+    for number, record in objects.items():
+        if expected := _what_is_expected(record):
+            problems.append(lines.problem(number, expected))
+        else:
+            records.append(record)
+    return records, problems
+
+
+def _what_is_expected(record: Mapping[str, Any]) -> str:
+    """Return what a record lacks; empty if it has all that is shown of it."""
+    if not isinstance(record.get("meta_step"), int):
+        return "a whole number as 'meta_step'"
+    for name in DISCOVERY_PANELS:
+        if name not in record:
+            return f"a number or null as {name!r}"
+    for name, value in record.items():
+        if name != "agents" and not _is_number(value):
+            return f"a number or null as {name!r}, found {value!r}"
+    agents = record.get("agents")
+    columns = [agents.get(name) for name in _BY_AGENT] if isinstance(agents, dict) else []
+    lists = [x for x in columns if isinstance(x, list)]
+    if len(lists) < len(_BY_AGENT) or len({len(x) for x in lists}) != 1:
+        return f"the lists {', '.join(_BY_AGENT)} of one length in 'agents'"
+    _, returns, steps = lists
+    if not all(map(_is_number, returns)) or not all(isinstance(x, int) for x in steps):
+        return "numbers in the lists of 'agents'"
+    return ""
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or isinstance(value, int | float)

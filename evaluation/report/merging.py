@@ -1,0 +1,226 @@
+"""Evaluations of the same tasks by the same protocol, merged into one.
+
+The protocol is the budget, the definition of the score, and the points of the learning curves.
+Evaluations by different protocols, or of different tasks, are never merged. This module writes
+nothing.
+"""
+
+import dataclasses
+import itertools
+import logging
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agents import pictures
+from environments.episodes import Episode
+from evaluation import storage
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import AGENT, RANDOM, Contender
+from evaluation.report.manifest import StoredEvaluation
+from evaluation.results import Episodes, History, RunResult, intervals
+from training import records
+
+_log = logging.getLogger(__name__)
+
+RunKey = tuple[str, str, int]
+"""A run's contender, task and seed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MergedEvaluation:
+    """Evaluations of the same tasks by the same protocol, as if they were one.
+
+    Attributes:
+      config: of the first one; `seeds` is the number of distinct seeds of all.
+      tasks: names, in the order of the first one.
+      contenders: of all, without their rules.
+      histories: by contender; a missing run has no episodes, and NaN as results.
+      seeds: of the histories' second axis.
+      folders: of the runs that are present.
+      sources: the merged evaluations.
+      missing: runs that are absent.
+      problems: one sentence for each file that is ignored.
+    """
+
+    config: EvaluationConfig
+    tasks: tuple[str, ...]
+    contenders: tuple[Contender, ...]
+    histories: dict[str, History]
+    seeds: tuple[int, ...]
+    folders: dict[RunKey, pathlib.Path]
+    sources: tuple[StoredEvaluation, ...]
+    missing: tuple[RunKey, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of the sources' folders."""
+        return " + ".join(dict.fromkeys(source.folder.name for source in self.sources))
+
+    def episodes(self, contender: str, task: str, seed: int) -> list[Episode]:
+        """Return all episodes of a run in a host environment; empty if they were not kept.
+
+        Raises:
+          ValueError: if they are damaged; the message names the file or folder.
+        """
+        folder = self.folders.get((contender, task, seed))
+        return [] if folder is None else _read_episodes(folder)
+
+    def pictures(self, contender: str, task: str, seed: int) -> list[tuple[str, bytes]]:
+        """Return the pictures (PNG) of a run's final agent, with captions, if any were kept."""
+        folder, found = self.folders.get((contender, task, seed)), []
+        for path in [] if folder is None else (folder / name for name in storage.PICTURES):
+            try:
+                picture = path.read_bytes()
+                found.append((pictures.read_caption(picture), picture))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                _log.warning("%s is left out: %s", path, error)
+        return found
+
+
+def merge(evaluations: Sequence[StoredEvaluation]) -> list[MergedEvaluation]:
+    """Return evaluations with those of the same tasks and protocol merged.
+
+    Contenders of equal names are the same if their agents and their rules' parameters are equal;
+    otherwise the name of the folder is added to the name of the later one. If a run is present
+    twice, the first one counts.
+    """
+    groups: dict[Any, list[StoredEvaluation]] = {}
+    for evaluation in evaluations:
+        config = evaluation.config
+        points = intervals(config)[0] * config.agent.steps_per_update
+        protocol = (config.score_definition, tuple(points))
+        groups.setdefault((frozenset(evaluation.tasks), protocol), []).append(evaluation)
+    return [_merge_group(group) for group in groups.values()]
+
+
+def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
+    first = evaluations[0]
+    seeds = tuple(sorted({seed for one in evaluations for seed in one.config.all_seeds}))
+    runs = _Runs()
+    for one in evaluations:
+        runs.add(one)
+    return MergedEvaluation(
+        config=dataclasses.replace(first.config, seeds=len(seeds), seed=seeds[0]),
+        tasks=first.tasks,
+        contenders=tuple(runs.contenders.values()),
+        histories={
+            name: _history(
+                [[runs.results.get((name, task, seed)) for seed in seeds] for task in first.tasks],
+                first.config,
+            )
+            for name in runs.contenders
+        },
+        seeds=seeds,
+        folders=runs.folders,
+        sources=tuple(evaluations),
+        missing=tuple(
+            key
+            for key in itertools.product(runs.contenders, first.tasks, seeds)
+            if key not in runs.results
+        ),
+        problems=tuple(runs.problems),
+    )
+
+
+class _Runs:
+    """The runs of several evaluations; see `MergedEvaluation`."""
+
+    def __init__(self):
+        self.contenders: dict[str, Contender] = {}
+        self.results: dict[RunKey, RunResult] = {}
+        self.folders: dict[RunKey, pathlib.Path] = {}
+        self.problems: list[str] = []
+
+    def add(self, evaluation: StoredEvaluation) -> None:
+        """Add the runs of an evaluation that are present and undamaged."""
+        for contender in evaluation.contenders:
+            named = _with_distinct_name(contender, self.contenders, evaluation.folder)
+            self.contenders[named.name] = named
+            for task in evaluation.tasks:
+                for index, seed in enumerate(evaluation.config.all_seeds):
+                    key = named.name, task, seed
+                    self._add_run(key, evaluation, contender.name, index)
+
+    def _add_run(
+        self, key: RunKey, evaluation: StoredEvaluation, contender: str, index: int
+    ) -> None:
+        """Add a run, stored under the contender's own name and the seed's index."""
+        name, task, seed = key
+        try:
+            result = storage.read(evaluation.folder, contender, task, index)
+        except storage.DamagedResultError as error:
+            self.problems.append(f"{error}: left out.")
+            return
+        if result is None:
+            return
+        path = storage.run_path(evaluation.folder, contender, task, index)
+        if len(result.curve.count) != len(intervals(evaluation.config)[0]):
+            self.problems.append(f"{path} has a curve of another length: left out.")
+        elif key not in self.results:
+            self.results[key], self.folders[key] = result, path
+        elif not _is_equal(self.results[key], result):
+            self.problems.append(
+                f"{name} on {task} with seed {seed} is in {self.folders[key]} and,"
+                f" with other results, in {evaluation.folder}: the first counts."
+            )
+
+
+def _with_distinct_name(
+    contender: Contender, others: Mapping[str, Contender], folder: pathlib.Path
+) -> Contender:
+    """Return a contender with a name that no different one among the others has."""
+    for name in (
+        contender.name,
+        f"{contender.name} ({folder.name})",
+        f"{contender.name} ({folder})",
+    ):
+        other = others.get(name)
+        if other is None or _identity(other) == _identity(contender):
+            return dataclasses.replace(contender, name=name)
+    raise ValueError(f"{folder} has two contenders {contender.name!r}; expected one.")
+
+
+def _identity(contender: Contender) -> Any:
+    rule = contender.source.get("parameters_sha256", contender.source.get("hyper_parameters"))
+    # The random policy and agents that train themselves do not read the agent's settings.
+    is_read = contender.kind not in (RANDOM, AGENT)
+    return contender.kind, contender.agent if is_read else None, rule
+
+
+def _is_equal(run: RunResult, other: RunResult) -> bool:
+    pairs = zip((*run.window, *run.curve), (*other.window, *other.curve), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs)
+
+
+def _history(rows: Sequence[Sequence[RunResult | None]], config: EvaluationConfig) -> History:
+    """Return the history of runs, None where one is missing."""
+    points = len(intervals(config)[0])
+    missing = RunResult(
+        curve=Episodes(np.zeros(points), np.zeros(points)),
+        window=Episodes(np.zeros(()), np.zeros(())),
+        results={},
+        is_finite=True,
+        start_seconds=0.0,
+        train_seconds=0.0,
+        devices="",
+    )
+    history = History.of([[run or missing for run in row] for row in rows], config)
+    return dataclasses.replace(history, devices=tuple(filter(None, history.devices)))
+
+
+def _read_episodes(folder: pathlib.Path) -> list[Episode]:
+    try:
+        episodes = records.read_episodes(folder)
+        for one in episodes:
+            numbers = (one.episode_return, one.length, *one.results.values())
+            if not all(isinstance(x, int | float) for x in numbers):
+                raise TypeError(f"expected numbers, found {one}")
+        return episodes
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"The episodes in {folder} are damaged ({error!r}).") from error

@@ -1,0 +1,227 @@
+"""Interactive plots (Plotly) of evaluations and discoveries, for the report page."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float, Int, Shaped
+from plotly.subplots import make_subplots
+
+from evaluation.contenders import RANDOM, Contender
+from evaluation.report.plotly_style import (
+    GRID,
+    INK,
+    ORANGE,
+    band_traces,
+    finish,
+    fit_rows,
+    interval_trace,
+    stacked_panels,
+)
+from evaluation.report.png_plots import DISCOVERY_PANELS, colours_of
+from evaluation.scoring.comparison import AGGREGATES, Comparison
+
+_MAX_PAIRS = 66  # Of the plot of improvements: all pairs of a dozen contenders.
+
+
+def aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure:
+    """Return a panel for each aggregate, with each contender's value and interval."""
+    shown = list(_styled(contenders, comparison.aggregates))
+    height = 190 + 2 * 34 * (len(shown) + 1)
+    figure = make_subplots(
+        rows=2,
+        cols=2,
+        shared_yaxes=True,
+        subplot_titles=list(AGGREGATES),
+        vertical_spacing=80 / height,
+    )
+    for name, colour, _ in shown[::-1]:
+        for i, label in enumerate(AGGREGATES):
+            estimate = comparison.aggregates[name][label]
+            figure.add_trace(interval_trace(name, estimate, colour), row=i // 2 + 1, col=i % 2 + 1)
+    finish(figure, height)
+    fit_rows(figure, len(shown))
+    return figure
+
+
+def profiles(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure:
+    """Return the performance profiles, with intervals."""
+    x = comparison.thresholds
+    return _lines(
+        {name: (x, curve) for name, curve in comparison.profiles.items()},
+        contenders,
+        xaxis={"title": "score τ"},
+        yaxis={"title": "fraction of runs with score > τ", "range": [0, 1.02]},
+    )
+
+
+def curves(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure:
+    """Return the IQM along the budget."""
+    return _lines(
+        {name: (comparison.steps, curve) for name, curve in comparison.curves.items()},
+        contenders,
+        xaxis={"title": "environment steps", "rangemode": "tozero"},
+        yaxis={"title": "IQM"},
+    )
+
+
+def improvement(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure | None:
+    """Return the probability of improvement of each pair; None if there is no pair.
+
+    If there are many pairs, only those with a hand-designed rule or the random policy are shown.
+    """
+    colours = {name: colour for name, colour, _ in _styled(contenders, comparison.aggregates)}
+    pairs = list(itertools.combinations(colours, 2))
+    if not pairs:
+        return None
+    if len(pairs) > _MAX_PAIRS:
+        references = {x.name for x in contenders if x.kind not in ("discovered", "agent")}
+        pairs = [pair for pair in pairs if references & set(pair)] or pairs
+    figure = go.Figure()
+    for pair in pairs[::-1]:
+        label = f"{pair[0]} > {pair[1]}"
+        figure.add_trace(interval_trace(label, comparison.improvement[pair], colours[pair[0]]))
+    figure.add_vline(x=0.5, line={"color": INK, "dash": "dot"})
+    figure.update_xaxes(title="probability of improvement", range=[-0.02, 1.02])
+    finish(figure, height=120 + 30 * len(pairs))
+    fit_rows(figure, len(pairs))
+    return figure
+
+
+def task_curves(
+    tasks: Mapping[
+        str, tuple[Int[np.ndarray, "points"], Mapping[str, Float[np.ndarray, "3 points"]]]
+    ],
+    contenders: Sequence[Contender],
+) -> go.Figure:
+    """Return learning curves of one task at a time, with a menu to choose it.
+
+    Args:
+      tasks: by name, environment steps, and each contender's value, low and high.
+      contenders: in the legend's order.
+    """
+    traces, owners = [], []
+    first = next(iter(tasks))
+    for task, (steps, by_contender) in tasks.items():
+        for name, colour, is_dashed in _styled(contenders, by_contender):
+            for trace in band_traces(name, steps, by_contender[name], colour, is_dashed):
+                trace.visible = task == first
+                traces.append(trace)
+                owners.append(task)
+    figure = go.Figure(traces)
+    buttons = [
+        {
+            "label": task,
+            "method": "update",
+            "args": [{"visible": [owner == task for owner in owners]}],
+        }
+        for task in tasks
+    ]
+    menu = {"buttons": buttons, "x": 0.0, "xanchor": "left", "y": 1.18, "yanchor": "top"}
+    figure.update_layout(updatemenus=[menu])
+    figure.update_xaxes(title="environment steps", rangemode="tozero")
+    figure.update_yaxes(title="mean episode return")
+    return finish(figure, height=480)
+
+
+def success_rates(
+    rates: Mapping[str, Mapping[str, float]], contenders: Sequence[Contender]
+) -> go.Figure:
+    """Return bars of the success rate of each achievement.
+
+    Args:
+      rates: by contender and achievement, in percent.
+      contenders: in the legend's order.
+    """
+    bars = [
+        go.Bar(
+            name=name,
+            y=list(rates[name]),
+            x=list(rates[name].values()),
+            orientation="h",
+            marker_color=colour,
+        )
+        for name, colour, _ in _styled(contenders, rates)
+    ]
+    figure = go.Figure(bars)
+    figure.update_xaxes(title="success rate (%)", type="log", range=[-2, 2])
+    figure.update_yaxes(autorange="reversed")
+    return finish(figure, height=200 + 9 * 22 * len(rates))
+
+
+def radar(scores: Mapping[str, Mapping[str, float]], contenders: Sequence[Contender]) -> go.Figure:
+    """Return a radar plot of bsuite's scores by tag.
+
+    Args:
+      scores: by contender and tag, between 0 and 1.
+      contenders: in the legend's order.
+    """
+    figure = go.Figure()
+    for name, colour, _ in _styled(contenders, scores):
+        tags = list(scores[name])
+        figure.add_trace(
+            go.Scatterpolar(
+                name=name,
+                theta=[*tags, tags[0]],
+                r=[*scores[name].values(), scores[name][tags[0]]],
+                line={"color": colour},
+            )
+        )
+    finish(figure, height=480)
+    figure.update_polars(
+        bgcolor="rgba(0,0,0,0)",
+        radialaxis={"range": [0, 1], "gridcolor": GRID},
+        angularaxis={"gridcolor": GRID},
+    )
+    return figure
+
+
+def discovery(metrics: Sequence[Mapping[str, Any]]) -> go.Figure:
+    """Return a discovery's metrics by meta-step, and the ages of its agents.
+
+    Args:
+      metrics: the records of the discovery's `metrics.jsonl`.
+    """
+    panels = {title: [x.get(name) for x in metrics] for name, title in DISCOVERY_PANELS.items()}
+    panels["environment steps since the agents' start (mean, and each agent)"] = [
+        float(np.mean(x["agents"]["life_steps"])) for x in metrics
+    ]
+    figure = stacked_panels(panels)
+    steps = [record["meta_step"] for record in metrics]
+    for row, (title, values) in enumerate(panels.items(), 1):
+        line = go.Scatter(x=steps, y=values, line={"color": ORANGE}, showlegend=False, name=title)
+        figure.add_trace(line, row=row, col=1)
+    ages = np.array([record["agents"]["life_steps"] for record in metrics]).T
+    for age in ages:
+        line = {"color": "rgba(0,114,178,0.25)", "width": 1}
+        trace = go.Scatter(x=steps, y=age, line=line, hoverinfo="skip", showlegend=False)
+        figure.add_trace(trace, row=len(panels), col=1)
+    figure.update_xaxes(title="meta-steps", row=len(panels), col=1)
+    return finish(figure, height=190 * len(panels))
+
+
+def _lines(
+    found: Mapping[str, tuple[Shaped[np.ndarray, "points"], Float[np.ndarray, "3 points"]]],
+    contenders: Sequence[Contender],
+    **layout: Any,
+) -> go.Figure:
+    """Return a line with a band for each contender that has one."""
+    traces = [
+        trace
+        for name, colour, is_dashed in _styled(contenders, found)
+        for trace in band_traces(name, *found[name], colour, is_dashed)
+    ]
+    figure = go.Figure(traces)
+    figure.update_layout(**layout)
+    return finish(figure)
+
+
+def _styled(
+    contenders: Sequence[Contender], found: Mapping[str, Any]
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield name, colour, and whether the line is dashed, of each contender in `found`."""
+    shown = [x for x in contenders if x.name in found]
+    for contender, colour in zip(shown, colours_of(shown), strict=True):
+        yield contender.name, colour, contender.kind == RANDOM

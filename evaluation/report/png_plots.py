@@ -1,0 +1,243 @@
+"""Plots as PNG (Matplotlib): learning curves of evaluations, of discoveries, and of sweeps.
+
+Names of rules, tasks and sweep points are drawn literally, never as mathematical text.
+"""
+
+import io
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from common.terminal import printable
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import RANDOM, Contender
+from evaluation.results import History
+from evaluation.scoring.curves import normalized_curves, task_curves
+from evaluation.scoring.summary import Summary
+
+# Okabe and Ito's colours, safe for colour-blind readers. Discovered rules have the warm ones.
+_RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
+_BASELINE_COLOURS = ("#0072B2", "#009E73", "#56B4E9")
+_RANDOM_COLOUR = "#888888"
+_STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "text.parse_math": False,  # Names may have dollar signs.
+}
+
+
+def learning_curves(
+    summary: Summary,
+    contenders: Sequence[Contender],
+    histories: Mapping[str, History],
+    config: EvaluationConfig,
+) -> bytes:
+    """Return a plot with a panel per task: each contender's mean return ± standard error."""
+    num_tasks = len(summary.tasks)
+    columns = min(num_tasks, max(2, math.ceil(math.sqrt(num_tasks))))
+    rows = math.ceil(num_tasks / columns)
+    with mpl.rc_context(_STYLE):
+        size = (max(5.5, 2.5 * columns), 1.8 * rows + 1.1)
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
+        for panel in panels[num_tasks:]:
+            panel.set_visible(False)
+        prefix, colours = _common_prefix(summary.tasks), colours_of(contenders)
+        shown = {contender.name: histories[contender.name] for contender in contenders}
+        for i, (task, panel) in enumerate(zip(summary.tasks, panels, strict=False)):
+            panel.set_title(printable(task.removeprefix(prefix)))
+            steps, curves = task_curves(shown, i, num_tasks, config)
+            lines = [
+                _draw_curve(panel, contender, steps, curves[contender.name], colour)
+                for contender, colour in zip(contenders, colours, strict=True)
+            ]
+            _format(panel)
+            if i + columns >= num_tasks:
+                panel.xaxis.set_tick_params(labelbottom=True)
+                panel.set_xlabel("environment steps")
+        figure.supylabel("mean episode return")
+        title = printable(prefix.rstrip("/")) or "Learning curves"
+        figure.suptitle(f"{title}: mean ± standard error over {config.seeds} seeds")
+        _legend(figure, lines, [contender.name for contender in contenders])
+        return _png(figure)
+
+
+def aggregate(
+    summary: Summary,
+    contenders: Sequence[Contender],
+    histories: Mapping[str, History],
+    config: EvaluationConfig,
+) -> bytes:
+    """Return a plot of the mean normalised return over tasks, with bootstrap intervals."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+        panel = figure.subplots()
+        shown = {contender.name: histories[contender.name] for contender in contenders}
+        steps, curves = normalized_curves(summary, shown, config)
+        lines = [
+            _draw_curve(panel, contender, steps, curves[contender.name], colour)
+            for contender, colour in zip(contenders, colours_of(contenders), strict=True)
+        ]
+        panel.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
+        panel.axhline(0.0, color="black", linewidth=0.8, linestyle=":")
+        _format(panel)
+        panel.set_xlabel("environment steps")
+        panel.set_ylabel("normalised return (0 random, 1 best baseline)")
+        panel.set_title(
+            f"Mean over {summary.counted.sum()} tasks, {config.seeds} seeds,"
+            f" {config.confidence:.0%} bootstrap interval"
+        )
+        _legend(figure, lines, [contender.name for contender in contenders])
+        return _png(figure)
+
+
+# Fields of a discovery's metrics (see `meta.run.summarize`), with the panels' titles.
+DISCOVERY_PANELS = {
+    "meta_return": "reward per validation step",
+    "policy_entropy": "entropy of the agents' policies (nats)",
+    "target_kl": "KL(target network || policy target)",
+    "meta_gradient_norm": "norm of the agents' meta-gradients",
+}
+
+
+def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return a plot of a discovery's metrics by meta-step, as means over the population.
+
+    The first panel has a band from the lower to the upper quartile of the agents.
+
+    Args:
+      metrics: the records of the discovery's `metrics.jsonl`.
+    """
+    steps = [record["meta_step"] for record in metrics]
+    by_agent = [record["agents"]["meta_return"] for record in metrics]
+    finite = [[x for x in returns if x is not None] or [np.nan] for returns in by_agent]
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(8.0, 5.0), layout="constrained")
+        panels = figure.subplots(2, 2, sharex=True).ravel()
+        for panel, (name, title) in zip(panels, DISCOVERY_PANELS.items(), strict=True):
+            values = [np.nan if record[name] is None else record[name] for record in metrics]
+            marker = "." if len(steps) == 1 else None
+            panel.plot(steps, values, color=_RULE_COLOURS[0], linewidth=1.3, marker=marker)
+            panel.set_title(title)
+            _format(panel)
+        low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
+        panels[0].fill_between(steps, low, high, color=_RULE_COLOURS[0], alpha=0.18, linewidth=0)
+        for panel in panels[2:]:
+            panel.set_xlabel("meta-steps")
+        figure.suptitle("Discovery: mean over the agents; band: their middle half")
+        return _png(figure)
+
+
+def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
+    """Return a plot of the population's mean reward by meta-step, a line per sweep point.
+
+    Args:
+      points: the metrics (see `discovery_curves`) of each point's discovery, by name. More than 20
+        records are reduced to 20 means over neighbouring ones.
+    """
+    colours = (*_BASELINE_COLOURS, *_RULE_COLOURS)
+    styles = ("-", "--", ":", "-.")
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+        panel, drawn = figure.subplots(), []
+        for i, metrics in enumerate(points.values()):
+            known = [x for x in metrics if x["meta_return"] is not None]
+            parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
+            drawn += panel.plot(
+                [known[part[-1]]["meta_step"] for part in parts if part.size],
+                [np.mean([known[k]["meta_return"] for k in part]) for part in parts if part.size],
+                color=colours[i % len(colours)],
+                linestyle=styles[i // len(colours) % len(styles)],
+                linewidth=1.3,
+                marker="." if len(parts) == 1 else None,
+            )
+        _format(panel)
+        panel.set_xlabel("meta-steps")
+        panel.set_ylabel(DISCOVERY_PANELS["meta_return"])
+        panel.set_title("Discoveries: mean over the agents")
+        _legend(figure, drawn, list(points))
+        return _png(figure)
+
+
+def _draw_curve(
+    panel: Axes,
+    contender: Contender,
+    steps: Int[np.ndarray, "points"],
+    curve: Float[np.ndarray, "3 points"],
+    colour: str,
+) -> Line2D:
+    """Draw a line with a band: value, low and high end. Return the line."""
+    middle, low, high = curve
+    is_discovered = contender.kind == "discovered"
+    (line,) = panel.plot(
+        steps,
+        middle,
+        color=colour,
+        linewidth=1.8 if is_discovered else 1.3,
+        linestyle="--" if contender.kind == RANDOM else "-",
+        marker="." if len(steps) == 1 else None,
+        zorder=3 if is_discovered else 2,
+    )
+    panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+    return line
+
+
+def _legend(figure: Figure, lines: Sequence[Line2D], names: Sequence[str]) -> None:
+    """Add a legend below all panels, with as many columns as fit the width.
+
+    Args:
+      figure: to add it to.
+      lines: entries.
+      names: labels of the entries. They are not set as the lines' own labels, because Matplotlib
+        omits labels that start with an underscore.
+    """
+    labels = [printable(name) for name in names]
+    room = max(1, int(figure.get_figwidth() / (0.4 + 0.055 * max(map(len, labels)))))
+    rows = math.ceil(len(labels) / room)
+    columns = math.ceil(len(labels) / rows)  # Rows of similar length.
+    figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
+    figure.legend(lines, labels, loc="outside lower center", ncols=columns)
+
+
+def _format(panel: Axes) -> None:
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.xaxis.set_major_locator(MaxNLocator(4))
+    panel.yaxis.set_major_locator(MaxNLocator(4))
+    panel.set_xlim(left=0)
+
+
+def colours_of(contenders: Sequence[Contender]) -> list[str]:
+    """Return a colour for each: warm for discovered rules, grey for random, cold for the others."""
+    rules, baselines = itertools.cycle(_RULE_COLOURS), itertools.cycle(_BASELINE_COLOURS)
+    by_kind = {"discovered": rules, RANDOM: itertools.cycle((_RANDOM_COLOUR,))}
+    return [next(by_kind.get(contender.kind, baselines)) for contender in contenders]
+
+
+def _common_prefix(names: Sequence[str]) -> str:
+    """Return the suite's name and a slash if all tasks are of one suite; else an empty string."""
+    prefixes = {name.partition("/")[0] + "/" for name in names if "/" in name}
+    is_common = len(prefixes) == 1 and all("/" in name for name in names) and len(names) > 1
+    return prefixes.pop() if is_common else ""
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure)
+    figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()

@@ -1,0 +1,133 @@
+"""An evaluation's `results.json`: every number, the settings, and the provenance."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import AGENT, RANDOM
+from evaluation.results import History
+from evaluation.scoring import statistics
+from evaluation.scoring.curves import normalized_curves
+from evaluation.scoring.summary import Summary
+
+
+def to_json(
+    summary: Summary,
+    histories: Mapping[str, History],
+    config: EvaluationConfig,
+    descriptions: Mapping[str, dict[str, Any]],
+    provenance: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the contents of `results.json`.
+
+    Missing numbers are null. Nested lists are indexed in the order that their names say. A learning
+    rate that no agent used is null: that of the settings if every rule has its own, and that of a
+    contender that does not learn by a rule.
+
+    Args:
+      summary: of the histories.
+      histories: of each contender, by name.
+      config: of the evaluation.
+      descriptions: of each contender, by name; JSON values.
+      provenance: of the results; JSON values.
+    """
+    curve_steps, curves = [], {}
+    if summary.aggregate:
+        curve_steps, curves = normalized_curves(summary, histories, config)
+    contenders = {
+        name: _without_unused_learning_rate(description)
+        | _contender_to_json(name, summary, histories[name], config, curves)
+        for name, description in descriptions.items()
+    }
+    return _plain(
+        {
+            "score": config.score_definition,
+            "normalized_score": "(score - random policy's) / (best baseline's - random policy's),"
+            " by mean scores on each task",
+            "config": _settings(config, descriptions),
+            "seeds": config.all_seeds,
+            "environment_steps_per_run": config.num_steps,
+            "provenance": provenance,
+            "tasks": summary.tasks,
+            "best_baseline_score": dict(zip(summary.tasks, summary.baseline, strict=True)),
+            "left_out_of_means": summary.left_out,
+            "tuned": summary.tuned,
+            "differences_of_mean_normalized_score": [
+                {"rule": rule, "baseline": summary.tuned[kind], **difference._asdict()}
+                for (rule, kind), difference in summary.differences.items()
+            ],
+            "normalized_curve_environment_steps": list(map(int, curve_steps)),
+            "contenders": contenders,
+        }
+    )
+
+
+def _settings(
+    config: EvaluationConfig, descriptions: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the settings, without `agent.learning_rate` if no rule learned by it."""
+    settings = dataclasses.asdict(config)
+    origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
+    if "config.agent.learning_rate" not in origins:
+        settings["agent"]["learning_rate"] = None
+    return settings
+
+
+def _without_unused_learning_rate(description: dict[str, Any]) -> dict[str, Any]:
+    if description["kind"] not in (RANDOM, AGENT):
+        return description
+    return description | {"agent": description["agent"] | {"learning_rate": None}}
+
+
+def _contender_to_json(
+    name: str,
+    summary: Summary,
+    history: History,
+    config: EvaluationConfig,
+    curves: Mapping[str, Float[np.ndarray, "3 points"]],
+) -> dict[str, Any]:
+    aggregate = summary.aggregate.get(name)
+    curve = dict(zip(("mean", "low", "high"), curves[name], strict=True)) if curves else None
+    return {
+        "mean_normalized_score": aggregate._asdict() if aggregate else None,
+        "tasks_above_random": summary.above_random.get(name),
+        "normalized_curve": curve,
+        "curve_environment_steps": history.updates * config.agent.steps_per_update,
+        "tasks": _tasks_to_json(summary, summary.scores[name], history),
+    }
+
+
+def _tasks_to_json(
+    summary: Summary, scores: Float[np.ndarray, "tasks seeds"], history: History
+) -> dict[str, Any]:
+    columns = {
+        "score_mean": statistics.mean(scores),
+        "score_standard_error": statistics.standard_error(scores),
+        "score_by_seed": scores,
+        "is_finite_by_seed": history.is_finite,
+        "curve_by_seed_and_point": history.curve.mean_return,
+        "episodes_by_seed_and_point": history.curve.count,
+        **{f"{name}_by_seed": values for name, values in history.results.items()},
+    }
+    return {
+        task: {name: values[i] for name, values in columns.items()}
+        for i, task in enumerate(summary.tasks)
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return JSON values; numbers that are not finite become None."""
+    if isinstance(value, Mapping):
+        return {key: _plain(x) for key, x in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(x) for x in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,140 @@
+"""The score table of an evaluation as plain data, for a terminal."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import RANDOM, Contender
+from evaluation.results import History
+from evaluation.scoring import statistics
+from evaluation.scoring.statistics import Estimate
+from evaluation.scoring.summary import Summary
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A contender's score on a task.
+
+    Attributes:
+      text: mean and standard error.
+      is_best: whether no shown contender has a higher mean.
+    """
+
+    text: str
+    is_best: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreTable:
+    """Scores of contenders on tasks, and their aggregates. Names are as users chose them.
+
+    Attributes:
+      title: defines the score.
+      caption: defines the normalised score; empty if there is none.
+      contenders: names of the columns.
+      scores: a row for each task, with its name.
+      aggregates: rows over all tasks, with labels.
+    """
+
+    title: str
+    caption: str
+    contenders: tuple[str, ...]
+    scores: tuple[tuple[str, tuple[Cell, ...]], ...]
+    aggregates: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def score_table(
+    summary: Summary, shown: Sequence[Contender], config: EvaluationConfig
+) -> ScoreTable:
+    """Return the score table of some contenders.
+
+    Args:
+      summary: of the evaluation.
+      shown: contenders, a column each.
+      config: of the evaluation.
+    """
+    return ScoreTable(
+        title=f"Score: {config.score_definition}.\n"
+        f"Mean ± standard error over {config.seeds} seeds.",
+        caption=_caption(summary, config),
+        contenders=tuple(contender.name for contender in shown),
+        scores=tuple(_score_rows(summary, shown)),
+        aggregates=tuple(_aggregate_rows(summary, shown)),
+    )
+
+
+def remarks(summary: Summary, histories: Mapping[str, History]) -> list[str]:
+    """Return a sentence for each reason to leave out tasks, and each contender's failed runs."""
+    by_reason: dict[str, list[str]] = {}
+    for task, reason in summary.left_out.items():
+        by_reason.setdefault(reason, []).append(task)
+    found = [
+        f"Left out of the means over tasks: {', '.join(tasks)}, because {reason}."
+        for reason, tasks in by_reason.items()
+    ]
+    return found + non_finite_runs(histories)
+
+
+def non_finite_runs(histories: Mapping[str, History]) -> list[str]:
+    """Return a sentence for each contender with runs that ended with non-finite numbers."""
+    return [
+        f"{name}: {np.sum(~history.is_finite)} runs ended with non-finite numbers."
+        for name, history in histories.items()
+        if not history.is_finite.all()
+    ]
+
+
+def _caption(summary: Summary, config: EvaluationConfig) -> str:
+    if not summary.aggregate:
+        return ""
+    return (
+        "Normalised: 0 is the random policy, 1 the best baseline on each task; mean over"
+        f" {summary.counted.sum()} of {len(summary.tasks)} tasks,"
+        f" [{config.confidence:.0%} interval]."
+    )
+
+
+def _score_rows(
+    summary: Summary, shown: Sequence[Contender]
+) -> Iterator[tuple[str, tuple[Cell, ...]]]:
+    scores = [summary.scores[c.name] for c in shown]
+    means = [statistics.mean(x) for x in scores]
+    errors = [statistics.standard_error(x) for x in scores]
+    for i, task in enumerate(summary.tasks):
+        best = max((x[i] for x in means if math.isfinite(x[i])), default=None)
+        yield (
+            task,
+            tuple(
+                Cell(_with_error(mean[i], error[i]), mean[i] == best)
+                for mean, error in zip(means, errors, strict=True)
+            ),
+        )
+
+
+def _aggregate_rows(
+    summary: Summary, shown: Sequence[Contender]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    if summary.aggregate:
+        yield "normalised", tuple(_with_interval(summary.aggregate.get(c.name)) for c in shown)
+    for kind in summary.tuned if summary.differences else ():
+        cells = (_with_interval(summary.differences.get((c.name, kind))) for c in shown)
+        yield f"minus {kind}", tuple(cells)
+    if summary.above_random:
+        cells = (
+            "" if c.kind == RANDOM else f"{len(summary.above_random[c.name])}/{len(summary.tasks)}"
+            for c in shown
+        )
+        yield "tasks above random", tuple(cells)
+
+
+def _with_error(mean: float, error: float) -> str:
+    if math.isnan(mean):
+        return "no episode"
+    return f"{mean:.3f}" if math.isnan(error) else f"{mean:.3f} ± {error:.3f}"
+
+
+def _with_interval(estimate: Estimate | None) -> str:
+    return "" if estimate is None else estimate.text(2)

@@ -1,0 +1,1 @@
+"""Scores of runs: their normalisation, statistics over runs and tasks, and comparisons."""

@@ -1,0 +1,156 @@
+"""Aggregate comparisons of contenders on many tasks (Agarwal et al. 2021, arXiv 2108.13264).
+
+Scores are first normalised on one or more scales (`evaluation.scoring.normalization`). A contender
+without any run on one of a scale's tasks has no aggregate on that scale; it is listed instead.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import Contender
+from evaluation.results import History
+from evaluation.scoring import statistics
+from evaluation.scoring.curves import aggregate_curves
+from evaluation.scoring.normalization import Scale, published_scales
+from evaluation.scoring.statistics import Estimate
+from evaluation.scoring.summary import Summary
+
+AGGREGATES: dict[str, statistics.Statistic] = {
+    "mean": statistics.mean_over_tasks,
+    "median": statistics.median_over_tasks,
+    "IQM": statistics.interquartile_mean,
+    "optimality gap": statistics.optimality_gap,
+}
+"""Aggregates of normalised scores. The optimality gap is to 1; lower is better."""
+
+_PROFILE_POINTS = 81
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Contenders compared on a scale.
+
+    Attributes:
+      scale: of all scores.
+      left_out: contenders without any run on some counted task, with these tasks.
+      aggregates: by contender and name in `AGGREGATES`.
+      thresholds: of the performance profiles.
+      profiles: by contender, the fraction of runs above each threshold, `[value, low, high]`.
+      improvement: by pair of contenders, the probability that a run of the first has a higher score
+        than a run of the second.
+      steps: environment steps of the curves' points.
+      curves: by contender, the IQM along the budget, `[value, low, high]`; NaN where a task has no
+        episode.
+      best: by contender, the number of tasks on which its mean score is the highest, or ties.
+      above_one: by contender, the number of tasks on which its mean score is above 1.
+    """
+
+    scale: Scale
+    left_out: dict[str, tuple[str, ...]]
+    aggregates: dict[str, dict[str, Estimate]]
+    thresholds: Float[np.ndarray, "thresholds"]
+    profiles: dict[str, Float[np.ndarray, "3 thresholds"]]
+    improvement: dict[tuple[str, str], Estimate]
+    steps: Int[np.ndarray, "points"]
+    curves: dict[str, Float[np.ndarray, "3 points"]]
+    best: dict[str, int]
+    above_one: dict[str, int]
+
+
+def scales(summary: Summary) -> list[Scale]:
+    """Return the scales that are defined for an evaluation's tasks; possibly none."""
+    own = [summary.scale] if summary.counted.any() else []
+    return own + published_scales(summary.tasks)
+
+
+def compare(
+    scale: Scale,
+    summary: Summary,
+    histories: Mapping[str, History],
+    config: EvaluationConfig,
+    shown: Sequence[Contender],
+) -> Comparison:
+    """Return the comparison of contenders on a scale.
+
+    Args:
+      scale: one of `scales(summary)`.
+      summary: of the evaluation.
+      histories: of each contender, by name.
+      config: of the evaluation.
+      shown: contenders to compare.
+    """
+    scores, left_out = _complete_scores(scale, summary, shown)
+    estimate = partial(statistics.estimate, **config.bootstrap)
+    means = {name: statistics.mean(x) for name, x in scores.items()}
+    highest = np.max(list(means.values()), axis=0) if means else np.zeros(0)
+    thresholds = _thresholds(scores)
+    steps, curves = np.zeros(0, int), {}
+    if scores:
+        compared = {name: histories[name] for name in scores}
+        steps, curves = aggregate_curves(
+            statistics.interquartile_mean, compared, scale.counted, scale.normalize, config
+        )
+    return Comparison(
+        scale=scale,
+        left_out=left_out,
+        aggregates={
+            name: {label: estimate(statistic, x) for label, statistic in AGGREGATES.items()}
+            for name, x in scores.items()
+        },
+        thresholds=thresholds,
+        profiles={name: _profile(x, thresholds, config) for name, x in scores.items()},
+        improvement={
+            (name, other): estimate(
+                statistics.probability_of_improvement, scores[name], scores[other]
+            )
+            for name in scores
+            for other in scores
+            if name != other
+        },
+        steps=steps,
+        curves=curves,
+        best={name: int(np.sum(x >= highest)) for name, x in means.items()},
+        above_one={name: int(np.sum(x > 1.0)) for name, x in means.items()},
+    )
+
+
+def _complete_scores(
+    scale: Scale, summary: Summary, shown: Sequence[Contender]
+) -> tuple[dict[str, Float[np.ndarray, "counted seeds"]], dict[str, tuple[str, ...]]]:
+    """Return normalised scores by contender, and the contenders that lack tasks, with these."""
+    tasks = [task for task, counts in zip(summary.tasks, scale.counted, strict=True) if counts]
+    complete, left_out = {}, {}
+    for contender in shown:
+        scores = scale.normalize(summary.scores[contender.name][scale.counted])
+        lacking = tuple(t for t, runs in zip(tasks, scores, strict=True) if np.isnan(runs).all())
+        if lacking:
+            left_out[contender.name] = lacking
+        else:
+            complete[contender.name] = scores
+    return complete, left_out
+
+
+def _thresholds(
+    scores: Mapping[str, Float[np.ndarray, "counted seeds"]],
+) -> Float[np.ndarray, "thresholds"]:
+    """Return thresholds from the 1st to the 95th percentile of all runs, at least -0.1 to 1.1."""
+    every = np.concatenate([x.ravel() for x in scores.values()] or [np.zeros(1)])
+    every = every[np.isfinite(every)]
+    high = max(1.1, float(np.quantile(every, 0.95)))
+    return np.linspace(min(-0.1, float(np.quantile(every, 0.01))), high, _PROFILE_POINTS)
+
+
+def _profile(
+    scores: Float[np.ndarray, "tasks runs"],
+    thresholds: Float[np.ndarray, "thresholds"],
+    config: EvaluationConfig,
+) -> Float[np.ndarray, "3 thresholds"]:
+    """Return a performance profile, with an interval at each threshold."""
+    statistic = partial(statistics.performance_profile, thresholds=thresholds)
+    low, high = statistics.interval(statistic, scores, **config.bootstrap)
+    return np.stack([statistic(scores), low, high])

@@ -1,0 +1,138 @@
+"""Normalised scores: scales on which scores on different tasks can be compared.
+
+Three scales are known:
+
+- from the random policy (0) to the best hand-designed contender (1) of the same evaluation, on the
+  tasks where the two can be told apart;
+- from the random policy (0) to a human (1), by the scores that papers report, if they report both
+  on every task;
+- from the random policy (0) to the human world record (1), with scores capped at 2, likewise: SABER
+  (Toromanoff et al. 2019, arXiv 1908.04683).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from evaluation.published.scores import HUMAN, RANDOM, RECORD, PublishedScore, published_scores
+
+
+def normalize(
+    scores: Float[np.ndarray, "*s tasks runs"],
+    low: Float[np.ndarray, "tasks"],
+    high: Float[np.ndarray, "tasks"],
+    cap: float = np.inf,
+) -> Float[np.ndarray, "*s tasks runs"]:
+    """Return scores mapped linearly from [low, high] to [0, 1], and capped.
+
+    Args:
+      scores: NaN where a run is missing.
+      low: on each task, the score that becomes 0.
+      high: on each task, the score that becomes 1.
+      cap: upper bound of a normalised score.
+    """
+    return np.minimum((scores - low[:, None]) / (high - low)[:, None], cap)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """A normalisation of the scores on some tasks.
+
+    Attributes:
+      name: for headings.
+      definition: one sentence.
+      counted: the tasks on which the scale is defined.
+      low: on each counted task, the score that becomes 0.
+      high: on each counted task, the score that becomes 1.
+      cap: upper bound of a normalised score.
+    """
+
+    name: str
+    definition: str
+    counted: Bool[np.ndarray, "tasks"]
+    low: Float[np.ndarray, "counted"]
+    high: Float[np.ndarray, "counted"]
+    cap: float = np.inf
+
+    def normalize(
+        self, scores: Float[np.ndarray, "counted runs"]
+    ) -> Float[np.ndarray, "counted runs"]:
+        """Return normalised scores, of the counted tasks only."""
+        return normalize(scores, self.low, self.high, self.cap)
+
+    def normalize_one(self, score: float, task: int) -> float:
+        """Return one normalised score; NaN if the task is not counted.
+
+        Args:
+          score: on the task.
+          task: index of the task among all tasks.
+        """
+        if not self.counted[task]:
+            return np.nan
+        place = int(np.sum(self.counted[:task]))
+        bounds = slice(place, place + 1)
+        values = normalize(np.array([[score]]), self.low[bounds], self.high[bounds], self.cap)
+        return float(values[0, 0])
+
+
+def baseline_scale(
+    random: Float[np.ndarray, "tasks"],
+    baseline: Float[np.ndarray, "tasks"],
+    counted: Bool[np.ndarray, "tasks"],
+) -> Scale:
+    """Return the scale from the random policy's to the best baseline's mean scores.
+
+    Args:
+      random: the random policy's mean score on each task.
+      baseline: the best baseline's mean score on each task.
+      counted: the tasks on which the baseline is clearly better.
+    """
+    return Scale(
+        name="Normalised by the best baseline",
+        definition="0 is the random policy's mean score, 1 that of the best hand-designed"
+        f" contender on each task; over {counted.sum()} of {len(counted)}"
+        " tasks, on which these two can be told apart.",
+        counted=counted,
+        low=random[counted],
+        high=baseline[counted],
+    )
+
+
+def published_scales(tasks: Sequence[str]) -> list[Scale]:
+    """Return the human-normalised scale and SABER, each if papers define it on all tasks."""
+    candidates = (("Human-normalised", HUMAN, np.inf), ("SABER", RECORD, 2.0))
+    return [
+        scale
+        for name, reference, cap in candidates
+        if (scale := _published_scale(tasks, name, reference, cap)) is not None
+    ]
+
+
+def _published_scale(tasks: Sequence[str], name: str, reference: str, cap: float) -> Scale | None:
+    pairs = [pair for task in tasks if (pair := _reference_scores(task, reference))]
+    if len(pairs) < len(tasks):
+        return None
+    low, high = (np.array([x.score for x in side]) for side in zip(*pairs, strict=True))
+    capped = "" if np.isinf(cap) else f", and no score is above {cap:g}"
+    return Scale(
+        name=name,
+        definition=f"0 is a random policy's score, 1 the {reference.lower()}'s{capped}, as"
+        f" reported by {pairs[0][0].source}; over {len(pairs)} tasks.",
+        counted=np.ones(len(pairs), bool),
+        low=low,
+        high=high,
+        cap=cap,
+    )
+
+
+def _reference_scores(task: str, reference: str) -> tuple[PublishedScore, PublishedScore] | None:
+    """Return random's and the reference's score from the first paper that reports both."""
+    by_source: dict[str, dict[str, PublishedScore]] = {}
+    for score in published_scores(task):
+        by_source.setdefault(score.source, {})[score.agent] = score
+    for scores in by_source.values():
+        if RANDOM in scores and reference in scores:
+            return scores[RANDOM], scores[reference]
+    return None

@@ -1,0 +1,227 @@
+"""Statistics over runs on tasks, after Agarwal et al. 2021 (arXiv 2108.13264).
+
+Scores are arrays `[*s, tasks, runs]`. Missing runs are NaN and are never imputed: a task's other
+runs count, and a task without any run is an error.
+
+The aggregates (mean, median, interquartile mean, optimality gap, performance profile, probability
+of improvement) equal those of the `rliable` library if all tasks have the same number of runs. The
+intervals differ. `rliable` resamples n of n runs; its 95% intervals cover the true value in 86% to
+90% of cases with 3 runs per task, and in 91% with 5 or 10. Here n - 1 of n runs are resampled, so
+that the resamples have the variance of the estimate (the rescaled bootstrap of stratified samples,
+Rao and Wu 1988, doi 10.1080/01621459.1988.10478591); these intervals cover the true value in 93% to
+97% of cases, with 2 runs per task in 91% to 94% (`benchmarks.coverage`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+Statistic = Callable[..., Float[np.ndarray, "*s"] | np.float64]
+
+# Number of scores that a bootstrap holds in memory at once: 64 MiB.
+_CHUNK = 2**23
+
+
+class Estimate(NamedTuple):
+    """A statistic with its confidence interval, whose ends are NaN if no task has two runs."""
+
+    value: float
+    low: float
+    high: float
+
+    def text(self, decimals: int) -> str:
+        """Return the value and, if known, the interval, for a reader."""
+        value, low, high = (f"{x:.{decimals}f}" for x in self)
+        return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
+
+
+def mean(values: Float[np.ndarray, "*s runs"]) -> Float[np.ndarray, "*s"]:
+    """Return the mean over the runs that are not missing; NaN if all are."""
+    count = np.sum(np.isfinite(values), axis=-1)
+    return np.where(count > 0, np.nansum(values, axis=-1) / np.maximum(count, 1), np.nan)
+
+
+def standard_error(values: Float[np.ndarray, "*s runs"]) -> Float[np.ndarray, "*s"]:
+    """Return the standard error of `mean`; NaN if fewer than two runs are not missing."""
+    count = np.sum(np.isfinite(values), axis=-1)
+    squares = np.nansum(np.square(values - mean(values)[..., None]), axis=-1)
+    variance = squares / np.maximum(count - 1, 1)
+    return np.where(count > 1, np.sqrt(variance / np.maximum(count, 1)), np.nan)
+
+
+def mean_over_tasks(
+    scores: Float[np.ndarray, "*s tasks runs"],
+) -> Float[np.ndarray, "*s"] | np.float64:
+    """Return the mean over tasks of the mean over runs."""
+    return np.mean(mean(scores), axis=-1)
+
+
+def median_over_tasks(
+    scores: Float[np.ndarray, "*s tasks runs"],
+) -> Float[np.ndarray, "*s"] | np.float64:
+    """Return the median over tasks of the mean over runs."""
+    return np.median(mean(scores), axis=-1)
+
+
+def interquartile_mean(
+    scores: Float[np.ndarray, "*s tasks runs"],
+) -> Float[np.ndarray, "*s"] | np.float64:
+    """Return the mean of the middle half of all runs on all tasks (IQM).
+
+    Of n runs, the lowest and the highest floor(n / 4) are left out. A task with more runs has more
+    weight.
+    """
+    runs = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)  # NaN at the end.
+    count = np.sum(np.isfinite(runs), axis=-1, keepdims=True)
+    cut = count // 4
+    place = np.arange(runs.shape[-1])
+    is_middle = (place >= cut) & (place < count - cut)
+    return np.sum(np.where(is_middle, runs, 0.0), axis=-1) / np.sum(is_middle, axis=-1)
+
+
+def optimality_gap(
+    scores: Float[np.ndarray, "*s tasks runs"], target: float = 1.0
+) -> Float[np.ndarray, "*s"] | np.float64:
+    """Return the mean of max(target - score, 0): how far runs stay below a target."""
+    return mean_over_tasks(np.maximum(target - scores, 0.0))
+
+
+def probability_of_improvement(
+    scores: Float[np.ndarray, "*s tasks runs"], others: Float[np.ndarray, "*s tasks other_runs"]
+) -> Float[np.ndarray, "*s"] | np.float64:
+    """Return the mean over tasks of P(a run's score > another's), where ties count half."""
+    differences = scores[..., :, None] - others[..., None, :]
+    wins = np.where(np.isfinite(differences), 0.5 * (np.sign(differences) + 1.0), np.nan)
+    return mean_over_tasks(wins.reshape(*wins.shape[:-2], -1))
+
+
+def performance_profile(
+    scores: Float[np.ndarray, "*s tasks runs"], thresholds: Float[np.ndarray, "thresholds"]
+) -> Float[np.ndarray, "*s thresholds"]:
+    """Return the fraction of runs whose score exceeds each threshold; tasks weigh the same."""
+    larger = [
+        mean_over_tasks(np.where(np.isfinite(scores), scores > threshold, np.nan))
+        for threshold in thresholds
+    ]
+    return np.stack(larger, axis=-1)
+
+
+def bootstrap(
+    statistic: Statistic,
+    samples: Sequence[Float[np.ndarray, "tasks _"]],
+    resamples: int,
+    rng: np.random.Generator,
+) -> Float[np.ndarray, "resamples *s"]:
+    """Return a statistic of resampled runs: a stratified bootstrap.
+
+    Each resample draws n - 1 of each task's n runs, with replacement (see the module). The only run
+    of a task is in every resample.
+
+    Args:
+      statistic: of arrays `[resamples, tasks, runs]`, one for each of `samples`.
+      samples: scores on the same tasks, resampled independently.
+      resamples: number of resamples.
+      rng: random generator.
+
+    Raises:
+      ValueError: if a task has no run.
+    """
+    compact = [_compact(scores) for scores in samples]
+    chunk = max(1, _CHUNK // max(scores.size for scores in compact))
+    parts = []
+    for start in range(0, resamples, chunk):
+        number = min(chunk, resamples - start)
+        parts.append(statistic(*(_resampled(scores, number, rng) for scores in compact)))
+    return np.concatenate(parts)
+
+
+def estimate(
+    statistic: Statistic,
+    *samples: Float[np.ndarray, "tasks _"],
+    resamples: int,
+    confidence: float,
+    seed: int,
+) -> Estimate:
+    """Return a statistic of runs with its `interval`, whose arguments and errors it shares."""
+    low, high = interval(statistic, *samples, resamples=resamples, confidence=confidence, seed=seed)
+    value = statistic(*(scores[None] for scores in samples)).item()
+    return Estimate(value=value, low=float(low), high=float(high))
+
+
+def interval(
+    statistic: Statistic,
+    *samples: Float[np.ndarray, "tasks _"],
+    resamples: int,
+    confidence: float,
+    seed: int,
+) -> tuple[Float[np.ndarray, "*s"] | np.float64, Float[np.ndarray, "*s"] | np.float64]:
+    """Return a stratified bootstrap interval of a statistic of runs.
+
+    It is an expanded percentile interval (Hesterberg 2015, doi 10.1080/00031305.2015.1089789): its
+    percentiles are those of a normal distribution at Student's quantiles, with the degrees of
+    freedom of a mean over the tasks (`_degrees_of_freedom`). With few runs it is a little wider
+    than the percentile interval.
+
+    Args:
+      statistic: see `bootstrap`.
+      samples: see `bootstrap`; at least one task, and at least one run of each.
+      resamples: number of resamples.
+      confidence: of the interval, for example 0.95.
+      seed: of the resampling.
+
+    Raises:
+      ValueError: if a task has no run.
+    """
+    values = bootstrap(statistic, samples, resamples, np.random.default_rng(seed))
+    degrees = _degrees_of_freedom(samples)
+    if degrees == 0:
+        unknown = np.full(values.shape[1:], np.nan)
+        return unknown, unknown
+    tail = scipy.stats.norm.cdf(scipy.stats.t.ppf(0.5 * (1.0 - confidence), degrees))
+    low, high = np.quantile(values, [tail, 1.0 - tail], axis=0)
+    return low, high
+
+
+def _degrees_of_freedom(samples: Sequence[Float[np.ndarray, "tasks _"]]) -> float:
+    """Return the degrees of freedom of the variance of a mean over tasks whose variances differ.
+
+    These are Satterthwaite's, by Welch's estimate (1947, doi 10.1093/biomet/34.1-2.28), which holds
+    with as few as two runs of each task. They are fewer than the number of runs minus the number of
+    tasks, because a few tasks of large variance dominate.
+    """
+    runs_of_tasks = [x[np.isfinite(x)] for scores in samples for x in scores]
+    several = [x for x in runs_of_tasks if len(x) > 1]
+    if not several:
+        return 0.0
+    runs = np.array([len(x) for x in several])
+    variances = np.array([np.var(x, ddof=1) for x in several]) / runs
+    most = float(np.sum(runs - 1))
+    if not variances.any():
+        return most
+    found = np.square(np.sum(variances)) / np.sum(np.square(variances) / (runs + 1)) - 2.0
+    return float(np.clip(found, np.min(runs - 1), most))
+
+
+def _compact(scores: Float[np.ndarray, "tasks runs"]) -> Float[np.ndarray, "tasks runs"]:
+    """Return the scores with each task's missing runs moved to the end."""
+    count = np.sum(np.isfinite(scores), axis=-1)
+    if not count.all():
+        raise ValueError(
+            f"Task {int(np.argmin(count))} has no run to resample; expected at least one."
+        )
+    return np.take_along_axis(scores, np.argsort(~np.isfinite(scores), axis=-1, kind="stable"), -1)
+
+
+def _resampled(
+    scores: Float[np.ndarray, "tasks runs"], resamples: int, rng: np.random.Generator
+) -> Float[np.ndarray, "resamples tasks drawn"]:
+    """Return resamples of n - 1 of each task's n runs, of scores without NaN between runs."""
+    count = np.sum(np.isfinite(scores), axis=-1)
+    drawn = np.maximum(count - 1, 1)
+    shape = (resamples, len(scores), int(drawn.max()))
+    which = rng.integers(count[:, None], size=shape)
+    values = np.take_along_axis(np.broadcast_to(scores, (resamples, *scores.shape)), which, -1)
+    return np.where(np.arange(shape[-1]) < drawn[:, None], values, np.nan)

@@ -1,0 +1,1 @@
+"""Studies of one rule: what its predictions mean, and how sensitive its agents are."""

@@ -1,0 +1,303 @@
+"""The analysis of a discovered rule's predictions (DiscoRL, figure 4 and Methods, "Analysis").
+
+An agent learns each task by the rule, and then plays. A report shows, of each task,
+
+- `evaluation.studies.predictions`: how confident the predictions y and z are along an episode;
+- `evaluation.studies.saliency`: the parts of an observation on which they depend;
+- `evaluation.studies.influence`: how a change of a future prediction changes the current targets;
+- `evaluation.studies.information`: how well the near future can be predicted from them;
+
+and an evaluation of agents that learn by the rule, and by the rule with y and z hidden from it.
+
+    index.html       everything
+    analysis.json    the numbers
+    evaluation/      the evaluation; the first seed's agents are analysed
+"""
+
+import dataclasses
+import io
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import jax
+import matplotlib.image
+import numpy as np
+import plotly.graph_objects as go
+from jaxtyping import Float, Num
+
+import disco
+import environments
+from agents import pictures
+from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
+from common.atomic import write_atomically
+from disco.discovered import DiscoveredRule
+from evaluation import playing, storage
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import Contender, make_contenders
+from evaluation.evaluate import evaluate
+from evaluation.executors import OpenProgress
+from evaluation.report.html_report import write_report
+from evaluation.report.manifest import ReadConfig, read_manifest
+from evaluation.report.merging import merge
+from evaluation.studies import plotly_figures
+from evaluation.studies.influence import WithoutBootstrapping, influence
+from evaluation.studies.information import information
+from evaluation.studies.predictions import (
+    learner_outputs,
+    one_environment,
+    outputs_along,
+    quantities,
+    slice_trajectory,
+)
+from evaluation.studies.saliency import saliency
+from evaluation.training import Run, load_agent
+
+_NUM_PEAKS, _PEAK_DISTANCE = 4, 10
+_INFLUENCE_STEPS = 30
+_CRITIC = "all of actor-critic"
+
+
+@dataclasses.dataclass(frozen=True)
+class AnalysisSection:
+    """The section of an agent that has learned a task.
+
+    Attributes:
+      heading: for the section.
+      horizon: number of future transitions that the probes predict.
+      critic_change: the largest change of actor-critic's targets.
+      quantities: along an episode.
+      saliency: by step, captions and pictures (PNG); None if observations are not single arrays.
+      influences: by distance.
+      information: by question and input; None if no question can be asked.
+    """
+
+    template: ClassVar[str] = "analysis.html"
+    heading: str
+    horizon: int
+    critic_change: float
+    quantities: go.Figure
+    saliency: list[list[tuple[str, bytes]]] | None
+    influences: go.Figure
+    information: go.Figure | None
+
+
+@dataclasses.dataclass(frozen=True)
+class AnalysisConfig:
+    """Settings of an analysis.
+
+    Attributes:
+      steps: that the trained agent plays in each environment.
+      environments: number of environments that it plays at once.
+      horizon: number of future transitions that the probes predict.
+      shown: steps of the first environment that are drawn.
+    """
+
+    steps: int = 500
+    environments: int = 8
+    horizon: int = 10
+    shown: int = 200
+
+    def __post_init__(self):
+        if min(self.environments, self.horizon) < 1:
+            raise ValueError(
+                f"environments is {self.environments} and horizon {self.horizon}; expected at"
+                " least 1."
+            )
+        least = max(_INFLUENCE_STEPS, 10 * self.horizon, self.shown)
+        if self.steps < least:
+            raise ValueError(f"steps is {self.steps}; expected at least {least}.")
+
+
+def analyse(
+    rule_name: str,
+    tasks: Sequence[environments.Environment],
+    config: EvaluationConfig,
+    settings: AnalysisConfig,
+    folder: pathlib.Path,
+    read_config: ReadConfig,
+    provenance: dict[str, Any],
+    open_progress: OpenProgress,
+) -> list[pathlib.Path]:
+    """Analyse a rule on tasks; return the files of the report.
+
+    Args:
+      rule_name: a discovered rule's file, or name in the zoo.
+      tasks: to learn.
+      config: of the training.
+      settings: of the analysis.
+      folder: for all results.
+      read_config: see `evaluation.report.manifest.ReadConfig`.
+      provenance: to record; JSON values.
+      open_progress: see `evaluation.evaluate.evaluate`.
+
+    Raises:
+      ValueError: if the rule is not a discovered one, or cannot act on a task.
+      OSError: if something cannot be written.
+    """
+    config = dataclasses.replace(config, baselines=())
+    random, contender = make_contenders([rule_name], config)
+    rule = contender.rule
+    if not isinstance(rule, DiscoveredRule):
+        raise ValueError(
+            f"{rule_name!r} is not a discovered rule; expected one, which has y and z."
+        )
+    contenders = [random, contender, *_without_predictions(contender, rule)]
+    runs = folder / "evaluation"
+    evaluate(tasks, contenders, config, runs, provenance, None, None, open_progress)
+    sections, numbers = [], {}
+    for task in tasks:
+        run = Run(contender, task, 0)
+        agent, learner = load_agent(storage.run_folder(runs, run), run)
+        assert isinstance(agent, RuleAgent)
+        heading = f"{contender.name} on {task.name}"
+        section, numbers[task.name] = _analyse_agent(
+            heading, rule, agent, learner, task, config.seed, settings
+        )
+        sections.append(section)
+    merged = merge([read_manifest(runs, read_config)])
+    title = f"Analysis of {contender.name}"
+    files = write_report(
+        folder, merged, title=title, first=sections, with_published_aggregates=False
+    )
+    text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
+    write_atomically(folder / "analysis.json", text)
+    return [*files, folder / "analysis.json"]
+
+
+def _without_predictions(contender: Contender, rule: DiscoveredRule) -> list[Contender]:
+    """Return the rule with y and z hidden from their own targets, and from all targets."""
+    rules = {
+        "y and z hidden from their targets": WithoutBootstrapping(rule),
+        "y and z hidden from all targets": dataclasses.replace(rule, reads_predictions=False),
+    }
+    return [
+        dataclasses.replace(
+            contender,
+            name=f"{contender.name}, {label}",
+            rule=without,
+            source={**contender.source, "hyper_parameters": {"without_predictions": label}},
+        )
+        for label, without in rules.items()
+    ]
+
+
+def _analyse_agent(
+    heading: str,
+    rule: DiscoveredRule,
+    agent: RuleAgent,
+    learner: LearnerState,
+    task: environments.Environment,
+    seed: int,
+    settings: AnalysisConfig,
+) -> tuple[AnalysisSection, dict[str, Any]]:
+    """Return the section of a trained agent, and its numbers as JSON values."""
+    trajectory = to_trajectory(
+        playing.play(agent, learner, task, settings.steps, settings.environments, seed)
+    )
+    outputs = outputs_along(agent, learner.params, trajectory)
+    known = quantities(rule, outputs, trajectory)
+    peaks = _peaks(known["confidence of y (nats)"][: settings.shown, 0])
+    influences = _influences(rule, agent, learner, task, trajectory)
+    informed = information(rule, outputs, trajectory, settings.horizon, seed)
+    section = AnalysisSection(
+        heading=heading,
+        horizon=settings.horizon,
+        critic_change=float(np.nanmax(influences[_CRITIC])),
+        quantities=plotly_figures.time_series(
+            {name: x[: settings.shown, 0] for name, x in known.items()}, peaks
+        ),
+        saliency=_saliency_pictures(rule, agent, learner, task, trajectory, peaks, seed),
+        influences=plotly_figures.lines(influences, "k", "change of the target", log=True),
+        information=plotly_figures.bars(informed) if informed else None,
+    )
+    numbers = {
+        "rewards_per_step": float(np.mean(known["reward"])),
+        "influence": {name: _plain(x) for name, x in influences.items()},
+        "information": informed,
+        "spikes": peaks,
+    }
+    return section, numbers
+
+
+def _peaks(values: Float[np.ndarray, "steps"]) -> list[int]:
+    """Return the steps of the highest values that are some distance apart."""
+    peaks: list[int] = []
+    for step in np.argsort(-values):
+        if all(abs(int(step) - peak) >= _PEAK_DISTANCE for peak in peaks):
+            peaks.append(int(step))
+        if len(peaks) == _NUM_PEAKS:
+            break
+    return sorted(peaks)
+
+
+def _saliency_pictures(
+    rule: DiscoveredRule,
+    agent: RuleAgent,
+    learner: LearnerState,
+    task: environments.Environment,
+    trajectory: disco.Trajectory,
+    steps: Sequence[int],
+    seed: int,
+) -> list[list[tuple[str, bytes]]] | None:
+    """Return pictures of the observation at some steps, and of each quantity's saliency there."""
+    frames = playing.frames(agent, trajectory)
+    if not isinstance(frames, np.ndarray):
+        return None
+    alone, spec = one_environment(trajectory, 0), task.dynamics.observation_spec()
+    found = []
+    for step in steps:
+        key = jax.random.fold_in(jax.random.key(seed), step)
+        by_quantity = saliency(rule, agent, learner.params, alone, step, key)
+        images = {f"step {step}": _image(frames[step, 0], spec)}
+        images |= {name: _flat(x) for name, x in by_quantity.items()}
+        found.append([(caption, _png(image)) for caption, image in images.items()])
+    return found
+
+
+def _image(
+    observation: Num[np.ndarray, "*parts"], spec: environments.ObservationSpec
+) -> Num[np.ndarray, "height width *channels"]:
+    return pictures.as_image(observation) if pictures.is_picture(spec) else _flat(observation)
+
+
+def _flat(values: Num[np.ndarray, "*parts"]) -> Num[np.ndarray, "height width"]:
+    """Return vectors as one row, grids as they are, and planes of grids summed."""
+    x = np.atleast_2d(values)
+    return x if x.ndim == 2 else x.sum(axis=-1)
+
+
+def _png(image: Num[np.ndarray, "height width *channels"]) -> bytes:
+    buffer = io.BytesIO()
+    matplotlib.image.imsave(buffer, image, cmap="viridis", format="png")
+    return buffer.getvalue()
+
+
+def _influences(
+    rule: DiscoveredRule,
+    agent: RuleAgent,
+    learner: LearnerState,
+    task: environments.Environment,
+    trajectory: disco.Trajectory,
+) -> dict[str, Float[np.ndarray, "distances"]]:
+    """Return the influence of z on the rule's targets, and on all of actor-critic's together."""
+    short = slice_trajectory(agent, trajectory, 0, _INFLUENCE_STEPS)
+    key = jax.random.key(0)
+    outputs, target_outputs = learner_outputs(agent, learner, short)
+    found = influence(rule, outputs, target_outputs, short, learner.rule_state, outputs["z"], key)
+    critic_rule = disco.hand_designed("actor_critic")
+    critic = RuleAgent.create(agent.config, task.dynamics, critic_rule)
+    initial = critic.init(key)
+    critic_outputs, _ = learner_outputs(critic, initial, short)
+    none = influence(
+        critic_rule, critic_outputs, None, short, initial.rule_state, outputs["z"], key
+    )
+    return {
+        **{f"{name} of the rule": found[name] for name in ("pi", "y", "z")},
+        _CRITIC: np.sqrt(sum(np.square(x) for x in none.values())),
+    }
+
+
+def _plain(values: Float[np.ndarray, "_"]) -> list[float | None]:
+    return [float(x) if np.isfinite(x) else None for x in values]

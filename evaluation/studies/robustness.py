@@ -1,0 +1,268 @@
+"""Robustness of a rule to the settings of its agents (DiscoRL, Extended Data Figure 1).
+
+Each of these is varied alone, for the rule and for actor-critic:
+
+- the size of the agent's network: all of its widths;
+- the fraction of replayed trajectories in a batch, with a constant number of fresh ones;
+- the optimiser, in 36 combinations: Adam or RMSProp, three learning rates, three weight decays,
+  with or without a bound on the gradient's norm.
+
+The paper varies them on Ms Pacman, and compares with Muesli instead of actor-critic. It shows its
+values only in the figure; the values here are ours. Each setting is a contender of its own, whose
+runs are stored like those of any evaluation.
+
+    index.html       three plots for each task
+    robustness.csv   mean score and standard error of each setting
+    manifest.json, runs/    as in an evaluation
+"""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import plotly.graph_objects as go
+
+import environments
+from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
+from common.atomic import write_atomically
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import RANDOM, Contender, make_contenders, with_replay
+from evaluation.evaluate import circumstances, make_runs
+from evaluation.executors import Executor, OpenProgress
+from evaluation.report.html_report import write_report
+from evaluation.report.report_csv import to_csv
+from evaluation.results import History
+from evaluation.scoring import statistics
+from evaluation.studies import plotly_figures
+
+BASELINE = "actor_critic"
+WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
+REPLAY_RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9)
+OPTIMIZER_KINDS = ("adam", "rmsprop")
+LEARNING_RATES = (1 / 3, 1.0, 3.0)  # Times the contender's own.
+WEIGHT_DECAYS = (0.0, 0.01, 0.1)
+GRADIENT_NORMS = (0.0, 0.1)  # 0: no bound.
+
+SIZE, REPLAY, OPTIMIZER = "network size", "replay", "optimiser"
+
+
+@dataclasses.dataclass(frozen=True)
+class Variation:
+    """A contender with one setting changed.
+
+    Attributes:
+      of: name of the contender that is varied.
+      axis: `SIZE`, `REPLAY` or `OPTIMIZER`.
+      place: position of the setting on its axis; 0 for optimisers, which have no order.
+      setting: description of the setting.
+      contender: with this setting. Variations of equal settings share one.
+    """
+
+    of: str
+    axis: str
+    place: float
+    setting: str
+    contender: Contender
+
+
+@dataclasses.dataclass(frozen=True)
+class RobustnessSection:
+    """The section of a task.
+
+    Attributes:
+      heading: the task's name.
+      score_definition: one clause.
+      num_seeds: runs of each setting.
+      num_combinations: number of optimisers.
+      sizes, replay: score by setting.
+      optimizers: score by rank.
+      rows: a table of all settings.
+    """
+
+    template: ClassVar[str] = "robustness.html"
+    heading: str
+    score_definition: str
+    num_seeds: int
+    num_combinations: int
+    sizes: go.Figure
+    replay: go.Figure
+    optimizers: go.Figure
+    rows: list[dict[str, Any]]
+
+
+def robustness(
+    rule: str,
+    tasks: Sequence[environments.Environment],
+    config: EvaluationConfig,
+    folder: pathlib.Path,
+    provenance: Mapping[str, Any],
+    executor: Executor | None,
+    runs_per_job: int | None,
+    open_progress: OpenProgress,
+) -> list[pathlib.Path]:
+    """Evaluate a rule and actor-critic with all settings; return the files of the report.
+
+    Args:
+      rule: a rule file, or name of a rule.
+      tasks: to learn.
+      config: of the evaluation; actor-critic has the median of its learning rates.
+      folder: for all results. Finished runs in it are not repeated.
+      provenance: to record; JSON values.
+      executor: see `evaluation.evaluate.evaluate`.
+      runs_per_job: see `evaluation.evaluate.evaluate`.
+      open_progress: see `evaluation.evaluate.evaluate`.
+
+    Raises:
+      JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
+    """
+    config = dataclasses.replace(config, strip_frames=0)
+    random, *_ = make_contenders([], dataclasses.replace(config, baselines=()))
+    varied = variations(rule, config)
+    histories = make_runs(
+        tasks,
+        [*{x.contender.name: x.contender for x in varied}.values(), random],
+        config,
+        folder,
+        {**provenance, **circumstances()},
+        executor,
+        runs_per_job,
+        open_progress,
+    )
+    rows = _rows(tasks, varied, histories)
+    write_atomically(folder / "robustness.csv", to_csv(rows))
+    title = f"Robustness of {varied[0].of}"
+    sections = [
+        _section(task.name, [row for row in rows if row["task"] == task.name], config)
+        for task in tasks
+    ]
+    files = write_report(folder, [], title=title, first=sections, with_published_aggregates=False)
+    return [*files, folder / "robustness.csv"]
+
+
+def variations(rule: str, config: EvaluationConfig) -> list[Variation]:
+    """Return all variations of the rule and of actor-critic.
+
+    Raises:
+      FileNotFoundError, disco.RuleFileError: if the rule cannot be read.
+      ValueError: if an agent's configuration is impossible.
+    """
+    rates = sorted(config.baseline_learning_rates) or [config.agent.learning_rate]
+    config = dataclasses.replace(
+        config, baselines=(BASELINE,), baseline_learning_rates=(rates[len(rates) // 2],)
+    )
+    contenders = [x for x in make_contenders([rule], config) if x.name != RANDOM]
+    found: list[Variation] = []
+    for own in contenders[::-1]:
+        made: dict[AgentConfig, Contender] = {}
+        for axis, place, setting, agent in _settings(own.agent):
+            if agent not in made:
+                name = f"{own.name}, {setting}"
+                made[agent] = dataclasses.replace(own, name=name, agent=agent)
+            found.append(Variation(own.name, axis, place, setting, made[agent]))
+    return found
+
+
+def _settings(agent: AgentConfig) -> Iterator[tuple[str, float, str, AgentConfig]]:
+    """Yield axis, place and description of each setting, and the agent with it."""
+    for width in WIDTHS:
+        network = _scaled(agent.network, width)
+        yield SIZE, width, f"width x{width:g}", dataclasses.replace(agent, network=network)
+    for replaying in dict.fromkeys(with_replay(agent, ratio) for ratio in REPLAY_RATIOS):
+        share = replaying.num_replayed / replaying.batch_size  # The ratio after rounding.
+        yield REPLAY, share, f"replay {share:.2g}", replaying
+    choices = itertools.product(OPTIMIZER_KINDS, LEARNING_RATES, WEIGHT_DECAYS, GRADIENT_NORMS)
+    for kind, rate, decay, norm in choices:
+        learning_rate = rate * agent.learning_rate
+        setting = f"{kind}, rate {learning_rate:.2g}, decay {decay:g}, norm {norm or 'any'}"
+        changed = dataclasses.replace(
+            agent,
+            optimizer_kind=kind,
+            learning_rate=learning_rate,
+            weight_decay=decay,
+            max_gradient_norm=norm,
+        )
+        yield OPTIMIZER, 0.0, setting, changed
+
+
+def _scaled(network: NetworkConfig, factor: float) -> NetworkConfig:
+    """Return the network with all widths scaled, to at least one unit."""
+
+    def scaled(width: int) -> int:
+        return max(1, round(factor * width)) if width else 0
+
+    return dataclasses.replace(
+        network,
+        torso=tuple(map(scaled, network.torso)),
+        channels=tuple(map(scaled, network.channels)),
+        memory=scaled(network.memory),
+        model=scaled(network.model),
+        head=tuple(map(scaled, network.head)),
+    )
+
+
+def _rows(
+    tasks: Sequence[environments.Environment],
+    varied: Sequence[Variation],
+    histories: Mapping[str, History],
+) -> list[dict[str, Any]]:
+    """Return a row for each task and variation."""
+    rows = []
+    for (i, task), variation in itertools.product(enumerate(tasks), varied):
+        history = histories[variation.contender.name]
+        scores = history.window.mean_return[i]
+        rows.append(
+            {
+                "task": task.name,
+                "contender": variation.of,
+                "axis": variation.axis,
+                "place": variation.place,
+                "setting": variation.setting,
+                "score": float(statistics.mean(scores)),
+                "standard error": float(statistics.standard_error(scores)),
+                "runs": int(np.isfinite(scores).sum()),
+                "not finite": int(np.sum(~history.is_finite[i])),
+            }
+        )
+    return rows
+
+
+def _section(
+    task: str, rows: Sequence[Mapping[str, Any]], config: EvaluationConfig
+) -> RobustnessSection:
+    """Return the section of a task.
+
+    Args:
+      task: name.
+      rows: of the task.
+      config: of the evaluation.
+    """
+    ranked, first = _points(rows, OPTIMIZER), rows[0]["contender"]
+    for points in ranked.values():
+        points.sort(key=lambda point: -point[1])
+        points[:] = [(rank, *point[1:]) for rank, point in enumerate(points, 1)]
+    width = "widths of the network, relative to the settings'"
+    share = "fraction of replayed trajectories"
+    return RobustnessSection(
+        heading=task,
+        score_definition=config.score_definition,
+        num_seeds=config.seeds,
+        num_combinations=sum((row["contender"], row["axis"]) == (first, OPTIMIZER) for row in rows),
+        sizes=plotly_figures.points(_points(rows, SIZE), width, "score", log_x=True),
+        replay=plotly_figures.points(_points(rows, REPLAY), share, "score"),
+        optimizers=plotly_figures.points(ranked, "rank", "score"),
+        rows=[{k: x for k, x in row.items() if k not in ("task", "place")} for row in rows],
+    )
+
+
+def _points(rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str, list[plotly_figures.Point]]:
+    """Return each contender's points on an axis, without settings that have no score."""
+    found: dict[str, list[plotly_figures.Point]] = {row["contender"]: [] for row in rows}
+    for row in rows:
+        if row["axis"] == axis and row["score"] == row["score"]:
+            point = (row["place"], row["score"], row["standard error"], row["setting"])
+            found[row["contender"]].append(point)
+    return found

@@ -1,0 +1,327 @@
+import json
+import math
+
+import pytest
+
+from environments.registry import members_of
+from evaluation.published.scores import (
+    FOLDER,
+    PublishedScoresError,
+    published_scores,
+    published_tables,
+    read_tables,
+)
+
+MILLION = 1_000_000
+ATARI = ("Random", "Human", "IMPALA", "STACX", "Muesli", "MuZero", "Dreamer", "Disco57", "Disco103")
+PROCGEN = ("Random", "Human", "PPO", "PPG", "Dreamer", "MuZero", "Disco57", "Disco103")
+DICE = (
+    *("Random", "Human", "Human world record", "Rainbow", "IMPALA", "LASER", "R2D2", "NGU"),
+    *("Agent57", "DiCE baseline", "DiCE"),
+)
+DMLAB = ("Random", "Human", "IMPALA", "Disco57", "Disco103")
+
+
+def _discorl():
+    tables = read_tables(FOLDER / "discorl.json")
+    return [score for table in tables for score in table.scores]
+
+
+def _score(task, agent, budget, paper="Oh", metric="return"):
+    [found] = [
+        s
+        for s in published_scores(task, metric)
+        if (s.agent, s.budget) == (agent, budget) and s.source.startswith(paper)
+    ]
+    return found
+
+
+def _agents(task, paper):
+    return tuple(score.agent for score in published_scores(task) if score.source.startswith(paper))
+
+
+@pytest.mark.parametrize(
+    ("suite", "paper", "agents"),
+    [
+        ("atari57", "Oh", ATARI),
+        ("atari57", "Xiao", DICE),
+        ("procgen16", "Oh", PROCGEN),
+        ("control_proprio", "Hafner", ("DDPG", "MPO", "DMPO", "D4PG", "DreamerV3")),
+        ("control_vision", "Hafner", ("SAC", "CURL", "DrQ-v2", "DreamerV3")),
+        ("atari100k", "Micheli", ("Random", "Human", "MuZero", "EfficientZero", "IRIS")),
+    ],
+)
+def test_every_task_of_a_suite_has_every_agents_score(suite, paper, agents):
+    for task in members_of(suite):
+        assert _agents(task, paper) == agents, task
+
+
+def test_tasks_are_environments():
+    suites = ("atari57", "atari100k", "procgen16", "dmlab30_test", "control_proprio")
+    known = {name for suite in (*suites, "control_vision") for name in members_of(suite)}
+    known |= {"crafter/reward", "nethack/NetHackChallenge"}
+    tasks = {
+        score.task
+        for table in published_tables()
+        for score in table.scores
+        if score.metric == "return"
+    }
+    assert tasks <= known
+    experiments = {name.rpartition("/")[0] for name in members_of("bsuite_first")}
+    assert {
+        score.task for table in published_tables() for score in table.scores
+    } - tasks == experiments | {
+        "bsuite/mnist",
+        "bsuite/mnist_noise",
+        "bsuite/mnist_scale",
+    }
+
+
+def test_tasks_are_those_of_the_papers_tables():
+    tasks = {score.task for score in _discorl()}
+    families = [task.partition("/")[0] for task in tasks]
+    counts = {family: families.count(family) for family in set(families)}
+    assert counts == {"atari": 57, "procgen": 16, "dmlab_test": 30, "nethack": 1, "crafter": 1}
+    assert tasks >= {"nethack/NetHackChallenge", "crafter/reward"}
+    for task in tasks:
+        if task.startswith("dmlab_test/"):
+            assert _agents(task, "Oh") == DMLAB
+
+
+@pytest.mark.parametrize(
+    ("task", "agent", "budget", "score"),
+    [
+        ("atari/Alien", "Disco103", 200 * MILLION, 333105),
+        ("atari/MontezumaRevenge", "Disco57", 200 * MILLION, 2559),
+        ("atari/UpNDown", "Muesli", 200 * MILLION, 549190),
+        ("atari/Skiing", "Human", None, -4337),
+        ("atari/Zaxxon", "Random", None, 32),
+        ("procgen/bigfish", "MuZero", 30 * MILLION, 30.80),
+        ("procgen/fruitbot", "Random", None, -0.5),
+        ("procgen/starpilot", "Disco103", 50 * MILLION, 44.07),
+        ("dmlab_test/language_execute_random_task", "IMPALA", 1000 * MILLION, -49.9),
+        ("dmlab_test/skymaze_irreversible_path_varied", "Disco103", 300 * MILLION, 68.17),
+        ("nethack/NetHackChallenge", "Disco57", None, 938.10),
+        ("nethack/NetHackChallenge", "Leaderboard 2nd (KakaoBrain)", None, 2062.79),
+        ("crafter/reward", "Dreamer", MILLION, 11.70),
+        ("crafter/reward", "Disco57", MILLION, 7.58),
+        ("crafter/reward", "Disco103", 20 * MILLION, 14.56),
+    ],
+)
+def test_scores_are_as_printed(task, agent, budget, score):
+    found = _score(task, agent, budget)
+    assert found.score == score
+    assert found.note == ""
+    assert "Extended Data Table" in found.source
+
+
+@pytest.mark.parametrize(
+    ("task", "agent", "budget", "copy", "score"),
+    [
+        ("atari/IceHockey", "Random", None, "-1", -11),
+        ("procgen/chaser", "Dreamer", 50 * MILLION, "521", 5.21),
+        (
+            "dmlab_test/language_answer_quantitative_question",
+            "Disco57",
+            300 * MILLION,
+            "242",
+            2.42,
+        ),
+        ("dmlab_test/natlab_fixed_large_map", "Disco57", 300 * MILLION, "4117", 41.17),
+        ("crafter/reward", "Disco57", 20 * MILLION, "1348", 13.18),
+    ],
+)
+def test_mended_scores_say_so(task, agent, budget, copy, score):
+    found = _score(task, agent, budget)
+    assert found.score == score
+    assert f"reads '{copy}'" in found.note
+
+
+@pytest.mark.parametrize(
+    ("paper", "task", "agent", "budget", "score"),
+    [
+        ("Hafner", "dmlab_test/natlab_fixed_large_map", "IMPALA", 10_000 * MILLION, 34.7),
+        ("Hafner", "control_proprio/hopper_hop", "DMPO", 500_000, 71.5),
+        ("Hafner", "control_vision/quadruped_walk", "DrQ-v2", MILLION, 660.3),
+        ("Hafner", "atari100k/ChopperCommand", "SPR", 400_000, 946),
+        ("Hafner", "atari/MontezumaRevenge", "DreamerV3", 200 * MILLION, 2512),
+        ("Hafner", "crafter/reward", "DreamerV2", MILLION, 9.0),
+        ("Xiao", "atari/Jamesbond", "DiCE", 200 * MILLION, 567020),
+        ("Xiao", "atari/WizardOfWor", "R2D2", 10_000 * MILLION, 133264),
+        ("Xiao", "atari/Zaxxon", "Human world record", None, 83700),
+        ("Micheli", "atari100k/KungFuMaster", "IRIS", 400_000, 21759.8),
+    ],
+)
+def test_scores_of_other_papers_are_as_printed(paper, task, agent, budget, score):
+    found = _score(task, agent, budget, paper)
+    assert found.score == score
+    assert found.note == ""
+
+
+def test_other_kinds_of_scores_are_kept_apart():
+    assert _score("crafter/reward", "DreamerV3", MILLION, "Hafner").plus_minus == 1.9
+    found = _score("crafter/reward", "DreamerV3", MILLION, "Hafner", "crafter_score")
+    assert (found.score, found.plus_minus) == (14.5, 1.6)
+    assert published_scores("bsuite/catch") == ()
+    assert _score("bsuite/catch", "Muesli", None, "Hafner", "bsuite_score").score == 0.955
+
+
+def test_scores_of_single_runs():
+    found = _score("atari100k/Pong", "IRIS", 400_000, "Micheli")
+    assert found.runs == (19.3, 18.5, 16.6, 6.2, 12.4)
+    assert found.score == pytest.approx(14.6)
+
+
+@pytest.mark.parametrize(
+    ("task", "agent", "budget", "score"),
+    [
+        ("atari100k/Pong", "CURL", 400_000, -18),
+        ("atari100k/Pong", "SPR", 400_000, -5),
+        ("atari/Skiing", "Random", None, -17098),
+        ("atari/Skiing", "DreamerV2", 200 * MILLION, -9813),
+        ("atari/Tennis", "Human", None, -8),
+        ("atari/IceHockey", "IQN", 200 * MILLION, -5),
+        ("atari/Pitfall", "Rainbow", 200 * MILLION, -12),
+    ],
+)
+def test_lost_minus_signs_are_there_again(task, agent, budget, score):
+    found = _score(task, agent, budget, "Hafner")
+    assert found.score == score
+    assert "minus sign is lost" in found.note
+
+
+def test_humans_are_better_than_chance_on_every_task():
+    for task in {score.task for score in _discorl()} - {"nethack/NetHackChallenge"}:
+        assert _score(task, "Random", None).score < _score(task, "Human", None).score, task
+
+
+def test_only_learned_scores_have_a_budget():
+    for score in _discorl():
+        learned = score.agent not in ("Random", "Human") and "nethack" not in score.task
+        assert (score.budget is not None) == learned, score
+        assert score.budget_unit == ("frames" if score.task.startswith("atari") else "steps")
+
+
+def test_scores_on_test_levels_are_found_by_the_level_to_train_on():
+    on_test = published_scores("dmlab_test/rooms_collect_good_objects")
+    assert on_test
+    assert published_scores("dmlab/rooms_collect_good_objects") == on_test
+    assert {score.trained_on for score in published_scores("atari/Pong")} == {"atari/Pong"}
+
+
+def test_a_task_of_no_paper_has_no_scores():
+    assert published_scores("catch/8x8") == ()
+    assert published_scores("procgen_unseen/chaser") == ()
+
+
+def _paper():
+    return {
+        "paper": "A paper",
+        "tables": [
+            {
+                "table": "Table 1",
+                "benchmark": "Catch",
+                "protocol": "As usual.",
+                "budget_unit": "steps",
+                "columns": [{"agent": "Random", "budget": None}, {"agent": "Ours", "budget": 10}],
+                "rows": [
+                    {"task": "catch/5x5", "scores": [-0.5, 1], "runs": {"Ours": [0, 2]}},
+                    {"task": "catch/8x8", "scores": [None, 2], "plus_minus": [None, 0.5]},
+                ],
+                "aggregates": [
+                    {
+                        "statistic": "mean_score",
+                        "printed": [None, "1.6"],
+                        "explanations": {"Ours": "Misprinted."},
+                    }
+                ],
+                "notes": [
+                    {
+                        "task": "catch/8x8",
+                        "agent": "Ours",
+                        "budget": 10,
+                        "found": "?",
+                        "score": 2,
+                        "why": "Blotted.",
+                    }
+                ],
+            }
+        ],
+    }
+
+
+def _write(folder, paper):
+    path = folder / "paper.json"
+    path.write_text(paper if isinstance(paper, str) else json.dumps(paper))
+    return path
+
+
+def test_a_file_is_read(tmp_path):
+    [table] = read_tables(_write(tmp_path, _paper()))
+    scores = table.scores
+    assert [(s.task, s.agent, s.score, s.budget) for s in scores] == [
+        ("catch/5x5", "Random", -0.5, None),
+        ("catch/5x5", "Ours", 1.0, 10),
+        ("catch/8x8", "Ours", 2.0, 10),
+    ]
+    assert scores[0].source == "A paper, Table 1"
+    assert [s.runs for s in scores] == [(), (0.0, 2.0), ()]
+    assert [s.plus_minus for s in scores] == [None, None, 0.5]
+    [aggregate] = table.aggregates
+    assert (aggregate.agent, aggregate.budget, aggregate.printed) == ("Ours", 10, "1.6")
+    assert aggregate.explanation == "Misprinted."
+    assert scores[2].note == "Our copy of the paper reads '?'. Blotted."
+
+
+def _damage(*path, value):
+    def damage(paper):
+        entry = paper["tables"][0]
+        for key in path[:-1]:
+            entry = entry[key]
+        entry[path[-1]] = value
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_damage("rows", 0, "scores", value=[1.0]), "catch/5x5 has 1 scores; expected 2"),
+        (_damage("rows", 0, "scores", 1, value=math.nan), "Ours on catch/5x5 .* score nan"),
+        (_damage("rows", 0, "scores", 1, value="1,5"), "score '1,5'; expected a finite number"),
+        (_damage("rows", 0, "scores", 1, value=True), "score True"),
+        (_damage("rows", 0, value={"scores": [1, 2]}), "has no 'task'"),
+        (_damage("rows", value={}), "rows is {}; expected list"),
+        (_damage("columns", 1, "budget", value=0), "budget of Ours is 0"),
+        (_damage("columns", 1, "budget", value="10M"), "budget is '10M'"),
+        (_damage("columns", 1, "agent", value="Random"), "there is a note on Ours"),
+        (_damage("budget_unit", value="hours"), "'hours'; expected one of"),
+        (_damage("notes", 0, "score", value=3), "score 2, but its note 3"),
+        (_damage("notes", 0, "task", value="catch/9x9"), "note on Ours on catch/9x9"),
+        (_damage("metric", value="points"), "metric is 'points'; expected one of"),
+        (_damage("rows", 0, "runs", value={"Ours": [0, 1]}), r"\[0, 1\]; expected .* mean is 1"),
+        (_damage("rows", 1, "plus_minus", value=[1]), "catch/8x8 has 1 plus_minus; expected 2"),
+        (_damage("aggregates", 0, "printed", value=["1"]), "mean_score has 1 figures; expected 2"),
+        (_damage("aggregates", 0, "explanations", value={"A": ""}), r"explanation of \['A'\]"),
+        (_damage("table", value=1), r"tables\[0\]: table is 1"),
+    ],
+)
+def test_damage_is_named(tmp_path, damage, message):
+    paper = _paper()
+    damage(paper)
+    with pytest.raises(PublishedScoresError, match=message) as error:
+        read_tables(_write(tmp_path, paper))
+    assert "paper.json" in str(error.value)
+
+
+def test_scores_that_are_there_twice_are_refused(tmp_path):
+    paper = _paper()
+    paper["tables"].append(paper["tables"][0] | {"table": "Table 2"})
+    with pytest.raises(PublishedScoresError, match="Table 2: Random on catch/5x5 has two scores"):
+        read_tables(_write(tmp_path, paper))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"paper": '])
+def test_what_is_no_table_at_all_is_refused(tmp_path, text):
+    with pytest.raises(PublishedScoresError, match=r"paper\.json"):
+        read_tables(_write(tmp_path, text))

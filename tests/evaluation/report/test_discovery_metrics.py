@@ -1,0 +1,44 @@
+"""A discovery's metrics on disk, some of them damaged."""
+
+import json
+import re
+
+import pytest
+
+from evaluation.report.discovery_metrics import read_metrics
+from tests.evaluation.common import DISCOVERY
+
+GOOD = [dict(report) for report in DISCOVERY.metrics]
+
+
+def write(folder, *lines: str) -> None:
+    (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+
+
+def test_metrics_are_read(tmp_path):
+    assert read_metrics(tmp_path) == ([], [])
+    write(tmp_path, *map(json.dumps, GOOD))
+    assert read_metrics(tmp_path) == (GOOD, [])
+
+
+@pytest.mark.parametrize(
+    ("damaged", "expected"),
+    [
+        ('{"meta_step": 20, "agents": {"ta', "a JSON object, found "),
+        ("7", "a JSON object, found '7'"),
+        ("{}", "a whole number as 'meta_step'"),
+        (GOOD[1] | {"meta_step": "20"}, "a whole number as 'meta_step'"),
+        ({k: x for k, x in GOOD[1].items() if k != "target_kl"}, "a number or null as 'target_kl'"),
+        (GOOD[1] | {"meta_return": "high"}, "a number or null as 'meta_return', found 'high'"),
+        (GOOD[1] | {"agents": None}, "the lists task, meta_return, life_steps of one length"),
+        (GOOD[1] | {"agents": GOOD[1]["agents"] | {"task": []}}, "the lists task, meta_return"),
+        (GOOD[1] | {"agents": GOOD[1]["agents"] | {"life_steps": [1, None]}}, "numbers in the"),
+    ],
+)
+def test_a_damaged_line_is_named_and_left_out(tmp_path, damaged, expected):
+    line = damaged if isinstance(damaged, str) else json.dumps(damaged)
+    write(tmp_path, json.dumps(GOOD[0]), line, json.dumps(GOOD[2]))
+    metrics, [problem] = read_metrics(tmp_path)
+    assert metrics == [GOOD[0], GOOD[2]]
+    file = re.escape(str(tmp_path / "metrics.jsonl"))
+    assert re.match(rf"Line 2 of {file} is damaged: expected {re.escape(expected)}", problem)

@@ -1,0 +1,96 @@
+"""The files of evaluations whose results are made up."""
+
+import csv
+import dataclasses
+import json
+
+import pytest
+
+import disco
+import environments
+from evaluation.contenders import make_contenders
+from evaluation.evaluate import evaluate
+from tests.evaluation.common import CONFIG, write_runs
+
+
+def test_one_seed_has_no_aggregate(tmp_path):
+    config = dataclasses.replace(CONFIG, seeds=1)
+    tasks = [environments.make("catch/5x5"), environments.make("catch/8x8")]
+    write_runs(tmp_path, config, tasks=tuple(tasks))
+    written = evaluate(tasks, make_contenders(["grid57"], config), config, tmp_path)
+    assert not written.summary.aggregate
+    assert not written.table.caption
+    assert not written.table.aggregates
+    assert written.remarks == (
+        "Left out of the means over tasks: catch/5x5, catch/8x8, because a single run of the best"
+        " baseline or of the random policy cannot tell these two apart; expected at least two"
+        " seeds.",
+    )
+    results = json.loads((tmp_path / "results.json").read_text())
+    for contender in results["contenders"].values():
+        assert contender["mean_normalized_score"] is None
+        assert contender["tasks_above_random"] is None
+    assert not (tmp_path / "aggregate.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "own", "shared"),
+    [
+        ({}, 5e-3, None),  # The zoo's rule says it.
+        ({"rule_learning_rate": 0.5}, 0.5, None),
+    ],
+)
+def test_learning_rates_are_those_by_which_somebody_learned(tmp_path, changes, own, shared):
+    config = dataclasses.replace(CONFIG, **changes)
+    assert config.agent.learning_rate == 1e-3
+    tasks = write_runs(tmp_path, config)
+    evaluate(tasks, make_contenders(["grid57"], config), config, tmp_path)
+    results = json.loads((tmp_path / "results.json").read_text())
+    rates = {name: x["agent"]["learning_rate"] for name, x in results["contenders"].items()}
+    assert rates == {
+        "random": None,
+        "actor_critic@0.001": 1e-3,
+        "policy_gradient@0.001": 1e-3,
+        "grid57": own,
+    }
+    assert results["config"]["agent"]["learning_rate"] == shared
+    assert results["config"]["baseline_learning_rates"] == [1e-3]
+
+
+def test_the_settings_learning_rate_stands_where_a_rule_has_none_of_its_own(tmp_path):
+    rule = tmp_path / "silent.npz"
+    disco.save(disco.load("grid57"), rule)
+    tasks = write_runs(tmp_path / "run", rule=str(rule))
+    evaluate(tasks, make_contenders([str(rule)], CONFIG), CONFIG, tmp_path / "run")
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["contenders"]["silent"]["agent"]["learning_rate"] == 1e-3
+    assert results["config"]["agent"]["learning_rate"] == 1e-3
+
+
+def test_the_table_has_scores_and_aggregates_of_the_tuned_contenders(tmp_path):
+    tasks = write_runs(tmp_path)
+    written = evaluate(tasks, make_contenders(["grid57"], CONFIG), CONFIG, tmp_path)
+    table = written.table
+    order = ("grid57", "actor_critic@0.001", "policy_gradient@0.001", "random")
+    assert table.contenders == order
+    [(task, cells)] = table.scores
+    assert task == "catch/5x5"
+    assert [cell.text for cell in cells] == [f"{x}.050 ± 0.050" for x in (3, 1, 2, 0)]
+    assert [cell.is_best for cell in cells] == [True, False, False, False]
+    labels = [label for label, _ in table.aggregates]
+    kinds = ["minus actor_critic", "minus policy_gradient"]
+    assert labels == ["normalised", *kinds, "tasks above random"]
+    assert table.aggregates[-1][1] == ("1/1", "1/1", "1/1", "")
+    assert written.remarks == ()
+    assert all(path.is_file() for path in written.files)
+
+
+def test_means_over_episodes_are_called_so(tmp_path):
+    tasks = write_runs(tmp_path)
+    evaluate(tasks, make_contenders(["grid57"], CONFIG), CONFIG, tmp_path)
+    assert not (tmp_path / "episodes.csv").exists()
+    with (tmp_path / "episode_means.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["result"] for row in rows} == {"length"}
+    assert {row["mean over episodes"] for row in rows} == {"4"}
+    assert len(rows) == 4

@@ -1,0 +1,371 @@
+import csv
+import dataclasses
+import html.parser
+import io
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image, PngImagePlugin
+
+from environments.episodes import Episode
+from evaluation import storage
+from evaluation.report import evaluation_report
+from evaluation.report.html_report import write_report
+from evaluation.report.manifest import read_manifest
+from evaluation.report.merging import merge
+from launch.configuration import from_json
+from tests.evaluation.common import CONFIG, DISCOVERY, TASKS, write_evaluation
+
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+MEGABYTE = 1 << 20
+
+
+def _rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def picture() -> bytes:
+    text, buffer = PngImagePlugin.PngInfo(), io.BytesIO()
+    text.add_text("caption", "4 steps of <b>")
+    Image.new("RGB", (30, 10)).save(buffer, "PNG", pnginfo=text)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    missing = {("grid57", "catch/8x8", 1), ("actor_critic@0.001", "catch/5x5", 0)}
+    evaluations = [
+        write_evaluation(folder / "whole"),
+        write_evaluation(folder / "less", tasks=TASKS[:1], skip=missing, strip=picture()),
+        write_evaluation(folder / "atari", tasks=("atari/Pong", "atari/DoubleDunk")),
+    ]
+    output = folder / "report"
+    files = write_report(output, merge(evaluations), [DISCOVERY], "Ours <&> theirs")
+    assert all(path.is_file() for path in files)
+    return output
+
+
+def test_scores_stand_beside_those_of_papers(report):
+    rows = _rows(report / "scores.csv")
+    ours = [r for r in rows if r["evaluation"] == "whole" and r["source"] == "ours"]
+    assert len(ours) == 4 * len(TASKS)
+    assert {r["budget"] for r in ours} == {"99,968 steps"}
+    pong = [r for r in rows if r["task"] == "atari/Pong"]
+    assert (
+        "Each algorithm was evaluated at 200 M environment" in (report / "index.html").read_text()
+    )
+    [disco] = [r for r in pong if r["agent"] == "Disco103"]
+    assert disco["budget"] == "200,000,000 frames"
+    assert disco["protocol"] == "the paper's"
+    [record] = [r for r in pong if r["agent"] == "Human world record" and "Xiao" in r["source"]]
+    assert float(record["Human-normalised"]) == pytest.approx(41.7 / 35.3, rel=1e-3)
+    assert float(record["SABER"]) == 1.0
+
+
+def test_aggregates_by_scale(report):
+    rows = _rows(report / "aggregates.csv")
+    found = {(r["evaluation"], r["scale"]) for r in rows}
+    baseline = "Normalised by the best baseline"
+    assert found == {
+        ("whole", baseline),
+        ("less", baseline),
+        ("atari", baseline),
+        ("atari", "Human-normalised"),
+        ("atari", "SABER"),
+    }
+    [row] = [
+        r
+        for r in rows
+        if (r["evaluation"], r["contender"], r["aggregate"]) == ("whole", "grid57", "IQM")
+    ]
+    # Scores are 0 of the random policy, 2 of the best baseline, 3 of the rule.
+    assert float(row["value"]) == pytest.approx(1.5, abs=0.2)
+    assert float(row["low"]) <= float(row["value"]) <= float(row["high"])
+    improvement = {
+        (r["contender"], r["other"]): float(r["value"])
+        for r in _rows(report / "improvement.csv")
+        if r["evaluation"] == "whole"
+    }
+    assert improvement["grid57", "random"] == 1.0
+    assert improvement["random", "grid57"] == 0.0
+
+
+def test_learning_curves_as_numbers(report):
+    rows = [r for r in _rows(report / "curves.csv") if r["evaluation"] == "whole"]
+    assert len(rows) == 4 * len(TASKS) * CONFIG.num_points
+    own = [r for r in rows if (r["contender"], r["task"]) == ("grid57", "catch/5x5")]
+    assert [int(r["environment steps"]) for r in own] == [24960, 49920, 75008, 99968]
+    returns = [float(r["mean return"]) for r in own]
+    assert returns == sorted(returns)
+    assert all(float(r["standard error"]) > 0 for r in own)
+
+
+def test_what_is_missing_is_named(report):
+    text = (report / "index.html").read_text()
+    assert "1 of 8 runs are missing; nothing stands in for them." in text
+    assert "actor_critic@0.001 on catch/5x5, seed 0" in text
+    assert "whole, less, atari are of different tasks, budgets or score definitions" in text
+
+
+def test_what_agents_do_is_shown(report):
+    text = (report / "index.html").read_text()
+    assert text.count("<h3>What agents do</h3>") == 1
+    assert "grid57, 4 steps of &lt;b&gt;" in text
+    # Of the first seed's run, or the second one's where that is missing: image and caption.
+    assert text.count("4 steps of") == 2 * 4
+
+
+def _bomb(_):
+    buffer = io.BytesIO()
+    Image.new("L", (20_000, 20_000)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda x: x[: len(x) // 2], lambda x: x[:20], lambda x: b"no picture", _bomb],
+    ids=["half", "start", "other", "bomb"],
+)
+def test_a_damaged_picture_is_left_out(tmp_path, damage, caplog):
+    one = write_evaluation(tmp_path / "one", strip=picture())
+    path = storage.run_path(tmp_path / "one", "grid57", TASKS[0], 0) / "strip.png"
+    path.write_bytes(damage(picture()))
+    [merged] = merge([one])
+    assert merged.pictures("grid57", TASKS[0], 0) == []
+    assert str(path.parent) in caplog.text
+    assert merged.pictures("grid57", TASKS[1], 0) == [("4 steps of <b>", picture())]
+    assert merged.pictures("grid57", TASKS[1], 7) == []
+
+
+def test_a_page_has_room_for_some_pictures_only(tmp_path, monkeypatch):
+    one = write_evaluation(tmp_path / "one", strip=picture())
+    monkeypatch.setattr(evaluation_report, "_MAX_PICTURE_BYTES", int(2.5 * len(picture())))
+    write_report(tmp_path / "report", merge([one]))
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "6 more are in the runs' folders" in text
+
+
+def test_the_page_is_one_file_of_moderate_size(report):
+    path = report / "index.html"
+    assert path.stat().st_size < 10 * MEGABYTE
+    text = path.read_text()
+    assert "Ours &lt;&amp;&gt; theirs" in text
+    # Nothing that a browser would fetch.
+    assert not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=[\"']?https?:", text)
+
+
+def test_pictures(report):
+    for name in ("whole_learning_curves", "whole_aggregate", "mine_discovery"):
+        assert (report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+HOSTILE = (
+    "</script><script>hacked=1</script>",
+    '<a href="javascript:hacked=1">a</a>',
+    "<b>bold</b> &lt;i&gt; $x$ %{y}",
+    "<img src=x onerror=hacked=1>",
+    "\"'><svg onload=hacked=1>",
+    "<!--<script>",
+)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A report in which all that others choose is a piece of HTML."""
+    folder = tmp_path_factory.mktemp("hostile")
+    names = iter(HOSTILE)
+    [merged] = merge([write_evaluation(folder / "one", strip=picture())])
+    renamed = {x.name: next(names) for x in merged.contenders if x.kind != "random"}
+    renamed["random"] = "random"
+    tasks: dict[str, str] = dict(zip(TASKS, HOSTILE[3:5], strict=True))
+    merged = dataclasses.replace(
+        merged,
+        tasks=tuple(tasks.values()),
+        contenders=tuple(dataclasses.replace(x, name=renamed[x.name]) for x in merged.contenders),
+        histories={
+            renamed[name]: dataclasses.replace(x, devices=HOSTILE)
+            for name, x in merged.histories.items()
+        },
+        folders={(renamed[c], tasks[t], s): path for (c, t, s), path in merged.folders.items()},
+        sources=tuple(
+            dataclasses.replace(
+                x, folder=folder / HOSTILE[3].replace("/", "_"), provenance={"machine": HOSTILE[0]}
+            )
+            for x in merged.sources
+        ),
+        missing=((HOSTILE[0], HOSTILE[5], 7),),
+        problems=HOSTILE,
+    )
+    discovery = DISCOVERY._replace(
+        name=HOSTILE[0], config={"suite": HOSTILE[0], "seed": HOSTILE[5]}, problems=HOSTILE
+    )
+    output = folder / "report"
+    write_report(output, [merged], [discovery], title=HOSTILE[0], with_published_aggregates=False)
+    return output / "index.html"
+
+
+class _Tags(html.parser.HTMLParser):
+    """The tags of a page, with their attributes' names."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found |= {(tag, name) for name, _ in (*attrs, ("", ""))}
+
+
+def test_hostile_names_add_nothing_to_the_page(hostile, tmp_path):
+    one = write_evaluation(tmp_path / "one", strip=picture(), skip={("random", TASKS[0], 0)})
+    discovery = DISCOVERY._replace(problems=("one",))
+    write_report(tmp_path / "report", merge([one]), [discovery], with_published_aggregates=False)
+    harmless, text = (tmp_path / "report" / "index.html").read_text(), hostile.read_text()
+    assert _Tags(text).found <= _Tags(harmless).found
+    assert text.count("<script") == harmless.count("<script")
+    assert text.count("</script") == harmless.count("</script")
+    assert "<title>&lt;/script&gt;" in text
+
+
+def test_names_that_are_not_utf_8_are_in_the_page_with_escapes(tmp_path):
+    [merged] = merge([write_evaluation(tmp_path / "one")])
+    merged = dataclasses.replace(merged, problems=("left out: \udcff",))
+    write_report(tmp_path / "report", [merged], title="of \udcff")
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "<title>of \\udcff</title>" in text
+    assert "left out: \\udcff" in text
+
+
+def _in_browser(look, path, width=1280, scheme="light"):
+    """What `look` returns of the page, and the browser's complaints about it."""
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
+        pytest.skip(f"None of {', '.join(BROWSERS)} is installed.")
+    playwright = pytest.importorskip("playwright.sync_api")
+    complaints = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        page = browser.new_page(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True
+        )
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(request.url))
+        page.goto(path.as_uri())
+        found = look(page)
+        browser.close()
+    return found, complaints
+
+
+def test_a_browser_shows_hostile_names_as_they_are(hostile):
+    def look(page):
+        page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 1")
+        page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length")
+        return (
+            page.evaluate("typeof hacked"),
+            page.title(),
+            set(page.locator("table.dataTable tbody td").all_text_contents()),
+            set(page.locator(".js-plotly-plot text").all_text_contents()),
+        )
+
+    (hacked, title, cells, drawn), complaints = _in_browser(look, hostile)
+    assert complaints == []
+    assert hacked == "undefined"
+    assert title == HOSTILE[0]
+    contenders = set(HOSTILE[:3])  # The rule and two baselines.
+    assert contenders | set(HOSTILE[3:5]) <= cells  # And the tasks.
+    assert contenders <= drawn
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_browser_draws_everything_without_complaint(report, width, scheme):
+    def look(page):
+        page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 4")
+        plots = page.locator(".js-plotly-plot")
+        drawn = [plots.nth(i).locator(".main-svg").count() for i in range(plots.count())]
+        page_width = page.evaluate("document.documentElement.scrollWidth")
+        # A column's box filters.
+        box = page.locator("tfoot input[placeholder='agent']").first
+        box.press_sequentially("grid57")
+        rows = page.locator("table.dataTable").first.locator("tbody tr")
+        rows.nth(len(TASKS)).wait_for(state="detached")
+        return drawn, page_width, rows.count()
+
+    found, complaints = _in_browser(look, report / "index.html", width, scheme)
+    drawn, page_width, shown = found
+    assert complaints == []
+    # Of each scale: aggregates, curves, profiles, improvement; of each evaluation, learning curves.
+    assert len(drawn) == 5 * 4 + 3 + 1
+    assert all(drawn)
+    assert page_width == width
+    assert shown == len(TASKS)
+
+
+def test_nothing_to_compare_without_a_baseline(tmp_path):
+    """One seed, whose intervals are unknown, and no episode of one contender."""
+    config = CONFIG.__class__(seeds=1, baselines=(), resamples=20, num_points=2)
+    one = write_evaluation(tmp_path / "one", config)
+    [merged] = merge([one])
+    assert np.isfinite(merged.histories["grid57"].window.mean_return).all()
+    write_report(tmp_path / "report", [merged])
+    assert not (tmp_path / "report" / "aggregates.csv").exists()
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "There is no scale on which these tasks could be put together." in text
+
+
+def test_one_seed_tells_nobody_apart(tmp_path):
+    """Rule 2, best baseline 1.1 or so, random 0: but once."""
+    one = write_evaluation(tmp_path / "one", dataclasses.replace(CONFIG, seeds=1))
+    write_report(tmp_path / "report", merge([one]))
+    assert not (tmp_path / "report" / "aggregates.csv").exists()
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "cannot tell these two apart; expected at least two seeds" in text
+
+
+def test_learning_rates_are_of_those_who_learn(report):
+    text = (report / "index.html").read_text()
+    [row] = re.findall(r"<tr><td>random</td>(.*?)</tr>", text.partition("<h2>less</h2>")[0])[:1]
+    assert f"<td>{CONFIG.agent.learning_rate:g}</td>" not in row
+
+
+@pytest.fixture(scope="module")
+def bsuite_runs(tmp_path_factory):
+    """Two seeds of an evaluation in one simulator, with the episodes of its runs."""
+    folder = tmp_path_factory.mktemp("bsuite")
+    alone = dataclasses.replace(CONFIG.agent, num_environments=1, batch_size=1)
+    config = dataclasses.replace(CONFIG, agent=alone)
+    write_evaluation(folder, config, tasks=("bsuite/catch/0",))
+    episode = Episode(1.0, 9, {"total_regret": 0.0})
+    for result in (folder / "runs").rglob("result.json"):
+        lines = 20 * (json.dumps(host_training.to_json(episode)) + "\n")
+        result.with_name("episodes.jsonl").write_text(lines)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        ("", "Capabilities (bsuite)"),
+        ('{"return": 1.0, "len', "Line 21 of {file} is damaged: expected a JSON object, found"),
+        ('{"length": 9}\n', "The episodes in {file.parent} are damaged (KeyError(&#39;return"),
+        ('{"return": 1.0, "length": "9", "results": {}}', "are damaged"),
+    ],
+)
+def test_a_run_whose_episodes_are_damaged_is_named_and_left_out(
+    bsuite_runs, tmp_path, damaged, said
+):
+    shutil.copytree(bsuite_runs, tmp_path / "one")
+    file = storage.run_path(tmp_path / "one", "grid57", "bsuite/catch/0", 1) / "episodes.jsonl"
+    with file.open("a") as episodes:
+        episodes.write(damaged)
+    one = read_manifest(tmp_path / "one", from_json)
+    write_report(tmp_path / "report", merge([one]))
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert said.format(file=file) in text
+    assert ("grid57 with seed 1 is left out. " in text) == bool(damaged)
+    assert "Capabilities (bsuite)" in text

@@ -1,0 +1,196 @@
+"""Every template shows texts literally, whatever they look like."""
+
+import dataclasses
+import html.parser
+
+import plotly.graph_objects as go
+import pytest
+
+from evaluation.published.aggregates import Reproduction
+from evaluation.published.scores import PrintedAggregate
+from evaluation.report import page, plotly_figures
+from evaluation.report.evaluation_report import Pictures, compute_report
+from evaluation.report.merging import merge
+from evaluation.report.sections import (
+    AchievementsPart,
+    BsuitePart,
+    DiscoverySection,
+    EvaluationSection,
+    discovery_section,
+    evaluation_section,
+    published_aggregates_section,
+)
+from evaluation.scoring.bsuite import BsuiteScores
+from evaluation.studies.analysis import AnalysisSection
+from evaluation.studies.robustness import RobustnessSection
+from tests.evaluation.common import DISCOVERY, write_evaluation
+
+NAMES = (
+    "<script>hacked=1</script>",
+    r"a$\foo$.npz",
+    "mine[a].npz",
+    "[/bold]",
+    "\"'><img src=x onerror=hacked=1>",
+    "{{ 7 * 7 }}{% raw %}",
+    "&lt;b&gt;",
+)
+
+
+class _Page(html.parser.HTMLParser):
+    """A page's texts outside of scripts, and its tags.
+
+    Attributes:
+      texts: of elements, and of attributes.
+      tags: with the names of their attributes.
+    """
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.texts: list[str] = []
+        self.tags: list[tuple[str, tuple[str, ...]]] = []
+        self._is_script = False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, tuple(name for name, _ in attrs)))
+        self.texts += [value or "" for name, value in attrs if name == "alt"]
+        self._is_script = tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        self._is_script = False
+
+    def handle_data(self, data):
+        if not self._is_script:
+            self.texts.append(data)
+
+
+def _rendered(section: page.Section) -> _Page:
+    """The section's own template, without the page around it."""
+    template = page.environment().get_template(section.template)
+    return _Page(template.render(section=section))
+
+
+def _require_literal(section, harmless, *texts: str) -> None:
+    """The section shows the texts, and has the tags that one with harmless names has."""
+    shown, expected = _rendered(section), _rendered(harmless)
+    for text in texts:
+        assert any(text in found for found in shown.texts), text
+    assert shown.tags == expected.tags
+
+
+def _evaluation(folder, name: str) -> EvaluationSection:
+    """A section in which everything that others choose has this name."""
+    [merged] = merge([write_evaluation(folder)])
+    first = merged.contenders[-1]
+    renamed = dataclasses.replace(first, name=name, kind=name)
+    merged = dataclasses.replace(
+        merged,
+        tasks=(name, f"{name} 2"),
+        contenders=(*merged.contenders[:-1], renamed),
+        histories={
+            (name if key == first.name else key): dataclasses.replace(x, devices=(name,))
+            for key, x in merged.histories.items()
+        },
+        folders={},
+        sources=tuple(dataclasses.replace(x, provenance={"machine": name}) for x in merged.sources),
+        missing=((name, name, 7),),
+        problems=(name,),
+    )
+    report = compute_report(name, merged)
+    report = dataclasses.replace(
+        report,
+        summary=dataclasses.replace(report.summary, left_out={name: name}),
+        comparisons=tuple(
+            dataclasses.replace(
+                x,
+                scale=dataclasses.replace(x.scale, name=name, definition=name),
+                left_out={name: (name,)},
+            )
+            for x in report.comparisons
+        ),
+        pictures=Pictures({name: [(name, b"")]}, left_out=3),
+        bsuite={name: [BsuiteScores({name: 0.5}, {name: 0.5}, (name,))]},
+        bsuite_errors={(name, 3): ValueError(name)},
+    )
+    section = evaluation_section(report)
+    assert isinstance(section.bsuite, BsuitePart)
+    return dataclasses.replace(
+        section,
+        non_finite=[name],
+        protocols=[(name, name)],
+        achievements=[AchievementsPart(name, [{name: name}], go.Figure())],
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_evaluation(name, tmp_path):
+    """The templates evaluation.html, comparison.html and bsuite.html."""
+    harmless = _evaluation(tmp_path / "harmless", "mine")
+    _require_literal(
+        _evaluation(tmp_path / "hostile", name),
+        harmless,
+        f"{name} on {name}, seed 7",
+        f"{name}: {name}",
+        f"{name} has no run on {name}, and no aggregate here.",
+        f"{name} with seed 3 is left out. {name}",
+        f"Achievements in {name}",
+    )
+
+
+def _discovery(name: str) -> DiscoverySection:
+    config = {"suite": name, "seed": name}
+    return discovery_section(DISCOVERY._replace(name=name, config=config, problems=(name,)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_discovery(name):
+    _require_literal(_discovery(name), _discovery("mine"), name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_published_aggregates(name):
+    """Whose table is made of the script's data by the browser (test_html_report.py)."""
+
+    def section(text: str):
+        printed = PrintedAggregate("mean_score", text, None, "1.0")
+        return published_aggregates_section([Reproduction(text, printed, 1, "1.0", True)])
+
+    _require_literal(section(name), section("mine"), "1 of 1 agree to the last printed digit")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_analysis(name):
+    def section(text: str):
+        figure = plotly_figures.discovery(DISCOVERY.metrics)
+        pictures = [[(text, b"")]]
+        return AnalysisSection(text, 10, 0.0, figure, pictures, figure, figure)
+
+    _require_literal(section(name), section("mine"), name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_robustness(name):
+    def section(text: str):
+        figure = go.Figure()
+        return RobustnessSection(text, text, 2, 36, figure, figure, figure, [{"contender": text}])
+
+    _require_literal(section(name), section("mine"), f"Score: {name}; 2 seeds.")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_around_the_sections(name):
+    def rendered(text: str) -> _Page:
+        return _Page(page.render(text, [_discovery(text)], [text]))
+
+    shown = rendered(name)
+    assert shown.texts.count(name) >= 3  # The title in the head and above, and the remark.
+    assert shown.texts.count(f"Discovery: {name}") == 2  # The link, and the heading.
+    assert shown.tags == rendered("mine").tags
+
+
+def test_every_template_is_tested():
+    """A new one needs a test above: then it may be added here."""
+    tested = "analysis bsuite comparison discovery evaluation page published_aggregates robustness"
+    found = {path.stem for path in page.TEMPLATES.glob("*.html")}
+    assert found == {*tested.split(), "macros"}
+    assert page.environment().autoescape is True

@@ -1,0 +1,75 @@
+"""Names in png_plots."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import make_contenders
+from evaluation.report import png_plots
+from evaluation.results import Episodes, History, intervals
+from evaluation.scoring.summary import summarize
+from tests.evaluation.common import DISCOVERY
+
+CONFIG = EvaluationConfig(seeds=2, baseline_learning_rates=(1e-3,), resamples=20, num_points=4)
+NAMES = (r"a$\foo$", "_hidden", "$x$", r"\$5", "mine[a]", "two\nlines \x1b[31m \udcff")
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Figures that are drawn."""
+    found, savefig = [], Figure.savefig
+
+    def save(figure, *arguments, **options):
+        found.append(figure)
+        return savefig(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", save)
+    return found
+
+
+def _history(level) -> History:
+    """Of two tasks and two seeds."""
+    points = len(intervals(CONFIG)[0])
+    returns = level + np.array([[0.0, 0.1], [0.0, 0.1]])
+    window = Episodes(np.full((2, 2), 2.0), 2.0 * returns)
+    curve = Episodes(*(np.repeat(x[..., None], points, axis=-1) for x in window))
+    is_finite = np.ones((2, 2), bool)
+    return History(intervals(CONFIG)[0], curve, window, {}, is_finite, 0.0, 1.0, ("cpu",))
+
+
+def _texts(figure) -> list[str]:
+    """All that is drawn; none of it is mathematics."""
+    texts = figure.findobj(Text)
+    assert not any(text.get_parse_math() for text in texts)
+    return [text.get_text() for text in texts]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
+    made = make_contenders([], CONFIG)
+    contenders = [*made, dataclasses.replace(made[-1], name=name, kind="discovered")]
+    histories = {c.name: _history(float(i)) for i, c in enumerate(contenders)}
+    summary = summarize([f"{name}/a", f"{name}/{name}"], contenders, histories, CONFIG)
+    shown = name.replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\udcff", "\\udcff")
+    png_plots.learning_curves(summary, contenders, histories, CONFIG)
+    png_plots.aggregate(summary, contenders, histories, CONFIG)
+    curves, aggregate = figures
+    assert f"{shown}: mean ± standard error over 2 seeds" in _texts(curves)
+    assert {"a", shown} <= set(_texts(curves))
+    for figure in figures:
+        [legend] = figure.legends
+        labels = [text.get_text() for text in legend.get_texts()]
+        assert labels == [*(c.name for c in made), shown]
+    assert len(_texts(aggregate)) > len(labels)
+
+
+def test_names_of_points_are_drawn_as_they_are(figures):
+    png_plots.sweep_curves(dict.fromkeys(NAMES[:4], DISCOVERY.metrics))
+    [figure] = figures
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == list(NAMES[:4])
+    assert set(NAMES[:4]) <= set(_texts(figure))

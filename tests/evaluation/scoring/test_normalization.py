@@ -1,0 +1,35 @@
+import numpy as np
+import pytest
+
+from evaluation.scoring.normalization import baseline_scale, normalize, published_scales
+
+
+def test_normalised_scores():
+    scores = np.array([[10.0, 30.0], [-5.0, 0.0]])
+    low, high = np.array([10.0, -10.0]), np.array([20.0, 0.0])
+    np.testing.assert_allclose(normalize(scores, low, high), [[0, 2], [0.5, 1]])
+    capped = normalize(scores, low, high, cap=1.5)
+    np.testing.assert_allclose(capped, [[0, 1.5], [0.5, 1]])
+
+
+def test_one_score_is_normalised_as_all_are():
+    random, baseline = np.array([1.0, 0.0, -3.0]), np.array([3.0, 0.0, 7.0])
+    scale = baseline_scale(random, baseline, counted=np.array([True, False, True]))
+    np.testing.assert_allclose(scale.normalize(np.array([[2.0], [2.0]])), [[0.5], [0.5]])
+    assert scale.normalize_one(2.0, task=0) == 0.5
+    assert np.isnan(scale.normalize_one(2.0, task=1))
+    assert scale.normalize_one(2.0, task=2) == 0.5
+
+
+def test_papers_define_scales_only_on_tasks_that_all_have_references():
+    human, saber = published_scales(["atari/Pong", "atari/Breakout"])
+    assert (human.name, human.cap, saber.name, saber.cap) == (
+        "Human-normalised",
+        np.inf,
+        "SABER",
+        2.0,
+    )
+    assert human.low.shape == human.high.shape == (2,)
+    assert human.normalize_one(human.high[1], task=1) == pytest.approx(1.0)
+    assert saber.normalize_one(100.0 * saber.high[1], task=1) == 2.0
+    assert published_scales(["atari/Pong", "catch/5x5"]) == []

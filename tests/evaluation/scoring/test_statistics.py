@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+from rliable import metrics
+
+from evaluation.scoring import statistics
+from evaluation.scoring.statistics import (
+    estimate,
+    interquartile_mean,
+    mean_over_tasks,
+    median_over_tasks,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+)
+
+NAN = float("nan")
+
+
+def test_mean_and_standard_error_by_hand():
+    scores = np.array([[1.0, 2.0, 3.0, 6.0], [4.0, NAN, 6.0, NAN], [5.0, NAN, NAN, NAN]])
+    np.testing.assert_allclose(statistics.mean(scores), [3.0, 5.0, 5.0])
+    # Squared deviations 4 + 1 + 0 + 9 = 14; 14 / 3 / 4. Then 2 / 1 / 2.
+    errors = statistics.standard_error(scores)
+    np.testing.assert_allclose(errors, [np.sqrt(14 / 12), 1.0, NAN])
+
+
+@pytest.mark.parametrize(("tasks", "runs"), [(1, 1), (1, 5), (7, 3), (26, 5), (57, 2)])
+def test_aggregates_are_rliables_where_no_run_is_missing(tasks, runs):
+    rng = np.random.default_rng(tasks)
+    scores = rng.normal(size=(2, tasks, runs)) * 2.0
+    others = np.round(rng.normal(size=(tasks, runs + 1)), 1)
+    scores[1] = np.round(scores[1], 1)  # With ties.
+    theirs = {
+        mean_over_tasks: metrics.aggregate_mean,
+        median_over_tasks: metrics.aggregate_median,
+        interquartile_mean: metrics.aggregate_iqm,
+        optimality_gap: metrics.aggregate_optimality_gap,
+    }
+    for ours, their in theirs.items():
+        np.testing.assert_allclose(ours(scores), [their(x.T) for x in scores])
+    np.testing.assert_allclose(
+        probability_of_improvement(scores[1], others),
+        metrics.probability_of_improvement(scores[1].T, others.T),
+    )
+
+
+def test_aggregates_of_what_there_is():
+    """Two runs of one task, one of another, four of the third."""
+    scores = np.array([[0.0, 2.0, NAN, NAN], [NAN, 5.0, NAN, NAN], [1.0, 2.0, 3.0, 6.0]])
+    assert mean_over_tasks(scores) == (1.0 + 5.0 + 3.0) / 3
+    assert median_over_tasks(scores) == 3.0
+    # 0 1 2 2 3 5 6: one is left out at each end.
+    assert interquartile_mean(scores) == (1 + 2 + 2 + 3 + 5) / 5
+    # Short of 4 by 4 and 2; 0; 3, 2, 1 and 0.
+    assert optimality_gap(scores, target=4.0) == (3.0 + 0.0 + 1.5) / 3
+    # A run is better than 2: none, all, half of the runs.
+    np.testing.assert_allclose(
+        performance_profile(scores, np.array([2.0, 10.0])), [(0 + 1 + 0.5) / 3, 0.0]
+    )
+    others = np.array([[1.0, NAN], [5.0, 6.0], [2.0, 2.0]])
+    assert probability_of_improvement(scores, others) == pytest.approx(
+        (0.5 + 0.25 + (0 + 0.5 + 1 + 1) / 4) / 3
+    )
+
+
+def test_a_task_without_runs_has_no_mean():
+    assert np.isnan(statistics.mean(np.array([[NAN, NAN]]))).all()
+    scores = np.array([[1.0, 2.0], [NAN, NAN]])
+    with pytest.raises(ValueError, match="Task 1 has no run"):
+        estimate(mean_over_tasks, scores, resamples=10, confidence=0.9, seed=0)
+
+
+def test_bootstrap_resamples_within_tasks_one_run_fewer():
+    """Of two tasks of two runs each, one run is drawn of each: four means, equally likely."""
+    scores = np.array([[0.0, 1.0], [10.0, 13.0]])
+    rng = np.random.default_rng(0)
+    samples = statistics.bootstrap(mean_over_tasks, [scores], 100_000, rng)
+    values, counts = np.unique(samples, return_counts=True)
+    np.testing.assert_allclose(values, [5.0, 5.5, 6.5, 7.0])
+    np.testing.assert_allclose(counts / len(samples), 0.25, atol=0.01)
+
+
+def test_bootstrap_draws_only_runs_that_are_there():
+    scores = np.array([[NAN, 1.0, NAN], [2.0, NAN, 4.0]])
+    rng = np.random.default_rng(0)
+    samples = statistics.bootstrap(mean_over_tasks, [scores], 1000, rng)
+    np.testing.assert_allclose(np.unique(samples), [1.5, 2.5])
+
+
+def test_bootstrap_in_parts(monkeypatch):
+    scores = np.arange(6.0).reshape(2, 3)
+    monkeypatch.setattr(statistics, "_CHUNK", 60)
+    samples = statistics.bootstrap(mean_over_tasks, [scores], 33, np.random.default_rng(0))
+    assert samples.shape == (33,)
+    assert len(np.unique(samples[:10])) > 1
+
+
+def test_interval_agrees_with_the_normal_one():
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(20, 50))
+    found = estimate(mean_over_tasks, scores, resamples=4000, confidence=0.95, seed=0)
+    spread = 1.96 * np.sqrt(np.mean(np.var(scores, axis=1, ddof=1)) / 50 / 20)
+    np.testing.assert_allclose(found.value, np.mean(scores))
+    np.testing.assert_allclose(found.high - found.low, 2 * spread, rtol=0.07)
+
+
+@pytest.mark.parametrize("statistic", [mean_over_tasks, interquartile_mean])
+@pytest.mark.parametrize(("tasks", "runs"), [(20, 3), (5, 5)])
+def test_intervals_cover_the_true_value(statistic, tasks, runs):
+    """Tasks of different scores and spreads, as in `benchmarks.coverage`."""
+    rng = np.random.default_rng(0)
+    centre, spread = rng.normal(size=(2, tasks, 1))
+    draws = centre + spread * rng.normal(size=(20_000, tasks, runs))
+    true = np.mean(statistic(draws))
+    options = {"resamples": 500, "confidence": 0.95, "seed": 0}
+    found = [estimate(statistic, scores, **options) for scores in draws[:1000]]
+    covered = np.mean([low <= true <= high for _, low, high in found])
+    assert 0.93 <= covered <= 0.97
+
+
+def test_one_run_has_no_interval():
+    options = {"resamples": 10, "confidence": 0.9, "seed": 0}
+    value, low, high = estimate(mean_over_tasks, np.array([[1.0], [3.0]]), **options)
+    assert value == 2.0
+    assert np.isnan([low, high]).all()
+
+
+def test_statistic_of_two_sets_of_runs():
+    def difference(a, b):
+        return mean_over_tasks(a) - mean_over_tasks(b)
+
+    a = np.array([[1.0, 3.0, 8.0], [5.0, 7.0, 9.0]])
+    b = np.array([[0.0, 0.0], [2.0, 2.0]])
+    options = {"resamples": 1000, "confidence": 0.9, "seed": 3}
+    found = estimate(difference, a, b, **options)
+    assert found.value == 4.5
+    # b does not vary, so the difference's interval is near to a's, shifted by b's mean of 1.
+    alone = estimate(mean_over_tasks, a, **options)
+    np.testing.assert_allclose([found.low, found.high], [alone.low - 1, alone.high - 1], atol=0.4)
+    assert estimate(difference, a, b, **options) == found

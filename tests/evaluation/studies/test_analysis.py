@@ -1,0 +1,245 @@
+import contextlib
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+import environments
+from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
+from disco.types import taken
+from evaluation import playing
+from evaluation.config import EvaluationConfig
+from evaluation.studies import analysis
+from evaluation.studies.analysis import AnalysisConfig, analyse
+from evaluation.studies.influence import WithoutBootstrapping, influence
+from evaluation.studies.information import information
+from evaluation.studies.predictions import learner_outputs, outputs_along, quantities
+from evaluation.studies.saliency import saliency
+from launch.configuration import from_json
+from training import iteration
+
+CONFIG = AgentConfig(
+    network=NetworkConfig(torso=(16,), model=8, head=(8,)),
+    num_environments=4,
+    unroll_length=8,
+    batch_size=4,
+    replay_ratio=0.0,
+)
+HIDDEN = {
+    "own": WithoutBootstrapping,
+    "all": lambda rule: dataclasses.replace(rule, reads_predictions=False),
+}
+
+
+@pytest.fixture(scope="module")
+def task():
+    return environments.make("catch/5x5")
+
+
+@pytest.fixture(scope="module")
+def rule():
+    return disco.load("grid57")
+
+
+@pytest.fixture(scope="module")
+def agent(rule, task):
+    return RuleAgent.create(CONFIG, task.dynamics, rule)
+
+
+@pytest.fixture(scope="module")
+def learner(agent, rule, task):
+    return learn(agent, task, num_updates=3)
+
+
+def learn(agent, task, num_updates):
+    """The learner after some updates."""
+    dynamics, key = task.dynamics, jax.random.key(0)
+
+    @jax.jit
+    def update(state, key):
+        return iteration.advance(agent, dynamics, task.task, state, key)[0]
+
+    state = iteration.init(agent, dynamics, task.task, key)
+    for i in range(num_updates):
+        state = update(state, jax.random.fold_in(key, i))
+    return state.learner
+
+
+@pytest.fixture(scope="module")
+def trajectory(agent, learner, task):
+    return to_trajectory(playing.play(agent, learner, task, 12, num_environments=4, seed=0))
+
+
+@pytest.fixture(scope="module")
+def outputs(agent, learner, trajectory):
+    return learner_outputs(agent, learner, trajectory)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_hidden_predictions_change_no_target_that_they_are_hidden_from(
+    hidden, rule, learner, outputs, trajectory
+):
+    blind = HIDDEN[hidden](rule)
+    own, target = outputs
+    other = {**own, "y": own["y"] + jnp.arange(float(own["y"].shape[-1])), "z": -own["z"]}
+
+    def targets(rule, outputs):
+        return rule.targets(outputs, target, trajectory, learner.rule_state)[0]
+
+    before, after = targets(blind, own), targets(blind, other)
+    np.testing.assert_array_equal(before.y, after.y)
+    np.testing.assert_array_equal(before.z, after.z)
+    if hidden == "all":
+        np.testing.assert_array_equal(before.pi, after.pi)
+    else:
+        np.testing.assert_array_equal(before.pi, targets(rule, own).pi)
+        assert np.abs(before.pi - after.pi).max() > 1e-4
+    assert np.abs(targets(rule, own).y - targets(rule, other).y).max() > 1e-5
+
+
+def test_agents_learn_by_a_rule_without_bootstrapping(rule, task):
+    blind = WithoutBootstrapping(rule)
+    learner = learn(RuleAgent.create(CONFIG, task.dynamics, blind), task, num_updates=2)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(learner.params))
+
+
+def test_later_predictions_reach_into_the_rules_targets_only(
+    rule, task, learner, outputs, trajectory
+):
+    own, target = outputs
+    key = jax.random.key(1)
+    found = influence(rule, own, target, trajectory, learner.rule_state, own["z"], key)
+    # An episode of catch/5x5 has four transitions: a state is at most four after a transition's.
+    for name in ("pi", "y", "z"):
+        assert found[name].shape == (13,)
+        assert (found[name][:4] > 0).all(), name
+        assert np.isnan(found[name][-1]), name
+    assert found["q_target"][0] == 0.0  # Returns do not read z.
+    critic = disco.hand_designed("actor_critic")
+    actor = RuleAgent.create(CONFIG, task.dynamics, critic)
+    born = actor.init(key)
+    theirs, none = learner_outputs(actor, born, trajectory)
+    still = influence(critic, theirs, none, trajectory, born.rule_state, own["z"], key)
+    assert still
+    for name, x in still.items():
+        assert (x[np.isfinite(x)] == 0.0).all(), name
+
+
+def test_saliency_is_the_norm_of_the_jacobian(rule, agent, learner, trajectory):
+    alone = jax.tree.map(lambda x: x[:, :1], trajectory)
+    found = saliency(
+        rule, agent, learner.params, alone, row=3, key=jax.random.key(0), num_probes=400
+    )
+    assert set(found) == {"y", "z", "policy", "value"}
+
+    def logits(frame):
+        frames = jnp.asarray(alone.observation, jnp.float32).at[3, 0].set(frame)
+        moved = dataclasses.replace(alone, observation=frames)
+        outputs = agent.network.unroll(learner.params, moved)
+        return outputs["logits"][3, 0], outputs[taken("z")][3, 0]
+
+    for name, jacobian in zip(
+        ("policy", "z"), jax.jacrev(logits)(jnp.float32(alone.observation[3, 0])), strict=True
+    ):
+        exact = np.sqrt(np.square(jacobian).sum(axis=0))
+        np.testing.assert_allclose(found[name], exact, rtol=0.3, atol=0.05 * exact.max())
+
+
+def test_quantities_by_hand(rule, trajectory, agent, learner):
+    outputs = outputs_along(agent, learner.params, trajectory)
+    zeros = {name: np.zeros_like(x) for name, x in outputs.items()}
+    known = quantities(rule, zeros, trajectory)
+    np.testing.assert_allclose(known["policy's entropy (nats)"], np.log(3), rtol=1e-6)
+    size = outputs["y"].shape[-1]
+    np.testing.assert_allclose(known["confidence of y (nats)"], -np.log(size), rtol=1e-6)
+    np.testing.assert_allclose(known["value"], 0.0, atol=1e-6)
+    np.testing.assert_array_equal(known["reward"], trajectory.reward)
+
+
+def test_probes_find_what_is_there_and_nothing_else(rule, trajectory):
+    """y tells in how many steps the reward comes, the others nothing."""
+    rng = np.random.default_rng(0)
+    steps, batch = 400, 2
+    reward = (rng.random((steps, batch)) < 0.05).astype(np.float32)
+    ahead = np.zeros((steps, batch))
+    for t in range(steps):
+        later = reward[t + 1 : t + 5]
+        ahead[t] = np.where(later.any(axis=0), 1.0, 0.0)
+    noise = rng.normal(size=(steps + 1, batch, 6)).astype(np.float32)
+    y = noise.copy()
+    y[:-1, :, 0] += 8.0 * ahead
+    outputs = {
+        "y": y,
+        taken("z"): noise[:-1],
+        "logits": rng.normal(size=(steps + 1, batch, 3)).astype(np.float32),
+        "q": np.zeros((steps + 1, batch, 3, rule.num_bins), np.float32),
+    }
+    made_up = disco.Trajectory(
+        observation=None,
+        action=np.zeros((steps, batch), np.int32),
+        reward=reward,
+        discount=np.ones((steps, batch), np.float32),
+        last=np.zeros((steps, batch), bool),
+        behaviour_logits=np.zeros((steps, batch, 3), np.float32),
+        mask=np.ones((steps, batch), bool),
+    )
+    found = information(rule, outputs, made_up, horizon=4, seed=0)
+    scores = {name: mean for name, (mean, _) in found["large reward (accuracy)"].items()}
+    assert scores["y"] > 0.95
+    for name in ("z", "policy", "value"):
+        assert scores[name] < scores["chance"] + 0.05
+    entropy = {name: mean for name, (mean, _) in found["future entropy (R²)"].items()}
+    assert max(entropy.values()) < 0.2
+
+
+def test_what_never_happens_is_not_asked(rule, trajectory, agent, learner):
+    outputs = outputs_along(agent, learner.params, trajectory)
+    unpaid = dataclasses.replace(trajectory, reward=np.zeros_like(trajectory.reward))
+    found = information(rule, outputs, unpaid, horizon=2, seed=0, max_iter=2)
+    assert set(found) == {"future entropy (R²)"}
+
+
+def test_peaks_are_apart():
+    values = np.zeros(60)
+    values[[5, 7, 30, 50]] = 4.0, 3.0, 2.0, 1.0
+    assert analysis._peaks(values)[0] == 5
+    assert {30, 50} <= set(analysis._peaks(values))
+    assert np.diff(analysis._peaks(values)).min() >= 10
+
+
+def test_from_training_to_the_page(tmp_path, task):
+    config = EvaluationConfig(agent=CONFIG, seeds=2, budget=96, num_points=2, resamples=10)
+    settings = AnalysisConfig(steps=60, environments=4, horizon=3, shown=40)
+    files = analyse("grid57", [task], config, settings, tmp_path, from_json, {}, _silent)
+    assert tmp_path / "analysis.json" in files
+    numbers = json.loads((tmp_path / "analysis.json").read_text())["catch/5x5"]
+    assert max(x for x in numbers["influence"]["y of the rule"][1:] if x is not None) > 0
+    assert {x for x in numbers["influence"]["all of actor-critic"] if x is not None} == {0.0}
+    assert "future entropy (R²)" in numbers["information"]
+    page = (tmp_path / "index.html").read_text()
+    for heading in ("Along an episode", "Saliency", "Bootstrapping", "Information"):
+        assert f"<h3>{heading}</h3>" in page
+    assert "y and z hidden from all targets" in page
+    assert page.count("<figure>") >= 5
+
+
+def test_other_rules_are_refused(tmp_path, task, monkeypatch):
+    with pytest.raises(ValueError, match="steps is 10; expected at least 200"):
+        AnalysisConfig(steps=10)
+    monkeypatch.setattr(
+        analysis,
+        "make_contenders",
+        lambda *_: (None, dataclasses.make_dataclass("C", ["rule"])(disco.ActorCritic())),
+    )
+    with pytest.raises(ValueError, match="is not a discovered rule"):
+        analyse("x", [task], EvaluationConfig(), AnalysisConfig(), tmp_path, from_json, {}, _silent)
+
+
+def _silent(title, total):
+    del title, total
+    return contextlib.nullcontext()

@@ -1,0 +1,99 @@
+import contextlib
+import csv
+import dataclasses
+import json
+
+import pytest
+
+import environments
+from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
+from evaluation.config import EvaluationConfig
+from evaluation.report.html_report import write_report
+from evaluation.report.manifest import read_manifest
+from evaluation.report.merging import merge
+from evaluation.studies import robustness
+from evaluation.studies.robustness import OPTIMIZER, REPLAY, SIZE, variations
+from launch.configuration import from_json
+
+CONFIG = EvaluationConfig(
+    agent=AgentConfig(
+        network=NetworkConfig(torso=(8,), channels=(), model=4, head=(8,)),
+        learning_rate=3e-3,
+        num_environments=2,
+        unroll_length=8,
+        batch_size=2,
+        replay_ratio=0.0,
+        replay_capacity=40,
+    ),
+    seeds=2,
+    budget=64,
+    num_points=2,
+    strip_frames=0,
+)
+
+
+def silent(title, total):
+    return contextlib.nullcontext()
+
+
+def test_each_setting_is_varied_alone():
+    found = variations("grid57", CONFIG)
+    assert len(found) == 2 * (5 + 5 + 36)
+    # Each contender's own settings are on all three axes.
+    assert len({x.contender.name for x in found}) == len(found) - 2 * 2
+    assert len({(x.of, x.contender.agent) for x in found}) == len(found) - 2 * 2
+    assert {x.of for x in found} == {"grid57", "actor_critic@0.001"}
+    rule = [x for x in found if x.of == "grid57"]
+    own = rule[2].contender.agent  # Width x1.
+    assert (own.learning_rate, own.network) == (5e-3, CONFIG.agent.network)
+    networks = {x.place: x.contender.agent.network for x in rule if x.axis == SIZE}
+    assert [x.torso for x in networks.values()] == [(2,), (4,), (8,), (16,), (32,)]
+    assert [x.model for x in networks.values()] == [1, 2, 4, 8, 16]
+    assert networks[4.0].channels == ()
+    replays = {x.place: x.contender.agent for x in rule if x.axis == REPLAY}
+    assert [round(place, 2) for place in replays] == [0.0, 0.33, 0.5, 0.75, 0.9]
+    for place, x in replays.items():
+        assert x.num_replayed / x.batch_size == place
+        assert x.batch_size - x.num_replayed == CONFIG.agent.num_environments
+        assert dataclasses.replace(x, replay_ratio=0.0, batch_size=2) == own
+    optimizers = [x.contender.agent for x in rule if x.axis == OPTIMIZER]
+    assert {x.optimizer_kind for x in optimizers} == {"adam", "rmsprop"}
+    assert {x.network for x in optimizers} == {own.network}
+    assert max(x.learning_rate for x in optimizers) == pytest.approx(1.5e-2)
+    assert own in optimizers
+
+
+@pytest.mark.slow
+def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
+    """With fewer of them, as each is a program to compile."""
+    monkeypatch.setattr(robustness, "WIDTHS", (2.0,))
+    monkeypatch.setattr(robustness, "REPLAY_RATIOS", (0.5,))
+    monkeypatch.setattr(robustness, "LEARNING_RATES", (1.0,))
+    monkeypatch.setattr(robustness, "WEIGHT_DECAYS", (0.0,))
+    monkeypatch.setattr(robustness, "GRADIENT_NORMS", (1.0,))
+    tasks = [environments.make("catch/5x5")]
+    arguments = ("grid57", tasks, CONFIG, tmp_path, {"code_version": "1"}, None, None, silent)
+    files = robustness.robustness(*arguments)
+    assert {path.name for path in files} == {"index.html", "robustness.csv"}
+    with (tmp_path / "robustness.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * (1 + 1 + 2)
+    assert {row["runs"] for row in rows} == {"2"}
+    assert {row["not finite"] for row in rows} == {"0"}
+    assert all(-1 <= float(row["score"]) <= 1 for row in rows)
+    text = (tmp_path / "index.html").read_text()
+    for heading in ("Network size", "Replay", "Optimisers", "Robustness of grid57"):
+        assert heading in text
+    assert "2 combinations of optimiser" in text
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    contenders = [entry["name"] for entry in manifest["contenders"]]
+    assert contenders[-1] == "random"
+    assert len(contenders) == len(rows) + 1
+    before = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
+    assert len(before) == 2 * len(contenders)
+    robustness.robustness(*arguments)
+    again = merge([read_manifest(tmp_path, from_json)])
+    write_report(tmp_path / "report", again)
+    after = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
+    assert after == before

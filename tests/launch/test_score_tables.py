@@ -1,0 +1,65 @@
+"""What is printed of a finished evaluation whose results are made up."""
+
+import csv
+import dataclasses
+import json
+import pathlib
+import re
+
+import pytest
+
+import disco
+import environments
+from evaluation.contenders import make_contenders
+from evaluation.evaluate import evaluate
+from launch.score_tables import print_evaluation
+from tests.environments.test_sokoban import FIRST
+from tests.evaluation.common import CONFIG, write_runs
+
+RULE = pathlib.Path(disco.__file__).parent / "zoo" / "grid57.npz"
+NAMES = (r"a$\foo$", "mine[a]", "mine[/bold]", "_hidden", ":smile:", "a, b", "<b>")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_rules_and_files_end_nothing(name, tmp_path, monkeypatch, capsys):
+    """Twice, as a command that is started again."""
+    monkeypatch.chdir(tmp_path)
+    rule, levels = tmp_path / f"{name}.npz", pathlib.Path(f"{name}.txt")
+    levels.parent.mkdir(exist_ok=True)
+    levels.write_text(FIRST)
+    rule.write_bytes(RULE.read_bytes())
+    task = environments.make(f"sokoban/file:{levels}")
+    tasks = write_runs(tmp_path / "run", tasks=(task,), rule=str(rule))
+    shown = pathlib.Path(rule).stem
+    for _ in range(2):
+        contenders = make_contenders([str(rule)], CONFIG)
+        print_evaluation(evaluate(tasks, contenders, CONFIG, tmp_path / "run"))
+        heading, row = re.findall(r"\n. task .*\n|\n. sokoban/.*\n", capsys.readouterr().out)
+        assert f" {shown} " in heading
+        assert f" sokoban/file:{name}.txt " in row
+    with (tmp_path / "run" / "table.csv").open() as file:
+        rows = list(csv.reader(file))
+    assert rows[0][-2] == shown
+    assert rows[1][0] == task.name
+
+
+def test_names_with_control_characters_are_shown_with_escapes(tmp_path, capsys):
+    task = dataclasses.replace(environments.make("catch/5x5"), name="catch/\x1b[31m\udcff\n")
+    tasks = write_runs(tmp_path, tasks=(task,))
+    print_evaluation(evaluate(tasks, make_contenders(["grid57"], CONFIG), CONFIG, tmp_path))
+    output = capsys.readouterr().out
+    assert r"catch/\x1b[31m\udcff\n" in output
+    assert "\x1b" not in output
+    assert json.loads((tmp_path / "results.json").read_text())["tasks"] == [task.name]
+    assert "\\udcff" in (tmp_path / "table.csv").read_text()
+
+
+def test_one_seed_tells_nobody_apart(tmp_path, capsys):
+    config = dataclasses.replace(CONFIG, seeds=1)
+    tasks = write_runs(tmp_path, config)
+    print_evaluation(evaluate(tasks, make_contenders(["grid57"], config), config, tmp_path))
+    output = capsys.readouterr().out
+    assert "ormalised" not in output
+    assert "above random" not in output
+    assert "Left out of the means over tasks: catch/5x5, because a single run" in output
+    assert f"Written: {tmp_path / 'results.json'}, " in output
