@@ -18,6 +18,7 @@ from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from launch.configuration import from_json
 from tests.evaluation.common import CONFIG, DISCOVERY, TASKS, write_evaluation
+from training.records import EpisodeSums
 
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
 MEGABYTE = 1 << 20
@@ -342,7 +343,7 @@ def bsuite_runs(tmp_path_factory):
     write_evaluation(folder, config, tasks=("bsuite/catch/0",))
     episode = Episode(1.0, 9, {"total_regret": 0.0})
     for result in (folder / "runs").rglob("result.json"):
-        lines = 20 * (json.dumps(host_training.to_json(episode)) + "\n")
+        lines = 20 * (json.dumps(dataclasses.asdict(EpisodeSums.of_one(1, episode))) + "\n")
         result.with_name("episodes.jsonl").write_text(lines)
     return folder
 
