@@ -292,7 +292,7 @@ def _read_column(column: Any, where: str) -> tuple[str, int | None]:
 
 def _read_notes(
     table: dict[str, Any], where: str
-) -> dict[tuple[str, str, int | None], tuple[float, str]]:
+) -> dict[tuple[str, str, int | None], tuple[int | float, str]]:
     """Return, by task, agent and budget, the score that a note is on, and the note."""
     notes = {}
     for note in _field(table, "notes", list, where):

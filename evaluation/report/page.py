@@ -16,7 +16,7 @@ import base64
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import itables
 import jinja2
@@ -32,6 +32,7 @@ from evaluation.report import plotly_style
 TEMPLATES = pathlib.Path(__file__).parents[1] / "templates"
 
 
+@runtime_checkable
 class Section(Protocol):
     """A part of a page, with a heading of its own.
 

@@ -108,7 +108,7 @@ def _score_rows(
         yield (
             task,
             tuple(
-                Cell(_with_error(mean[i], error[i]), mean[i] == best)
+                Cell(_with_error(mean[i], error[i]), bool(mean[i] == best))
                 for mean, error in zip(means, errors, strict=True)
             ),
         )
