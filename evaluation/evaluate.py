@@ -9,7 +9,7 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,6 +31,7 @@ from evaluation.training import Run, make_agent, train_runs
 from training import records
 from training.host_experience import require_memory
 
+Announce = Callable[[str], None]
 _SECONDS_TO_STOP = 60.0  # That a job may take to write a checkpoint.
 
 
@@ -71,6 +72,7 @@ def evaluate(
     executor: Executor | None = None,
     runs_per_job: int | None = None,
     open_progress: OpenProgress = lambda title, total: contextlib.nullcontext(),
+    announce: Announce = lambda sentence: None,
 ) -> WrittenEvaluation:
     """Trains each contender on each task, and writes scores, curves and plots.
 
@@ -87,6 +89,7 @@ def evaluate(
       executor: of the runs, already open; by default this process.
       runs_per_job: at most so many runs are trained together; None for all that can be.
       open_progress: to show progress in, a unit for each environment step of a run.
+      announce: called with a sentence on how many runs are finished already.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt. All others are kept.
@@ -96,7 +99,15 @@ def evaluate(
     started = time.perf_counter()
     provenance = {**(provenance or {}), **circumstances()}
     histories = make_runs(
-        tasks, contenders, config, folder, provenance, executor, runs_per_job, open_progress
+        tasks,
+        contenders,
+        config,
+        folder,
+        provenance,
+        executor,
+        runs_per_job,
+        open_progress,
+        announce,
     )
     summary = summarize([task.name for task in tasks], contenders, histories, config)
     written = write_evaluation(
@@ -112,8 +123,8 @@ def evaluate(
             "seconds": time.perf_counter() - started,
         },
     )
-    _score_bsuite(tasks, contenders, config, folder)
-    return written
+    remarks = (*written.remarks, *_score_bsuite(tasks, contenders, config, folder))
+    return dataclasses.replace(written, remarks=remarks)
 
 
 def make_runs(
@@ -125,6 +136,7 @@ def make_runs(
     executor: Executor | None,
     runs_per_job: int | None,
     open_progress: OpenProgress,
+    announce: Announce = lambda sentence: None,
 ) -> dict[str, History]:
     """Trains each contender on each task; writes the manifest and the runs' results, no more.
 
@@ -141,7 +153,7 @@ def make_runs(
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
     write_manifest(folder, config, [task.name for task in tasks], contenders, provenance)
     missing = [run for run in every if storage.load(folder, run) is None]
-    print(f"{len(every) - len(missing)} of {len(every)} runs are finished.", flush=True)
+    announce(f"{len(every) - len(missing)} of {len(every)} runs are finished.")
     if missing:
         _train_all(
             missing, config, folder, executor or LocalExecutor(), runs_per_job, open_progress
@@ -276,17 +288,16 @@ def _score_bsuite(
     contenders: Sequence[Contender],
     config: EvaluationConfig,
     folder: pathlib.Path,
-) -> None:
-    """Writes `bsuite.csv`, if there are settings of bsuite and its scores are defined."""
+) -> list[str]:
+    """Write `bsuite.csv`, if there are settings of bsuite; return remarks on it."""
     settings = bsuite.settings_of([task.name for task in tasks])
     if not settings:
-        return
+        return []
     if not bsuite.is_scored(config):
-        print(
+        return [
             "bsuite's scores are of runs in one environment; with agent.num_environments"
             f" {config.agent.num_environments} there are none."
-        )
-        return
+        ]
 
     def read_episodes(contender: str, task: str, seed_index: int) -> list[Episode]:
         return records.read_episodes(storage.run_path(folder, contender, task, seed_index))
@@ -295,9 +306,10 @@ def _score_bsuite(
     scores, errors = bsuite.score_contenders(names, settings, range(config.seeds), read_episodes)
     for error in errors.values():
         raise error
-    if scores:
-        write_atomically(folder / "bsuite.csv", bsuite.to_csv(scores))
-        print(f"Written: {folder / 'bsuite.csv'}, bsuite's own scores, by experiment and tag.")
+    if not scores:
+        return []
+    write_atomically(folder / "bsuite.csv", bsuite.to_csv(scores))
+    return [f"bsuite's own scores, by experiment and tag, are in {folder / 'bsuite.csv'}."]
 
 
 def _describe(contender: Contender, history: History, config: EvaluationConfig) -> dict[str, Any]:

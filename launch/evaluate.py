@@ -20,6 +20,7 @@ exit status is 3, and there is no report.
 """
 
 import dataclasses
+import functools
 import os
 import pathlib
 import sys
@@ -129,6 +130,7 @@ def run(
             executor,
             runs_per_job,
             Progress,
+            announce=functools.partial(print, flush=True),
         )
 
 

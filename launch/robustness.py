@@ -8,6 +8,7 @@ those of `launch.evaluate`, and so are workdirs, which may be continued, and exe
 """
 
 import dataclasses
+import functools
 import pathlib
 import sys
 from typing import Any
@@ -54,7 +55,15 @@ def main() -> None:
     ):
         keep_rules(folder, [dataclasses.replace(first.contender, name=first.of)], config)
         files = robustness(
-            name, tasks, config, folder, provenance, executor, runs_per_job, Progress
+            name,
+            tasks,
+            config,
+            folder,
+            provenance,
+            executor,
+            runs_per_job,
+            Progress,
+            functools.partial(print, flush=True),
         )
     print("Written: " + ", ".join(map(str, files)))
 

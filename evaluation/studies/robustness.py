@@ -31,7 +31,7 @@ from agents.rule_agent import AgentConfig
 from common.atomic import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender, make_contenders, with_replay
-from evaluation.evaluate import circumstances, make_runs
+from evaluation.evaluate import Announce, circumstances, make_runs
 from evaluation.executors import Executor, OpenProgress
 from evaluation.report.html_report import write_report
 from evaluation.report.report_csv import to_csv
@@ -103,6 +103,7 @@ def robustness(
     executor: Executor | None,
     runs_per_job: int | None,
     open_progress: OpenProgress,
+    announce: Announce = lambda sentence: None,
 ) -> list[pathlib.Path]:
     """Evaluate a rule and actor-critic with all settings; return the files of the report.
 
@@ -115,6 +116,7 @@ def robustness(
       executor: see `evaluation.evaluate.evaluate`.
       runs_per_job: see `evaluation.evaluate.evaluate`.
       open_progress: see `evaluation.evaluate.evaluate`.
+      announce: see `evaluation.evaluate.evaluate`.
 
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
@@ -131,6 +133,7 @@ def robustness(
         executor,
         runs_per_job,
         open_progress,
+        announce,
     )
     rows = _rows(tasks, varied, histories)
     write_atomically(folder / "robustness.csv", to_csv(rows))

@@ -108,26 +108,28 @@ def _files(folder):
     return {path: path.stat().st_ino for path in sorted(folder.glob("runs/*/*/*/result.json"))}
 
 
-def test_finished_runs_are_not_trained_again(folder, rule_file, tasks, capsys):
+def test_finished_runs_are_not_trained_again(folder, rule_file, tasks):
     before, files = _scores(folder, "tiny"), _files(folder)
     assert len(files) == 12
-    evaluate(tasks, make_contenders([rule_file], CONFIG), CONFIG, folder)
-    assert "12 of 12 runs are finished." in capsys.readouterr().out
+    said = []
+    contenders = make_contenders([rule_file], CONFIG)
+    evaluate(tasks, contenders, CONFIG, folder, announce=said.append)
+    assert said == ["12 of 12 runs are finished."]
     assert _scores(folder, "tiny") == before
     assert _files(folder) == files
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
-def test_a_damaged_file_is_kept_and_its_run_repeats_bit_for_bit(
-    damage, folder, rule_file, tasks, capsys
-):
+def test_a_damaged_file_is_kept_and_its_run_repeats_bit_for_bit(damage, folder, rule_file, tasks):
     before, files = _scores(folder, "tiny"), _files(folder)
     file = folder / "runs" / "tiny" / "catch_5x5" / "seed_1" / "result.json"
     good = file.read_text()
     bad = {"cut": good[:100], "changed": good.replace("1.0", "7.0", 1), "empty": "{}"}[damage]
     file.write_text(bad)
-    evaluate(tasks, make_contenders([rule_file], CONFIG), CONFIG, folder)
-    assert "11 of 12 runs are finished." in capsys.readouterr().out
+    said = []
+    contenders = make_contenders([rule_file], CONFIG)
+    evaluate(tasks, contenders, CONFIG, folder, announce=said.append)
+    assert said == ["11 of 12 runs are finished."]
     assert _scores(folder, "tiny") == before
     assert file.with_suffix(".json.damaged").read_text() == bad
     assert {path for path, inode in _files(folder).items() if files[path] != inode} == {file}

@@ -103,7 +103,7 @@ def test_a_worker_that_is_killed_is_replaced(executors, tmp_path):
 
 
 @pytest.mark.slow
-def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, tmp_path, capsys):
+def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, tmp_path):
     tasks, contenders = resolve(TASKS), make_contenders([], CONFIG)
     there, here = tmp_path / "ray", tmp_path / "local"
     there.mkdir()
@@ -120,9 +120,9 @@ def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, t
         assert theirs.train_seconds > 0.0
     lost = next(path for path in files if "actor_critic" in str(path))
     lost.unlink()
-    capsys.readouterr()
-    evaluate(tasks, contenders, CONFIG, there, executor=executors["ray"])
-    assert "7 of 8 runs are finished." in capsys.readouterr().out
+    said = []
+    evaluate(tasks, contenders, CONFIG, there, executor=executors["ray"], announce=said.append)
+    assert said == ["7 of 8 runs are finished."]
     again = {path: path.stat().st_ino for path in there.glob("runs/*/*/*/result.json")}
     assert {path for path in files if again[path] != files[path]} <= {lost}
     assert set(again) == set(files)
