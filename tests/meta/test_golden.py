@@ -178,7 +178,7 @@ def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, j
         "train_pi": targets.pi,
         "train_meta_input_emb": targets.summary,
         **write_tree(updated.params, "final/params"),
-        **{f"final/{k}": x for k, x in write_memory(updated.rule.memory).items()},
+        **{f"final/{k}": x for k, x in write_memory(updated.rule_state.memory).items()},
         **{f"final/value/{k}": x for k, x in value_state.params.items()},
         **write_moments(value_state.advantage, "final/value_adv_ema"),
         **write_moments(value_state.td, "final/value_td_ema"),
