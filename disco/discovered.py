@@ -11,7 +11,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from common.ranges import AT_LEAST_1, FRACTION
 from disco import meta_network, moments, transformer, values
@@ -82,7 +82,7 @@ class DiscoveredRule(Rule):
       has_lifetime: whether the lifetime RNN is stepped; otherwise it keeps its initial state.
     """
 
-    parameters: dict[str, dict[str, Array]]
+    parameters: PyTree[Any]  # JAX rebuilds rules with leaves that are not arrays.
     sizes: MetaNetworkSizes = dataclasses.field(
         default=MetaNetworkSizes(), metadata={"static": True}
     )

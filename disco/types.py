@@ -61,8 +61,8 @@ def without_masked_damage(trajectory: Trajectory) -> Trajectory:
     is_policy = jnp.isfinite(jax.nn.logsumexp(logits, axis=-1))
     return dataclasses.replace(
         trajectory,
-        reward=replace_non_finite(trajectory.reward, 0),
-        discount=replace_non_finite(trajectory.discount, 1),
+        reward=replace_non_finite(trajectory.reward, 0.0),
+        discount=replace_non_finite(trajectory.discount, 1.0),
         behaviour_logits=jnp.where((mask | is_policy)[..., None], logits, jnp.zeros_like(logits)),
     )
 
