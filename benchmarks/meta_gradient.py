@@ -58,6 +58,7 @@ def main(argv: list[str]) -> None:
     agent = RuleAgent.create(tutorial.AGENT, dynamics, rule)
     state = iteration.init(agent, dynamics, task, jax.random.key(1))
     learner, actor = state.learner, state.actor
+    assert actor is not None
 
     @partial(jax.jit, static_argnums=1)
     def unroll(key, num_steps):

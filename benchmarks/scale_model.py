@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 
 import disco
+import environments
 from agents import history
 from agents.rule_agent import to_trajectory
 from benchmarks.counting import Work, count, num_bytes, peak_bytes
@@ -257,6 +258,9 @@ def _policy(group: Group, params: Any, num_environments: int) -> Work:
 
 
 def _replay_bytes(group: Group) -> int:
-    if not (group.is_host and group.agent.config.num_replayed):
+    dynamics = group.dynamics
+    if not isinstance(dynamics, environments.HostEnvironment):
         return 0
-    return num_bytes_of(plan("", group.agent, group.dynamics))
+    if not group.agent.config.num_replayed:
+        return 0
+    return num_bytes_of(plan("", group.agent, dynamics))

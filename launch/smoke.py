@@ -29,6 +29,7 @@ from common.terminal import console, printable
 from environments.episodes import Episode
 from evaluation.evaluate import resolve
 from launch import commands
+from training import collection
 from training.host_collection import HostActor
 
 _AGENTS = ("random", "untrained")

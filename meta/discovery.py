@@ -164,14 +164,9 @@ class Discovery:
                 )
         require_memory(
             [
-                (
-                    group.family,
-                    group.agent,
-                    group.dynamics,
-                    len(group.local_indices(self._mesh)),
-                )
+                (group.family, group.agent, group.dynamics, len(group.local_indices(self._mesh)))
                 for group in self.groups
-                if group.is_host
+                if isinstance(group.dynamics, environments.HostEnvironment)
             ]
         )
 

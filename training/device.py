@@ -32,6 +32,7 @@ from common import keys, stopping
 from common.checkpoints import Checkpoints
 from common.keys import Purpose
 from training import iteration
+from training.collection import EpisodeStatistics
 from training.iteration import TrainingState
 from training.passes import agents_per_pass, map_agents
 from training.records import EpisodeSums, Records
@@ -69,7 +70,7 @@ class Totals(NamedTuple):
       metrics: over the updates.
     """
 
-    episodes: dict[str, Any]
+    episodes: EpisodeStatistics
     metrics: dict[str, Float[Array, "*runs"]]
 
 
@@ -298,18 +299,17 @@ class _Runs:
         speed = unrolls * self._steps_per_unroll / seconds
         every = []
         for i, (run, records) in enumerate(zip(self._runs, self._records, strict=True)):
-            one: Totals = jax.tree.map(lambda x, i=i: float(x[i]), totals)
-            ended = one.episodes
+            ended = totals.episodes
             sums = EpisodeSums(
                 environment_steps=steps,
-                episodes=ended.count,
-                return_sum=ended.return_sum,
-                length_sum=ended.length_sum,
-                result_sums=ended.result_sums,
+                episodes=float(ended.count[i]),
+                return_sum=float(ended.return_sum[i]),
+                length_sum=float(ended.length_sum[i]),
+                result_sums={name: float(x[i]) for name, x in ended.result_sums.items()},
             )
             every.append(sums)
             records.add_episodes([sums])
-            metrics = {name: x / unrolls for name, x in one.metrics.items()}
+            metrics = {name: float(x[i]) / unrolls for name, x in totals.metrics.items()}
             is_finite = records.add_metrics(
                 steps, sums.as_means() | {"environment_steps_per_second": speed} | metrics
             )

@@ -242,7 +242,8 @@ class _Half:
         first = t + self._spec.burn_in  # The newest S of the rows up to this step's.
         stop = t + self._spec.rows_before + 1
         return History(
-            frames=jax.tree.map(lambda x: x[first:stop], frames), age=ages[first : first + 1]
+            frames=jax.tree.map(lambda x: x[first:stop], frames),
+            age=ages[first : first + 1],  # pyright: ignore[reportArgumentType]
         )
 
 

@@ -32,7 +32,7 @@ def save(folder: pathlib.Path, state: Any) -> None:
     if not arrays:
         return
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
     write_atomically(folder / FILE, buffer.getvalue())
 
 
