@@ -137,7 +137,7 @@ def test_runs_that_cannot_be_kept_are_named_and_the_others_are_made(tmp_path):
         evaluate(tasks, contenders, CONFIG, tmp_path)
     assert "random on deep_sea/4 (seeds 0, 1): " in str(caught.value)
     assert "(3 attempts)" in str(caught.value)
-    assert len(list(tmp_path.glob("runs/*/*/*/result.json"))) == 7
+    assert len(list(tmp_path.glob("runs/*/*/*/result.json"))) == 6
     assert not (tmp_path / "results.json").exists()
     (blocked / "seed_1").unlink()
     evaluate(tasks, contenders, CONFIG, tmp_path)
