@@ -353,7 +353,10 @@ def bsuite_runs(tmp_path_factory):
     [
         ("", "Capabilities (bsuite)"),
         ('{"return": 1.0, "len', "Line 21 of {file} is damaged: expected a JSON object, found"),
-        ('{"length": 9}\n', "The episodes in {file.parent} are damaged (KeyError(&#39;environment_steps"),
+        (
+            '{"length": 9}\n',
+            "The episodes in {file.parent} are damaged (KeyError(&#39;environment_steps",
+        ),
         ('{"return": 1.0, "length": "9", "results": {}}', "are damaged"),
     ],
 )

@@ -1,0 +1,185 @@
+"""Runs in JAX environments: their records, that they stop in order and go on, what is refused."""
+
+import dataclasses
+import json
+import os
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+import environments
+from agents.networks import NetworkConfig
+from agents.protocol import Experience, ReplaySpec, UpdateSpec
+from agents.random_agent import RandomAgent
+from agents.rule_agent import AgentConfig, RuleAgent
+from common import stopping
+from training import device, saved
+from training.records import Records
+from training.results import Run
+from training.settings import TrainingSettings
+
+TASK = environments.make("catch/4x3")
+CONFIG = AgentConfig(
+    network=NetworkConfig(torso=(4,)),
+    num_environments=2,
+    unroll_length=5,
+    batch_size=4,
+    replay_ratio=0.5,
+    replay_capacity=8,
+)
+SETTINGS = TrainingSettings(
+    num_steps=200, boundaries=(100,), interval=30, checkpoint_seconds=1e9, runs_at_once=2
+)
+AGENT = RuleAgent.create(CONFIG, TASK.dynamics, disco.ActorCritic())
+
+
+def runs(folder, number: int = 2) -> list[Run]:
+    return [Run(TASK, seed, folder / f"seed_{seed}") for seed in range(number)]
+
+
+def train(folder, agent=AGENT, report=lambda *_: None):
+    return device.train(agent, runs(folder), SETTINGS, folder / "together", report)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    told = []
+    return folder, train(folder, report=lambda *numbers: told.append(numbers)), told
+
+
+def lines(path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_run_has_records_of_episodes_and_of_the_rules_metrics(trained):
+    folder, results, told = trained
+    for number, result in enumerate(results):
+        metrics = lines(folder / f"seed_{number}" / "metrics.jsonl")
+        # No interval spans step 100, and none is longer than 30 steps.
+        steps = [30, 60, 90, 100, 130, 160, 190, 200]
+        assert [line["environment_steps"] for line in metrics] == steps
+        assert all(np.isfinite(line["loss"]) and line["gradient_norm"] > 0 for line in metrics)
+        assert all(line["environment_steps_per_second"] > 0 for line in metrics)
+        episodes = lines(folder / f"seed_{number}" / "episodes.jsonl")
+        # An episode of catch/4x3 has three steps, and a fourth leads to the next.
+        assert sum(line["episodes"] for line in episodes) == 200 / 4
+        assert all(line["length_sum"] == 3 * line["episodes"] for line in episodes)
+        assert len(result.episodes) == len(episodes)
+        assert result.is_finite
+    assert [steps for steps, _, _ in told] == [30, 60, 90, 100, 130, 160, 190, 200]
+    assert all(speed > 0 and abs(mean) <= 1 for _, speed, mean in told)
+
+
+def test_runs_depend_on_their_seeds_only(trained, tmp_path):
+    _, results, _ = trained
+    (alone,) = device.train(AGENT, runs(tmp_path, 1), SETTINGS, tmp_path / "together")
+    assert alone.episodes == results[0].episodes
+    jax.tree.map(np.testing.assert_array_equal, alone.learner, results[0].learner)
+    assert alone.episodes != results[1].episodes
+
+
+def test_a_signal_saves_a_checkpoint_and_the_run_goes_on_bit_for_bit(trained, tmp_path):
+    folder, results, _ = trained
+
+    def report(steps, *_):
+        if steps == 100:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as caught, stopping.noting():
+        train(tmp_path, report=report)
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert not stopping.is_requested()
+    first = lines(tmp_path / "seed_0" / "metrics.jsonl")
+    assert first[-1]["environment_steps"] == 100
+    told = []
+    again = train(tmp_path, report=lambda steps, *_: told.append(steps))
+    assert told == [130, 160, 190, 200]
+    for one, other in zip(again, results, strict=True):
+        assert one.episodes == other.episodes
+        jax.tree.map(np.testing.assert_array_equal, one.learner, other.learner)
+    kept = ["environment_steps", "loss", "episode_return"]
+    for name in ("seed_0", "seed_1"):
+        assert [
+            [line.get(x) for x in kept] for line in lines(tmp_path / name / "metrics.jsonl")
+        ] == [[line.get(x) for x in kept] for line in lines(folder / name / "metrics.jsonl")]
+
+
+def test_numbers_that_are_not_finite_are_noticed_on_the_way(tmp_path, caplog):
+    agent = dataclasses.replace(AGENT, learning_rate=jnp.float32(np.nan))
+    noticed = []
+    results = train(tmp_path, agent, lambda steps, *_: noticed.append((steps, caplog.text)))
+    assert [result.is_finite for result in results] == [False, False]
+    assert "catch/4x3 with seed 1 has metrics that are not finite at step 30." in caplog.text
+    assert caplog.text.count("not finite") == 2  # Once for each run.
+    assert lines(tmp_path / "seed_0" / "metrics.jsonl")[-1]["loss"] is None
+    assert not Records(tmp_path / "seed_0").are_finite()
+
+
+def test_the_final_agent_is_saved_and_loaded(trained, tmp_path):
+    _, (result, _), _ = trained
+    saved.save(tmp_path, result.learner)
+    like = jax.eval_shape(AGENT.init, jax.random.key(0))
+    loaded = saved.load(tmp_path, like)
+    jax.tree.map(np.testing.assert_array_equal, loaded, result.learner)
+    assert jax.tree.structure(loaded) == jax.tree.structure(result.learner)
+
+
+def test_another_agents_file_and_a_damaged_one_are_refused(trained, tmp_path):
+    _, (result, _), _ = trained
+    saved.save(tmp_path, result.learner)
+    wide = dataclasses.replace(CONFIG, network=NetworkConfig(torso=(8,)))
+    other = RuleAgent.create(wide, TASK.dynamics, disco.ActorCritic())
+    with pytest.raises(saved.SavedAgentError, match=r"another agent: .* is float32"):
+        saved.load(tmp_path, jax.eval_shape(other.init, jax.random.key(0)))
+    grid57 = RuleAgent.create(CONFIG, TASK.dynamics, disco.load("grid57"))
+    with pytest.raises(saved.SavedAgentError, match="is that of another agent: it has"):
+        saved.load(tmp_path, jax.eval_shape(grid57.init, jax.random.key(0)))
+    path = tmp_path / saved.FILE
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(saved.SavedAgentError, match="is not an npz archive"):
+        saved.load(tmp_path, result.learner)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"agent\.npz is missing"):
+        saved.load(tmp_path, result.learner)
+
+
+def test_the_random_policy_saves_nothing(tmp_path):
+    (result, _) = train(tmp_path, RandomAgent(TASK.dynamics, 2, 5))
+    saved.save(tmp_path, result.learner)
+    assert not (tmp_path / saved.FILE).exists()
+
+
+@dataclasses.dataclass(frozen=True)
+class Asking(RandomAgent):
+    """Asks for experience that is not served."""
+
+    asked: Experience = Experience(2, 5)
+
+    @property
+    def experience(self):
+        return self.asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"replay": ReplaySpec(100, anywhere=True)}, "sequences that begin anywhere"),
+        ({"updates": (UpdateSpec("learn", updates_per_step=0.1),)}, "a schedule of the update"),
+        ({"updates": (UpdateSpec("learn", length=3),)}, "another length than the unroll's"),
+    ],
+)
+def test_experience_that_is_not_served_is_refused(asked, message, tmp_path):
+    agent = Asking(TASK.dynamics, asked=Experience(2, 5, **asked))
+    with pytest.raises(NotImplementedError, match=message):
+        train(tmp_path, agent)
+
+
+def test_a_budget_of_less_than_one_unroll_is_refused(tmp_path):
+    settings = dataclasses.replace(SETTINGS, num_steps=9)
+    with pytest.raises(ValueError, match="budget is 9 environment steps; expected at least one"):
+        device.train(AGENT, runs(tmp_path), settings, tmp_path / "together")
