@@ -186,10 +186,9 @@ class _Training:
                 started = time.monotonic()
             progress.seconds = seconds_before + time.monotonic() - started
             progress.restarts = restarts_before + self._experience.restarts
-            if self._unrolls not in ends:
-                continue
-            self._record(window, report)
-            window = _Window()
+            if self._unrolls in ends:
+                self._record(window, report)
+                window = _Window()
             is_due = time.monotonic() - saved_at > self._settings.checkpoint_seconds
             if not is_last and (is_due or stopping.is_requested()):
                 self._save()

@@ -122,19 +122,20 @@ def sigkill_evaluation(bench: Bench) -> Outcome:
     process.kill()
     status, output = outcome(process)
     assert status == -signal.SIGKILL, output
-    newest, made = max(_checkpoints(second)), _updates(second)[-1] + 1
+    per_update = _steps_per_update(workdir)
+    newest, made = max(_checkpoints(second)), _steps(second)[-1] // per_update
     assert newest <= made <= newest + 2, f"{made} updates were made, the checkpoint has {newest}"
     done = {file: file.read_bytes() for file in first.glob("*.json*")}
 
     output = finished(bench.evaluate(workdir, *arguments))
-    assert f"continues at update {newest}" in output, (newest, output)
+    assert f"continues at step {newest * per_update}" in output, (newest, output)
     assert {file: file.read_bytes() for file in first.glob("*.json*")} == done
-    updates = _updates(second)
-    assert updates == sorted(updates), f"{second} has episodes twice"
+    steps = _steps(second)
+    assert steps == sorted(steps), f"{second} has episodes twice"
     assert json.loads((workdir / "results.json").read_text())
     return Outcome(
         "status 137; the finished run is not repeated, the other goes on",
-        f"{made - newest} of {updates[-1] + 1} updates",
+        f"{made - newest} of {steps[-1] // per_update} updates",
     )
 
 
@@ -220,9 +221,14 @@ def sigkill_dreamer(bench: Bench) -> Outcome:
     )
 
 
-def _updates(run: Path) -> list[int]:
-    """The update at which each episode ended; a line that was cut off does not count."""
-    return [json.loads(line)["update"] for line in _whole_lines(run / "episodes.jsonl")]
+def _steps(run: Path) -> list[int]:
+    """The step at which each episode ended; a line that was cut off does not count."""
+    return [json.loads(line)["environment_steps"] for line in _whole_lines(run / "episodes.jsonl")]
+
+
+def _steps_per_update(workdir: Path) -> int:
+    agent = json.loads((workdir / "manifest.json").read_text())["config"]["agent"]
+    return agent["num_environments"] * agent["unroll_length"]
 
 
 def _whole_lines(file: Path) -> list[str]:
