@@ -16,8 +16,10 @@ import optax
 
 import disco
 import environments
-from agents.networks import Network
+from agents.policy_agent import PolicyAgent
+from agents.rule_agent import to_trajectory
 from examples.plain_jax import make_network
+from training import collection
 
 BATCH_SIZE, UNROLL_LENGTH, NUM_UPDATES = 16, 9, 4
 
@@ -38,37 +40,37 @@ def main() -> list[float]:
         return apply(params, observation.reshape(*observation.shape[:-2], size))
 
     params, apply = make_network(jax.random.key(0), size, rule.output_shapes(num_actions))
-    network = Network(
-        init=lambda key: params,
-        policy=lambda params, x, memory: (apply_flat(params, x)["logits"], memory),
-        unroll=lambda params, trajectory: apply_flat(params, trajectory.observation),
-    )
+    policy = PolicyAgent(lambda params, x, memory: (apply_flat(params, x)["logits"], memory))
+
+    def unroll(params, trajectory):
+        return apply_flat(params, trajectory.observation)
+
     # Without eps_root all of the meta-gradient is NaN: the square root in Adam has no derivative
     # at 0, and 0 is what the gradients of unused parameters are.
     optimizer = optax.adam(1e-3, eps_root=1e-8)
 
     def play(agent, actor, key):
-        actor, trajectory, _ = acting.rollout(
-            dynamics, network, agent, task, actor, key, UNROLL_LENGTH
+        actor, batch, _ = collection.unroll(
+            policy, dynamics, task, agent, actor, key, UNROLL_LENGTH
         )
         # Experience counts as given: no derivative goes through how it came about.
-        return actor, jax.lax.stop_gradient(trajectory)
+        return actor, jax.lax.stop_gradient(to_trajectory(batch))
 
     def judge_after_learning(rule, key):
         def update(carry, key):
             agent, rule_state, opt_state, actor = carry
             actor, trajectory = play(agent, actor, key)
             # `rule.gradient`: through jax.grad(rule.loss) there is no derivative.
-            grads, aux = rule.gradient(agent, rule_state, trajectory, network.unroll)
+            grads, aux = rule.gradient(agent, rule_state, trajectory, unroll)
             updates, opt_state = optimizer.update(grads, opt_state)
             return (optax.apply_updates(agent, updates), aux.state, opt_state, actor), None
 
-        actor = acting.start(dynamics, network, task, key, BATCH_SIZE)
+        actor = collection.start(policy, dynamics, task, key, BATCH_SIZE)
         newborn = (params, rule.init(params), optimizer.init(params), actor)
         *keys, last_key = jax.random.split(key, NUM_UPDATES + 1)
         (agent, _, _, actor), _ = jax.lax.scan(update, newborn, jnp.stack(keys))
         _, trajectory = play(agent, actor, last_key)
-        logits = network.unroll(agent, trajectory)["logits"][:-1]
+        logits = unroll(agent, trajectory)["logits"][:-1]
         log_pi = jnp.take_along_axis(
             jax.nn.log_softmax(logits), trajectory.action[..., None], axis=-1
         )[..., 0]

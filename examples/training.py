@@ -9,7 +9,9 @@ from jax.experimental import checkify
 
 import disco
 import environments
-from agents.networks import Network
+from agents.policy_agent import PolicyAgent
+from agents.rule_agent import to_trajectory
+from training import collection
 
 BATCH_SIZE, UNROLL_LENGTH = 16, 16
 
@@ -46,23 +48,24 @@ def learn(
     observation_size = environment.dynamics.observation_spec().shape[0]
     params, apply = make_network(key, observation_size, rule.output_shapes(num_actions))
     optimizer = optax.adam(args.learning_rate)
-    network = Network(
-        init=lambda key: params,
-        policy=lambda params, observation, memory: (apply(params, observation)["logits"], memory),
-        unroll=lambda params, trajectory: apply(params, trajectory.observation),
-    )
-    actor = acting.start(environment.dynamics, network, environment.task, key, BATCH_SIZE)
+    dynamics, task = environment.dynamics, environment.task
+    agent = PolicyAgent(lambda params, x, memory: (apply(params, x)["logits"], memory))
+    actor = collection.start(agent, dynamics, task, key, BATCH_SIZE)
+
+    def unroll(params, trajectory):
+        return apply(params, trajectory.observation)
 
     @jax.jit
     @checkify.checkify
     def update(params, opt_state, rule_state, actor, key):
-        actor, trajectory, episodes = acting.rollout(
-            environment.dynamics, network, params, environment.task, actor, key, UNROLL_LENGTH
+        actor, batch, episodes = collection.unroll(
+            agent, dynamics, task, params, actor, key, UNROLL_LENGTH
         )
+        trajectory = to_trajectory(batch)
         if args.check_values:
-            disco.check_values(trajectory, network.unroll(params, trajectory))
+            disco.check_values(trajectory, unroll(params, trajectory))
         # The two lines that matter: a rule instead of a loss.
-        grads, aux = rule.gradient(params, rule_state, trajectory, network.unroll)
+        grads, aux = rule.gradient(params, rule_state, trajectory, unroll)
         updates, opt_state = optimizer.update(grads, opt_state)
         return optax.apply_updates(params, updates), opt_state, aux.state, actor, episodes
 

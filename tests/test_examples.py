@@ -10,6 +10,7 @@ import pytest
 from jax.experimental import checkify
 
 import disco
+from training import collection
 
 
 @pytest.fixture
@@ -37,15 +38,15 @@ def test_example_learns_without_a_hitch(example, rule_file, monkeypatch, capsys)
 def test_a_trajectory_that_no_rule_can_learn_from_is_noticed(rule_file, monkeypatch):
     """By --check_values, in a program that was compiled."""
     module = importlib.import_module("examples.plain_jax")
-    rollout = acting.rollout
+    unroll = collection.unroll
 
     def damaged(*arguments):
-        actor, trajectory, episodes = rollout(*arguments)
-        reward = trajectory.reward.at[3, 2].set(jnp.nan)
-        mask = trajectory.mask.at[3, 2].set(True)
-        return actor, dataclasses.replace(trajectory, reward=reward, mask=mask), episodes
+        actor, batch, episodes = unroll(*arguments)
+        reward = batch.reward.at[3, 2].set(jnp.nan)
+        mask = batch.mask.at[3, 2].set(True)
+        return actor, dataclasses.replace(batch, reward=reward, mask=mask), episodes
 
-    monkeypatch.setattr(acting, "rollout", damaged)
+    monkeypatch.setattr(collection, "unroll", damaged)
     flags = ["--rule", str(rule_file), "--updates", "2", "--check_values"]
     monkeypatch.setattr("sys.argv", ["plain_jax", *flags])
     with pytest.raises(checkify.JaxRuntimeError, match=r"trajectory\.reward has nan"):

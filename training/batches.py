@@ -41,8 +41,21 @@ def example(
     dynamics: environments.JaxEnvironment | environments.HostEnvironment,
     batch_size: int,
     num_steps: int,
+    acting_state: Any = None,
 ) -> Batch:
-    """Return the shapes and dtypes of an unroll of T steps in B environments."""
+    """Return the shapes and dtypes of an unroll of T steps in B environments.
+
+    Args:
+      agent: that acts.
+      dynamics: of the environments.
+      batch_size: B.
+      num_steps: T.
+      acting_state: of the agent; None for one of its initial state.
+    """
+    if acting_state is None:
+        acting_state = jax.eval_shape(
+            lambda key: agent.acting_state(agent.init(key)), jax.random.key(0)
+        )
     history, spec = agent.experience.history, dynamics.observation_spec()
 
     def array(dtype: Any, *shape: int) -> Any:
@@ -66,7 +79,7 @@ def example(
         observation=seen,
     )
     memory, action, extras = jax.eval_shape(
-        lambda timestep: _act_once(agent, batch_size, timestep), timestep
+        lambda *arguments: _act_once(agent, batch_size, *arguments), acting_state, timestep
     )
     return Batch(
         observation=observation(
@@ -82,9 +95,8 @@ def example(
     )
 
 
-def _act_once(agent: Agent, batch_size: int, timestep: dm_env.TimeStep) -> Any:
-    key = jax.random.key(0)
-    acting_state = agent.acting_state(agent.init(key))
+def _act_once(agent: Agent, batch_size: int, acting_state: Any, timestep: dm_env.TimeStep) -> Any:
     memory = agent.initial_memory(batch_size)
+    key = jax.random.key(0)
     _, action, extras = agent.act(acting_state, memory, timestep, key, Mode.TRAINING)
     return memory, action, extras

@@ -144,7 +144,7 @@ class HostActor:
         """
         assert num_steps >= self._history.burn_in
         size = sum(half.batch_size for half in self._halves)
-        shapes = batches.example(self._agent, self._dynamics, size, num_steps)
+        shapes = batches.example(self._agent, self._dynamics, size, num_steps, acting_state)
         batch: Batch = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
         rows = dataclasses.replace(batch, memory=None)
         ends = np.cumsum([half.batch_size for half in self._halves])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 import environments
-from agents import self_contained
+from agents import registry as agent_registry
 from common import plugins
 from environments import registry
 from evaluation import contenders
@@ -36,7 +36,7 @@ ENTRIES = {
 }
 MAKE = {
     registry.PLUGINS: lambda name: environments.make(f"{name}/4"),
-    self_contained.PLUGINS: lambda name: self_contained.make(f"{name}/4"),
+    agent_registry.PLUGINS: lambda name: agent_registry.make(f"{name}/4"),
     contenders.PLUGINS: lambda name: contenders.make_contenders([name], EvaluationConfig()),
 }
 

@@ -13,7 +13,7 @@ import environments
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate
 from launch.score_tables import print_evaluation
-from tests.environments.test_sokoban import FIRST
+from tests.environments.suites.test_sokoban import FIRST
 from tests.evaluation.common import CONFIG, write_runs
 
 RULE = pathlib.Path(disco.__file__).parent / "zoo" / "grid57.npz"

@@ -1,43 +1,19 @@
-"""An agent of a bare network, for tests of what is collected."""
+"""An agent of a bare network, and batches, for tests of what is collected."""
 
-import dataclasses
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from agents.networks import Network
-from agents.protocol import Batch, Experience
+from agents.policy_agent import PolicyAgent
+from agents.protocol import Batch
 from agents.rule_agent import to_trajectory
 
 
-@dataclasses.dataclass(frozen=True)
-class NetworkAgent:
-    """Acts by a network's policy, and does not learn. Its state is the parameters."""
-
-    network: Network
-    num_environments: int = 3
-    unroll_length: int = 7
-
-    @property
-    def experience(self) -> Experience:
-        return Experience(self.num_environments, self.unroll_length, history=self.network.history)
-
-    def init(self, key):
-        return self.network.init(key)
-
-    def acting_state(self, state):
-        return state
-
-    def initial_memory(self, batch_size):
-        return self.network.initial_memory(batch_size)
-
-    def act(self, acting_state, memory, timestep, key, mode):
-        logits, memory = self.network.policy(acting_state, timestep.observation, memory)
-        return memory, jax.random.categorical(key, logits), {"behaviour_logits": logits}
-
-    def update(self, state, batch, key, name):
-        raise NotImplementedError
+def network_agent(network: Network) -> PolicyAgent:
+    """Acts by a network's policy; its acting state is the parameters."""
+    return PolicyAgent(network.policy, network.initial_memory, network.history)
 
 
 def logits_of(network: Network, params: Any, batch: Batch) -> jax.Array:

@@ -7,7 +7,7 @@ import pytest
 
 from agents.networks import NetworkConfig, make_network
 from tests.agents.common import Corridor, assert_corridor, assert_in_all
-from tests.training.common import NetworkAgent
+from tests.training.common import network_agent
 from training import collection
 
 BATCH = 2
@@ -20,7 +20,7 @@ def act():
         NetworkConfig(torso=(4,)), environment.observation_spec(), 2, {"logits": (2,)}
     )
     params = network.init(jax.random.key(0))
-    agent = NetworkAgent(network, BATCH)
+    agent = network_agent(network)
 
     @jax.jit
     def start(task):

@@ -13,7 +13,7 @@ from agents.networks import NetworkConfig, make_network
 from agents.protocol import Batch
 from agents.rule_agent import to_trajectory
 from tests.agents.common import Corridor, HostCorridors
-from tests.training.common import NetworkAgent, logits_of
+from tests.training.common import logits_of, network_agent
 from training import collection, replay
 from training.batches import concatenate
 from training.host_collection import HostActor
@@ -43,7 +43,7 @@ def make(memory: int = 0, frame_stack: int = 1, burn_in: int = 0):
 def from_jax(network, params, count: int):
     """`count` consecutive batches from the JAX environment."""
     environment, task = Corridor(EPISODE), jnp.asarray(True)
-    agent = NetworkAgent(network)
+    agent = network_agent(network)
     actor = collection.start(agent, environment, task, jax.random.key(1), BATCH)
     rollout = jax.jit(
         lambda actor, key: collection.unroll(agent, environment, task, params, actor, key, LENGTH)
@@ -55,7 +55,7 @@ def from_jax(network, params, count: int):
 
 def from_host(network, params, count: int):
     """The same from the host environment."""
-    actor = HostActor(NetworkAgent(network), HostCorridors(EPISODE), True, BATCH, seed=1)
+    actor = HostActor(network_agent(network), HostCorridors(EPISODE), True, BATCH, seed=1)
     for i in range(count):
         yield actor.collect(params, jax.random.key(2 + i), LENGTH).batch
     actor.close()

@@ -3,13 +3,13 @@
 import pytest
 
 import environments
-from agents import self_contained
+from agents import registry
 from agents.dreamer.agent import make
 from agents.dreamer.config import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
 
 
 def test_names():
-    assert self_contained.make("dreamer").config == laptop("nature", "1m")
+    assert registry.make("dreamer").config == laptop("nature", "1m")
     assert make("v1").config == laptop("v1", "1m")
     agent = make("horizon=10, 25m, NoFreeBits, paper, reward_norm=true")
     assert agent.config.horizon == 10
@@ -97,4 +97,4 @@ def test_every_benchmark_and_ablation_is_a_preset(name):
 )
 def test_a_wrong_name_is_refused(name, message):
     with pytest.raises(ValueError, match=message):
-        self_contained.make(name)
+        registry.make(name)
