@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float
 
-from environments import crafter
+from environments.suites import crafter
 from evaluation.results import History
 
 

@@ -102,7 +102,13 @@ def scalar_of(tree: Any) -> jax.Array:
 
 
 @pytest.mark.parametrize(
-    "name", ["discovered", "discovered, extended", "categorical actor-critic", "policy gradient"]
+    "name",
+    [
+        "discovered",
+        pytest.param("discovered, extended", marks=pytest.mark.slow),
+        "categorical actor-critic",
+        "policy gradient",
+    ],
 )
 def test_derivative_of_the_gradient_equals_reverse_over_reverse(name):
     """With respect to rule, parameters and state, through two updates by gradient descent."""

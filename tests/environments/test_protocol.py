@@ -126,6 +126,7 @@ def test_groups_keep_the_order_of_names_and_stack_tasks():
     assert catch.task == ()
 
 
+@pytest.mark.slow
 def test_every_listed_name_can_be_made():
     assert "grid57" in registry.suites()
     missing = set()

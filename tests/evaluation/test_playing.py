@@ -86,7 +86,9 @@ def test_each_plane_has_a_colour_and_later_ones_are_above():
     np.testing.assert_array_equal(row[4], row[3])
 
 
-@pytest.mark.parametrize("task", ["catch/5x5", "crafter/reward"])
+@pytest.mark.parametrize(
+    "task", ["catch/5x5", pytest.param("crafter/reward", marks=pytest.mark.slow)]
+)
 def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
     try:
         made = environments.make(task)

@@ -85,7 +85,10 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    ["launch.discover", *(pytest.param(x, marks=pytest.mark.slow) for x in list(COMMANDS)[1:])],
+)
 def test_commands_are_refused_before_they_write(tmp_path, command):
     with workdirs.locked(tmp_path):
         before = sorted(path.name for path in tmp_path.iterdir())

@@ -105,6 +105,7 @@ def test_idle_time_is_reported(outcome):
         assert report["memory_gib"] > 0.0
 
 
+@pytest.mark.slow
 def test_all_groups_work_counts_as_the_devices(monkeypatch):
     """Two groups of host environments, and one in JAX: none idles while another one computes."""
     followed = []
@@ -160,6 +161,7 @@ def test_a_burn_in_longer_than_validation_is_refused():
         make(agent=agent)
 
 
+@pytest.mark.slow
 def test_a_run_continues_from_its_checkpoint(outcome):
     state, _, _, folder = outcome
     discovery = make()

@@ -59,6 +59,7 @@ def told(agent: Dreamer, folder, stop: int | None = None, checkpoint_seconds: fl
     return found
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path):
     whole = told(Dreamer(TINY, stretches=20), tmp_path / "whole")
     assert whole[-1].metrics["updates"] > 10
@@ -101,6 +102,7 @@ def test_sizes(name, size, expected, critic):
         assert count_parameters(params["critic"]) == critic
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nature", "v1"])
 def test_bfloat16_is_near_float32(name):
     """The losses and their gradients, whose parameters stay in float32."""
@@ -257,6 +259,7 @@ def test_a_long_run_is_told_of_and_saved_at_least_every_200_updates():
     assert Dreamer(config)._stretch(config, 10) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset_name", ["nature", "v1"])
 def test_continuous_actions_and_several_vectors(tmp_path, preset_name):
     pytest.importorskip("dm_control")
@@ -370,6 +373,7 @@ def test_calibration_error():
     assert held_out.calibration_error(np.full(100, 0.5), noisy) == pytest.approx(0.0)
 
 
+@pytest.mark.slow
 def test_pictures_of_what_is_done_and_expected(tmp_path):
     task = environments.make("deep_sea/12")
     *_, last = Dreamer(dataclasses.replace(TINY, replay_ratio=1.0)).train(

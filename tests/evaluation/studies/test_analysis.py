@@ -161,6 +161,7 @@ def test_quantities_by_hand(rule, trajectory, agent, learner):
     np.testing.assert_array_equal(known["reward"], trajectory.reward)
 
 
+@pytest.mark.slow
 def test_probes_find_what_is_there_and_nothing_else(rule, trajectory):
     """y tells in how many steps the reward comes, the others nothing."""
     rng = np.random.default_rng(0)
@@ -212,6 +213,7 @@ def test_peaks_are_apart():
     assert np.diff(analysis._peaks(values)).min() >= 10
 
 
+@pytest.mark.slow
 def test_from_training_to_the_page(tmp_path, task):
     config = EvaluationConfig(agent=CONFIG, seeds=2, budget=96, num_points=2, resamples=10)
     settings = AnalysisConfig(steps=60, environments=4, horizon=3, shown=40)
