@@ -35,6 +35,7 @@ FAULTS: dict[str, Fault] = {
         stops.process_of_two_killed,
         stops.sigkill_evaluation,
         stops.sigkill_packed_evaluation,
+        stops.sigterm_evaluation,
         stops.sigkill_dreamer,
         disks.full_disk,
         disks.almost_full_disk,

@@ -139,47 +139,77 @@ def sigkill_evaluation(bench: Bench) -> Outcome:
     )
 
 
+_PACKED = (
+    "--suite=catch/5x5,catch/4x3",
+    "--config.seeds=2",
+    "--config.budget=40000",
+    "--config.updates_per_call=10",
+)
+
+
+def _results(workdir: Path) -> dict[Path, dict[str, Any]]:
+    """The finished runs' results without times, by their files."""
+    return {
+        file.relative_to(workdir): {
+            k: x
+            for k, x in json.loads(file.read_text()).items()
+            if k not in ("start_seconds", "train_seconds", "crc32")
+        }
+        for file in workdir.glob("runs/*/*/*/result.json")
+    }
+
+
+def sigterm_evaluation(bench: Bench) -> Outcome:
+    """SIGTERM of runs in JAX environments that are trained together."""
+    undisturbed, workdir = (bench.new(f"sigterm_packed_{x}") for x in ("undisturbed", "stopped"))
+    finished(bench.evaluate(undisturbed, *_PACKED))
+    process = bench.evaluate(workdir, *_PACKED)
+
+    def steps() -> int:
+        """Of the first run of actor-critic, whose pack follows the random policy's."""
+        [*files] = workdir.glob("runs/actor_critic*/catch_5x5/seed_0/metrics.jsonl")
+        lines = [json.loads(line) for file in files for line in _whole_lines(file)]
+        return lines[-1]["environment_steps"] if lines else 0
+
+    wait_until(process, lambda: steps() > 0)
+    process.send_signal(signal.SIGTERM)
+    status, output = outcome(process)
+    assert status == 128 + signal.SIGTERM, output
+    saved = _newest(workdir, "unfinished/*") * _steps_per_update(workdir)
+    assert saved == steps() > 0, f"the checkpoint has {saved} steps, the records {steps()}"
+    finished(bench.evaluate(workdir, *_PACKED))
+    assert _results(workdir) == _results(undisturbed)
+    return Outcome(
+        "status 143 with a checkpoint; the same scores and curves in the end, bit for bit",
+        "nothing",
+    )
+
+
 def sigkill_packed_evaluation(bench: Bench) -> Outcome:
     """SIGKILL of runs in JAX environments that are trained together."""
-    arguments = (
-        "--suite=catch/5x5,catch/4x3",
-        "--config.seeds=2",
-        "--config.budget=40000",
-        "--config.updates_per_call=10",
-        "--config.checkpoint_seconds=0.0",
-    )
+    arguments = (*_PACKED, "--config.checkpoint_seconds=0.0")
     undisturbed, workdir = (bench.new(f"sigkill_packed_{x}") for x in ("undisturbed", "killed"))
     finished(bench.evaluate(undisturbed, *arguments))
 
-    def results(workdir: Path) -> dict[Path, dict[str, Any]]:
-        return {
-            file.relative_to(workdir): {
-                k: x
-                for k, x in json.loads(file.read_text()).items()
-                if k not in ("start_seconds", "train_seconds", "crc32")
-            }
-            for file in workdir.glob("runs/*/*/*/result.json")
-        }
-
-    def stretches() -> int:
+    def saved() -> int:
         return _newest(workdir, "unfinished/*")
 
     # The random policy's runs come first; those of actor-critic follow.
     process = bench.evaluate(workdir, *arguments)
-    wait_until(process, lambda: len(results(workdir)) == 4 and not stretches())
-    wait_until(process, lambda: stretches() > 3)
+    wait_until(process, lambda: len(_results(workdir)) == 4 and not saved())
+    wait_until(process, lambda: saved() > 30)
     time.sleep(bench.rng.uniform(0.0, 0.5))
     process.kill()
     status, output = outcome(process)
     assert status == -signal.SIGKILL, output
-    newest, there = stretches(), results(workdir)
+    newest, there = saved(), _results(workdir)
     assert len(there) == 4, f"{len(there)} of 8 runs are finished, expected the random policy's 4"
     finished(bench.evaluate(workdir, *arguments))
-    assert results(workdir) == results(undisturbed)
+    assert _results(workdir) == _results(undisturbed)
     assert not (workdir / "unfinished").exists()
     return Outcome(
         "status 137; the same scores and curves in the end, bit for bit",
-        f"what followed stretch {newest} of 32, of 10 updates each",
+        f"what followed update {newest} of 312",
     )
 
 
