@@ -4,7 +4,7 @@ import pytest
 
 import environments
 from environments import EnvironmentNameError, registry
-from evaluation import published_scores
+from evaluation.published import scores as published_scores
 
 
 @pytest.mark.parametrize("suite", registry.suites())
@@ -31,7 +31,7 @@ def test_protocols_name_the_scores_that_papers_report():
     }
     # bsuite's own scores are of experiments, whose settings are environments.
     scores |= {name.rpartition("/")[0]: kinds for name, kinds in scores.items() if "bsuite" in name}
-    for table in published_scores.tables():
+    for table in published_scores.published_tables():
         for score in table.scores:
             if "mnist" not in score.task:  # The suite has no experiments on MNIST.
                 assert score.metric in scores[score.task]

@@ -79,7 +79,7 @@ def _job(function, folder, name, times) -> Job:
     return Job(name, work, units=2)
 
 
-@pytest.mark.parametrize("executor", ["local", "ray"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_job_that_fails_is_tried_again_and_the_others_go_on(executors, executor, tmp_path):
     jobs = [
         _job(_fails_at_first, tmp_path, "always", 100),

@@ -264,6 +264,7 @@ def test_fewer_agents_than_groups_are_refused():
         small_discovery(MIXED, population=PopulationConfig(size=3, lifetimes=(STEPS,)))
 
 
+@pytest.mark.slow
 def test_agents_train_on_all_tasks_and_it_is_counted():
     """Two agents on three tasks."""
     suite = ",".join(f"delayed_chain/{name}" for name in CHAINS)

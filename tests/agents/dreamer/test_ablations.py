@@ -205,10 +205,8 @@ def test_deviations_are_right_from_the_first_batch():
     assert found.size == pytest.approx(0.1, rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("name", "continuous"),
-    [pytest.param("nature", False, marks=pytest.mark.slow), ("v1", True)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "continuous"), [("nature", False), ("v1", True)])
 def test_actor_and_critic_leave_the_world_model_alone(name, continuous):
     """But for the Nature version's critic on replayed states; and the world model leaves them."""
     small = {"deterministic": 8, "blocks": 1, "hidden": 4, "units": 4, "latents": 2, "classes": 3}
