@@ -57,7 +57,7 @@ test-newest:
 	$(NEWEST)/bin/python -m pip install --editable '.[platform]' \
 	    equinox flax gymnasium pytest pytest-xdist seaborn
 	$(NEWEST)/bin/python -m pip install --no-deps 'gymnax>=1.0'
-	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow" tests/common tests/disco \
+	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow" tests/disco_common tests/disco \
 	    tests/test_zoo.py tests/test_examples.py tests/meta/test_golden.py \
 	    tests/agents/dreamer/test_golden.py tests/launch/test_discover.py \
 	    tests/evaluation/test_evaluate.py

@@ -56,8 +56,8 @@ class Batch:
       mask: `[T, B]`, False where the transition only leads from an episode's last observation to
         the first one of the next; its action had no effect.
       extras: leaves `[T, B, ...]`, what `act` returned at the row.
-      memory: leaves `[B, ...]`, the agent's memory before the first row of `observation`; None for
-        an agent that has none.
+      memory: leaves `[B, ...]`, the agent's memory before the first row of `observation`; None
+        unless the agent's observations are a `History` (`HistorySpec.is_history`).
     """
 
     observation: PyTree[Array]

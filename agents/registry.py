@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import environments
 from agents.protocol import Agent
 from agents.self_contained import SelfContainedAgent
-from common import plugins
+from disco_common import plugins
 
 PLUGINS = "disco.agents"
 
@@ -54,7 +54,7 @@ def make(name: str) -> AgentFactory | SelfContainedAgent:
 
     Raises:
       ValueError: if there is none.
-      common.plugins.PluginError: if it is another package's, and fails.
+      disco_common.plugins.PluginError: if it is another package's, and fails.
     """
     family, _, parameters = name.partition("/")
     plugin = plugins.find(PLUGINS, family)

@@ -20,7 +20,7 @@ from agents.flat_parameters import with_flat_parameters
 from agents.networks import Network, NetworkConfig, make_network
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
-from common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
 
 @dataclasses.dataclass(frozen=True)

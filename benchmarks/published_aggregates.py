@@ -9,7 +9,7 @@ import pathlib
 
 from absl import app
 
-from common.atomic import write_atomically
+from disco_common.atomic import write_atomically
 from evaluation.published.aggregates import reproductions, to_csv
 from launch.flag_parsing import define_output_file, parse_flags
 

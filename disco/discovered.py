@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from common.ranges import AT_LEAST_1, FRACTION
 from disco import meta_network, moments, transformer, values
 from disco.checks import OutputShapes, check_outputs, check_trajectory
 from disco.distributions import entropy, kl_divergence
@@ -22,6 +21,7 @@ from disco.meta_network import LifetimeState, MetaNetworkSizes
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
+from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
 @chex.dataclass(frozen=True)

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from common.ranges import AT_LEAST_1, FRACTION
 from disco import moments, values
 from disco.checks import OutputShapes, check_outputs, check_trajectory
 from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
+from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
 @chex.dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Ranges of the hyper-parameters of rules, in addition to those of `common.ranges`."""
+"""Ranges of the hyper-parameters of rules, in addition to those of `disco_common.ranges`."""
 
-from common.ranges import Range
+from disco_common.ranges import Range
 
 # Far beyond useful values, and far within the range of float32 and the memory of a machine.
 _MAX_BINS = 100_001

@@ -23,11 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from common.atomic import write_atomically
 from disco import meta_network, npz
 from disco.architectures import ARCHITECTURES, LSTM, TRANSFORMER
 from disco.discovered import DiscoveredRule
 from disco.meta_network import MetaNetworkSizes
+from disco_common.atomic import write_atomically
 
 FORMAT_VERSION = 1
 ZOO = pathlib.Path(__file__).parent / "zoo"

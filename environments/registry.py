@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from common import plugins
+from disco_common import plugins
 from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
 from environments.errors import EnvironmentNameError, unknown_member, unknown_name
 from environments.protocols import SuiteProtocol

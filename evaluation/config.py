@@ -5,7 +5,7 @@ from typing import Any
 
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
 BASELINES = ("actor_critic", "policy_gradient")
 

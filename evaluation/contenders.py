@@ -21,9 +21,9 @@ from agents import registry
 from agents.registry import AgentFactory
 from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
-from common import plugins
-from common.terminal import require_printable
 from disco import rule_files
+from disco_common import plugins
+from disco_common.terminal import require_printable
 from evaluation import folder_names
 from evaluation.config import EvaluationConfig
 

@@ -15,8 +15,9 @@ from typing import Any
 import jax
 
 import environments
-from common.atomic import write_atomically
-from common.terminal import require_printable
+from agents.registry import AgentFactory
+from disco_common.atomic import write_atomically
+from disco_common.terminal import require_printable
 from environments.episodes import Episode
 from evaluation import executors, folder_names, storage
 from evaluation.config import EvaluationConfig
@@ -27,9 +28,10 @@ from evaluation.report.manifest import write_manifest
 from evaluation.results import History, RunResult
 from evaluation.scoring import bsuite
 from evaluation.scoring.summary import summarize
-from evaluation.training import Run, make_agent, train_runs
+from evaluation.training import Run, make_agent, train_runs, training_settings
 from training import records
 from training.host_experience import require_memory
+from training.settings import require_served
 
 Announce = Callable[[str], None]
 _SECONDS_TO_STOP = 60.0  # That a job may take to write a checkpoint.
@@ -172,13 +174,18 @@ def check(
     """Refuses, before anything starts, what could not be trained.
 
     Raises:
-      ValueError: if a rule or an agent cannot act in an environment, or an agent's replay does not
+      ValueError: if a rule or an agent cannot act in an environment, or asks for experience that
+        the trainer does not serve, or for more than the budget, or an agent's replay does not
         fit in memory, or results on two tasks could not be told apart.
     """
     _require_own_folders(task.name for task in tasks)
     for contender, task in itertools.product(contenders, tasks):
         if contender.other is not None:
             contender.other.check(task, config.num_steps)
+        if isinstance(contender.other, AgentFactory):
+            experience = make_agent(contender, task).experience
+            require_served(experience)
+            training_settings(config).num_unrolls(experience.steps_per_unroll)
         if task.is_host and not contender.trains_itself:
             agent = make_agent(contender, task)
             assert isinstance(task.dynamics, environments.HostEnvironment)

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from common import stopping
+from disco_common import stopping
 from evaluation.pace import Pace
 
 ATTEMPTS = 3
@@ -159,6 +159,8 @@ def _try(job: Job, report: Report) -> Failure | None:
             job.work(report)
         except Exception as caught:
             error = caught
+            if stopping.is_requested():
+                raise
             _log.warning("%s failed (attempt %d): %s", job.name, attempt, _sentence(caught))
             _log.info("%s", traceback.format_exc())
         else:

@@ -43,7 +43,7 @@ def play(
     Raises:
       SimulatorError: if a simulator failed.
     """
-    key, acting_state = jax.random.key(seed), agent.acting_state(learner)
+    key, acting_state = jax.random.key(seed), jax.device_put(agent.acting_state(learner))
     if task.is_host:
         assert isinstance(task.dynamics, environments.HostEnvironment)
         actor = HostActor(

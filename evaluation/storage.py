@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from common import json_lines
-from common.atomic import write_atomically
+from disco_common import json_lines
+from disco_common.atomic import write_atomically
 from evaluation import folder_names
 from evaluation.results import Episodes, RunResult
 from evaluation.training import Run
@@ -117,6 +117,14 @@ def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
     if result.strip:
         write_atomically(path.with_name(STRIP), result.strip)
     write_atomically(path, json.dumps(values | {_CHECKSUM: json_lines.crc32(values)}) + "\n")
+
+
+def repeat(folder: pathlib.Path, run: Run) -> None:
+    """Set a run's result aside, so that the run is made again."""
+    path = run_folder(folder, run) / _RESULT
+    if path.exists():
+        _log.warning("%s is set aside, and its run is made again.", path)
+        os.replace(path, path.with_name(f"{path.name}.repeated"))
 
 
 def load(folder: pathlib.Path, run: Run) -> RunResult | None:

@@ -93,7 +93,7 @@ def train_runs(
       ValueError: if the agent cannot act there, or its replay does not fit in memory.
     """
     contender, task = pack[0].contender, pack[0].task
-    settings = _settings(config)
+    settings = training_settings(config)
     runs = [
         results.Run(run.task, config.all_seeds[run.seed_index], folder)
         for run, folder in zip(pack, folders, strict=True)
@@ -130,7 +130,8 @@ def load_agent(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
     return agent, saved.load(folder, like)
 
 
-def _settings(config: EvaluationConfig) -> TrainingSettings:
+def training_settings(config: EvaluationConfig) -> TrainingSettings:
+    """Return how long the runs of an evaluation are, and where their intervals end."""
     ends, window_start = intervals(config)
     per_update = config.agent.steps_per_update
     return TrainingSettings(

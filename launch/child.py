@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from common import stopping
+from disco_common import stopping
 from launch.processes import LAUNCHERS
 
 SECONDS_TO_STOP = 120.0
@@ -28,9 +28,8 @@ def run_command(
     """Runs `python -m module arguments` to its end; its exit status.
 
     It makes its run alone, also where a launcher started this process with others. An exception
-    that interrupts the wait, or a signal that `common.stopping` notes, sends it SIGTERM, and waits
-    until it has ended. If this process is
-    killed, the child is too (on Linux), so that whoever does the work again does not meet it.
+    that interrupts the wait, or a signal that `disco_common.stopping` notes, sends it SIGTERM, and
+    waits until it has ended. If this process is killed, the child is too (on Linux), so that whoever does the work again does not meet it.
 
     Args:
       module: of the command.

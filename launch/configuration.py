@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ml_collections import ConfigDict, config_dict
 
-from common.ranges import LARGEST, is_finite
+from disco_common.ranges import LARGEST, is_finite
 
 T = TypeVar("T")
 

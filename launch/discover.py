@@ -21,8 +21,8 @@ from typing import Any
 
 from absl import flags, logging
 
-from common.atomic import write_atomically
-from common.checkpoints import Checkpoints
+from disco_common.atomic import write_atomically
+from disco_common.checkpoints import Checkpoints
 from evaluation.contenders import fingerprint
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.png_plots import discovery_curves

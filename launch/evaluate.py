@@ -29,7 +29,7 @@ from typing import Any
 
 from absl import flags
 
-from common import plugins
+from disco_common import plugins
 from environments import registry
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, PLUGINS, Contender, copy_of_rule, make_contenders

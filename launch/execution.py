@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import flags
 
-from common import stopping
+from disco_common import stopping
 from environments import available_processors
 from evaluation.executors import Executor, LocalExecutor, RayExecutor
 from launch import commands

@@ -24,9 +24,9 @@ import jax.numpy as jnp
 from absl import flags
 
 import disco
-from common.atomic import write_atomically
-from common.checkpoints import CheckpointError, CheckpointReader
-from common.json_lines import read_object
+from disco_common.atomic import write_atomically
+from disco_common.checkpoints import CheckpointError, CheckpointReader
+from disco_common.json_lines import read_object
 from evaluation.contenders import fingerprint
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge

@@ -19,8 +19,8 @@ from typing import Any
 from absl import logging
 from filelock import FileLock, Timeout
 
-from common.atomic import write_atomically
-from common.terminal import printable
+from disco_common.atomic import write_atomically
+from disco_common.terminal import printable
 from launch import processes
 
 _LOCK, _NOTE = ".lock", ".lock.json"

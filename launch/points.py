@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from common.terminal import printable
+from disco_common.terminal import printable
 from evaluation.executors import Report
 from evaluation.report import discovery_metrics
 from launch import child

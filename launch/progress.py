@@ -11,7 +11,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
-from common.terminal import console, printable
+from disco_common.terminal import console, printable
 from evaluation.pace import in_words
 
 _SECONDS_BETWEEN_LINES = 10.0

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from common.terminal import printable
+from disco_common.terminal import printable
 from evaluation.report import discovery_metrics
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.html_report import write_report

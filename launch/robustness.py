@@ -16,7 +16,7 @@ from typing import Any
 from absl import flags
 
 import disco
-from common import plugins
+from disco_common import plugins
 from evaluation.contenders import PLUGINS, copy_of_rule
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations

@@ -3,7 +3,7 @@
 from rich.table import Table
 from rich.text import Text
 
-from common.terminal import console, printable
+from disco_common.terminal import console, printable
 from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.report.score_table import ScoreTable
 

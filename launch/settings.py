@@ -3,8 +3,8 @@
 import dataclasses
 
 from agents.rule_agent import AgentConfig
-from common.ranges import AT_LEAST_1, POSITIVE
 from disco import DiscoveredRule, MetaNetworkSizes
+from disco_common.ranges import AT_LEAST_1, POSITIVE
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig

@@ -10,8 +10,8 @@ from absl import logging
 import disco
 import environments
 from agents.rule_agent import AgentConfig
-from common.atomic import write_atomically
 from disco.rule_files import ZOO
+from disco_common.atomic import write_atomically
 from evaluation.contenders import fingerprint
 from launch.settings import DiscoverSettings
 from meta.discovery import Discovery

@@ -25,7 +25,7 @@ from agents.networks import NetworkConfig
 from agents.protocol import Agent
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent
-from common.terminal import console, printable
+from disco_common.terminal import console, printable
 from environments.episodes import Episode
 from evaluation.evaluate import resolve
 from launch import commands

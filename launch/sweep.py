@@ -29,8 +29,8 @@ import numpy as np
 from absl import flags
 from rich.table import Table
 
-from common.atomic import write_atomically
-from common.terminal import console, printable
+from disco_common.atomic import write_atomically
+from disco_common.terminal import console, printable
 from evaluation.executors import Executor, Job, JobsFailedError
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.png_plots import sweep_curves

@@ -21,9 +21,9 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
 from tensorboardX.summary import scalar
 
-from common.atomic import write_atomically
-from common.json_lines import JsonLines, read_object
-from common.terminal import printable
+from disco_common.atomic import write_atomically
+from disco_common.json_lines import JsonLines, read_object
+from disco_common.terminal import printable
 from launch import locks, processes
 from launch.provenance import code_version
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, POSITIVE
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, POSITIVE
 from meta.objective import ObjectiveConfig
 
 _MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.

@@ -22,8 +22,8 @@ from jaxtyping import Array, Bool, Int, Shaped
 import disco
 import environments
 from agents.rule_agent import to_trajectory
-from common import keys
-from common.keys import Purpose
+from disco_common import keys
+from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig
 from meta.groups import Group
 from meta.host_agent import HostAgent

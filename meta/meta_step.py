@@ -32,9 +32,9 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 import disco
 import environments
 from agents.rule_agent import LearnerState, to_trajectory
-from common import keys
-from common.keys import Purpose
 from disco.types import Metrics
+from disco_common import keys
+from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig, MetaConfig
 from meta.groups import Group
 from meta.inner_loop import InnerLoopResiduals, differentiable_inner_loop, inner_loop

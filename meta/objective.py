@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import disco
-from common.ranges import AT_LEAST_0
 from disco import values
 from disco.distributions import entropy, kl_divergence
 from disco.types import Metrics
+from disco_common.ranges import AT_LEAST_0
 
 
 @dataclasses.dataclass(frozen=True)

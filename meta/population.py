@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
-from common import keys
-from common.keys import Purpose
+from disco_common import keys
+from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig, PopulationConfig
 from meta.groups import Group
 from meta.meta_step import meta_optimizer

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 from jaxtyping import Shaped
 
-from common.checkpoints import CheckpointReader, Checkpoints
+from disco_common.checkpoints import CheckpointReader, Checkpoints
 from meta.discovery import Discovery
 from meta.meta_step import AgentMetrics
 from meta.state import DiscoveryState

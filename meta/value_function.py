@@ -21,9 +21,9 @@ from agents.flat_parameters import flat_init
 from agents.history import HistorySpec
 from agents.networks import NetworkConfig
 from agents.optimizers import agent_optimizer
-from common.ranges import AT_LEAST_1, FRACTION, POSITIVE
 from disco import moments, values
 from disco.moments import Moments
+from disco_common.ranges import AT_LEAST_1, FRACTION, POSITIVE
 from environments import ObservationSpec
 
 

@@ -28,9 +28,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 import environments
 from agents import compilation
 from agents.protocol import Agent
-from common import keys, stopping
-from common.checkpoints import Checkpoints
-from common.keys import Purpose
+from disco_common import keys, stopping
+from disco_common.checkpoints import Checkpoints
+from disco_common.keys import Purpose
 from training import iteration
 from training.collection import EpisodeStatistics
 from training.iteration import TrainingState
@@ -244,7 +244,12 @@ class _Runs:
         """Continue from the newest good checkpoint, or begin."""
         shapes = Program.init.jitted().eval_shape(self._program, self._arrays, self._rows)
         like = {"states": _placed(shapes), "seconds": np.zeros(())}
+        recorded = min(records.last_step() for records in self._records)
         restored = self._checkpoints.restore(like, self._stacked())
+        # The runs may have been trained in other packs since, or the machine lost power.
+        while restored is not None and restored[0] * self._steps_per_unroll > recorded:
+            self._checkpoints.set_aside(restored[0], "its runs' records end before it")
+            restored = self._checkpoints.restore(like, self._stacked())
         if restored is None:
             self._unrolls, self._seconds = 0, 0.0
             self._states = self._program.init(self._arrays, self._rows)
@@ -325,6 +330,8 @@ class _Runs:
         return sum(sums.return_sum for sums in every) / episodes if episodes else None
 
     def _save(self) -> None:
+        for records in self._records:
+            records.sync()
         state = {"states": self._states, "seconds": np.float64(self._seconds)}
         self._checkpoints.save(self._unrolls, state, self._stacked())
 

@@ -18,8 +18,8 @@ import numpy as np
 
 import environments
 from agents.protocol import Agent, Batch
-from common import stopping
-from common.checkpoints import Checkpoints
+from disco_common import stopping
+from disco_common.checkpoints import Checkpoints
 from training.device_clock import DeviceClock
 from training.host_experience import HostExperience, PreparedBatch
 from training.records import EpisodeSums, Records
@@ -237,6 +237,7 @@ class _Training:
         report(steps, line["environment_steps_per_second"], line["episode_return"])
 
     def _save(self) -> None:
+        self._records.sync()
         state = {"learner": self._state, "past": self._progress.as_arrays()}
         self._checkpoints.save(self._unrolls, state)
 

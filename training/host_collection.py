@@ -114,6 +114,7 @@ class HostActor:
         self._agent, self._dynamics = agent, dynamics
         act = make_act(agent, mode)
         self._history = agent.experience.history
+        self._shapes: dict[int, Batch] = {}  # Of unrolls, by their numbers of steps.
         self._threads = ThreadPoolExecutor(len(sizes), "actor")
         starting = [
             self._threads.submit(
@@ -144,7 +145,11 @@ class HostActor:
         """
         assert num_steps >= self._history.burn_in
         size = sum(half.batch_size for half in self._halves)
-        shapes = batches.example(self._agent, self._dynamics, size, num_steps, acting_state)
+        if num_steps not in self._shapes:
+            self._shapes[num_steps] = batches.example(
+                self._agent, self._dynamics, size, num_steps, acting_state
+            )
+        shapes = self._shapes[num_steps]
         batch: Batch = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
         rows = dataclasses.replace(batch, memory=None)
         ends = np.cumsum([half.batch_size for half in self._halves])
@@ -162,7 +167,7 @@ class HostActor:
         parts = [half.result() for half in going]
         memory = jax.tree.map(lambda *x: np.concatenate(x), *(part.memory for part in parts))
         return Collected(
-            batch=dataclasses.replace(rows, memory=memory),
+            batch=dataclasses.replace(rows, memory=memory if self._history.is_history else None),
             episodes=[episode for part in parts for episode in part.episodes],
             timing=Timing(*(sum(times) for times in zip(*(p.timing for p in parts), strict=True))),
         )

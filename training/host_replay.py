@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 
 from agents.history import History, HistorySpec
 from agents.protocol import Batch
-from common.memory import free_memory
+from disco_common.memory import free_memory
 
 _MARGIN = 0.9  # Of the free memory, that a replay may take.
 
@@ -33,7 +33,7 @@ class HostReplay:
           capacity: trajectories to keep, rounded up to a multiple of B.
         """
         self._history = history
-        self._length, self._num_environments = example.action.shape
+        self._length, self._num_environments = example.action.shape[:2]
         self._num_kept, self._num_slots = _slots(example, history, capacity)
         self._is_filled = 0  # Trajectories of each environment.
         self._next_slot = 0
@@ -177,7 +177,7 @@ def _gib(num_bytes: int) -> str:
 
 def _slots(example: Batch, history: HistorySpec, capacity: int) -> tuple[int, int]:
     """Trajectories of each environment that are kept, and that there is room for."""
-    length, num_environments = example.action.shape
+    length, num_environments = example.action.shape[:2]
     kept = math.ceil(capacity / num_environments)
     # The newest trajectory's last row, and rows before the oldest, need room besides.
     return kept, kept + math.ceil((history.rows_before + 1) / length)

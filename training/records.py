@@ -4,8 +4,8 @@
                      episode from host environments, one per interval from JAX environments
     metrics.jsonl    the agent's metrics, speed, and mean return, one line per interval
 
-Each line has `environment_steps`, the steps of the run by then, in all of its environments. A
-number that is not finite is null.
+Each line has `environment_steps`, the steps of the run by then, in all of its environments. Metrics
+that are not finite are null.
 """
 
 import dataclasses
@@ -14,10 +14,11 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from common.json_lines import JsonLines
+from disco_common.json_lines import JsonLines
 from environments.episodes import Episode
 
 STEPS = "environment_steps"
+EPISODES = "episodes.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +56,17 @@ class EpisodeSums:
 
         Raises:
           KeyError: if the line lacks something.
+          TypeError: if something is not a number.
         """
         if "return" in line:
-            episode = Episode(line["return"], line["length"], line["results"])
-            return cls.of_one(line[STEPS], episode)
-        return cls(**{field.name: line[field.name] for field in dataclasses.fields(cls)})
+            sums = [line[STEPS], 1.0, line["return"], line["length"], line["results"]]
+        else:
+            sums = [line[field.name] for field in dataclasses.fields(cls)]
+        steps, episodes, return_sum, length_sum, results = sums
+        for number in (steps, episodes, return_sum, length_sum, *results.values()):
+            if not isinstance(number, int | float):
+                raise TypeError(f"expected a number, found {number!r}")
+        return cls(steps, float(episodes), float(return_sum), float(length_sum), dict(results))
 
     def as_means(self) -> dict[str, float | None]:
         """Return the metrics `episodes`, `episode_return` and `episode_length`; None for none."""
@@ -77,7 +84,7 @@ class Records:
     def __init__(self, folder: pathlib.Path):
         """Make the folder, if there is none."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._episodes = JsonLines(folder / "episodes.jsonl")
+        self._episodes = JsonLines(folder / EPISODES)
         self._metrics = JsonLines(folder / "metrics.jsonl")
 
     def keep(self, environment_steps: int) -> None:
@@ -112,6 +119,16 @@ class Records:
         self._metrics.append([{**line, STEPS: environment_steps}])
         return None not in line.values()
 
+    def sync(self) -> None:
+        """Wait until the records are on the disk, as a checkpoint after them will be."""
+        self._episodes.sync()
+        self._metrics.sync()
+
+    def last_step(self) -> int:
+        """Return the step of the last metrics; 0 without any. Errors as of `episodes`."""
+        lines = self._metrics.read_undamaged()[0]
+        return max((int(line.get(STEPS, 0)) for line in lines.values()), default=0)
+
     def are_finite(self) -> bool:
         """Return whether all metrics so far are finite; errors as of `episodes`."""
         return not any(None in line.values() for line in self._metrics.read())
@@ -133,7 +150,5 @@ class Records:
 
 def read_episodes(folder: pathlib.Path) -> list[Episode]:
     """Return all episodes of a run in a host environment, in the order in which they ended."""
-    return [
-        Episode(sums.return_sum, int(sums.length_sum), sums.result_sums)
-        for sums in Records(folder).episodes()
-    ]
+    every = map(EpisodeSums.of_line, JsonLines(folder / EPISODES).read())
+    return [Episode(sums.return_sum, int(sums.length_sum), sums.result_sums) for sums in every]

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from common.atomic import write_atomically
-from common.checkpoints import by_path
 from disco import npz
+from disco_common.atomic import write_atomically
+from disco_common.checkpoints import by_path
 
 FILE = "agent.npz"
 

@@ -8,7 +8,7 @@ import contextlib
 import time
 
 from agents.self_contained import SelfContainedAgent, TrainingReport
-from common import stopping
+from disco_common import stopping
 from training.records import EpisodeSums, Records
 from training.results import Run, TrainedRun
 from training.settings import Report, TrainingSettings

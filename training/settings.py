@@ -62,7 +62,7 @@ def require_served(experience: Experience) -> None:
     """Refuse an agent that asks for experience which no backend serves yet.
 
     Raises:
-      NotImplementedError: naming what it asks for.
+      ValueError: naming what it asks for.
     """
     replay, asked = experience.replay, []
     if replay is not None and (replay.anywhere or replay.online):
@@ -72,8 +72,18 @@ def require_served(experience: Experience) -> None:
             asked.append(f"a schedule of the update {update.name!r}")
         if update.length is not None or update.context:
             asked.append(f"sequences of another length than the unroll's for {update.name!r}")
+        if update.min_sequences > 1:
+            asked.append(f"a replay of {update.min_sequences} sequences before {update.name!r}")
+        fresh = update.batch_size - update.num_replayed
+        if fresh not in (0, experience.num_environments):
+            asked.append(f"batches of {update.name!r} with {fresh} fresh sequences")
+        if update.num_replayed and replay is None:
+            asked.append(f"replayed sequences for {update.name!r} without a replay")
+    if len(experience.updates) > 1:
+        asked.append("several kinds of update")
     if asked:
-        raise NotImplementedError(
-            f"The agent asks for {', '.join(asked)}; expected one update of each kind per unroll,"
-            " from unrolls."
+        raise ValueError(
+            f"The agent asks for {', '.join(asked)}; expected one update per unroll, from that"
+            f" unroll (a sequence of each of {experience.num_environments} environments), from"
+            " replayed unrolls, or from both."
         )

@@ -41,9 +41,9 @@ from agents.dreamer.replay import DreamerReplay
 from agents.dreamer.rssm import State, initial_state
 from agents.pictures import is_picture
 from agents.self_contained import TrainingReport
-from common.atomic import write_atomically
-from common.checkpoints import Checkpoints
-from common.memory import free_memory
+from disco_common.atomic import write_atomically
+from disco_common.checkpoints import Checkpoints
+from disco_common.memory import free_memory
 from environments.episodes import Episode, EpisodeTracker
 
 _ACTION = "action"

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE, Range
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE, Range
 
 
 @dataclasses.dataclass(frozen=True)

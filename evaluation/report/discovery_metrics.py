@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from common.json_lines import JsonLines
+from disco_common.json_lines import JsonLines
 from evaluation.report.png_plots import DISCOVERY_PANELS
 
 FILE = "metrics.jsonl"

@@ -14,7 +14,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from common.atomic import write_atomically
+from disco_common.atomic import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.published.scores import published_scores

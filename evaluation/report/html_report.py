@@ -15,7 +15,7 @@ taken over more than one of them.
 import pathlib
 from collections.abc import Sequence
 
-from common.atomic import write_atomically
+from disco_common.atomic import write_atomically
 from evaluation.published.aggregates import reproductions, to_csv
 from evaluation.report import page, png_plots
 from evaluation.report.discovery_metrics import Discovery

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agents.rule_agent import AgentConfig
-from common import json_lines
-from common.atomic import write_atomically
+from disco_common import json_lines
+from disco_common.atomic import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 

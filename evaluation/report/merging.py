@@ -222,5 +222,5 @@ def _read_episodes(folder: pathlib.Path) -> list[Episode]:
             if not all(isinstance(x, int | float) for x in numbers):
                 raise TypeError(f"expected numbers, found {one}")
         return episodes
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"The episodes in {folder} are damaged ({error!r}).") from error

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from common.terminal import printable
+from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
 from evaluation.results import History

@@ -31,8 +31,8 @@ import disco
 import environments
 from agents import pictures
 from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
-from common.atomic import write_atomically
 from disco.discovered import DiscoveredRule
+from disco_common.atomic import write_atomically
 from evaluation import playing, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
@@ -53,6 +53,7 @@ from evaluation.studies.predictions import (
 )
 from evaluation.studies.saliency import saliency
 from evaluation.training import Run, load_agent
+from training import saved
 
 _NUM_PEAKS, _PEAK_DISTANCE = 4, 10
 _INFLUENCE_STEPS = 30
@@ -145,6 +146,10 @@ def analyse(
         )
     contenders = [random, contender, *_without_predictions(contender, rule)]
     runs = folder / "evaluation"
+    for task in tasks:
+        run = Run(contender, task, 0)
+        if not (storage.run_folder(runs, run) / saved.FILE).is_file():
+            storage.repeat(runs, run)  # An older version made it, and saved no agent.
     evaluate(tasks, contenders, config, runs, provenance, None, None, open_progress)
     sections, numbers = [], {}
     for task in tasks:

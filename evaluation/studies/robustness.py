@@ -28,7 +28,7 @@ import plotly.graph_objects as go
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from common.atomic import write_atomically
+from disco_common.atomic import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender, make_contenders, with_replay
 from evaluation.evaluate import Announce, circumstances, make_runs

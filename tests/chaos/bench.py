@@ -17,7 +17,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from common.checkpoints import Checkpoints
+from disco_common.checkpoints import Checkpoints
 from meta.discovery import Discovery
 from tests.launch.common import TINY, free_port, outcome, start
 from tests.launch.discover_tiny import META_STEPS, get_settings

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import jax
 import numpy as np
 
-from common.checkpoints import Checkpoints
+from disco_common.checkpoints import Checkpoints
 from tests.chaos.bench import (
     Bench,
     Outcome,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from common import json_lines
+from disco_common import json_lines
 
 Damage = Callable[[random.Random, pathlib.Path], str]
 """Damages a file; returns what was done, in words."""

@@ -135,7 +135,7 @@ def _write_discovery(folder: pathlib.Path) -> None:
 
 
 def _read_discovery(folder: pathlib.Path) -> Any:
-    from common.json_lines import read_object
+    from disco_common.json_lines import read_object
     from launch import report
     from launch.configuration import from_json
     from launch.settings import DiscoverSettings
@@ -171,7 +171,7 @@ def _state(step: int) -> Any:
 
 
 def _write_checkpoints(folder: pathlib.Path) -> None:
-    from common.checkpoints import Checkpoints
+    from disco_common.checkpoints import Checkpoints
 
     checkpoints = Checkpoints(folder / "checkpoints")
     for step in (1, 2):
@@ -181,7 +181,7 @@ def _write_checkpoints(folder: pathlib.Path) -> None:
 
 
 def _read_checkpoints(folder: pathlib.Path) -> Any:
-    from common.checkpoints import CheckpointReader
+    from disco_common.checkpoints import CheckpointReader
 
     reader = CheckpointReader(folder / "checkpoints")
     try:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import disco
-from common.checkpoints import CheckpointError
+from disco_common.checkpoints import CheckpointError
 from launch.discover import discover
 from launch.export import export
 from tests.launch.common import TINY, outcome, outcomes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import disco
-from common.checkpoints import CheckpointError, Checkpoints
+from disco_common.checkpoints import CheckpointError, Checkpoints
 from evaluation.contenders import fingerprint
 from launch.discover import discover
 from launch.export import export

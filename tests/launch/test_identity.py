@@ -11,7 +11,7 @@ import pytest
 import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from common.checkpoints import CheckpointError, Checkpoints
+from disco_common.checkpoints import CheckpointError, Checkpoints
 from environments.suites.sokoban import generator, levels
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import fingerprint, make_contenders

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from absl import flags
 
-from common.checkpoints import Checkpoints
+from disco_common.checkpoints import Checkpoints
 from launch import processes
 from launch.configuration import from_json
 from launch.settings import DiscoverSettings

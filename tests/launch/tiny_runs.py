@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import time
 
-from common.checkpoints import Checkpoints
+from disco_common.checkpoints import Checkpoints
 from launch.setup import make_discovery
 from meta.discovery import Discovery
 from meta.run import restore

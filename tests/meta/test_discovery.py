@@ -13,7 +13,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import environments
-from common.checkpoints import Checkpoints
+from disco_common.checkpoints import Checkpoints
 from meta.config import MetaConfig, PopulationConfig
 from meta.discovery import Discovery
 from meta.run import run, summarize

@@ -11,7 +11,7 @@ import pytest
 
 import environments
 from agents.rule_agent import AgentConfig
-from common.checkpoints import Checkpoints
+from disco_common.checkpoints import Checkpoints
 from environments import SimulatorError
 from environments.processes import SerialSimulators
 from meta.config import MetaConfig, PopulationConfig

@@ -16,7 +16,7 @@ from agents.networks import NetworkConfig
 from agents.protocol import Experience, ReplaySpec, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent
-from common import stopping
+from disco_common import stopping
 from training import device, saved
 from training.records import Records
 from training.results import Run
@@ -109,6 +109,25 @@ def test_a_signal_saves_a_checkpoint_and_the_run_goes_on_bit_for_bit(trained, tm
         ] == [[line.get(x) for x in kept] for line in lines(folder / name / "metrics.jsonl")]
 
 
+def test_a_checkpoint_ahead_of_its_runs_records_is_not_used(trained, tmp_path, caplog):
+    """As after the runs were trained in other packs meanwhile."""
+    _, results, _ = trained
+    settings = dataclasses.replace(SETTINGS, checkpoint_seconds=0.0)
+
+    def report(steps, *_):
+        if steps == 160:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        device.train(AGENT, runs(tmp_path), settings, tmp_path / "together", report)
+    path = tmp_path / "seed_1" / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
+    again = train(tmp_path)
+    assert "its runs' records end before it" in caplog.text
+    for one, other in zip(again, results, strict=True):
+        assert one.episodes == other.episodes
+
+
 def test_numbers_that_are_not_finite_are_noticed_on_the_way(tmp_path, caplog):
     agent = dataclasses.replace(AGENT, learning_rate=jnp.float32(np.nan))
     noticed = []
@@ -170,12 +189,15 @@ class Asking(RandomAgent):
     [
         ({"replay": ReplaySpec(100, anywhere=True)}, "sequences that begin anywhere"),
         ({"updates": (UpdateSpec("learn", updates_per_step=0.1),)}, "a schedule of the update"),
-        ({"updates": (UpdateSpec("learn", length=3),)}, "another length than the unroll's"),
+        ({"updates": (UpdateSpec("learn", 2, length=3),)}, "another length than the unroll's"),
+        ({"updates": (UpdateSpec("learn", 3),)}, "batches of 'learn' with 3 fresh sequences"),
+        ({"updates": (UpdateSpec("learn", 2, 2),)}, "for 'learn' without a replay"),
+        ({"updates": (UpdateSpec("a", 2), UpdateSpec("b", 2))}, "several kinds of update"),
     ],
 )
 def test_experience_that_is_not_served_is_refused(asked, message, tmp_path):
     agent = Asking(TASK.dynamics, asked=Experience(2, 5, **asked))
-    with pytest.raises(NotImplementedError, match=message):
+    with pytest.raises(ValueError, match=message):
         train(tmp_path, agent)
 
 

@@ -9,7 +9,7 @@ import pytest
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from common.json_lines import JsonLines
+from disco_common.json_lines import JsonLines
 from environments.processes import SerialSimulators
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders

@@ -15,8 +15,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from common.checkpoints import CheckpointError, CheckpointReader, Checkpoints
-from common.json_lines import crc32
+from disco_common.checkpoints import CheckpointError, CheckpointReader, Checkpoints
+from disco_common.json_lines import crc32
 
 
 def state(step: int) -> dict:
@@ -202,7 +202,7 @@ def test_folder_below_a_file(tmp_path):
 FULL_DISK = """
 import pathlib, resource, sys
 import numpy as np
-from common.checkpoints import CheckpointError, Checkpoints
+from disco_common.checkpoints import CheckpointError, Checkpoints
 checkpoints = Checkpoints(pathlib.Path(sys.argv[1]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 try:

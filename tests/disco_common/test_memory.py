@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from common import memory
+from disco_common import memory
 
 GROUP_FILES = {
     "v2": ("0::/jobs/mine\n", "jobs", ("memory.max", "memory.current", "inactive_file")),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.terminal import console, printable, require_printable
+from disco_common.terminal import console, printable, require_printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 

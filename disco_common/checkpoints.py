@@ -25,7 +25,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from common import json_lines
+from disco_common import json_lines
 
 T = TypeVar("T")
 
@@ -288,6 +288,10 @@ class Checkpoints(CheckpointReader):
         multihost_utils.sync_global_devices("damaged checkpoints are set aside")
         self._manager.reload()
 
+    def set_aside(self, step: int, reason: str) -> None:
+        """Move a checkpoint, which cannot be used for that reason, beside the others."""
+        self._pass_over({step: reason})
+
     def _guarded(self, action: Any) -> None:
         try:
             action()
@@ -409,7 +413,9 @@ def _require_fit(
     if missing or (other and not part):
         odd = sorted(missing if part else missing | other)[:3]
         raise CheckpointError(
-            f"Checkpoint {folder} is of another kind of run: it differs in {odd}."
+            f"Checkpoint {folder} is of another kind of run: it differs in {odd}. If another"
+            " version of this code wrote it, that version can finish the run; without the folder"
+            f" {folder.parent} it begins anew."
         )
     for name, target in expected.items():
         shape = _unpadded(target, counts[name])

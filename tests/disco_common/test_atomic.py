@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
-from common.atomic import write_atomically
-from common.json_lines import JsonLines
+from disco_common.atomic import write_atomically
+from disco_common.json_lines import JsonLines
 
 
 @pytest.fixture

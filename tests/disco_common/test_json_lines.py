@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from common.json_lines import JsonLines
+from disco_common.json_lines import JsonLines
 
 DAMAGED = {
     "cut": b'{"step": 3, "loss": 0.',

@@ -1,12 +1,13 @@
 """JSON on disk: checksums, and logs of an object per line that can be continued."""
 
 import json
+import os
 import pathlib
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from common.atomic import naming, write_atomically
+from disco_common.atomic import naming, write_atomically
 
 _LONGEST_EXCERPT = 60  # Bytes of a damaged line that a message shows.
 
@@ -57,6 +58,16 @@ class JsonLines:
         lines = [json.dumps(dict(item)) + "\n" for item in objects]
         with naming(self.path), self.path.open("a") as file:
             file.writelines(lines)
+
+    def sync(self) -> None:
+        """Wait until what was added is on the disk.
+
+        Raises:
+          OSError: naming the file, if it cannot be written.
+        """
+        if self.path.exists():
+            with naming(self.path), self.path.open("ab") as file:
+                os.fsync(file.fileno())
 
     def keep(self, name: str, most: float) -> None:
         """Drops what was logged with a number under `name` above `most`, and damaged lines.

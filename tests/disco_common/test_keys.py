@@ -5,8 +5,8 @@ import itertools
 import jax
 import numpy as np
 
-from common import keys
-from common.keys import Purpose
+from disco_common import keys
+from disco_common.keys import Purpose
 
 
 def _bits(*address):

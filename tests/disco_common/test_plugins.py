@@ -6,7 +6,7 @@ import pytest
 
 import environments
 from agents import registry as agent_registry
-from common import plugins
+from disco_common import plugins
 from environments import registry
 from evaluation import contenders
 from evaluation.config import EvaluationConfig
