@@ -29,7 +29,8 @@ def run_command(
 
     It makes its run alone, also where a launcher started this process with others. An exception
     that interrupts the wait, or a signal that `disco_common.stopping` notes, sends it SIGTERM, and
-    waits until it has ended. If this process is killed, the child is too (on Linux), so that whoever does the work again does not meet it.
+    waits until it has ended. If this process is killed, the child is too (on Linux), so that
+    whoever does the work again does not meet it.
 
     Args:
       module: of the command.
