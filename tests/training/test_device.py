@@ -32,7 +32,7 @@ CONFIG = AgentConfig(
     replay_capacity=8,
 )
 SETTINGS = TrainingSettings(
-    num_steps=200, boundaries=(100,), interval=30, checkpoint_seconds=1e9, runs_at_once=2
+    num_steps=200, boundaries=(100,), interval=30, checkpoint_seconds=1e9, runs_at_once=1
 )
 AGENT = RuleAgent.create(CONFIG, TASK.dynamics, disco.ActorCritic())
 
