@@ -13,7 +13,7 @@ from agents.rule_agent import AgentConfig
 from disco_common import json_lines
 from disco_common.atomic import write_atomically
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
+from evaluation.contenders import RANDOM, Contender
 
 MANIFEST = "manifest.json"
 
@@ -79,11 +79,14 @@ def read_manifest(folder: pathlib.Path, read_config: ReadConfig) -> StoredEvalua
     path = folder / MANIFEST
     try:
         manifest = json_lines.read_object(path)
+        contenders = tuple(_read_contender(x, read_config) for x in manifest["contenders"])
+        if RANDOM not in [contender.name for contender in contenders]:
+            raise ValueError(f"its contenders lack {RANDOM!r}")
         return StoredEvaluation(
             folder=folder,
             config=read_config(EvaluationConfig, manifest["config"]),
             tasks=tuple(map(str, manifest["tasks"])),
-            contenders=tuple(_read_contender(x, read_config) for x in manifest["contenders"]),
+            contenders=contenders,
             provenance=dict(manifest["provenance"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -91,6 +91,10 @@ def test_a_folder_without_manifest_is_refused(tmp_path):
         read_manifest(tmp_path, from_json)
     write_evaluation(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
+    without = {**manifest, "contenders": manifest["contenders"][1:]}
+    (tmp_path / "manifest.json").write_text(json.dumps(without))
+    with pytest.raises(ValueError, match="its contenders lack 'random'"):
+        read_manifest(tmp_path, from_json)
     manifest["config"]["seeds"] = 0
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="seeds is 0"):
