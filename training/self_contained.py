@@ -43,8 +43,15 @@ def train(
     progress = agent.train(run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds)
     with contextlib.closing(progress) as reports:
         for one in reports:
-            training.follow(one, num_steps)
-            report(min(training.steps, num_steps), training.steps_per_second, training.mean_return)
+            try:
+                training.follow(one, num_steps)
+                report(
+                    min(training.steps, num_steps), training.steps_per_second, training.mean_return
+                )
+            except BaseException as error:  # What was not recorded must not be saved.
+                with contextlib.suppress(StopIteration):
+                    reports.throw(error)
+                raise
             if training.steps >= num_steps:
                 break
             stopping.raise_if_requested()

@@ -177,6 +177,26 @@ def test_a_generator_is_closed_when_the_budget_is_spent(tmp_path):
     assert closed == [tmp_path]
 
 
+def test_an_agent_hears_of_a_report_that_was_not_recorded(tmp_path):
+    """It is then not closed as if it were stopped, after which it may save a checkpoint."""
+    heard = []
+
+    class Hearing(Scripted):
+        def train(self, task, seed, num_steps, folder, checkpoint_seconds):
+            try:
+                yield from self.reports
+            except BaseException as error:
+                heard.append(type(error))
+                raise
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        run(Hearing(reports(0, 3_200)), environments.make("catch/5x5"), tmp_path, fail)
+    assert heard == [OSError]
+
+
 def test_an_unknown_agent_is_refused():
     with pytest.raises(ValueError, match="no agent 'nobody'; known are"):
         make_contenders([], CONFIG, ["nobody"])
