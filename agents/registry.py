@@ -5,41 +5,19 @@ and is a function of one text, what stands behind a slash, that returns an `Agen
 `SelfContainedAgent` (`docs/extending.md`).
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import environments
 from agents.protocol import Agent
-from agents.self_contained import SelfContainedAgent
+from agents.self_contained import Configured, SelfContainedAgent
 from disco_common import plugins
 
 PLUGINS = "disco.agents"
 
 
 @runtime_checkable
-class AgentFactory(Protocol):
+class AgentFactory(Configured, Protocol):
     """Makes the agent for an environment. To be picklable, for sweeps on Ray."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """All that its results depend on besides task, seed and budget; JSON values.
-
-        Runs of other settings are another agent's.
-        """
-        ...
-
-    def check(self, task: environments.Environment, num_steps: int) -> None:
-        """Refuse a run before anything starts.
-
-        Args:
-          task: to learn.
-          num_steps: environment steps of the whole run.
-
-        Raises:
-          ValueError: if it cannot act there, or cannot learn from so few or so many steps; the
-            message says what it found and expected.
-        """
-        ...
 
     def make(self, task: environments.Environment) -> Agent:
         """Return the agent for an environment; for environments of equal dynamics an equal one."""

@@ -29,9 +29,8 @@ class TrainingReport:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-@runtime_checkable
-class SelfContainedAgent(Protocol):
-    """An algorithm that acts and learns by itself. To be picklable, for sweeps on Ray."""
+class Configured(Protocol):
+    """An agent's settings, and the runs that it refuses."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -53,6 +52,11 @@ class SelfContainedAgent(Protocol):
             message says what it found and expected.
         """
         ...
+
+
+@runtime_checkable
+class SelfContainedAgent(Configured, Protocol):
+    """An algorithm that acts and learns by itself. To be picklable, for sweeps on Ray."""
 
     def train(
         self,

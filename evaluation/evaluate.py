@@ -15,7 +15,6 @@ from typing import Any
 import jax
 
 import environments
-from agents.registry import AgentFactory
 from disco_common.atomic import write_atomically
 from disco_common.terminal import require_printable
 from environments.episodes import Episode
@@ -179,16 +178,16 @@ def check(
         fit in memory, or results on two tasks could not be told apart.
     """
     _require_own_folders(task.name for task in tasks)
+    settings = training_settings(config)
     for contender, task in itertools.product(contenders, tasks):
         if contender.other is not None:
             contender.other.check(task, config.num_steps)
-        if isinstance(contender.other, AgentFactory):
-            experience = make_agent(contender, task).experience
-            require_served(experience)
-            training_settings(config).num_unrolls(experience.steps_per_unroll)
-        if task.is_host and not contender.trains_itself:
-            agent = make_agent(contender, task)
-            assert isinstance(task.dynamics, environments.HostEnvironment)
+        if contender.trains_itself:
+            continue
+        agent = make_agent(contender, task)
+        require_served(agent.experience)
+        settings.num_unrolls(agent.experience.steps_per_unroll)
+        if isinstance(task.dynamics, environments.HostEnvironment):
             require_memory([(task.name, agent, task.dynamics, 1)])
 
 

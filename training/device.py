@@ -244,10 +244,9 @@ class _Runs:
         """Continue from the newest good checkpoint, or begin."""
         shapes = Program.init.jitted().eval_shape(self._program, self._arrays, self._rows)
         like = {"states": _placed(shapes), "seconds": np.zeros(())}
-        recorded = min(records.last_step() for records in self._records)
         restored = self._checkpoints.restore(like, self._stacked())
         # The runs may have been trained in other packs since, or the machine lost power.
-        while restored is not None and restored[0] * self._steps_per_unroll > recorded:
+        while restored is not None and restored[0] * self._steps_per_unroll > self._recorded():
             self._checkpoints.set_aside(restored[0], "its runs' records end before it")
             restored = self._checkpoints.restore(like, self._stacked())
         if restored is None:
@@ -259,6 +258,10 @@ class _Runs:
         for number, records in enumerate(self._records):
             records.keep(self._unrolls * self._steps_per_unroll)
             self._is_finite[number] = records.are_finite()
+
+    def _recorded(self) -> int:
+        """Return the step that the records of all runs reach."""
+        return min(records.last_step() for records in self._records)
 
     def _stacked(self) -> Any:
         """Return over how many runs a checkpoint's arrays are stacked."""

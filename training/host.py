@@ -213,17 +213,17 @@ class _Training:
         self._experience.request(self._agent.acting_state(self._state), self._unrolls)
 
     def _learn(self, batch: Batch) -> Any:
-        """Make the updates that are due; return their metrics, which are still being computed."""
-        metrics: dict[str, Any] = {}
-        for number, spec in enumerate(self._spec.updates):
-            key = jax.random.fold_in(jax.random.fold_in(self._key, self._unrolls), number)
-            self._state, new = self._clock.follow(
-                lambda key=key, spec=spec: self._compiled.update(
-                    self._arrays, self._state, jax.device_put(batch), key, spec.name
-                ),
-                watched=lambda results: results[1],
-            )
-            metrics |= new
+        """Make the update, if the agent learns; return metrics, which are still being computed."""
+        if not self._spec.updates:
+            return {}
+        (spec,) = self._spec.updates
+        key = jax.random.fold_in(jax.random.fold_in(self._key, self._unrolls), 0)
+        self._state, metrics = self._clock.follow(
+            lambda: self._compiled.update(
+                self._arrays, self._state, jax.device_put(batch), key, spec.name
+            ),
+            watched=lambda results: results[1],
+        )
         return metrics
 
     def _record(self, window: "_Window", report: Report) -> None:

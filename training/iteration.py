@@ -56,23 +56,20 @@ def advance(
     state: TrainingState,
     key: PRNGKeyArray,
 ) -> tuple[TrainingState, EpisodeStatistics, dict[str, Float[Array, ""]]]:
-    """Collect one unroll and make the updates that are due after it.
+    """Collect one unroll and, if the agent learns, make the update after it.
 
     Returns:
-      The state after it, sums over the episodes that ended, and the updates' metrics.
+      The state after it, sums over the episodes that ended, and the update's metrics.
     """
     unroll_key, update_key = _split(agent, key)
-    state, batch, statistics = collect(agent, dynamics, task, state, unroll_key)
-    metrics: dict[str, Float[Array, ""]] = {}
-    if agent.experience.updates:
-        state = dataclasses.replace(state, updates=state.updates + 1)
-    for number, spec in enumerate(agent.experience.updates):
-        sample_key = update_key if number == 0 else jax.random.fold_in(update_key, number)
-        drawn = draw(agent, state, batch, sample_key, number)
-        updated = agent.update(state.learner, drawn, jax.random.fold_in(sample_key, 0), spec.name)
-        state = dataclasses.replace(state, learner=updated.state)
-        metrics |= updated.metrics
-    return state, statistics, metrics
+    state, unroll, statistics = collect(agent, dynamics, task, state, unroll_key)
+    if not agent.experience.updates:
+        return state, statistics, {}
+    (spec,) = agent.experience.updates  # `training.settings.require_served`
+    batch = draw(agent, state, unroll, update_key)
+    updated = agent.update(state.learner, batch, jax.random.fold_in(update_key, 0), spec.name)
+    state = dataclasses.replace(state, learner=updated.state, updates=state.updates + 1)
+    return state, statistics, updated.metrics
 
 
 def experience(
@@ -82,7 +79,7 @@ def experience(
     state: TrainingState,
     key: PRNGKeyArray,
 ) -> tuple[TrainingState, Batch, EpisodeStatistics]:
-    """Collect one unroll, and draw the batch of an agent with one kind of update.
+    """Collect one unroll, and draw the batch of the update after it.
 
     Returns:
       The state after it, the batch, and sums over the episodes that ended.
@@ -110,9 +107,7 @@ def collect(
     return dataclasses.replace(state, actor=actor, replay=kept), batch, statistics
 
 
-def draw(
-    agent: Agent, state: TrainingState, batch: Batch, key: PRNGKeyArray, number: int = 0
-) -> Batch:
+def draw(agent: Agent, state: TrainingState, batch: Batch, key: PRNGKeyArray) -> Batch:
     """Return the batch of an update: the unroll just collected, or replayed sequences, or both.
 
     Args:
@@ -120,9 +115,8 @@ def draw(
       state: after the unroll.
       batch: the unroll.
       key: of the draw.
-      number: of the kind of update.
     """
-    spec = agent.experience.updates[number]
+    (spec,) = agent.experience.updates
     if not spec.num_replayed:
         return batch
     assert state.replay is not None
