@@ -81,11 +81,14 @@ class ReplaySpec:
       online: whether each new sequence is learned from once, in order and without overlap, before
         sequences are drawn at random (DreamerV3, Nature version, "Experience replay"). Only with
         `anywhere`.
+      in_checkpoints: whether checkpoints of runs in host environments hold it. Otherwise it fills
+        anew after an interruption. In JAX environments they always do.
     """
 
     capacity: int
     anywhere: bool = False
     online: bool = False
+    in_checkpoints: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +103,10 @@ class UpdateSpec:
       length: T, transitions of a sequence; None for the unroll's.
       context: earlier steps that each replayed sequence has besides, with their actions and
         extras: the batch then has `context + T` transitions.
-      updates_per_step: updates per environment step, counted from `first_step` on; None for one
+      updates_per_step: updates per environment step, on average, once any is due; None for one
         update per unroll.
       first_step: environment steps before which none is due.
-      min_sequences: sequences that the replay must offer before the first update.
+      min_sequences: sequences that the replay must offer before the first is due.
     """
 
     name: str = "update"
@@ -122,7 +125,7 @@ class Experience:
 
     Attributes:
       num_environments: environments that it acts in at once.
-      unroll_length: steps of each environment between two looks at what is due.
+      unroll_length: steps of each environment after which the updates that are due are made.
       history: what its observations hold of the past.
       replay: None for an agent that learns from each unroll once.
       updates: the kinds of update, in the order in which they are made; none for an agent that
@@ -150,8 +153,9 @@ class Update(NamedTuple):
     Attributes:
       state: the learning state after it.
       metrics: scalars for the log.
-      refreshed: new values of some of the batch's extras, `[T, B, ...]`, to be written back to the
-        replay for the last T rows of each sequence; None for none.
+      refreshed: new values of some of the extras, by name, `[T, B, ...]`, which replace those of
+        the last T rows of each sequence (without its context) in the replay; None for none. Only
+        of updates whose sequences are all replayed.
     """
 
     state: State

@@ -27,8 +27,8 @@ from agents.history import History
 from agents.networks import NetworkConfig
 from agents.protocol import Batch
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
+from training import replay
 from training.host_collection import HostActor, make_act
-from training.host_replay import HostReplay
 
 _SUITE = flags.DEFINE_string("suite", "atari/Pong,procgen/coinrun", "Environments, by commas.")
 _ENVIRONMENTS = flags.DEFINE_integer("num_environments", 128, "Instances.", lower_bound=2)
@@ -52,6 +52,7 @@ def main(argv: list[str]) -> None:
             unroll_length=_LENGTH,
             batch_size=96,
             replay_ratio=1.0,
+            replay_capacity=4096,
             frame_stack=_STACK.value,
         )
         agent = RuleAgent.create(config, dynamics, disco.ActorCritic())
@@ -110,22 +111,25 @@ def _policy_seconds(agent: RuleAgent, params: disco.Params, batch: Batch) -> flo
 
 def _replay(agent: RuleAgent, collected: Batch) -> None:
     """Prints the time to draw a batch, the time to learn from it, and the size in memory."""
-    capacity = 4096
-    replay = HostReplay(collected, agent.network.history, capacity)
-    for _ in range(-(-capacity // collected.action.shape[1])):
-        replay.insert(collected)
+    spec = agent.experience
+    (update,) = spec.updates
+    layout, capacity = replay.layout(spec), agent.config.replay_capacity
+    kept = replay.init(layout, collected, np)
+    for _ in range(layout.num_kept):
+        kept = replay.insert(spec, kept, collected)
     random, learner = np.random.default_rng(0), agent.init(jax.random.key(0))
     learn = jax.jit(lambda learner, batch: agent.learn(learner, to_trajectory(batch))[0])
     times = {"draw": [], "learn": []}
     for _ in range(6):
         began = time.perf_counter()
-        batch = replay.sample(random, agent.config.batch_size)
+        index = random.integers(capacity, size=update.batch_size)
+        kept, batch, _ = replay.sample(spec, kept, update, index)
         drawn = time.perf_counter()
         learner = jax.block_until_ready(learn(learner, jax.device_put(batch)))
         times["draw"].append(drawn - began)
         times["learn"].append(time.perf_counter() - drawn)
     draw, learn_time = (float(np.median(x[1:])) for x in times.values())
-    per_million = replay.num_bytes / (capacity * _LENGTH) * 1e6 / 2**30
+    per_million = replay.num_bytes(layout, collected) / (capacity * _LENGTH) * 1e6 / 2**30
     print(
         f"  replay: a batch of {agent.config.batch_size} x {_LENGTH} is drawn in"
         f" {1e3 * draw:.1f} ms; an update of this small network takes {1e3 * learn_time:.1f} ms;"

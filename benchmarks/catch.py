@@ -34,7 +34,7 @@ def main() -> None:
     @jax.jit
     def learn(state, key):
         def update(state, key):
-            state, episodes, _ = iteration.advance(agent, dynamics, task, state, key)
+            state, episodes, _ = iteration.advance(agent, dynamics, task, state, key, state.updates)
             return state, episodes
 
         return jax.lax.scan(update, state, jax.random.split(key, _WINDOW))

@@ -26,8 +26,7 @@ from meta.meta_step import agent_meta_update
 from meta.state import DiscoveryState, Member
 from training import batches
 from training.host_collection import NUM_HALVES
-from training.host_experience import plan
-from training.host_replay import num_bytes_of
+from training.replay_memory import plan
 
 
 class _Shapes(NamedTuple):
@@ -263,4 +262,4 @@ def _replay_bytes(group: Group) -> int:
         return 0
     if not group.agent.config.num_replayed:
         return 0
-    return num_bytes_of(plan("", group.agent, dynamics))
+    return plan("", group.agent, dynamics).num_bytes

@@ -72,7 +72,7 @@ def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
     def iterate(carry):
         key, agent, state = carry
         key, update_key = jax.random.split(key)
-        state, _, _ = iteration.advance(agent, dynamics, task, state, update_key)
+        state, _, _ = iteration.advance(agent, dynamics, task, state, update_key, state.updates)
         return key, agent, state
 
     return init, lambda carry: jax.jit(iterate, donate_argnums=0).lower(carry).compile()

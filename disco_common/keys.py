@@ -19,6 +19,12 @@ class Purpose(enum.IntEnum):
     """One update of an agent, with the experience that it needs."""
     VALIDATE = 2
     """The validation trajectories of one meta-step."""
+    REPLAY = 3
+    """The sequences that an update draws from a replay in the host's memory."""
+    ACT = 4
+    """One unroll in host environments."""
+    EXAMINE = 5
+    """What a trained agent is examined on, once."""
 
 
 def key(

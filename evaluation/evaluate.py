@@ -29,8 +29,9 @@ from evaluation.scoring import bsuite
 from evaluation.scoring.summary import summarize
 from evaluation.training import Run, make_agent, train_runs, training_settings
 from training import records
-from training.host_experience import require_memory
-from training.settings import require_served
+from training.replay_memory import plan, require_memory
+from training.schedule import schedules
+from training.settings import require_consistent
 
 Announce = Callable[[str], None]
 _SECONDS_TO_STOP = 60.0  # That a job may take to write a checkpoint.
@@ -185,10 +186,13 @@ def check(
         if contender.trains_itself:
             continue
         agent = make_agent(contender, task)
-        require_served(agent.experience)
+        require_consistent(agent.experience)
+        schedules(agent.experience, config.num_steps)
         settings.num_unrolls(agent.experience.steps_per_unroll)
-        if isinstance(task.dynamics, environments.HostEnvironment):
-            require_memory([(task.name, agent, task.dynamics, 1)])
+        if agent.experience.replay is not None:
+            together = 1 if task.is_host else config.seeds
+            replays = plan(task.name, agent, task.dynamics, together, config.num_steps)
+            require_memory([replays])
 
 
 def _train_all(

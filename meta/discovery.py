@@ -36,7 +36,7 @@ from meta.sharding import (
 from meta.state import DiscoveryState, Member
 from meta.task_assignment import initial_tasks, reassign_tasks
 from meta.value_function import ValueFunctionConfig
-from training.host_experience import require_memory
+from training.replay_memory import plan, require_memory
 
 
 class Discovery:
@@ -164,9 +164,12 @@ class Discovery:
                 )
         require_memory(
             [
-                (group.family, group.agent, group.dynamics, len(group.local_indices(self._mesh)))
+                plan(
+                    group.family, group.agent, group.dynamics, len(group.local_indices(self._mesh))
+                )
                 for group in self.groups
-                if isinstance(group.dynamics, environments.HostEnvironment)
+                if group.agent.experience.replay is not None
+                and isinstance(group.dynamics, environments.HostEnvironment)
             ]
         )
 

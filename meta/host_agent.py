@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 import environments
+from agents.protocol import Batch
 from meta.groups import Group
-from training.host_collection import HostActor
+from training.host_collection import Collected, HostActor
 from training.host_experience import HostExperience
 
 
@@ -40,6 +41,7 @@ class HostAgent:
           SimulatorError: if a simulator cannot be started.
         """
         agent, dynamics = group.agent, group.dynamics
+        (self._update,) = agent.experience.updates
         assert isinstance(dynamics, environments.HostEnvironment)
         seeds = np.random.SeedSequence(address).generate_state(2) % 2**31
         with contextlib.ExitStack() as started:
@@ -49,6 +51,15 @@ class HostAgent:
                 agent, dynamics, task, num_validation, int(seeds[1]), workers
             )
             started.pop_all()
+
+    def take(self, update: int) -> tuple[Collected, Batch]:
+        """Return what was collected for an update, and the batch that it learns from.
+
+        Raises:
+          SimulatorError: if a simulator failed, or died and could not be replaced.
+        """
+        collected = self.experience.take()
+        return collected, self.experience.draw(self._update, collected.batch, update).batch
 
     @property
     def restarts(self) -> int:

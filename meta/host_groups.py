@@ -34,7 +34,6 @@ from meta.sharding import local_rows, over_agents
 from meta.state import DiscoveryState, Member
 from training.device_clock import DeviceClock
 from training.host_collection import NUM_HALVES, Collected, Timing
-from training.host_experience import PreparedBatch
 
 
 class HostGroups:
@@ -147,7 +146,7 @@ class HostGroup:
         self._orders = np.searchsorted(group.indices, self._indices)
         self._agents: list[HostAgent] = []
         self._residuals: InnerLoopResiduals | None = None
-        self._threads = ThreadPoolExecutor(len(self._indices), "validation")
+        self._threads = ThreadPoolExecutor(len(self._indices), "agents")
         self._timing = Timing(0.0, 0.0)
 
     def start(self, members: Member, meta_step: int) -> None:
@@ -205,7 +204,7 @@ class HostGroup:
 
     def _inner_loop(
         self, rule: disco.DiscoveredRule, first: int, members: Member
-    ) -> tuple[Member, list[list[PreparedBatch]], list[AgentMetrics]]:
+    ) -> tuple[Member, list[list[Collected]], list[AgentMetrics]]:
         """Make K updates, acting while the device learns, and store their residuals.
 
         Args:
@@ -214,18 +213,19 @@ class HostGroup:
           members: donated.
 
         Returns:
-          The agents after the updates; for each update, the agents' experiences without their
-          batches, and metrics.
+          The agents after the updates; for each update, what the agents collected without the
+          unrolls, and metrics.
         """
         num_updates = self._config.meta.num_updates
         if not all(agent.experience.is_requested for agent in self._agents):
             self._request(self._params(members), first)  # Of agents that were just started.
         experiences, learning = [], []
         for number in range(num_updates):
-            taken = [agent.experience.take() for agent in self._agents]
+            update = first + number
+            taken = list(self._threads.map(lambda agent, u=update: agent.take(u), self._agents))
             if number + 1 < num_updates:
-                self._request(self._params(members), first + number + 1)
-            batches = self._stack([to_trajectory(experience.batch) for experience in taken])
+                self._request(self._params(members), update + 1)
+            batches = self._stack([to_trajectory(batch) for _, batch in taken])
             members, residuals, metrics = self._clock.follow(
                 lambda members=members, batches=batches: self._programs.update(
                     rule, members, batches
@@ -233,7 +233,7 @@ class HostGroup:
                 watched=lambda results: results[2],
             )
             self._store(residuals, number)
-            experiences.append([experience._replace(batch=None) for experience in taken])
+            experiences.append([collected._replace(batch=None) for collected, _ in taken])
             learning.append(metrics)
         return members, experiences, learning
 
@@ -336,7 +336,7 @@ class HostGroup:
 
     def _metrics(
         self,
-        experiences: list[list[PreparedBatch]],
+        experiences: list[list[Collected]],
         learning: list[AgentMetrics],
         validations: list[Collected],
     ) -> AgentMetrics:

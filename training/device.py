@@ -35,12 +35,13 @@ from training import iteration
 from training.collection import EpisodeStatistics
 from training.iteration import TrainingState
 from training.passes import agents_per_pass, map_agents
-from training.records import EpisodeSums, Records
+from training.records import EpisodeSums, Records, mean_metrics
 from training.results import Run, TrainedRun, all_finite
+from training.schedule import schedules
 from training.settings import (
     Report,
     TrainingSettings,
-    require_served,
+    require_consistent,
 )
 from training.static_agent import StaticAgent, split_agent
 
@@ -67,11 +68,11 @@ class Totals(NamedTuple):
 
     Attributes:
       episodes: over the episodes that ended.
-      metrics: over the updates.
+      metrics: over the updates, by their kind and their name.
     """
 
     episodes: EpisodeStatistics
-    metrics: dict[str, Float[Array, "*runs"]]
+    metrics: dict[str, dict[str, Float[Array, "*runs"]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,11 +86,13 @@ class Program:
       dynamics: of the environments.
       agent: without its arrays (`split_agent`).
       per_pass: runs per device and vectorised pass.
+      replay_steps: environment steps that a replay needs to keep at most; None for any number.
     """
 
     dynamics: environments.JaxEnvironment
     agent: StaticAgent
     per_pass: int
+    replay_steps: int | None = None
 
     def place(self, tasks: Sequence[environments.Environment], seeds: Sequence[int]) -> Rows:
         """Place runs on all devices, padded so that they divide among passes.
@@ -119,7 +122,8 @@ class Program:
 
         def init_one(arrays, row: Rows):
             key = keys.key(row.seed, Purpose.INITIALIZE, row.code, 0)
-            return iteration.init(self.agent.with_arrays(arrays), self.dynamics, row.task, key)
+            agent = self.agent.with_arrays(arrays)
+            return iteration.init(agent, self.dynamics, row.task, key, self.replay_steps)
 
         return self._map(init_one, replicated=(arrays,), per_run=rows)
 
@@ -152,7 +156,7 @@ class Program:
             def one(state, unroll):
                 key = keys.key(row.seed, Purpose.TRAIN, row.code, unroll)
                 state, episodes, metrics = iteration.advance(
-                    agent, self.dynamics, row.task, state, key
+                    agent, self.dynamics, row.task, state, key, unroll
                 )
                 return state, Totals(episodes=episodes, metrics=metrics)
 
@@ -226,10 +230,14 @@ class _Runs:
         started = time.perf_counter()
         dynamics = runs[0].task.dynamics
         assert isinstance(dynamics, environments.JaxEnvironment)
-        require_served(agent.experience)
+        require_consistent(agent.experience)
+        self._schedules = schedules(agent.experience, settings.num_steps)
         static, self._arrays = split_agent(agent)
         per_pass = agents_per_pass(settings.runs_at_once, -(-len(runs) // _mesh().size))
-        self._program = Program(dynamics, static, per_pass)
+        spec = agent.experience.replay
+        is_large = spec is not None and spec.capacity > settings.num_steps
+        replay_steps = settings.num_steps if is_large else None
+        self._program = Program(dynamics, static, per_pass, replay_steps)
         self._runs, self._settings, self._checkpoints = runs, settings, checkpoints
         self._steps_per_unroll = agent.experience.steps_per_unroll
         self._intervals = list(settings.intervals(self._steps_per_unroll))
@@ -289,7 +297,7 @@ class _Runs:
             totals = jax.device_get(totals)
             self._unrolls, now = last, time.perf_counter()
             self._seconds = seconds_before + now - begun_at
-            mean_return = self._record(totals, last - first, now - interval_at)
+            mean_return = self._record(totals, first, now - interval_at)
             speed = (last - begun_with) * len(self._runs) * self._steps_per_unroll
             report(last * self._steps_per_unroll, speed / (now - begun_at), mean_return)
             is_last = last == self._intervals[-1][1]
@@ -301,10 +309,20 @@ class _Runs:
                     self._checkpoints.wait()
                     stopping.raise_if_requested()
 
-    def _record(self, totals: Totals, unrolls: int, seconds: float) -> float | None:
-        """Write an interval's records; return the mean return of all episodes that ended."""
+    def _record(self, totals: Totals, first: int, seconds: float) -> float | None:
+        """Write an interval's records; return the mean return of all episodes that ended.
+
+        Args:
+          totals: of the interval.
+          first: unrolls made before it.
+          seconds: that it took.
+        """
         steps = self._unrolls * self._steps_per_unroll
-        speed = unrolls * self._steps_per_unroll / seconds
+        speed = (self._unrolls - first) * self._steps_per_unroll / seconds
+        updates = {
+            name: schedule.num_made(self._unrolls) - schedule.num_made(first)
+            for name, schedule in self._schedules.items()
+        }
         every = []
         for i, (run, records) in enumerate(zip(self._runs, self._records, strict=True)):
             ended = totals.episodes
@@ -317,7 +335,12 @@ class _Runs:
             )
             every.append(sums)
             records.add_episodes([sums])
-            metrics = {name: float(x[i]) / unrolls for name, x in totals.metrics.items()}
+            metrics = mean_metrics(
+                {
+                    kind: ({name: float(x[i]) for name, x in sums.items()}, updates[kind])
+                    for kind, sums in totals.metrics.items()
+                }
+            )
             is_finite = records.add_metrics(
                 steps, sums.as_means() | {"environment_steps_per_second": speed} | metrics
             )

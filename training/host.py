@@ -1,8 +1,9 @@
 """Training in host environments: the host backend.
 
-In one process runs follow one another. Threads step the simulators and prepare the next batch while
-the device learns from the last one, so that the agent acts by its state of one update ago. A run
-that is continued starts new episodes, and its replay fills anew, as neither is saved.
+In one process runs follow one another. Threads step the simulators while the device learns, so that
+the agent acts by its state of one update ago (`Experience.acts_one_behind`). A run that is
+continued starts new episodes. Its replay fills anew, unless checkpoints hold it
+(`ReplaySpec.in_checkpoints`).
 """
 
 import contextlib
@@ -15,19 +16,24 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 import environments
-from agents.protocol import Agent, Batch
-from disco_common import stopping
+from agents.protocol import Agent, Batch, Experience, Update, UpdateSpec
+from disco_common import keys, stopping
 from disco_common.checkpoints import Checkpoints
+from disco_common.keys import Purpose
 from training.device_clock import DeviceClock
-from training.host_experience import HostExperience, PreparedBatch
-from training.records import EpisodeSums, Records
+from training.host_collection import Collected
+from training.host_experience import HostExperience, replay_shapes
+from training.records import EpisodeSums, Records, mean_metrics
+from training.replay import Replay
 from training.results import Run, TrainedRun, all_finite
+from training.schedule import schedules
 from training.settings import (
     Report,
     TrainingSettings,
-    require_served,
+    require_consistent,
 )
 from training.static_agent import StaticAgent, split_agent
 
@@ -73,7 +79,7 @@ class _Functions(NamedTuple):
     Attributes:
       init: from arrays and a key to a learning state.
       update: from arrays, a learning state, a batch, a key and the name of the kind of update to
-        the state after it and metrics.
+        what `Agent.update` returns.
     """
 
     init: Any
@@ -85,9 +91,8 @@ def _compiled(static: StaticAgent) -> _Functions:
     def init(arrays: Any, key: Any) -> Any:
         return static.with_arrays(arrays).init(key)
 
-    def update(arrays: Any, state: Any, batch: Batch, key: Any, name: str) -> tuple[Any, Any]:
-        updated = static.with_arrays(arrays).update(state, batch, key, name)
-        return updated.state, updated.metrics
+    def update(arrays: Any, state: Any, batch: Batch, key: Any, name: str) -> Update:
+        return static.with_arrays(arrays).update(state, batch, key, name)
 
     return _Functions(jax.jit(init), jax.jit(update, static_argnums=4))
 
@@ -126,40 +131,67 @@ class _Training:
         self._agent, self._run, self._settings = agent, run, settings
         self._checkpoints = checkpoints
         self._spec = agent.experience
-        require_served(agent.experience)
+        require_consistent(agent.experience)
+        self._schedules = schedules(agent.experience, settings.num_steps)
         static, self._arrays = split_agent(agent)
         self._compiled = _compiled(static)
         self._records = Records(run.folder)
-        self._key = jax.random.fold_in(jax.random.key(run.seed), _code(run))
-        self._state, self._unrolls, self._progress = self._initial_or_restored()
-        if self._unrolls:
-            _log.warning(
-                "%s continues at step %d; its environments start new episodes and its replay"
-                " fills anew, as neither is saved.",
-                run.folder,
-                self._unrolls * self._spec.steps_per_unroll,
-            )
+        self._clock = DeviceClock()
+        with contextlib.ExitStack() as started:
+            started.callback(self._clock.close)
+            self._state, self._unrolls, self._progress, replay = self._initial_or_restored()
+            self._experience = self._start(replay)
+            started.pop_all()
         self._records.keep(self._unrolls * self._spec.steps_per_unroll)
+
+    def _start(self, replay: Replay | None) -> HostExperience:
+        """Start the environments, and continue with a checkpoint's replay if there is one."""
+        run, dynamics = self._run, self._run.task.dynamics
+        assert isinstance(dynamics, environments.HostEnvironment)
         # Other environments and draws than before an interruption, and than those of other runs.
         seed = environments.seed_of(run.task.name, run.seed, self._unrolls)
-        self._clock = DeviceClock()
-        self._experience = HostExperience(
-            agent, run.task.dynamics, run.task.task, seed, acting_device()
+        experience = HostExperience(
+            self._agent,
+            dynamics,
+            run.task.task,
+            seed,
+            acting_device(),
+            num_steps=self._settings.num_steps,
         )
+        if replay is not None:
+            experience.resume(replay)
+        return experience
 
     def close(self) -> None:
         """End the environments."""
         self._experience.close()
         self._clock.close()
 
-    def _initial_or_restored(self) -> tuple[Any, int, _Progress]:
-        """Return the learning state, the unrolls that were made, and the progress."""
-        initial, progress = self._compiled.init(self._arrays, self._key), _Progress()
-        restored = self._checkpoints.restore({"learner": initial, "past": progress.as_arrays()})
+    def _key(self, purpose: Purpose, *address: int) -> PRNGKeyArray:
+        return keys.key(self._run.seed, purpose, _code(self._run), *address)
+
+    def _initial_or_restored(self) -> tuple[Any, int, _Progress, Replay | None]:
+        """Return the learning state, the unrolls that were made, the progress, and a replay."""
+        initial = self._compiled.init(self._arrays, self._key(Purpose.INITIALIZE, 0))
+        progress, spec, dynamics = _Progress(), self._spec.replay, self._run.task.dynamics
+        assert isinstance(dynamics, environments.HostEnvironment)
+        like = {"learner": initial, "past": progress.as_arrays()}
+        if spec is not None and spec.in_checkpoints:
+            num_steps = self._settings.num_steps
+            like["replay"] = replay_shapes(self._agent, dynamics, num_steps)
+        restored = self._checkpoints.restore(like)
         if restored is None:
-            return initial, 0, progress
+            return initial, 0, progress, None
         unrolls, found = restored
-        return jax.device_put(found["learner"]), unrolls, _Progress.of_arrays(found["past"])
+        lost = "its environments start new episodes, as they are not saved"
+        if spec is not None and not spec.in_checkpoints:
+            lost = (
+                "its environments start new episodes and its replay fills anew, as neither is saved"
+            )
+        steps = unrolls * self._spec.steps_per_unroll
+        _log.warning("%s continues at step %d; %s.", self._run.folder, steps, lost)
+        progress = _Progress.of_arrays(found["past"])
+        return jax.device_put(found["learner"]), unrolls, progress, found.get("replay")
 
     def train(self, report: Report) -> None:
         """Make the unrolls that are left."""
@@ -168,19 +200,19 @@ class _Training:
         intervals = self._settings.intervals(self._spec.steps_per_unroll)
         ends = {last for _, last in intervals}
         num_unrolls = max(ends)
-        window = _Window()
+        window = _Window(self._experience)
         self._request()
         while self._unrolls < num_unrolls:
-            prepared = self._experience.take()
+            collected = self._experience.take()
             is_last = self._unrolls + 1 == num_unrolls
             self._unrolls += 1
             if not is_last and self._spec.acts_one_behind:
                 self._request()
-            window.add(prepared, self._learn(prepared.batch))
+            window.add(collected, self._learn(collected.batch))
             if not is_last and not self._spec.acts_one_behind:
                 self._request()
             steps = self._unrolls * self._spec.steps_per_unroll
-            self._records.add_episodes(EpisodeSums.of_one(steps, x) for x in prepared.episodes)
+            self._records.add_episodes(EpisodeSums.of_one(steps, x) for x in collected.episodes)
             if self._unrolls == first + 1:  # Which compiles.
                 jax.block_until_ready(self._state)
                 started = time.monotonic()
@@ -188,7 +220,7 @@ class _Training:
             progress.restarts = restarts_before + self._experience.restarts
             if self._unrolls in ends:
                 self._record(window, report)
-                window = _Window()
+                window = _Window(self._experience)
             is_due = time.monotonic() - saved_at > self._settings.checkpoint_seconds
             if not is_last and (is_due or stopping.is_requested()):
                 self._save()
@@ -212,23 +244,39 @@ class _Training:
     def _request(self) -> None:
         self._experience.request(self._agent.acting_state(self._state), self._unrolls)
 
-    def _learn(self, batch: Batch) -> Any:
-        """Make the update, if the agent learns; return metrics, which are still being computed."""
-        if not self._spec.updates:
-            return {}
-        (spec,) = self._spec.updates
-        key = jax.random.fold_in(jax.random.fold_in(self._key, self._unrolls), 0)
-        self._state, metrics = self._clock.follow(
+    def _learn(self, unroll: Batch) -> list[tuple[str, Any]]:
+        """Make the updates that are due after an unroll.
+
+        Returns:
+          The kind of each, and its metrics, which are still being computed.
+        """
+        made = []
+        for kind, update in enumerate(self._spec.updates):
+            number = self._schedules[update.name].num_due(self._unrolls - 1)
+            if not self._experience.has_sequences(update):  # After an interruption.
+                continue
+            for i in range(number):
+                made.append((update.name, self._update(update, unroll, (kind, i))))
+        return made
+
+    def _update(self, update: UpdateSpec, unroll: Batch, address: tuple[int, int]) -> Any:
+        """Make one update; return its metrics."""
+        drawn = self._experience.draw(update, unroll, self._unrolls, *address)
+        key = self._key(Purpose.TRAIN, self._unrolls, *address)
+        updated: Update = self._clock.follow(
             lambda: self._compiled.update(
-                self._arrays, self._state, jax.device_put(batch), key, spec.name
+                self._arrays, self._state, jax.device_put(drawn.batch), key, update.name
             ),
-            watched=lambda results: results[1],
+            watched=lambda results: results.metrics,
         )
-        return metrics
+        self._state = updated.state
+        if updated.refreshed is not None:
+            self._experience.write_back(update, drawn, updated.refreshed)
+        return updated.metrics
 
     def _record(self, window: "_Window", report: Report) -> None:
         steps = self._unrolls * self._spec.steps_per_unroll
-        line = window.summary(self._spec.steps_per_unroll)
+        line = window.summary(self._spec)
         line["learner_idle_fraction"] = self._clock.idle_fraction()
         is_finite = self._records.add_metrics(steps, line)
         if self._progress.is_finite and not is_finite:
@@ -239,38 +287,50 @@ class _Training:
     def _save(self) -> None:
         self._records.sync()
         state = {"learner": self._state, "past": self._progress.as_arrays()}
+        if self._spec.replay is not None and self._spec.replay.in_checkpoints:
+            state["replay"] = self._experience.replay
         self._checkpoints.save(self._unrolls, state)
 
 
 class _Window:
-    """What happened since the last record."""
+    """The unrolls and updates since the last record."""
 
-    def __init__(self):
+    def __init__(self, experience: HostExperience):
         self._began = time.monotonic()
-        self._prepared: list[PreparedBatch] = []
-        self._metrics: list[Any] = []
+        self._experience, self._replay_seconds = experience, experience.replay_seconds
+        self._collected: list[Collected] = []
+        self._metrics: dict[str, list[Any]] = {}
 
-    def add(self, prepared: PreparedBatch, metrics: Any) -> None:
-        """Add one unroll and its updates."""
-        self._prepared.append(prepared._replace(batch=None))  # pyright: ignore
-        self._metrics.append(metrics)
+    def add(self, collected: Collected, metrics: list[tuple[str, Any]]) -> None:
+        """Add one unroll and its updates, each by its kind."""
+        self._collected.append(collected._replace(batch=None))  # pyright: ignore
+        for kind, one in metrics:
+            self._metrics.setdefault(kind, []).append(one)
 
-    def summary(self, steps_per_unroll: int) -> dict[str, float | None]:
+    def summary(self, spec: Experience) -> dict[str, float | None]:
         """Return means over the updates; times are in seconds per unroll."""
         metrics = jax.device_get(self._metrics)
-        count, seconds = len(metrics), time.monotonic() - self._began
-        episodes = [x for prepared in self._prepared for x in prepared.episodes]
-        timings = [prepared.timing for prepared in self._prepared]
+        count, seconds = len(self._collected), time.monotonic() - self._began
+        episodes = [x for collected in self._collected for x in collected.episodes]
+        timings = [collected.timing for collected in self._collected]
+        sums = {update.name: _sums(metrics.get(update.name, [])) for update in spec.updates}
         return {
             "episode_return": _mean([x.episode_return for x in episodes]),
             "episode_length": _mean([float(x.length) for x in episodes]),
             "episodes": float(len(episodes)),
-            "environment_steps_per_second": count * steps_per_unroll / seconds,
+            "environment_steps_per_second": count * spec.steps_per_unroll / seconds,
             "engine_seconds": sum(x.engine for x in timings) / count,
             "policy_seconds": sum(x.policy for x in timings) / count,
-            "replay_seconds": sum(x.replay_seconds for x in self._prepared) / count,
-            **{name: _mean([float(x[name]) for x in metrics]) for name in metrics[0]},
+            "replay_seconds": (self._experience.replay_seconds - self._replay_seconds) / count,
+            **mean_metrics(sums),
         }
+
+
+def _sums(metrics: list[dict[str, Any]]) -> tuple[dict[str, float], int]:
+    names = metrics[0] if metrics else ()
+    # NumPy's mean adds in pairs, and so differs from a plain sum in the last bit.
+    sums = {name: _mean([float(x[name]) for x in metrics]) for name in names}
+    return {name: x * len(metrics) for name, x in sums.items() if x is not None}, len(metrics)
 
 
 def acting_device() -> Any:

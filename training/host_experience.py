@@ -1,44 +1,46 @@
-"""Batches from host environments, prepared while the device learns from the one before.
+"""Experience from host environments, collected while the device learns.
 
-`request` starts a thread that acts, stores, and draws the next batch; `take` waits for it. A
-trainer that requests before it learns overlaps the two: the agent then acts by its state of one
-update ago, for which its batch holds what the behaviour policy was.
+`request` starts a thread that acts; `take` waits for its unroll and stores it; `draw` returns the
+batch of an update. A trainer that requests before it learns overlaps the two. The agent then acts
+by its state of one update ago, for which the batch holds the behaviour policy.
 """
 
+import contextlib
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import environments
-from agents.protocol import Agent, Batch
-from environments.episodes import Episode
-from training import batches, host_replay
-from training.host_collection import Collected, HostActor, Timing
-from training.host_replay import HostReplay, Planned
+from agents.protocol import Agent, Batch, Extras, UpdateSpec
+from disco_common import keys
+from disco_common.keys import Purpose
+from training import batches, replay
+from training.host_collection import Collected, HostActor
+from training.replay import Replay, Sequences
 
 
-class PreparedBatch(NamedTuple):
-    """A batch, and what happened while it was made.
+class Drawn(NamedTuple):
+    """The batch of an update.
 
     Attributes:
       batch: to learn from; NumPy.
-      episodes: that ended.
-      timing: of the actor.
-      replay_seconds: that storing and drawing took.
+      sequences: where its replayed sequences are; None without any.
     """
 
     batch: Batch
-    episodes: list[Episode]
-    timing: Timing
-    replay_seconds: float
+    sequences: Sequences | None
 
 
 class HostExperience:
-    """One agent's environments, its replay, and the thread that works on them."""
+    """One agent's environments, its replay, and the thread that acts in them.
+
+    Attributes:
+      replay_seconds: that storing and drawing took so far.
+    """
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class HostExperience:
         seed: int,
         device: Any = None,
         workers: int | None = None,
+        num_steps: int | None = None,
     ):
         """Reserve the replay's memory and start the environments.
 
@@ -58,20 +61,21 @@ class HostExperience:
           seed: of all randomness.
           device: to act on; None for that of the agent's state.
           workers: as `HostActor`'s.
+          num_steps: environment steps of the run, more than which the replay need not keep; None
+            for any number.
 
         Raises:
           SimulatorError: if an environment cannot be started.
         """
         self._spec, self._seed, self._device = agent.experience, seed, device
-        self._update = self._spec.updates[0] if self._spec.updates else None
-        self._replay = None
+        self._replay, self.replay_seconds = None, 0.0
         if self._spec.replay is not None:
-            planned = plan("", agent, dynamics)
-            self._replay = HostReplay(planned.example, planned.history, planned.capacity)
+            self._replay = _init_replay(agent, dynamics, num_steps, np)
         number = self._spec.num_environments
         self._actor = HostActor(agent, dynamics, task, number, seed, workers)
         self._thread = ThreadPoolExecutor(1, "experience")
-        self._going: Future[PreparedBatch] | None = None
+        self._going: Future[Collected] | None = None
+        self._placed: tuple[list[Any], Any] = ([], None)  # Leaves as given; on the acting device.
 
     @property
     def restarts(self) -> int:
@@ -80,81 +84,118 @@ class HostExperience:
 
     @property
     def is_requested(self) -> bool:
-        """Whether a batch is being prepared, or waits to be taken."""
+        """Whether an unroll is being collected, or waits to be taken."""
         return self._going is not None
 
-    def request(self, acting_state: Any, update: int) -> None:
-        """Start to prepare the batch of an update, acting by a state of the agent."""
-        assert self._going is None, "the last request's batch was not taken"
-        self._going = self._thread.submit(self._prepare, acting_state, update)
+    def request(self, acting_state: Any, unroll: int) -> None:
+        """Start to collect an unroll, acting by a state of the agent.
 
-    def take(self) -> PreparedBatch:
-        """Return the batch that was requested, once it is there.
+        Args:
+          acting_state: of the agent.
+          unroll: its number, of which the randomness depends.
+        """
+        assert self._going is None, "the last request's unroll was not taken"
+        self._going = self._thread.submit(self._collect, acting_state, unroll)
+
+    def take(self) -> Collected:
+        """Return the unroll that was requested, once it is there and in the replay.
 
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
         """
         assert self._going is not None, "nothing was requested"
         going, self._going = self._going, None
-        return going.result()
+        collected = going.result()
+        if self._replay is not None:
+            with self._timed():
+                self._replay = replay.insert(self._spec, self._replay, collected.batch)
+        return collected
+
+    def has_sequences(self, update: UpdateSpec) -> bool:
+        """Return whether the replay offers the sequences that an update waits for."""
+        if not update.num_replayed:
+            return True
+        assert self._replay is not None
+        there = replay.num_sequences(self._spec, self._replay, update)
+        return bool(there >= max(1, update.min_sequences))
+
+    def draw(self, update: UpdateSpec, unroll: Batch, *address: int) -> Drawn:
+        """Return the batch of an update.
+
+        Args:
+          update: that is due.
+          unroll: the one taken last.
+          *address: which update it is; non-negative integers.
+        """
+        if not update.num_replayed:
+            return Drawn(unroll, None)
+        assert self._replay is not None
+        with self._timed():
+            random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
+            number = replay.num_sequences(self._spec, self._replay, update)
+            index = random.integers(number, size=update.num_replayed)
+            self._replay, batch, sequences = replay.sample(self._spec, self._replay, update, index)
+            if update.num_replayed < update.batch_size:
+                batch = batches.concatenate([unroll, batch])
+        return Drawn(batch, sequences)
+
+    def write_back(self, update: UpdateSpec, drawn: Drawn, refreshed: Extras) -> None:
+        """Replace extras of the sequences of a batch (`agents.protocol.Update.refreshed`)."""
+        assert self._replay is not None
+        assert drawn.sequences is not None
+        with self._timed():
+            self._replay = replay.write_back(
+                self._spec, self._replay, update, drawn.sequences, jax.device_get(refreshed)
+            )
+
+    @property
+    def replay(self) -> Replay | None:
+        """The replay, for a checkpoint; it changes with the next unroll."""
+        return self._replay
+
+    def resume(self, restored: Replay) -> None:
+        """Continue with a checkpoint's replay, in whose environments new episodes begin."""
+        self._replay = jax.tree.map(np.array, restored)
+        replay.cut_episodes(self._spec, self._replay)
 
     def close(self) -> None:
-        """End the environments, also while a batch is prepared, and free the replay."""
+        """End the environments, also while an unroll is collected, and free the replay."""
         self._thread.shutdown()
         self._actor.close()
         self._replay = self._going = None
 
-    def _prepare(self, acting_state: Any, update: int) -> PreparedBatch:
-        key = jax.random.fold_in(jax.random.key(self._seed), update)
+    def _collect(self, acting_state: Any, unroll: int) -> Collected:
+        key = keys.key(self._seed, Purpose.ACT, unroll)
         if self._device is not None:
-            acting_state, key = jax.device_put((acting_state, key), self._device)
-        collected: Collected = self._actor.collect(acting_state, key, self._spec.unroll_length)
-        began, batch = time.perf_counter(), collected.batch
-        if self._replay is not None:
-            assert self._update is not None
-            self._replay.insert(batch)
-            random = np.random.default_rng((self._seed, update))
-            replayed = self._replay.sample(random, self._update.num_replayed)
-            fresh = self._update.num_replayed < self._update.batch_size
-            batch = batches.concatenate([batch, replayed]) if fresh else replayed
-        seconds = time.perf_counter() - began
-        return PreparedBatch(batch, collected.episodes, collected.timing, seconds)
+            key = jax.device_put(key, self._device)
+            acting_state = self._on_device(acting_state)
+        return self._actor.collect(acting_state, key, self._spec.unroll_length)
+
+    def _on_device(self, acting_state: Any) -> Any:
+        """Return an acting state on the acting device, sent there only if it changed."""
+        given, (leaves, placed) = jax.tree.leaves(acting_state), self._placed
+        if len(given) != len(leaves) or any(x is not y for x, y in zip(given, leaves, strict=True)):
+            placed = jax.device_put(acting_state, self._device)
+            self._placed = given, placed
+        return placed
+
+    @contextlib.contextmanager
+    def _timed(self):
+        began = time.perf_counter()
+        yield
+        self.replay_seconds += time.perf_counter() - began
 
 
-def plan(
-    name: str, agent: Agent, dynamics: environments.HostEnvironment, count: int = 1
-) -> Planned:
-    """Return the replays of some agents of a kind.
+def replay_shapes(
+    agent: Agent, dynamics: environments.HostEnvironment, num_steps: int | None = None
+) -> Replay:
+    """Return the shapes and dtypes of an agent's replay; arguments as `HostExperience`'s."""
+    return jax.eval_shape(lambda: _init_replay(agent, dynamics, num_steps, jnp))
 
-    Args:
-      name: of the agents, for messages.
-      agent: one of them; it has a replay.
-      dynamics: of its environments.
-      count: how many.
-    """
+
+def _init_replay(
+    agent: Agent, dynamics: environments.HostEnvironment, num_steps: int | None, library: Any
+) -> Replay:
     spec = agent.experience
-    assert spec.replay is not None
-    return Planned(
-        name=name,
-        example=batches.example(agent, dynamics, spec.num_environments, spec.unroll_length),
-        history=spec.history,
-        capacity=spec.replay.capacity // spec.unroll_length,
-        count=count,
-    )
-
-
-def require_memory(
-    agents: Sequence[tuple[str, Agent, environments.HostEnvironment, int]],
-) -> None:
-    """Refuse agents whose replays do not fit in memory together.
-
-    Args:
-      agents: of each kind its name for messages, one of them, its environments' dynamics, and how
-        many there will be.
-
-    Raises:
-      ValueError: saying how large they would be, how much memory is free, and what would fit.
-    """
-    host_replay.require_memory(
-        [plan(*kind) for kind in agents if kind[1].experience.replay is not None]
-    )
+    example = batches.example(agent, dynamics, spec.num_environments, spec.unroll_length)
+    return replay.init(replay.layout(spec, num_steps), example, library)

@@ -5,13 +5,14 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 import environments
-from agents.protocol import Agent, Batch
+from agents.protocol import Agent, Batch, Metrics, UpdateSpec
 from training import batches, collection, replay
 from training.collection import ActorState, EpisodeStatistics
-from training.replay import Replay
+from training.replay import Replay, Sequences
+from training.schedule import schedule
 
 
 @chex.dataclass(frozen=True)
@@ -32,9 +33,22 @@ class TrainingState:
 
 
 def init(
-    agent: Agent, dynamics: environments.JaxEnvironment, task: PyTree, key: PRNGKeyArray
+    agent: Agent,
+    dynamics: environments.JaxEnvironment,
+    task: PyTree,
+    key: PRNGKeyArray,
+    num_steps: int | None = None,
 ) -> TrainingState:
-    """Return the state of a run before its first unroll."""
+    """Return the state of a run before its first unroll.
+
+    Args:
+      agent: that learns.
+      dynamics: of the environments.
+      task: their task.
+      key: of the initial agent and its environments.
+      num_steps: environment steps of the run, more than which its replay need not keep; None for
+        any number.
+    """
     learner_key, actor_key = _split(agent, key)
     learner = agent.init(learner_key)
     spec = agent.experience
@@ -44,7 +58,7 @@ def init(
         shapes = jax.eval_shape(
             lambda: _unroll(agent, dynamics, task, learner, actor, actor_key)[1]
         )
-        kept = replay.init(shapes, spec.replay.capacity // spec.unroll_length)
+        kept = replay.init(replay.layout(spec, num_steps), shapes)
     updates = jnp.zeros((), jnp.int32)
     return TrainingState(learner=learner, actor=actor, replay=kept, updates=updates)
 
@@ -55,21 +69,81 @@ def advance(
     task: PyTree,
     state: TrainingState,
     key: PRNGKeyArray,
-) -> tuple[TrainingState, EpisodeStatistics, dict[str, Float[Array, ""]]]:
-    """Collect one unroll and, if the agent learns, make the update after it.
+    unroll: Int[Array, ""],
+) -> tuple[TrainingState, EpisodeStatistics, dict[str, Metrics]]:
+    """Collect one unroll, and make the updates that are due after it.
+
+    Args:
+      agent: that learns.
+      dynamics: of the environments.
+      task: their task.
+      state: before the unroll.
+      key: of the unroll and the updates.
+      unroll: its number in the run, from 0 on.
 
     Returns:
-      The state after it, sums over the episodes that ended, and the update's metrics.
+      The state after it, sums over the episodes that ended, and by kind of update the sums of its
+      updates' metrics.
     """
     unroll_key, update_key = _split(agent, key)
-    state, unroll, statistics = collect(agent, dynamics, task, state, unroll_key)
-    if not agent.experience.updates:
-        return state, statistics, {}
-    (spec,) = agent.experience.updates  # `training.settings.require_served`
-    batch = draw(agent, state, unroll, update_key)
-    updated = agent.update(state.learner, batch, jax.random.fold_in(update_key, 0), spec.name)
-    state = dataclasses.replace(state, learner=updated.state, updates=state.updates + 1)
-    return state, statistics, updated.metrics
+    state, batch, statistics = collect(agent, dynamics, task, state, unroll_key)
+    metrics, layout = {}, None
+    if state.replay is not None:
+        layout = replay.layout_of(agent.experience, state.replay)
+    for number, spec in enumerate(agent.experience.updates):
+        when = schedule(agent.experience, spec, layout)
+        if number == 0 and when.is_always_one:
+            keys = update_key, jax.random.fold_in(update_key, 0)
+            state, metrics[spec.name] = _update(agent, spec, state, batch, keys)
+        else:
+            kind_key = jax.random.fold_in(update_key, number)
+            due = when.num_due(unroll)
+            state, metrics[spec.name] = _updates(agent, spec, state, batch, kind_key, due)
+    return state, statistics, metrics
+
+
+def _updates(
+    agent: Agent,
+    spec: UpdateSpec,
+    state: TrainingState,
+    unroll: Batch,
+    key: PRNGKeyArray,
+    number: Int[Array, ""],
+) -> tuple[TrainingState, Metrics]:
+    """Make a number of updates of one kind; return the sums of their metrics, too."""
+
+    def one(i, state):
+        first, second = jax.random.split(jax.random.fold_in(key, i))
+        return _update(agent, spec, state, unroll, (first, second))
+
+    def add(i, carry):
+        state, sums = carry
+        state, metrics = one(i, state)
+        return state, jax.tree.map(jnp.add, sums, metrics)
+
+    _, shapes = jax.eval_shape(one, 0, state)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return jax.lax.fori_loop(0, number, add, (state, zeros))
+
+
+def _update(
+    agent: Agent,
+    spec: UpdateSpec,
+    state: TrainingState,
+    unroll: Batch,
+    keys: tuple[PRNGKeyArray, PRNGKeyArray],
+) -> tuple[TrainingState, Metrics]:
+    """Make one update; the keys are of the draw and of the update's own randomness."""
+    kept, batch, sequences = draw(agent, spec, state, unroll, keys[0])
+    updated = agent.update(state.learner, batch, keys[1], spec.name)
+    if updated.refreshed is not None:
+        assert kept is not None
+        assert sequences is not None
+        kept = replay.write_back(agent.experience, kept, spec, sequences, updated.refreshed)
+    state = dataclasses.replace(
+        state, learner=updated.state, replay=kept, updates=state.updates + 1
+    )
+    return state, updated.metrics
 
 
 def experience(
@@ -79,14 +153,16 @@ def experience(
     state: TrainingState,
     key: PRNGKeyArray,
 ) -> tuple[TrainingState, Batch, EpisodeStatistics]:
-    """Collect one unroll, and draw the batch of the update after it.
+    """Collect one unroll, and draw the batch of the one update after it.
 
     Returns:
       The state after it, the batch, and sums over the episodes that ended.
     """
     unroll_key, update_key = _split(agent, key)
-    state, batch, statistics = collect(agent, dynamics, task, state, unroll_key)
-    return state, draw(agent, state, batch, update_key), statistics
+    state, unroll, statistics = collect(agent, dynamics, task, state, unroll_key)
+    (spec,) = agent.experience.updates
+    kept, batch, _ = draw(agent, spec, state, unroll, update_key)
+    return dataclasses.replace(state, replay=kept), batch, statistics
 
 
 def collect(
@@ -103,27 +179,36 @@ def collect(
     """
     assert state.actor is not None
     actor, batch, statistics = _unroll(agent, dynamics, task, state.learner, state.actor, key)
-    kept = None if state.replay is None else replay.insert(state.replay, batch)
+    kept = state.replay
+    if kept is not None:
+        kept = replay.insert(agent.experience, kept, batch)
     return dataclasses.replace(state, actor=actor, replay=kept), batch, statistics
 
 
-def draw(agent: Agent, state: TrainingState, batch: Batch, key: PRNGKeyArray) -> Batch:
+def draw(
+    agent: Agent, spec: UpdateSpec, state: TrainingState, unroll: Batch, key: PRNGKeyArray
+) -> tuple[Replay | None, Batch, Sequences | None]:
     """Return the batch of an update: the unroll just collected, or replayed sequences, or both.
 
     Args:
       agent: that learns.
+      spec: of the update.
       state: after the unroll.
-      batch: the unroll.
+      unroll: just collected.
       key: of the draw.
+
+    Returns:
+      The replay after the draw, the batch, and where its replayed sequences are.
     """
-    (spec,) = agent.experience.updates
     if not spec.num_replayed:
-        return batch
+        return state.replay, unroll, None
     assert state.replay is not None
-    replayed = replay.sample(state.replay, key, spec.num_replayed)
-    if spec.num_replayed == spec.batch_size:
-        return replayed
-    return batches.concatenate([batch, replayed])
+    number = replay.num_sequences(agent.experience, state.replay, spec)
+    index = jax.random.randint(key, (spec.num_replayed,), 0, number)
+    kept, replayed, sequences = replay.sample(agent.experience, state.replay, spec, index)
+    if spec.num_replayed < spec.batch_size:
+        replayed = batches.concatenate([unroll, replayed])
+    return kept, replayed, sequences
 
 
 def _unroll(agent, dynamics, task, learner, actor, key):

@@ -148,6 +148,23 @@ class Records:
         return self._metrics.read()
 
 
+def mean_metrics(sums: Mapping[str, tuple[Mapping[str, float], int]]) -> dict[str, float]:
+    """Return the means of the metrics of updates.
+
+    Args:
+      sums: by kind of update, the sums of its metrics and the number of updates.
+
+    Returns:
+      By name; with several kinds, `kind/name`. Kinds without an update are left out.
+    """
+    return {
+        f"{kind}/{name}" if len(sums) > 1 else name: x / number
+        for kind, (metrics, number) in sums.items()
+        for name, x in metrics.items()
+        if number
+    }
+
+
 def read_episodes(folder: pathlib.Path) -> list[Episode]:
     """Return all episodes of a run in a host environment, in the order in which they ended."""
     every = map(EpisodeSums.of_line, JsonLines(folder / EPISODES).read())

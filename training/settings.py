@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 
-from agents.protocol import Experience
+from agents.protocol import Experience, UpdateSpec
 
 Report = Callable[[int, float | None, float | None], None]
 """Called with the environment steps made so far in each run, the environment steps per second since
@@ -58,32 +58,48 @@ class TrainingSettings:
                 yield first, min(first + longest, end)
 
 
-def require_served(experience: Experience) -> None:
-    """Refuse an agent that asks for experience which no backend serves yet.
+def require_consistent(experience: Experience) -> None:
+    """Refuse an agent that asks for experience which contradicts itself.
 
     Raises:
       ValueError: naming what it asks for.
     """
     replay, asked = experience.replay, []
-    if replay is not None and (replay.anywhere or replay.online):
-        asked.append("a replay of sequences that begin anywhere")
+    if len({update.name for update in experience.updates}) < len(experience.updates):
+        asked.append("two kinds of update of one name")
+    if replay is not None and replay.online and not replay.anywhere:
+        asked.append("an online queue of unrolls (expected ReplaySpec.anywhere)")
+    if replay is not None and replay.online and len(experience.updates) > 1:
+        asked.append("an online queue for several kinds of update")
+    if replay is not None and replay.anywhere and experience.history.memory:
+        asked.append(
+            "a recurrent memory before sequences that begin anywhere (expected it in the extras)"
+        )
     for update in experience.updates:
-        if update.updates_per_step is not None or update.first_step:
-            asked.append(f"a schedule of the update {update.name!r}")
-        if update.length is not None or update.context:
-            asked.append(f"sequences of another length than the unroll's for {update.name!r}")
-        if update.min_sequences > 1:
-            asked.append(f"a replay of {update.min_sequences} sequences before {update.name!r}")
-        fresh = update.batch_size - update.num_replayed
-        if fresh not in (0, experience.num_environments):
-            asked.append(f"batches of {update.name!r} with {fresh} fresh sequences")
-        if update.num_replayed and replay is None:
-            asked.append(f"replayed sequences for {update.name!r} without a replay")
-    if len(experience.updates) > 1:
-        asked.append("several kinds of update")
+        asked.extend(f"{what} for {update.name!r}" for what in _inconsistencies(experience, update))
     if asked:
         raise ValueError(
-            f"The agent asks for {', '.join(asked)}; expected one update per unroll, from that"
-            f" unroll (a sequence of each of {experience.num_environments} environments), from"
-            " replayed unrolls, or from both."
+            f"The agent asks for {'; '.join(asked)}; see agents.protocol.UpdateSpec and ReplaySpec."
         )
+
+
+def _inconsistencies(experience: Experience, update: UpdateSpec) -> Iterator[str]:
+    replay, number = experience.replay, experience.num_environments
+    fresh = update.batch_size - update.num_replayed
+    if fresh not in (0, number):
+        yield (
+            f"a batch with {fresh} fresh sequences (expected none, or one of each of {number}"
+            " environments)"
+        )
+    if update.num_replayed and replay is None:
+        yield "replayed sequences without a replay"
+    if update.length is not None or update.context:
+        if fresh or replay is None or not replay.anywhere:
+            yield (
+                "sequences of another length than the unroll's (expected all of them replayed, and"
+                " ReplaySpec.anywhere)"
+            )
+    elif replay is not None and replay.online:
+        yield "an online queue of sequences without a length"
+    if update.updates_per_step is not None and not update.updates_per_step > 0:
+        yield f"{update.updates_per_step} updates per step (expected a positive number)"

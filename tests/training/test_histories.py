@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from training.host_replay import HostReplay
 
 from agents import history
 from agents.history import History, HistorySpec
@@ -17,7 +18,6 @@ from tests.training.common import logits_of, network_agent
 from training import collection, replay
 from training.batches import concatenate
 from training.host_collection import HostActor
-from training.host_replay import HostReplay
 
 BATCH, LENGTH, EPISODE = 3, 7, 5
 AGENTS = {

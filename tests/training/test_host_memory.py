@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from training.host_replay import HostReplay, Planned, require_memory
 
 from agents.history import HistorySpec
 from agents.protocol import Batch
 from training import host_replay
-from training.host_replay import HostReplay, Planned, require_memory
 
 LENGTH, BATCH = 7, 4
 

@@ -1,0 +1,102 @@
+"""Whether replays fit in memory, before they are allocated."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import environments
+from agents.protocol import Agent, Batch
+from disco_common.memory import free_memory
+from training import batches, replay
+from training.replay import ReplayLayout
+
+_MARGIN = 0.9  # Of the free memory, that replays may take.
+
+
+class Planned(NamedTuple):
+    """Replays of one kind of agent.
+
+    Attributes:
+      name: of the agents, for messages.
+      layout: the sizes of each replay.
+      example: an unroll, arrays or shapes.
+      count: number of agents.
+    """
+
+    name: str
+    layout: ReplayLayout
+    example: Batch
+    count: int = 1
+
+    @property
+    def capacity(self) -> int:
+        """Trajectories of `unroll_length` steps that each of them holds."""
+        return self.layout.num_kept * self.layout.num_environments
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all of them, full."""
+        return self.count * replay.num_bytes(self.layout, self.example)
+
+    def resized(self, num_kept: int) -> "Planned":
+        """Return one of them that keeps so many unrolls of each environment."""
+        return self._replace(layout=dataclasses.replace(self.layout, num_kept=num_kept), count=1)
+
+
+def plan(
+    name: str,
+    agent: Agent,
+    dynamics: environments.JaxEnvironment | environments.HostEnvironment,
+    count: int = 1,
+    num_steps: int | None = None,
+) -> Planned:
+    """Return the replays of some agents of a kind, each of which has one.
+
+    Args:
+      name: of the agents, for messages.
+      agent: one of them.
+      dynamics: of its environments.
+      count: number of agents.
+      num_steps: environment steps of each run; None for any number.
+    """
+    spec = agent.experience
+    example = batches.example(agent, dynamics, spec.num_environments, spec.unroll_length)
+    return Planned(name, replay.layout(spec, num_steps), example, count)
+
+
+def require_memory(replays: Sequence[Planned]) -> None:
+    """Refuse replays that do not fit in the host's memory together.
+
+    Raises:
+      ValueError: saying how large they would be, how much memory is free, and what would fit.
+    """
+    needed, free = sum(planned.num_bytes for planned in replays), int(_MARGIN * free_memory())
+    if needed <= free:
+        return
+    each = "; ".join(
+        f"{planned.count} of {planned.capacity} trajectories of {planned.layout.unroll_length}"
+        f" steps ({planned.name}, {_gib(planned.num_bytes)})"
+        for planned in replays
+    )
+    raise ValueError(
+        f"agent.replay_capacity asks for more memory than there is: {each}. They need"
+        f" {_gib(needed)}, {_gib(free)} are free for replays,"
+        f" {_what_fits(replays, free)}."
+    )
+
+
+def _what_fits(replays: Sequence[Planned], free: int) -> str:
+    if len(replays) > 1 or replays[0].count > 1:
+        share = free / sum(planned.num_bytes for planned in replays)
+        return f"about {100 * share:.2g}% of that"
+    (planned,) = replays
+    smallest = planned.resized(1).num_bytes
+    per_unroll = planned.resized(2).num_bytes - smallest
+    unrolls = 1 + (free - smallest) // per_unroll
+    if unrolls < 1:
+        return "not enough for one trajectory of each environment"
+    return f"enough for a capacity of {unrolls * planned.layout.num_environments}"
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.3g} GiB"

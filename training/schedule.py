@@ -1,0 +1,107 @@
+"""When updates are due: a function of the unrolls made, the same on device and host."""
+
+import bisect
+import dataclasses
+import fractions
+import math
+from typing import Any
+
+from agents.protocol import Experience, UpdateSpec
+from training import replay
+from training.replay import ReplayLayout
+
+_LARGEST_DENOMINATOR = 2**15  # So that products of two numbers below it are 32-bit integers.
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """How many updates of one kind are due after each unroll.
+
+    After unroll `first`, and each that follows, `whole + part / of` updates are due on average, as
+    evenly as whole numbers can be.
+
+    Attributes:
+      first: number of the unroll after which the first update may be due, from 0 on.
+      whole: see above.
+      part: likewise, less than `of`.
+      of: likewise.
+    """
+
+    first: int = 0
+    whole: int = 1
+    part: int = 0
+    of: int = 1
+
+    @property
+    def is_always_one(self) -> bool:
+        """Whether one update is due after every unroll."""
+        return (self.first, self.whole, self.part) == (0, 1, 0)
+
+    def num_due(self, unroll: Any) -> Any:
+        """Return the number of updates that are due after an unroll.
+
+        Args:
+          unroll: its number, from 0 on; an integer, or `[]`.
+        """
+        place = (unroll - self.first) % self.of
+        due = self.whole + (place + 1) * self.part // self.of - place * self.part // self.of
+        return due * (unroll >= self.first)
+
+    def num_made(self, num_unrolls: int) -> int:
+        """Return the number of updates that are due in a run's first unrolls."""
+        count = max(0, num_unrolls - self.first)
+        return count * self.whole + count * self.part // self.of
+
+
+def schedules(experience: Experience, num_steps: int) -> dict[str, Schedule]:
+    """Return the schedule of each kind of update, by name.
+
+    Args:
+      experience: that the agent needs.
+      num_steps: environment steps of the run.
+
+    Raises:
+      ValueError: if a replay can never have the sequences that an update waits for.
+    """
+    layout = None if experience.replay is None else replay.layout(experience, num_steps)
+    return {update.name: schedule(experience, update, layout) for update in experience.updates}
+
+
+def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | None) -> Schedule:
+    """Return the schedule of one kind of update.
+
+    Args:
+      experience: that the agent needs.
+      update: one of its kinds.
+      layout: of the agent's replay, if it has one.
+
+    Raises:
+      ValueError: as of `schedules`.
+    """
+    per_unroll = experience.steps_per_unroll
+    first = max(0, math.ceil(update.first_step / per_unroll) - 1)
+    if update.num_replayed and layout is not None:
+        first = max(first, _first_filled(update, layout))
+    if update.updates_per_step is None:
+        return Schedule(first)
+    rate = fractions.Fraction(update.updates_per_step) * per_unroll
+    rate = rate.limit_denominator(_LARGEST_DENOMINATOR)
+    whole, part = divmod(rate.numerator, rate.denominator)
+    return Schedule(first, whole, part, rate.denominator)
+
+
+def _first_filled(update: UpdateSpec, layout: ReplayLayout) -> int:
+    """Return the first unroll after which a replay offers the sequences that an update needs."""
+    needed = max(1, update.min_sequences)
+    unrolls = range(layout.num_kept)
+    found = bisect.bisect_left(
+        unrolls, needed, key=lambda unroll: int(layout.num_sequences(update, unroll + 1))
+    )
+    if found < layout.num_kept:
+        return found
+    raise ValueError(
+        f"The update {update.name!r} waits for {needed} sequences (min_sequences); the replay has"
+        f" at most {int(layout.num_sequences(update, layout.num_kept))}, with a capacity of"
+        f" {layout.spec.capacity} environment steps in {layout.num_environments} environments and"
+        f" the run's budget."
+    )
