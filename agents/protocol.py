@@ -218,3 +218,31 @@ class Agent(Protocol):
           name: of the kind of update.
         """
         ...
+
+
+class Examination(NamedTuple):
+    """The result of an agent's own examination.
+
+    Attributes:
+      metrics: numbers by name.
+      pictures: PNG files by their names.
+    """
+
+    metrics: dict[str, float]
+    pictures: dict[str, bytes]
+
+
+@runtime_checkable
+class ExaminedAgent(Agent, Protocol):
+    """An agent of which more can be told at its end than its scores: what its model predicts."""
+
+    def examine(self, state: State, batch: Batch, key: PRNGKeyArray) -> Examination:
+        """Examine a trained agent; not traced.
+
+        Args:
+          state: the final learning state.
+          batch: what it did in new episodes (`Mode.EVALUATION`), NumPy. Nothing was learned from
+            it, and each environment's first row begins an episode.
+          key: of the examination's randomness.
+        """
+        ...

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
         model = make_model(
             config, {"image": _IMAGE}, {"action": ActionPart(_NUM_ACTIONS, is_discrete=True)}
         )
-        state = learner.newborn(model, jax.random.key(0))
+        state = jax.jit(learner.init, static_argnums=0)(model, jax.random.key(0))
         shape = (config.batch_length, config.batch_size)
         keys = jax.random.split(jax.random.key(2), 3)
         never = jnp.zeros(shape, bool)
@@ -58,7 +58,8 @@ def main(argv: list[str]) -> None:
         start = initial_state(config, config.batch_size)
         key = jax.random.key(1)
         began = time.perf_counter()
-        program = learner.compiled_learn().lower(model, state, batch, start, key).compile()
+        update = jax.jit(learner.update, static_argnums=0, donate_argnums=1)
+        program = update.lower(model, state, batch, start, key).compile()
         compile_seconds = time.perf_counter() - began
         memory = program.memory_analysis()
         megabytes = (memory.temp_size_in_bytes if memory else 0) / 1e6

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import pathlib
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,17 +12,24 @@ import jax.numpy as jnp
 
 import environments
 from agents import pictures
-from agents.protocol import Agent
+from agents.protocol import Agent, ExaminedAgent
 from agents.random_agent import RandomAgent
 from agents.registry import AgentFactory
 from agents.rule_agent import RuleAgent
 from agents.self_contained import SelfContainedAgent
+from disco_common import keys
+from disco_common.atomic import write_atomically
+from disco_common.keys import Purpose
 from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.results import RunResult, intervals
 from training import device, host, results, saved, self_contained
+from training.records import Records
 from training.settings import Report, TrainingSettings
+
+_EXAMINED_STEPS, _EXAMINED_ENVIRONMENTS = 200, 8
+_EXAMINED = 2**31 - 1  # Stands for the step of a run in its simulators' seed; none has so many.
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +117,7 @@ def train_runs(
     found = []
     for run, folder, one in zip(pack, folders, trained, strict=True):
         saved.save(folder, one.learner)
+        _examine(run, config, agent, one.learner, folder)
         strip = _strip(run, config, agent, one.learner)
         found.append(RunResult.of(one, config, _devices(), strip))
     return found
@@ -158,6 +167,29 @@ def _strip(run: Run, config: EvaluationConfig, agent: Agent, learner: Any) -> by
     except Exception as error:
         _log.warning("There are no pictures of %s: %r", run, error)
         return b""
+
+
+def _examine(
+    run: Run, config: EvaluationConfig, agent: Agent, learner: Any, folder: pathlib.Path
+) -> None:
+    """Record what an agent's own examination finds; nothing for an agent without one."""
+    if not isinstance(agent, ExaminedAgent):
+        return
+    seed = config.all_seeds[run.seed_index]
+    played = playing.play(
+        agent,
+        learner,
+        run.task,
+        _EXAMINED_STEPS,
+        min(agent.experience.num_environments, _EXAMINED_ENVIRONMENTS),
+        environments.seed_of(run.task.name, seed, _EXAMINED),
+    )
+    key = keys.key(seed, Purpose.EXAMINE, zlib.crc32(run.task.name.encode()))
+    found = agent.examine(jax.device_put(learner), played, key)
+    run_records = Records(folder)
+    run_records.add_metrics(run_records.last_step(), found.metrics)
+    for name, picture in found.pictures.items():
+        write_atomically(folder / name, picture)
 
 
 def _devices() -> str:

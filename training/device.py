@@ -2,9 +2,9 @@
 
 Runs of one agent in environments of equal dynamics are trained together by one compiled program. It
 advances all of them by some unrolls, a few runs per vectorised pass. What a run computes depends on
-its agent, task and seed only, neither on the runs beside it nor on the number of devices. (On an
-accelerator, where a pass has all runs unless `runs_at_once` says otherwise, its width may change
-the last bits of a sum.)
+its agent, task and seed only, neither on the runs beside it nor on the number of devices. (The
+number of runs in a pass may change the last bits of a sum: on an accelerator, where a pass has all
+runs unless `runs_at_once` says otherwise, and where one run is alone on a device.)
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from training.iteration import TrainingState
 from training.passes import agents_per_pass, map_agents
 from training.records import EpisodeSums, Records, mean_metrics
 from training.results import Run, TrainedRun, all_finite
-from training.schedule import schedules
+from training.schedule import num_updates, schedules
 from training.settings import (
     Report,
     TrainingSettings,
@@ -342,7 +342,11 @@ class _Runs:
                 }
             )
             is_finite = records.add_metrics(
-                steps, sums.as_means() | {"environment_steps_per_second": speed} | metrics
+                steps,
+                sums.as_means()
+                | {"environment_steps_per_second": speed}
+                | metrics
+                | num_updates(self._schedules, self._unrolls),
             )
             if self._is_finite[i] and not is_finite:
                 _log.warning(

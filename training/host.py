@@ -29,7 +29,7 @@ from training.host_experience import HostExperience, replay_shapes
 from training.records import EpisodeSums, Records, mean_metrics
 from training.replay import Replay
 from training.results import Run, TrainedRun, all_finite
-from training.schedule import schedules
+from training.schedule import num_updates, schedules
 from training.settings import (
     Report,
     TrainingSettings,
@@ -87,14 +87,17 @@ class _Functions(NamedTuple):
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(static: StaticAgent) -> _Functions:
+def _compiled(static: StaticAgent, donates: bool) -> _Functions:
+    """Compile them; `donates` says whether an update may write over the learning state."""
+
     def init(arrays: Any, key: Any) -> Any:
         return static.with_arrays(arrays).init(key)
 
     def update(arrays: Any, state: Any, batch: Batch, key: Any, name: str) -> Update:
         return static.with_arrays(arrays).update(state, batch, key, name)
 
-    return _Functions(jax.jit(init), jax.jit(update, static_argnums=4))
+    donated = (1,) if donates else ()
+    return _Functions(jax.jit(init), jax.jit(update, static_argnums=4, donate_argnums=donated))
 
 
 @dataclasses.dataclass
@@ -134,7 +137,8 @@ class _Training:
         require_consistent(agent.experience)
         self._schedules = schedules(agent.experience, settings.num_steps)
         static, self._arrays = split_agent(agent)
-        self._compiled = _compiled(static)
+        # An agent that acts one behind acts by the state before, while the update is computed.
+        self._compiled = _compiled(static, donates=not agent.experience.acts_one_behind)
         self._records = Records(run.folder)
         self._clock = DeviceClock()
         with contextlib.ExitStack() as started:
@@ -276,7 +280,7 @@ class _Training:
 
     def _record(self, window: "_Window", report: Report) -> None:
         steps = self._unrolls * self._spec.steps_per_unroll
-        line = window.summary(self._spec)
+        line = window.summary(self._spec) | num_updates(self._schedules, self._unrolls)
         line["learner_idle_fraction"] = self._clock.idle_fraction()
         is_finite = self._records.add_metrics(steps, line)
         if self._progress.is_finite and not is_finite:

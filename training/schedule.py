@@ -4,7 +4,10 @@ import bisect
 import dataclasses
 import fractions
 import math
+from collections.abc import Mapping
 from typing import Any
+
+import jax.numpy as jnp
 
 from agents.protocol import Experience, UpdateSpec
 from training import replay
@@ -45,7 +48,9 @@ class Schedule:
         """
         place = (unroll - self.first) % self.of
         due = self.whole + (place + 1) * self.part // self.of - place * self.part // self.of
-        return due * (unroll >= self.first)
+        if isinstance(unroll, int):
+            return due if unroll >= self.first else 0
+        return jnp.where(unroll >= self.first, due, 0)
 
     def num_made(self, num_unrolls: int) -> int:
         """Return the number of updates that are due in a run's first unrolls."""
@@ -65,6 +70,14 @@ def schedules(experience: Experience, num_steps: int) -> dict[str, Schedule]:
     """
     layout = None if experience.replay is None else replay.layout(experience, num_steps)
     return {update.name: schedule(experience, update, layout) for update in experience.updates}
+
+
+def num_updates(schedules: Mapping[str, Schedule], num_unrolls: int) -> dict[str, float]:
+    """Return the number of updates in the first unrolls as metrics, `updates` or `kind/updates`."""
+    return {
+        f"{kind}/updates" if len(schedules) > 1 else "updates": float(one.num_made(num_unrolls))
+        for kind, one in schedules.items()
+    }
 
 
 def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | None) -> Schedule:

@@ -14,6 +14,7 @@ from agents.dreamer.losses import Batch, Scales
 from agents.dreamer.model import Model, Params
 from agents.dreamer.networks import is_image, num_classes
 from agents.dreamer.rssm import State, embed_action, initial_state
+from agents.protocol import Examination
 
 CONTEXT, PREDICTED = 5, 45  # Steps that are seen, and those that are then predicted.
 
@@ -121,18 +122,34 @@ def figures(batch: Batch, foreseen: Foreseen) -> dict[str, float]:
     }
 
 
+def examine(
+    model: Model, params: Params, scales: Scales, batch: Batch, key: PRNGKeyArray
+) -> Examination:
+    """Compare predictions with experience that was never learned from.
+
+    Args:
+      model: the networks.
+      params: theirs.
+      scales: of the losses.
+      batch: sequences that begin with an episode, `[T, B]`; NumPy.
+      key: of samples.
+
+    Returns:
+      Calibration figures and, where observations are pictures, `prediction.png`.
+    """
+    num_steps = min(CONTEXT + PREDICTED, first_episode(batch) + 1)
+    foreseen = jax.device_get(foresee(model, params, scales, batch, key, num_steps))
+    pictured = [name for name, spec in model.observations.items() if pictures.is_picture(spec)]
+    drawn = {}
+    if pictured and num_steps > CONTEXT:
+        drawn["prediction.png"] = prediction(batch, foreseen, pictured[0])
+    return Examination(figures(batch, foreseen), drawn)
+
+
 def first_episode(batch: Batch) -> int:
     """Steps after the first of the first environment's first episode, as far as it was seen."""
     ends = np.flatnonzero(np.asarray(batch.is_last)[:, 0])
     return int(ends[0]) if len(ends) else len(batch.reward) - 1
-
-
-def strip(batch: Batch, name: str) -> bytes:
-    """The first episode, or its beginning, evenly spaced (`agents.pictures`)."""
-    last = first_episode(batch)
-    reward = float(np.sum(np.asarray(batch.reward)[1 : last + 1, 0]))
-    seen = np.asarray(batch.observation[name])[: last + 1, 0]
-    return pictures.strip(seen, reward, _FRAMES // 2, is_whole=bool(batch.is_last[last, 0]))
 
 
 def prediction(batch: Batch, foreseen: Foreseen, name: str) -> bytes:

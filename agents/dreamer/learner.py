@@ -1,9 +1,8 @@
-"""Dreamer's update, and how it acts: two compiled functions of its state."""
+"""Dreamer's update, and how it acts: two functions of its state."""
 
 import functools
 import math
 from collections.abc import Hashable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from agents import compilation
 from agents.dreamer import losses
 from agents.dreamer.losses import Batch, Scales
 from agents.dreamer.model import ACTOR, CRITIC, WORLD_MODEL, Model, Params
@@ -65,9 +63,8 @@ def make_optimizer(model: Model) -> optax.GradientTransformation:
     return optax.multi_transform(groups, labels)
 
 
-@compilation.jit_compiled_fast(static_argnums=0)
-def newborn(model: Model, key: PRNGKeyArray) -> LearnerState:
-    """Before the first update."""
+def init(model: Model, key: PRNGKeyArray) -> LearnerState:
+    """Return the state before the first update."""
     params = model.init(key)
     return LearnerState(
         params=params,
@@ -78,14 +75,14 @@ def newborn(model: Model, key: PRNGKeyArray) -> LearnerState:
     )
 
 
-def learn(
+def update(
     model: Model, learner: LearnerState, batch: Batch, start: State, key: PRNGKeyArray
 ) -> tuple[LearnerState, State, Metrics]:
-    """One update, compiled.
+    """Make one update.
 
     Args:
       model: the networks.
-      learner: before it; donated.
+      learner: before it.
       batch: sequences, `[T, B]`.
       start: model states before them, `[B]`.
       key: of its samples.
@@ -93,23 +90,6 @@ def learn(
     Returns:
       The learner after it, the model's states along the sequences, and metrics.
     """
-    return compiled_learn()(model, learner, batch, start, key)
-
-
-@functools.cache
-def compiled_learn() -> Any:
-    """`learn` as what `jax.jit` gives, for the devices that there are."""
-    return jax.jit(
-        _learn,
-        static_argnums=0,
-        donate_argnums=1,
-        compiler_options=compilation.fast_on_cpu(),
-    )
-
-
-def _learn(
-    model: Model, learner: LearnerState, batch: Batch, start: State, key: PRNGKeyArray
-) -> tuple[LearnerState, State, Metrics]:
     (total, outcome), gradients = jax.value_and_grad(losses.loss, has_aux=True)(
         learner.params, learner.slow_critic, model, batch, start, learner.scales, key
     )
@@ -186,7 +166,6 @@ def initial_actor(model: Model, num_environments: int) -> ActorState:
     )
 
 
-@partial(jax.jit, static_argnums=0)
 def act(
     model: Model,
     params: Params,
@@ -195,7 +174,7 @@ def act(
     is_first: Bool[Array, "E"],
     key: PRNGKeyArray,
 ) -> ActorState:
-    """Sees an observation and chooses an action.
+    """Observe, and choose an action.
 
     Returns:
       The actor after it, whose `state` is the model's with the observation, and whose `action` is

@@ -29,7 +29,7 @@ def batches(config: AgentConfig, count: int):
     """What the environments paid out to each update, and what it learned from."""
     rule = disco.ActorCritic()
     agent, dynamics = RuleAgent.create(config, Corridor(), rule), Corridor()
-    task = jnp.asarray(True)
+    task, (spec,) = jnp.asarray(True), agent.experience.updates
 
     @jax.jit
     def collect(key):
@@ -38,7 +38,7 @@ def batches(config: AgentConfig, count: int):
         def step(state, key):
             unroll_key, draw_key = jax.random.split(key)
             state, fresh, _ = iteration.collect(agent, dynamics, task, state, unroll_key)
-            return state, (fresh, iteration.draw(agent, state, fresh, draw_key))
+            return state, (fresh, iteration.draw(agent, spec, state, fresh, draw_key)[1])
 
         return jax.lax.scan(step, state, jax.random.split(key, count))
 
@@ -61,7 +61,7 @@ def test_batches_mix_fresh_and_replayed_trajectories():
         assert learned[:2] == new
         assert set(learned[2:]) <= set(remembered)
     assert len(set(columns(batch, 3)[2:]) - set(new)) > 0
-    assert int(state.replay.size) == 4
+    assert int(state.replay.num_unrolls) == 4
 
 
 def test_batches_drawn_from_the_replay_only():
@@ -111,7 +111,9 @@ def test_learns_catch():
     @jax.jit
     def learn(key):
         def update(state, key):
-            state, statistics, _ = iteration.advance(agent, dynamics, task, state, key)
+            state, statistics, _ = iteration.advance(
+                agent, dynamics, task, state, key, state.updates
+            )
             return state, (statistics.return_sum, statistics.count)
 
         state = iteration.init(agent, dynamics, task, key)

@@ -149,7 +149,7 @@ def test_agents_are_reset_when_their_budget_is_spent(history):
                     assert now.lifetime.steps == was.lifetime.steps + STEPS
                     assert now.lifetime.budget == was.lifetime.budget
                     assert now.agent.updates == was.agent.updates + 2
-                    assert now.agent.replay.size == min(was.agent.replay.size + 4, 8)
+                    assert now.agent.replay.num_unrolls == was.agent.replay.num_unrolls + 2
     assert num_resets >= 4
     first = states[0].groups
     budgets = np.concatenate([group.lifetime.budget for group in first])
@@ -160,7 +160,7 @@ def test_agents_are_reset_when_their_budget_is_spent(history):
 def assert_initial(member):
     agent = member.agent
     assert agent.updates == 0
-    assert agent.replay.size == 0
+    assert agent.replay.num_unrolls == 0
     assert member.lifetime.steps == 0
     assert np.all(agent.actor.episode_return == 0)
     nothing = [agent.learner.optimizer, member.value.optimizer]

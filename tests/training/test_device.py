@@ -12,6 +12,7 @@ import pytest
 
 import disco
 import environments
+from agents.history import HistorySpec
 from agents.networks import NetworkConfig
 from agents.protocol import Experience, ReplaySpec, UpdateSpec
 from agents.random_agent import RandomAgent
@@ -77,10 +78,18 @@ def test_each_run_has_records_of_episodes_and_of_the_rules_metrics(trained):
 
 def test_runs_depend_on_their_seeds_only(trained, tmp_path):
     _, results, _ = trained
+    three = device.train(AGENT, runs(tmp_path / "3", 3), SETTINGS, tmp_path / "3" / "together")
+    assert three[0].episodes == results[0].episodes
+    jax.tree.map(np.testing.assert_array_equal, three[0].learner, results[0].learner)
+    assert three[0].episodes != results[1].episodes
+    # Alone, it is compiled without a loop over runs, which may change the last bits.
     (alone,) = device.train(AGENT, runs(tmp_path, 1), SETTINGS, tmp_path / "together")
     assert alone.episodes == results[0].episodes
-    jax.tree.map(np.testing.assert_array_equal, alone.learner, results[0].learner)
-    assert alone.episodes != results[1].episodes
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6),
+        alone.learner,
+        results[0].learner,
+    )
 
 
 def test_a_signal_saves_a_checkpoint_and_the_run_goes_on_bit_for_bit(trained, tmp_path):
@@ -175,7 +184,7 @@ def test_the_random_policy_saves_nothing(tmp_path):
 
 @dataclasses.dataclass(frozen=True)
 class Asking(RandomAgent):
-    """Asks for experience that is not served."""
+    """Asks for experience that contradicts itself."""
 
     asked: Experience = Experience(2, 5)
 
@@ -187,15 +196,33 @@ class Asking(RandomAgent):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"replay": ReplaySpec(100, anywhere=True)}, "sequences that begin anywhere"),
-        ({"updates": (UpdateSpec("learn", updates_per_step=0.1),)}, "a schedule of the update"),
+        ({"replay": ReplaySpec(100, online=True)}, "an online queue of unrolls"),
+        (
+            {
+                "replay": ReplaySpec(100, anywhere=True, online=True),
+                "updates": (UpdateSpec("a", 2, 2, length=3), UpdateSpec("b", 2, 2, length=3)),
+            },
+            "an online queue for several kinds of update",
+        ),
+        (
+            {
+                "replay": ReplaySpec(100, anywhere=True),
+                "history": HistorySpec(memory=True),
+            },
+            "a recurrent memory before sequences that begin anywhere",
+        ),
         ({"updates": (UpdateSpec("learn", 2, length=3),)}, "another length than the unroll's"),
-        ({"updates": (UpdateSpec("learn", 3),)}, "batches of 'learn' with 3 fresh sequences"),
-        ({"updates": (UpdateSpec("learn", 2, 2),)}, "for 'learn' without a replay"),
-        ({"updates": (UpdateSpec("a", 2), UpdateSpec("b", 2))}, "several kinds of update"),
+        (
+            {"replay": ReplaySpec(100), "updates": (UpdateSpec("learn", 2, 2, context=1),)},
+            "another length than the unroll's.* for 'learn'",
+        ),
+        ({"updates": (UpdateSpec("learn", 3),)}, "a batch with 3 fresh sequences .* for 'learn'"),
+        ({"updates": (UpdateSpec("learn", 2, 2),)}, "without a replay for 'learn'"),
+        ({"updates": (UpdateSpec("a", 2), UpdateSpec("a", 2))}, "two kinds of update of one name"),
+        ({"updates": (UpdateSpec("learn", 2, updates_per_step=0.0),)}, "0.0 updates per step"),
     ],
 )
-def test_experience_that_is_not_served_is_refused(asked, message, tmp_path):
+def test_experience_that_contradicts_itself_is_refused(asked, message, tmp_path):
     agent = Asking(TASK.dynamics, asked=Experience(2, 5, **asked))
     with pytest.raises(ValueError, match=message):
         train(tmp_path, agent)

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from training.host_replay import HostReplay
 
 from agents import history
 from agents.history import History, HistorySpec
 from agents.networks import NetworkConfig, make_network
-from agents.protocol import Batch
+from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
 from agents.rule_agent import to_trajectory
 from tests.agents.common import Corridor, HostCorridors
 from tests.training.common import logits_of, network_agent
@@ -38,6 +37,14 @@ def make(memory: int = 0, frame_stack: int = 1, burn_in: int = 0):
     network = make_network(config, spec, 2, {"logits": (2,)}, frame_stack, burn_in)
     params = network.init(jax.random.key(0))
     return network, jax.tree.map(lambda x: x + jnp.sign(x + 1e-9) * 0.3, params)
+
+
+def experience(network, capacity: int) -> Experience:
+    """Of an agent that replays unrolls; the capacity is a number of them."""
+    update = UpdateSpec(batch_size=BATCH, num_replayed=BATCH)
+    return Experience(
+        BATCH, LENGTH, network.history, ReplaySpec(capacity * LENGTH), updates=(update,)
+    )
 
 
 def from_jax(network, params, count: int):
@@ -78,11 +85,14 @@ def test_an_unroll_gives_the_logits_that_acted(source, seen):
 def test_the_host_replay_gives_back_what_was_put_in(seen):
     network, params = make(**seen)
     given = list(from_host(network, params, 9))
-    kept = HostReplay(given[0], network.history, capacity=4 * BATCH - 1)
+    spec = experience(network, 4 * BATCH - 1)
+    kept = replay.init(replay.layout(spec), given[0], np)
     for count, trajectory in enumerate(given, 1):
-        kept.insert(trajectory)
-        assert kept.size == min(count, 4) * BATCH
-        sample = kept.sample(np.random.default_rng(count), 6 * BATCH)
+        kept = replay.insert(spec, kept, trajectory)
+        number = replay.num_sequences(spec, kept, spec.updates[0])
+        assert number == min(count, 4) * BATCH
+        index = np.random.default_rng(count).integers(number, size=6 * BATCH)
+        kept, sample, _ = replay.sample(spec, kept, spec.updates[0], index)
         logits = logits_of(network, params, sample)
         np.testing.assert_allclose(logits[:-1], sample.extras["behaviour_logits"], atol=1e-5)
         whole = concatenate(given[max(0, count - 4) : count])
@@ -112,10 +122,12 @@ def test_the_host_replay_gives_back_what_was_put_in(seen):
 def test_the_device_replay_gives_back_what_was_put_in(seen):
     network, params = make(**seen)
     given = list(from_jax(network, params, 2))
-    kept = replay.init(given[0], 2 * BATCH)
+    spec = experience(network, 2 * BATCH)
+    kept = replay.init(replay.layout(spec), given[0])
     for trajectory in given:
-        kept = replay.insert(kept, trajectory)
-    sample = replay.sample(kept, jax.random.key(0), 8)
+        kept = replay.insert(spec, kept, trajectory)
+    index = jax.random.randint(jax.random.key(0), (8,), 0, 2 * BATCH)
+    _, sample, _ = replay.sample(spec, kept, spec.updates[0], index)
     logits = logits_of(network, params, sample)
     np.testing.assert_allclose(logits[:-1], sample.extras["behaviour_logits"], atol=1e-5)
 

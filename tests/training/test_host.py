@@ -159,7 +159,7 @@ def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
 
 def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
     large = dataclasses.replace(CONFIG.agent, replay_capacity=10**13)
-    config = dataclasses.replace(CONFIG, agent=large, actor_critic_replay_ratio=0.5)
+    config = dataclasses.replace(CONFIG, agent=large, actor_critic_replay_ratio=0.5, budget=10**14)
     with pytest.raises(
         ValueError, match=r"agent.replay_capacity.* 1 of 1\d+ .*corridor/host.* GiB are free"
     ):

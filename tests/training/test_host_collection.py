@@ -78,7 +78,8 @@ def test_experience_mixes_fresh_and_replayed_and_repeats(agent):
         experience = HostExperience(agent, HostCorridors(3), True, seed=3)
         for update in range(3):
             experience.request(params, update)
-            yield experience.take().batch
+            unroll = experience.take().batch
+            yield experience.draw(agent.experience.updates[0], unroll, update).batch
         experience.close()
 
     first, second = list(prepared()), list(prepared())

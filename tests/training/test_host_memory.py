@@ -1,17 +1,17 @@
 """Replays that do not fit in memory are refused, whoever bounds it."""
 
+import jax
 import numpy as np
 import pytest
-from training.host_replay import HostReplay, Planned, require_memory
 
-from agents.history import HistorySpec
-from agents.protocol import Batch
-from training import host_replay
+from agents.protocol import Batch, Experience, ReplaySpec
+from training import replay, replay_memory
+from training.replay_memory import Planned, require_memory
 
 LENGTH, BATCH = 7, 4
 
 
-def planned(capacity, history=HistorySpec(), name="corridor", count=1):
+def planned(capacity, name="corridor", count=1):
     def rows(dtype, *shape):
         return np.zeros((LENGTH, BATCH, *shape), dtype)
 
@@ -24,18 +24,20 @@ def planned(capacity, history=HistorySpec(), name="corridor", count=1):
         mask=rows(bool),
         extras={"behaviour_logits": rows(np.float32, 2)},
     )
-    return Planned(name, example, history, capacity, count)
+    experience = Experience(BATCH, LENGTH, replay=ReplaySpec(capacity * LENGTH))
+    return Planned(name, replay.layout(experience), example, count)
 
 
 def size(plan):
-    return HostReplay(plan.example, plan.history, plan.capacity).num_bytes
+    kept = replay.init(plan.layout, plan.example, np)
+    return sum(x.nbytes for x in jax.tree.leaves(kept))
 
 
 @pytest.fixture
 def free(monkeypatch):
     """Sets the free memory, of which all may be taken."""
-    monkeypatch.setattr(host_replay, "_MARGIN", 1.0)
-    return lambda value: monkeypatch.setattr(host_replay, "free_memory", lambda: value)
+    monkeypatch.setattr(replay_memory, "_MARGIN", 1.0)
+    return lambda value: monkeypatch.setattr(replay_memory, "free_memory", lambda: value)
 
 
 def test_what_fits_is_exact(free):
@@ -43,7 +45,7 @@ def test_what_fits_is_exact(free):
     free(size(plan))
     require_memory([plan])
     with pytest.raises(ValueError, match=r"44 trajectories of 7 steps \(corridor.* capacity of 40"):
-        require_memory([plan._replace(capacity=44)])
+        require_memory([planned(44)])
     free(size(planned(4)))
     require_memory([planned(4)])
     free(size(planned(4)) - 1)

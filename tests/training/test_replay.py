@@ -1,67 +1,158 @@
-"""The ring buffer of sequences."""
+"""The replay: what is kept, drawn, and written back, of NumPy and of JAX arrays."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from tests.training.common import random_batch
+from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
 from training import replay
 
-CAPACITY = 5
+ENVIRONMENTS = 2
+library = pytest.mark.parametrize("library", [np, jnp], ids=["numpy", "jax"])
 
 
-def numbered(*numbers: int):
-    """Sequences that can be told apart by their rewards."""
-    batch = random_batch(num_transitions=3, batch_size=len(numbers))
-    reward = jnp.broadcast_to(jnp.asarray(numbers, jnp.float32), batch.reward.shape)
-    return batch.replace(reward=reward, observation={"x": batch.observation})
-
-
-def stored(memory: replay.Replay) -> list[float]:
-    return [float(x) for x in memory.sequences.reward[:, 0]]
-
-
-def drawn(memory: replay.Replay, seed: int = 0) -> np.ndarray:
-    sample = replay.sample(memory, jax.random.key(seed), 400)
-    return np.asarray(sample.reward[0])
-
-
-def test_oldest_are_overwritten():
-    memory = replay.init(numbered(0, 0), CAPACITY)
-    memory = replay.insert(memory, numbered(1, 2))
-    assert stored(memory) == [1, 2, 0, 0, 0]
-    memory = replay.insert(memory, numbered(3, 4))
-    memory = replay.insert(memory, numbered(5, 6))
-    assert stored(memory) == [6, 2, 3, 4, 5]
-    memory = replay.insert(memory, numbered(7, 8))
-    assert stored(memory) == [6, 7, 8, 4, 5]
-    assert int(memory.size) == CAPACITY
-
-
-def test_draws_uniformly_from_what_is_there():
-    memory = replay.insert(replay.init(numbered(0, 0), CAPACITY), numbered(1, 2))
-    assert set(drawn(memory)) == {1, 2}
-    for numbers in ((3, 4), (5, 6)):
-        memory = replay.insert(memory, numbered(*numbers))
-    values, counts = np.unique(drawn(memory), return_counts=True)
-    assert set(values) == {2, 3, 4, 5, 6}
-    assert counts.min() > 50  # Of 80.
-    assert not np.array_equal(drawn(memory), drawn(memory, seed=1))
-
-
-def test_sequences_come_back_whole():
-    first, second = numbered(1, 2), numbered(3, 4)
-    memory = replay.insert(replay.insert(replay.init(first, CAPACITY), first), second)
-    sample = replay.sample(memory, jax.random.key(0), 6)
-    assert jax.tree.map(jnp.shape, sample) == jax.tree.map(
-        lambda x: (x.shape[0], 6, *x.shape[2:]), first
+def unroll_of(start: int, length: int, library) -> Batch:
+    """Steps from `start` on, whose numbers are the step's, and 100 more in each environment."""
+    rows = np.arange(start, start + length + 1)[:, None] + 100 * np.arange(ENVIRONMENTS)
+    number = rows[:-1]
+    batch = Batch(
+        observation=rows.astype(np.float32),
+        action=number.astype(np.int32),
+        reward=number.astype(np.float32),
+        discount=np.ones(number.shape, np.float32),
+        last=np.zeros(number.shape, bool),
+        mask=np.ones(number.shape, bool),
+        extras={"z": np.zeros(number.shape, np.uint8), "y": number.astype(np.float32)},
     )
-    given = jax.tree.map(lambda *x: np.concatenate(x, axis=1), first, second)
-    for column, number in enumerate(sample.reward[0]):
-        jax.tree.map(
-            lambda a, b, i=column, j=int(number) - 1: np.testing.assert_array_equal(
-                a[:, i], b[:, j]
-            ),
-            sample,
-            given,
-        )
+    return jax.tree.map(library.asarray, batch)
+
+
+def filled(experience: Experience, count: int, library) -> replay.Replay:
+    length = experience.unroll_length
+    layout = replay.layout(experience)
+    kept = replay.init(layout, unroll_of(0, length, library), library)
+    insert = replay.insert
+    if library is jnp:
+        insert = jax.jit(replay.insert, static_argnums=0)
+    for number in range(count):
+        kept = insert(experience, kept, unroll_of(number * length, length, library))
+    return kept
+
+
+def drawn(experience, kept, update, index, library):
+    sample = replay.sample
+    if library is jnp:
+        sample = jax.jit(replay.sample, static_argnums=(0, 2))
+    return sample(experience, kept, update, library.asarray(index, library.int32))
+
+
+UNROLLS = Experience(ENVIRONMENTS, 3, replay=ReplaySpec(capacity=5 * 3))
+ANYWHERE = Experience(ENVIRONMENTS, 1, replay=ReplaySpec(capacity=20, anywhere=True))
+
+
+@library
+def test_the_oldest_unrolls_are_overwritten(library):
+    update = UpdateSpec(batch_size=6, num_replayed=6)
+    for count, starts in ((1, {0}), (2, {0, 3}), (3, {0, 3, 6}), (5, {6, 9, 12})):
+        kept = filled(UNROLLS, count, library)
+        number = int(replay.num_sequences(UNROLLS, kept, update))
+        assert number == ENVIRONMENTS * len(starts)
+        _, batch, _ = drawn(UNROLLS, kept, update, np.arange(number), library)
+        first = np.asarray(batch.observation[0])
+        assert set(first) == {start + 100 * i for start in starts for i in range(ENVIRONMENTS)}
+        np.testing.assert_array_equal(np.diff(batch.observation, axis=0), 1.0)
+        np.testing.assert_array_equal(batch.observation[:-1], batch.extras["y"])
+        assert batch.observation.shape == (4, number)
+
+
+@library
+def test_sequences_begin_anywhere_and_have_their_context(library):
+    update = UpdateSpec(batch_size=4, num_replayed=4, length=3, context=2)
+    kept = filled(ANYWHERE, 4, library)
+    assert replay.num_sequences(ANYWHERE, kept, update) == 0
+    for count in (5, 9, 10, 14):
+        kept = filled(ANYWHERE, count, library)
+        number = int(replay.num_sequences(ANYWHERE, kept, update))
+        oldest = max(0, count - 10)
+        assert number == ENVIRONMENTS * (count - oldest - 4)
+        _, batch, _ = drawn(ANYWHERE, kept, update, np.arange(number), library)
+        assert batch.action.shape == (5, number)
+        first = {int(x) % 100 for x in batch.action[0]}
+        assert first == set(range(oldest, count - 4))
+        np.testing.assert_array_equal(batch.observation[:-1], batch.reward)
+        np.testing.assert_array_equal(np.diff(batch.observation, axis=0), 1.0)
+
+
+@library
+def test_fresh_sequences_come_first_once_and_without_overlap(library):
+    online = dataclasses.replace(
+        ANYWHERE, replay=ReplaySpec(capacity=40, anywhere=True, online=True)
+    )
+    update = UpdateSpec(batch_size=5, num_replayed=5, length=4, context=1)
+    kept = filled(online, 9, library)
+    index = np.full(5, 3)
+    kept, batch, _ = drawn(online, kept, update, index, library)
+    # Two windows of each environment, which share the step before; and one that was drawn.
+    assert np.asarray(batch.action[0]).tolist() == [0, 100, 4, 104, 101]
+    kept, batch, _ = drawn(online, kept, update, index, library)
+    assert np.asarray(batch.action[0]).tolist() == [101] * 5
+    for start in range(9, 9 + 4):
+        kept = replay.insert(online, kept, unroll_of(start, 1, library))
+    _, batch, _ = drawn(online, kept, update, index, library)
+    assert np.asarray(batch.action[0]).tolist() == [8, 108, 101, 101, 101]
+
+
+@library
+def test_fresh_sequences_that_were_overwritten_are_passed_over(library):
+    online = dataclasses.replace(
+        ANYWHERE, replay=ReplaySpec(capacity=20, anywhere=True, online=True)
+    )
+    update = UpdateSpec(batch_size=3, num_replayed=3, length=4, context=1)
+    kept = filled(online, 18, library)  # Rows 8 to 17 are there.
+    kept, batch, _ = drawn(online, kept, update, np.zeros(3), library)
+    assert np.asarray(batch.action[0]).tolist() == [8, 108, 12]
+    _, batch, _ = drawn(online, kept, update, np.zeros(3), library)
+    assert np.asarray(batch.action[0]).tolist() == [112, 8, 8]
+
+
+@library
+def test_extras_are_written_back_where_they_came_from(library):
+    update = UpdateSpec(batch_size=2, num_replayed=2, length=3, context=1)
+    kept = filled(ANYWHERE, 13, library)  # Rows 3 to 12 are there.
+    kept, batch, sequences = drawn(ANYWHERE, kept, update, [2 * 4, 2 * 6 + 1], library)
+    assert np.asarray(batch.action[0]).tolist() == [7, 109]
+    new = np.array([[1, 4], [2, 5], [3, 6]], np.uint8)
+    kept = replay.write_back(ANYWHERE, kept, update, sequences, {"z": library.asarray(new)})
+    everything = np.arange(replay.num_sequences(ANYWHERE, kept, update))
+    _, batch, _ = drawn(ANYWHERE, kept, update, everything, library)
+    expected = {8: 1, 9: 2, 10: 3, 110: 4, 111: 5, 112: 6}
+    for number, z in zip(np.ravel(batch.action), np.ravel(batch.extras["z"]), strict=True):
+        assert z == expected.get(int(number), 0)
+    np.testing.assert_array_equal(batch.extras["y"], batch.reward)
+
+
+def test_episodes_are_cut_where_a_run_goes_on():
+    kept = filled(ANYWHERE, 6, np)
+    replay.cut_episodes(ANYWHERE, kept)
+    kept = replay.insert(ANYWHERE, kept, unroll_of(50, 1, np))
+    update = UpdateSpec(batch_size=1, num_replayed=1, length=7)
+    _, batch, _ = drawn(ANYWHERE, kept, update, [0], np)
+    assert batch.observation[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 50, 51]
+    # The episode ends at row 5, where no action has an effect, and row 6 is another's first.
+    assert batch.last[:, 0].tolist() == [False] * 4 + [True, False, False]
+    assert batch.mask[:, 0].tolist() == [True] * 5 + [False, True]
+    assert batch.reward[5, 0] == 0.0
+    assert (batch.discount == 1.0).all()  # It is cut, not terminated.
+
+
+def test_no_more_is_kept_than_a_run_has_steps():
+    layout = replay.layout(ANYWHERE, num_steps=8)
+    assert layout.num_kept == 4
+    kept = replay.init(layout, unroll_of(0, 1, np), np)
+    assert replay.layout_of(ANYWHERE, kept) == layout
+    empty = jax.eval_shape(lambda: replay.init(layout, unroll_of(0, 1, np)))
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(empty))
+    assert replay.num_bytes(layout, unroll_of(0, 1, np)) == size

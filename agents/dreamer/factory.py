@@ -1,0 +1,242 @@
+"""Dreamer by name: its settings on a task, and what it refuses."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from dm_env import specs
+
+import environments
+from agents.dreamer import learner
+from agents.dreamer.agent import ACTION, ActionRange, DreamerAgent, named
+from agents.dreamer.config import (
+    ABLATIONS,
+    BENCHMARKS,
+    PRESETS,
+    DreamerConfig,
+    changed,
+    laptop,
+    preset,
+    sizes,
+)
+from agents.dreamer.model import Model, make_model
+from agents.dreamer.networks import ActionPart, Specs, is_image
+from disco_common.memory import free_memory
+
+_SMALLEST_IMAGE = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Dreamer:
+    """DreamerV3 (`agents.registry.AgentFactory`).
+
+    Attributes:
+      config: all of its settings.
+      of_family: other ones for some families of environments, by their names.
+    """
+
+    config: DreamerConfig
+    of_family: Mapping[str, DreamerConfig] = dataclasses.field(default_factory=dict)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        families = {name: dataclasses.asdict(x) for name, x in self.of_family.items()}
+        return dataclasses.asdict(self.config) | ({"of_family": families} if families else {})
+
+    def config_for(self, task: environments.Environment) -> DreamerConfig:
+        """Return the settings on a task."""
+        return self.of_family.get(task.name.partition("/")[0], self.config)
+
+    def make(self, task: environments.Environment) -> DreamerAgent:
+        """Return the agent for a task; errors as of `check`, but for those of memory."""
+        _check_observations(task)
+        _check_actions(task)
+        model = _model(self.config_for(task), *_interfaces(task))
+        return DreamerAgent(model, _action_range(task.dynamics.action_spec()))
+
+    def check(self, task: environments.Environment, num_steps: int) -> None:
+        _check_sizes(self.make(task).model, num_steps)
+
+
+def _check_observations(task: environments.Environment) -> None:
+    observations = _observations(task)
+    if not observations:
+        raise ValueError(f"{task.name} has no observation; Dreamer expects some.")
+    for name, spec in observations.items():
+        if not isinstance(spec, specs.Array):
+            raise ValueError(
+                f"Dreamer cannot encode {task.name}'s observation {name!r}, which is"
+                f" {type(spec).__name__}; expected an array, or a dictionary of arrays."
+            )
+        if not math.prod(spec.shape):
+            raise ValueError(
+                f"Dreamer cannot encode {task.name}'s observation {name!r} of {spec.shape};"
+                " expected some numbers."
+            )
+        if spec.dtype.kind not in "biuf":
+            raise ValueError(
+                f"Dreamer cannot encode {task.name}'s observation {name!r} of {spec.dtype};"
+                " expected numbers."
+            )
+        if is_image(spec) and min(spec.shape[:2]) < _SMALLEST_IMAGE:
+            raise ValueError(
+                f"Dreamer cannot encode {task.name}'s image {name!r} of {spec.shape}; expected"
+                f" sides of at least {_SMALLEST_IMAGE}."
+            )
+    images = {x.shape[:2] for x in observations.values() if is_image(x)}
+    if len(images) > 1:
+        raise ValueError(f"{task.name} has images of {sorted(images)}; Dreamer expects one size.")
+
+
+def _check_actions(task: environments.Environment) -> None:
+    spec = task.dynamics.action_spec()
+    is_bounded = (
+        isinstance(spec, specs.BoundedArray)
+        and len(spec.shape) == 1
+        and np.issubdtype(spec.dtype, np.floating)
+        and np.isfinite([spec.minimum, spec.maximum]).all()
+    )
+    if not isinstance(spec, specs.DiscreteArray) and not is_bounded:
+        raise ValueError(
+            f"Dreamer cannot act in {task.name}, whose actions are {spec}; expected a choice,"
+            " or a vector of numbers between finite bounds."
+        )
+
+
+def make(parameters: str = "") -> Dreamer:
+    """The agent `"dreamer"`, or `"dreamer/WORD,WORD..."`.
+
+    A word is a version (`nature`, the default, or `v1`), a size of it, an ablation (of
+    `config.ABLATIONS`), `paper` for size, train ratio and environments as the version's papers had
+    them on each benchmark, instead of a laptop's; or a setting, as `horizon=10`, which comes last.
+
+    Raises:
+      ValueError: if a word is none of these, or a setting is not what it should be.
+    """
+    words = [word.strip() for word in parameters.split(",") if word.strip()]
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    words = [word for word in words if "=" not in word]
+    taken: dict[str, str] = {}
+    version = next((word for word in words if word in PRESETS), "nature")
+    for word in words:
+        kinds = {"version": PRESETS, "size": sizes(version), "ablation": ABLATIONS}
+        kinds["scale"] = ("paper",)
+        kind = next((kind for kind, known in kinds.items() if word in known), "")
+        if not kind or kind in taken:
+            known = "; ".join(f"{kind}: {', '.join(known)}" for kind, known in kinds.items())
+            raise ValueError(
+                f"{word!r} does not say which Dreamer; expected at most one of each of {known};"
+                " or settings as horizon=10."
+            )
+        taken[kind] = word
+    size, ablation = taken.get("size", ""), taken.get("ablation", "")
+    if "scale" not in taken:
+        return Dreamer(changed(laptop(version, size, ablation), settings))
+    families = {
+        family: changed(preset(version, size, ablation, family), settings)
+        for family in BENCHMARKS[version]
+    }
+    return Dreamer(changed(preset(version, size, ablation), settings), families)
+
+
+@functools.lru_cache(maxsize=8)
+def _model(config: DreamerConfig, observations: tuple, actions: tuple) -> Model:
+    """The same for equal interfaces, so that it is compiled once for all of a process's runs."""
+    return make_model(config, dict(observations), dict(actions))
+
+
+def _interfaces(task: environments.Environment) -> tuple[tuple, tuple]:
+    """What `_model` tells agents apart by."""
+    spec = task.dynamics.action_spec()
+    is_discrete = isinstance(spec, specs.DiscreteArray)
+    size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
+    observations = tuple((name, _Hashable(x)) for name, x in sorted(_observations(task).items()))
+    return observations, ((ACTION, ActionPart(size, is_discrete)),)
+
+
+def _replay_steps(config: DreamerConfig, num_steps: int) -> int:
+    """What the replay has room for, of all environments: no more than a run can fill."""
+    number = config.num_environments
+    rows = max(-(-num_steps // number), config.batch_length + 1)
+    return number * min(config.replay_capacity // number, rows)
+
+
+def _check_sizes(model: Model, num_steps: int) -> None:
+    """Before anything is allocated or compiled.
+
+    Raises:
+      ValueError: if the replay of a run of so many steps can never have enough to learn from, or
+        an update does not fit into the device's memory, or the replay into the host's. It counts
+        twice, as a checkpoint is a copy.
+    """
+    config, capacity = model.config, _replay_steps(model.config, num_steps)
+    most = capacity - config.num_environments * config.batch_length
+    if most < config.prefill:
+        raise ValueError(
+            f"Dreamer learns once its replay has {config.prefill} sequences (prefill); this one can"
+            f" have {max(most, 0)}, with replay_capacity {config.replay_capacity}, batch_length"
+            f" {config.batch_length} and {config.num_environments} environments in a run of"
+            f" {num_steps} steps."
+        )
+    device, host = jax.local_devices()[0], free_memory()
+    # Only accelerators tell; a CPU's memory is the host's.
+    own = (device.memory_stats() or {}).get("bytes_limit")
+    free, needed = own or host, learner.update_bytes(model)
+    if needed > free:
+        raise ValueError(
+            f"An update of this Dreamer needs about {needed / 1e9:.1f} GB, and {device} has"
+            f" {free / 1e9:.1f} GB; expected a smaller size, batch_size (now {config.batch_size}),"
+            f" batch_length ({config.batch_length}) or horizon ({config.horizon})."
+        )
+    replay, left = 2 * capacity * _step_bytes(model), host - (0 if own else needed)
+    if replay > left:
+        raise ValueError(
+            f"Dreamer's replay needs {replay / 1e9:.1f} GB with the copy that a checkpoint takes,"
+            f" and {left / 1e9:.1f} GB are free; expected a smaller replay_capacity (now"
+            f" {config.replay_capacity})."
+        )
+
+
+def _step_bytes(model: Model) -> int:
+    """Of the replay, for a step of one environment."""
+    config = model.config
+    seen = sum(math.prod(x.shape) * x.dtype.itemsize for x in model.observations.values())
+    done = 4 * sum(1 if part.is_discrete else part.size for part in model.actions.values())
+    latents = 4 * config.deterministic + config.latents if config.stored_latents else 0
+    reward, flags = 4, 3
+    return seen + done + latents + reward + flags
+
+
+class _Hashable(specs.BoundedArray):
+    """A spec by which dictionaries know it."""
+
+    def __init__(self, spec: specs.Array):
+        low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+        if np.issubdtype(spec.dtype, np.integer) and not isinstance(spec, specs.BoundedArray):
+            low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
+        super().__init__(spec.shape, spec.dtype, np.min(low), np.max(high), spec.name)
+
+    def _identity(self):
+        return self.shape, str(self.dtype), float(self.minimum), float(self.maximum), self.name
+
+    def __eq__(self, other):
+        return isinstance(other, _Hashable) and self._identity() == other._identity()
+
+    def __hash__(self):
+        return hash(self._identity())
+
+
+def _observations(task: environments.Environment) -> Specs:
+    return named(task.dynamics.observation_spec())
+
+
+def _action_range(spec: Any) -> ActionRange | None:
+    """Return the bounds of continuous actions; None for a choice."""
+    if isinstance(spec, specs.DiscreteArray):
+        return None
+    low, high = (np.broadcast_to(x, spec.shape).tolist() for x in (spec.minimum, spec.maximum))
+    return ActionRange(tuple(low), tuple(high))

@@ -1,0 +1,82 @@
+"""When updates are due."""
+
+import fractions
+
+import jax
+import numpy as np
+import pytest
+
+from agents.protocol import Experience, ReplaySpec, UpdateSpec
+from training.schedule import Schedule, num_updates, schedules
+
+
+def of(update: UpdateSpec, num_steps: int = 10**9, **experience) -> Schedule:
+    asked = Experience(**{"num_environments": 4, "unroll_length": 1} | experience)
+    asked = Experience(**{**vars(asked), "updates": (update,)})
+    return schedules(asked, num_steps)[update.name]
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.1, 1 / 3, 2.0, 7 / 16, 1.3])
+def test_updates_are_as_many_as_asked_for_and_evenly_spread(rate):
+    when = of(UpdateSpec(batch_size=4, updates_per_step=rate))
+    due = [when.num_due(unroll) for unroll in range(1000)]
+    made = np.cumsum(due)
+    exact = fractions.Fraction(rate).limit_denominator(1000) * 4
+    assert made.tolist() == [exact * n // 1 for n in range(1, 1001)]
+    assert [when.num_made(n) for n in range(1, 1001)] == made.tolist()
+    traced = jax.jit(jax.vmap(when.num_due))(np.arange(1000, dtype=np.int32))
+    assert np.asarray(traced).tolist() == due
+
+
+def test_large_numbers_of_unrolls_do_not_overflow():
+    when = of(UpdateSpec(batch_size=4, updates_per_step=0.123456789))
+    unrolls = 2**31 - 1 - np.arange(100, dtype=np.int32)
+    traced = np.asarray(jax.jit(jax.vmap(when.num_due))(unrolls))
+    assert traced.tolist() == [when.num_due(int(x)) for x in unrolls]
+    assert set(traced) <= {0, 1}
+    assert when.num_made(10**9) == pytest.approx(4 * 0.123456789 * 10**9, rel=1e-6)
+
+
+def test_one_update_per_unroll_is_the_default():
+    when = of(UpdateSpec(batch_size=4), unroll_length=7)
+    assert when.is_always_one
+    assert [when.num_due(x) for x in range(5)] == [1] * 5
+
+
+def test_none_is_due_before_its_first_step():
+    when = of(UpdateSpec(batch_size=4, first_step=9, updates_per_step=0.5))
+    # Unroll 2 ends at step 12, the first that is not before step 9.
+    assert [when.num_due(x) for x in range(6)] == [0, 0, 2, 2, 2, 2]
+    assert when.num_made(6) == 8
+
+
+def test_none_is_due_before_the_replay_has_the_sequences():
+    replay = ReplaySpec(capacity=1000, anywhere=True)
+    update = UpdateSpec(
+        batch_size=8,
+        num_replayed=8,
+        length=5,
+        context=1,
+        updates_per_step=0.125,
+        min_sequences=30,
+    )
+    when = of(update, replay=replay)
+    # After n unrolls 4 x (n - 5) sequences of six steps: 32 after the 13th.
+    assert when.first == 12
+    assert [when.num_due(x) for x in range(10, 20)] == [0, 0, 0, 1, 0, 1, 0, 1, 0, 1]
+
+
+def test_what_is_never_due_is_refused():
+    replay = ReplaySpec(capacity=40, anywhere=True)
+    update = UpdateSpec("learn", 8, 8, length=5, updates_per_step=1.0, min_sequences=100)
+    message = "'learn' waits for 100 sequences .min_sequences.; the replay has at most 24"
+    with pytest.raises(ValueError, match=message):
+        of(update, replay=replay)
+    with pytest.raises(ValueError, match=r"at most 0.* and the run's budget"):
+        of(update, num_steps=12, replay=ReplaySpec(capacity=1000, anywhere=True))
+
+
+def test_updates_are_counted_by_kind():
+    one, half = Schedule(), Schedule(whole=0, part=1, of=2)
+    assert num_updates({"learn": half}, 9) == {"updates": 4.0}
+    assert num_updates({"a": one, "b": half}, 9) == {"a/updates": 9.0, "b/updates": 4.0}
