@@ -192,7 +192,7 @@ def check(
         if agent.experience.replay is not None:
             together = 1 if task.is_host else config.seeds
             replays = plan(task.name, agent, task.dynamics, together, config.num_steps)
-            require_memory([replays])
+            require_memory([replays], on_device=not task.is_host)
 
 
 def _train_all(

@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
+
 import environments
 from agents.protocol import Agent, Batch
 from disco_common.memory import free_memory
@@ -64,13 +66,20 @@ def plan(
     return Planned(name, replay.layout(spec, num_steps), example, count)
 
 
-def require_memory(replays: Sequence[Planned]) -> None:
-    """Refuse replays that do not fit in the host's memory together.
+def require_memory(replays: Sequence[Planned], on_device: bool = False) -> None:
+    """Refuse replays that do not fit in memory together.
+
+    Args:
+      replays: of this process, or of one device.
+      on_device: whether they are in the device's memory, which a CPU shares with the host.
 
     Raises:
       ValueError: saying how large they would be, how much memory is free, and what would fit.
     """
-    needed, free = sum(planned.num_bytes for planned in replays), int(_MARGIN * free_memory())
+    there = free_memory()
+    if on_device:
+        there = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", there)
+    needed, free = sum(planned.num_bytes for planned in replays), int(_MARGIN * there)
     if needed <= free:
         return
     each = "; ".join(

@@ -59,7 +59,7 @@ class Dreamer:
         return DreamerAgent(model, _action_range(task.dynamics.action_spec()))
 
     def check(self, task: environments.Environment, num_steps: int) -> None:
-        _check_sizes(self.make(task).model, num_steps)
+        _check_sizes(self.make(task).model, num_steps, task.is_host)
 
 
 def _check_observations(task: environments.Environment) -> None:
@@ -165,13 +165,15 @@ def _replay_steps(config: DreamerConfig, num_steps: int) -> int:
     return number * min(config.replay_capacity // number, rows)
 
 
-def _check_sizes(model: Model, num_steps: int) -> None:
-    """Before anything is allocated or compiled.
+def _check_sizes(model: Model, num_steps: int, is_host: bool) -> None:
+    """Refuse sizes that cannot learn or do not fit, before anything is allocated or compiled.
+
+    In host environments the replay is in the host's memory, otherwise in the device's. On the host
+    it counts twice, as a checkpoint is a copy.
 
     Raises:
       ValueError: if the replay of a run of so many steps can never have enough to learn from, or
-        an update does not fit into the device's memory, or the replay into the host's. It counts
-        twice, as a checkpoint is a copy.
+        an update or the replay does not fit in memory.
     """
     config, capacity = model.config, _replay_steps(model.config, num_steps)
     most = capacity - config.num_environments * config.batch_length
@@ -192,10 +194,15 @@ def _check_sizes(model: Model, num_steps: int) -> None:
             f" {free / 1e9:.1f} GB; expected a smaller size, batch_size (now {config.batch_size}),"
             f" batch_length ({config.batch_length}) or horizon ({config.horizon})."
         )
-    replay, left = 2 * capacity * _step_bytes(model), host - (0 if own else needed)
+    replay, left = capacity * _step_bytes(model), host - (0 if own else needed)
+    copy = ""
+    if own and not is_host:
+        left = own - needed
+    else:
+        replay, copy = 2 * replay, " with the copy that a checkpoint takes"
     if replay > left:
         raise ValueError(
-            f"Dreamer's replay needs {replay / 1e9:.1f} GB with the copy that a checkpoint takes,"
+            f"Dreamer's replay needs {replay / 1e9:.1f} GB{copy},"
             f" and {left / 1e9:.1f} GB are free; expected a smaller replay_capacity (now"
             f" {config.replay_capacity})."
         )
@@ -207,8 +214,9 @@ def _step_bytes(model: Model) -> int:
     seen = sum(math.prod(x.shape) * x.dtype.itemsize for x in model.observations.values())
     done = 4 * sum(1 if part.is_discrete else part.size for part in model.actions.values())
     latents = 4 * config.deterministic + config.latents if config.stored_latents else 0
-    reward, flags = 4, 3
-    return seen + done + latents + reward + flags
+    reward_and_discount, flags = 8, 2
+    # The environment's action, and the agent's own.
+    return seen + 2 * done + latents + reward_and_discount + flags
 
 
 class _Hashable(specs.BoundedArray):

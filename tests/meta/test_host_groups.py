@@ -21,7 +21,7 @@ from meta.run import restore, run
 from meta.value_function import ValueFunctionConfig
 from tests.agents.common import HostCorridors
 from tests.meta.common import AGENT, NUM_UPDATES, STEPS, small_rule
-from training import host_replay
+from training import replay_memory
 from training.device_clock import DeviceClock
 
 # Agents 0 and 2 are in the corridors, one each; 1 and 3 play Catch.
@@ -148,7 +148,7 @@ def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_replays_are_checked_together_and_before_the_start(monkeypatch):
-    monkeypatch.setattr(host_replay, "free_memory", lambda: 1_000)
+    monkeypatch.setattr(replay_memory, "free_memory", lambda: 1_000)
     discovery = make(tasks=(TASKS[0], environments.Environment("hall/1", HostCorridors(5), True)))
     with pytest.raises(ValueError, match=r"2 of \d+ .*\(corridor,.*; 2 of \d+ .*\(hall,"):
         discovery.check()

@@ -2,6 +2,8 @@
 
 import dataclasses
 import io
+import os
+import signal
 from typing import Any
 
 import dm_env
@@ -14,15 +16,20 @@ from PIL import Image
 
 import environments
 from agents import pictures
-from agents.dreamer import agent as agent_module
-from agents.dreamer import held_out, learner, losses
-from agents.dreamer.agent import Dreamer
-from agents.dreamer.config import PRESETS, DreamerConfig, preset, sizes
+from agents.dreamer import factory, held_out, learner, losses
+from agents.dreamer.config import DreamerConfig, preset, sizes
+from agents.dreamer.factory import Dreamer
 from agents.dreamer.model import count_parameters, make_model
 from agents.dreamer.networks import ActionPart
-from agents.dreamer.replay import DreamerReplay
 from agents.dreamer.rssm import State, initial_state
+from agents.protocol import ExaminedAgent, Mode
+from disco_common import stopping
 from environments.processes import SerialSimulators
+from evaluation import playing
+from training import batches, device, host, replay
+from training.records import Records
+from training.results import Run
+from training.settings import TrainingSettings
 
 TINY = dataclasses.replace(
     preset("nature"),
@@ -44,32 +51,48 @@ TINY = dataclasses.replace(
 )
 
 
-def told(agent: Dreamer, folder, stop: int | None = None, checkpoint_seconds: float = 600.0):
-    """What a run on Catch tells, until it is stopped."""
-    folder.mkdir(exist_ok=True)
-    found = []
-    task = environments.make("catch/5x5")
-    training = agent.train(task, 0, 160, folder, checkpoint_seconds)
-    next(training)  # Where it begins.
-    for stretch in training:
-        found.append(stretch)
-        if stop is not None and stretch.environment_steps >= stop:
-            training.close()
-            break
-    return found
+def train(config: DreamerConfig, task, folder, num_steps: int = 160, stop: int | None = None):
+    """A run, and its metrics; stopped by a signal at a step if asked for."""
+    agent, run = Dreamer(config).make(task), Run(task, 0, folder / "run")
+    settings = TrainingSettings(num_steps=num_steps, interval=8)
+
+    def report(steps, *_):
+        if steps == stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with stopping.noting():
+        if task.is_host:
+            trained = host.train(agent, run, settings, report)
+        else:
+            (trained,) = device.train(agent, [run], settings, folder / "together", report)
+    return trained, Records(folder / "run").metrics()
+
+
+def without_speed(metrics: list[dict]) -> list[dict]:
+    names = ("environment_steps_per_second", "learner_idle_fraction")
+    return [
+        {k: x for k, x in line.items() if k not in names and not k.endswith("_seconds")}
+        for line in metrics
+    ]
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path):
-    whole = told(Dreamer(TINY, stretches=20), tmp_path / "whole")
-    assert whole[-1].metrics["updates"] > 10
-    assert sum(len(x.episodes) for x in whole) >= 20
-    assert all(np.isfinite(list(x.metrics.values())).all() for x in whole)
-    saving = Dreamer(TINY, stretches=20)
-    first = told(saving, tmp_path / "stopped", stop=80, checkpoint_seconds=0.0)
-    second = told(saving, tmp_path / "stopped")
-    assert second[0].environment_steps > first[-1].environment_steps
-    assert [*first, *second] == whole
+@pytest.mark.parametrize("name", ["nature", "v1"])
+def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path, name):
+    config = dataclasses.replace(
+        TINY, **{x: getattr(preset(name), x) for x in ("online_queue", "stored_latents")}
+    )
+    task = environments.make("catch/5x5")
+    whole, metrics = train(config, task, tmp_path / "whole")
+    assert metrics[-1]["updates"] > 10
+    assert sum(x.episodes for x in whole.episodes) >= 20
+    assert whole.is_finite
+    with pytest.raises(SystemExit):
+        train(config, task, tmp_path / "stopped", stop=80)
+    again, resumed = train(config, task, tmp_path / "stopped")
+    assert again.episodes == whole.episodes
+    assert without_speed(resumed) == without_speed(metrics)
+    jax.tree.map(np.testing.assert_array_equal, again.learner, whole.learner)
 
 
 @pytest.mark.parametrize(
@@ -176,14 +199,12 @@ def test_images_of_any_size_come_back_in_their_size(name, shape):
     assert jax.eval_shape(model.decode, params, h, z)["image"].shape == (5, *shape)
 
 
-def test_a_model_that_does_not_fit_is_refused_before_it_is_compiled(tmp_path):
+def test_a_model_that_does_not_fit_is_refused_before_it_is_compiled():
     huge = dataclasses.replace(preset("nature", "400m"), batch_size=512, prefill=512)
     message = r"needs about \d+\.\d GB, and .* has \d+\.\d GB; expected a smaller size, batch_size"
     task, steps = environments.make("catch"), 100_000
     with pytest.raises(ValueError, match=message):
         Dreamer(huge).check(task, steps)
-    with pytest.raises(ValueError, match=message):
-        next(Dreamer(huge).train(task, 0, steps, tmp_path, 600.0))
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated():
@@ -192,24 +213,6 @@ def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated():
     message = r"replay needs \d+\.\d GB with the copy .* expected a smaller replay_capacity"
     with pytest.raises(ValueError, match=message):
         agent.check(environments.make("catch"), 10**9)
-
-
-def test_the_memory_of_a_replay_is_foreseen(tmp_path, monkeypatch):
-    found = []
-
-    class Measured(DreamerReplay):
-        def __init__(self, example, capacity, length, *, online):
-            super().__init__(example, capacity, length, online=online)
-            found.append(sum(x.nbytes for x in self.snapshot()["kept"].values()) / capacity)
-
-    monkeypatch.setattr(agent_module, "DreamerReplay", Measured)
-    task = environments.make("catch/5x5")
-    for version in PRESETS:
-        kept = {name: getattr(preset(version), name) for name in ("online_queue", "stored_latents")}
-        config = dataclasses.replace(TINY, **kept)
-        next(Dreamer(config).train(task, 0, 160, tmp_path / version, 600.0))
-        model = agent_module._model(config, *agent_module._interfaces(task))
-        assert agent_module._step_bytes(model) == found.pop()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -252,13 +255,6 @@ def test_observations_may_have_any_names():
     assert len(outputs) == 7  # Two more for images.
 
 
-def test_a_long_run_is_told_of_and_saved_at_least_every_200_updates():
-    config = DreamerConfig(replay_ratio=512.0)  # An update every two steps.
-    assert Dreamer(config)._stretch(config, 1_000_000) == 400
-    assert Dreamer(config)._stretch(config, 10_000) == 50
-    assert Dreamer(config)._stretch(config, 10) == 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("preset_name", ["nature", "v1"])
 def test_continuous_actions_and_several_vectors(tmp_path, preset_name):
@@ -268,14 +264,13 @@ def test_continuous_actions_and_several_vectors(tmp_path, preset_name):
         for x in dataclasses.fields(TINY)
         if getattr(TINY, x.name) != getattr(preset("nature"), x.name)
     }
-    agent = Dreamer(dataclasses.replace(preset(preset_name), **sized | {"prefill": 2}))
+    config = dataclasses.replace(preset(preset_name), **sized | {"prefill": 2})
     task = environments.make("control_proprio/cartpole_swingup")
-    agent.check(task, 100)
-    *_, last = agent.train(task, 0, 100, tmp_path, 600.0)
-    assert last.metrics["updates"] > 5
-    assert {"loss/decoder/position", "loss/decoder/velocity"} <= set(last.metrics)
-    assert np.isfinite(list(last.metrics.values())).all()
-    assert not (tmp_path / "strip.png").exists()
+    Dreamer(config).check(task, 100)
+    trained, metrics = train(config, task, tmp_path, 100)
+    assert metrics[-1]["updates"] > 5
+    assert {"loss/decoder/position", "loss/decoder/velocity"} <= set(metrics[-1])
+    assert trained.is_finite
 
 
 class Counting(dm_env.Environment):
@@ -321,47 +316,142 @@ class CountingHost:
         )
 
 
-@pytest.mark.parametrize("name", ["nature", "v1"])
-def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
-    """In a host environment: each row has the action that led to it, and what that brought."""
-    batches = []
-
-    def learn(model, learner, batch, start, key):
-        batches.append(jax.tree.map(np.array, batch))
-        states = State(
-            np.zeros((*batch.reward.shape, model.config.deterministic)),
-            np.zeros((*batch.reward.shape, model.config.latents, model.config.classes)),
-        )
-        return learner._replace(updates=learner.updates + 1), states, {}
-
-    monkeypatch.setattr(learner, "learn", learn)
-    monkeypatch.setattr(learner, "update_bytes", lambda model: 0)
+def counting_agent(name: str):
     version = preset(name)
     config = dataclasses.replace(
         TINY, online_queue=version.online_queue, stored_latents=version.stored_latents
     )
     task = environments.Environment(name="counting/5", dynamics=CountingHost())
-    *_, last = Dreamer(config).train(task, 0, 100, tmp_path, 600.0)
-    assert len(batches) > 5
-    for batch in batches:
+    return Dreamer(config).make(task), task
+
+
+@pytest.mark.parametrize("name", ["nature", "v1"])
+def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
+    """In a host environment: each row has the action that led to it, and what that brought."""
+    agent, task = counting_agent(name)
+    config = agent.model.config
+    learned = []
+
+    def update(model, learner, batch, start, key):
+        jax.debug.callback(lambda *x: learned.append(jax.tree.map(np.array, x)), batch, start)
+        shape = batch.reward.shape
+        states = State(
+            jnp.full((*shape, config.deterministic), 7.0),
+            jnp.zeros((*shape, config.latents, config.classes)),
+        )
+        return learner._replace(updates=learner.updates + 1), states, {}
+
+    monkeypatch.setattr(learner, "update", update)
+    run = Run(task, 0, tmp_path)
+    host.train(agent, run, TrainingSettings(num_steps=100, interval=50))
+    jax.effects_barrier()
+    assert len(learned) > 5
+    for batch, start in learned:
         count, first = batch.observation["observation"][..., 0], batch.is_first
         expected = np.where(first, 0.0, 0.01 * count + batch.action["action"])
-        inside = slice(0 if version.stored_latents else 1, None)  # Where is_first is true of v1's.
+        inside = slice(0 if config.stored_latents else 1, None)  # Where is_first is true of v1's.
         np.testing.assert_allclose(batch.reward[inside], expected[inside], rtol=1e-6)
         np.testing.assert_array_equal(batch.is_last, count == 5)
         np.testing.assert_array_equal(count[1:] == 0, first[1:])
-        if not version.stored_latents:
+        assert not batch.is_terminal.any()
+        if config.stored_latents:
+            assert set(np.unique(start.h == 7.0)) <= {True, False}
+        else:
             assert batch.is_first[0].all()
-    # Of 200 steps in each of two environments a sixth are an episode's first.
-    paid = last.metrics["held_out/reward"]
-    assert 0.03 < paid < 1.03
-    assert last.metrics["held_out/reward_stddev"] > 0.0
+            assert not start.h.any()
+    if config.stored_latents:  # Those that an update computed are found again.
+        assert any((start.h == 7.0).all(axis=-1).any() for _, start in learned)
+        assert not any((start.h == 7.0).any() for _, start in learned[:1])
 
 
-def test_what_can_never_learn_is_refused(tmp_path):
-    task = environments.make("catch/5x5")
+@pytest.mark.parametrize("name", ["nature", "v1"])
+def test_an_agent_is_examined_on_what_it_did_anew(name):
+    agent, task = counting_agent(name)
+    assert isinstance(agent, ExaminedAgent)
+    state = jax.jit(agent.init)(jax.random.key(0))
+    batch = playing.play(agent, state, task, 60, 2, seed=0)
+    found = agent.examine(state, batch, jax.random.key(1))
+    # A sixth of the steps are an episode's first.
+    paid = batch.reward[batch.mask]
+    assert found.metrics["held_out/reward"] == pytest.approx(paid.mean(), rel=1e-6)
+    assert found.metrics["held_out/reward_stddev"] == pytest.approx(paid.std(), rel=1e-5)
+    assert found.metrics["held_out/ends"] == 0.0
+    assert not found.pictures
+
+
+def test_a_run_in_a_host_environment_goes_on_with_its_replay(tmp_path):
+    _, task = counting_agent("nature")
+    whole, metrics = train(TINY, task, tmp_path / "whole", 100)
+    with pytest.raises(SystemExit):
+        train(TINY, task, tmp_path / "stopped", 100, stop=48)
+    again, resumed = train(TINY, task, tmp_path / "stopped", 100)
+    assert [x["environment_steps"] for x in resumed] == [x["environment_steps"] for x in metrics]
+    # It learns on from the first step, as its replay was kept.
+    assert [x.get("updates") for x in resumed] == [x.get("updates") for x in metrics]
+    assert all("loss" in x for x in resumed if x["environment_steps"] > 48)
+    assert int(again.learner.updates) == int(whole.learner.updates) == metrics[-1]["updates"]
+
+
+def test_what_can_never_learn_is_refused():
+    task, config = environments.make("catch/5x5"), dataclasses.replace(TINY, prefill=1_000)
     with pytest.raises(ValueError, match=r"1000 sequences \(prefill\); this one can have 144"):
-        next(Dreamer(dataclasses.replace(TINY, prefill=1_000)).train(task, 0, 160, tmp_path, 600.0))
+        Dreamer(config).check(task, 160)
+
+
+@pytest.mark.parametrize("name", ["catch/5x5", "control_proprio/cartpole_swingup"])
+def test_the_memory_of_a_replay_is_foreseen(name):
+    if name.startswith("control"):
+        pytest.importorskip("dm_control")
+    task = environments.make(name)
+    for version in ("nature", "v1"):
+        stored = preset(version).stored_latents
+        agent = Dreamer(dataclasses.replace(TINY, stored_latents=stored)).make(task)
+        example = batches.example(agent, task.dynamics, 2, 1)
+        layout = replay.layout(agent.experience)
+        counters = 8
+        kept = (replay.num_bytes(layout, example) - counters) / layout.num_rows / 2
+        assert kept == factory._step_bytes(agent.model)
+
+
+def test_continuous_actions_are_scaled_to_the_environments_bounds():
+    task = environments.make("catch/5x5")
+    spec = specs.BoundedArray((2,), np.float32, [-2.0, 0.0], [2.0, 10.0])
+    dynamics = Acting(task.dynamics, spec)
+    agent = Dreamer(TINY).make(dataclasses.replace(task, dynamics=dynamics))
+    assert agent.action_range is not None
+    given = jnp.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 3.0]])
+    scaled = agent.action_range.scale(given)
+    np.testing.assert_allclose(scaled, [[-2.0, 0.0], [0.0, 5.0], [2.0, 10.0]], rtol=1e-6)
+    state = jax.jit(agent.init)(jax.random.key(0))
+    timestep = dm_env.TimeStep(
+        np.zeros(3, np.int32),
+        np.zeros(3, np.float32),
+        np.ones(3, np.float32),
+        jnp.zeros((3, *task.dynamics.observation_spec().shape), jnp.float32),
+    )
+    memory, action, extras = agent.act(
+        agent.acting_state(state),
+        agent.initial_memory(3),
+        timestep,
+        jax.random.key(1),
+        Mode.TRAINING,
+    )
+    np.testing.assert_array_equal(memory.action["action"], extras["action"]["action"])
+    np.testing.assert_array_equal(action, agent.action_range.scale(extras["action"]["action"]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Acting:
+    """Dynamics that have other actions, by their specs."""
+
+    dynamics: Any
+    actions: Any
+
+    def observation_spec(self):
+        return self.dynamics.observation_spec()
+
+    def action_spec(self):
+        return self.actions
 
 
 def test_calibration_error():
@@ -373,62 +463,17 @@ def test_calibration_error():
     assert held_out.calibration_error(np.full(100, 0.5), noisy) == pytest.approx(0.0)
 
 
-@pytest.mark.slow
-def test_pictures_of_what_is_done_and_expected(tmp_path):
+def test_pictures_of_what_is_done_and_expected():
     task = environments.make("deep_sea/12")
-    *_, last = Dreamer(dataclasses.replace(TINY, replay_ratio=1.0)).train(
-        task, 0, 60, tmp_path, 600.0
-    )
-    strip, prediction = (
-        (tmp_path / f"{name}.png").read_bytes() for name in ("strip", "prediction")
-    )
-    assert pictures.read_caption(strip).startswith("an episode: 12 steps, reward ")
+    agent = Dreamer(TINY).make(task)
+    state = jax.jit(agent.init)(jax.random.key(0))
+    batch = playing.play(agent, state, task, 60, 2, seed=0)
+    found = agent.examine(state, batch, jax.random.key(1))
+    picture = found.pictures["prediction.png"]
     # Five steps are seen, the other eight are predicted; in three rows.
-    assert "the other 8 are predicted" in pictures.read_caption(prediction)
-    wide, high = Image.open(io.BytesIO(prediction)).size
+    assert "the other 8 are predicted" in pictures.read_caption(picture)
+    wide, high = Image.open(io.BytesIO(picture)).size
     assert wide / high > 13 / 3
-    assert last.metrics["held_out/ends"] == pytest.approx(1 / 12, rel=0.1)
-
-
-def rows(step: int):
-    return {"x": np.array([step, 100 + step]), "z": np.zeros(2, np.uint8)}
-
-
-def test_the_replay_draws_fresh_sequences_first_and_then_any():
-    replay = DreamerReplay(rows(0), capacity=40, length=4)
-    for step in range(9):
-        replay.insert(rows(step))
-    random = np.random.default_rng(0)
-    batch, drawn = replay.sample(random, 5)
-    assert batch["x"].shape == (5, 5)
-    # Two windows of each environment do not overlap but for the step before.
-    fresh = {tuple(x) for x in zip(drawn.environment[:4], drawn.first[:4], strict=True)}
-    assert fresh == {(0, 0), (1, 0), (0, 4), (1, 4)}
-    np.testing.assert_array_equal(np.diff(batch["x"], axis=0), 1)
-    _, later = replay.sample(random, 200)
-    assert set(later.first) == set(range(5))
-
-
-def test_refreshed_latents_are_found_again_unless_they_were_overwritten():
-    replay = DreamerReplay(rows(0), capacity=20, length=4)
-    for step in range(10):
-        replay.insert(rows(step))
-    batch, drawn = replay.sample(np.random.default_rng(0), 3)
-    for step in range(10, 13):
-        replay.insert(rows(step))
-    replay.refresh(drawn, {"z": np.full((4, 3), 7, np.uint8)})
-    kept = replay.snapshot()["kept"]
-    for environment in range(2):
-        for place in range(10):
-            step = kept["x"][place, environment] - 100 * environment
-            was_drawn = any(
-                e == environment and first < step <= first + 4
-                for e, first in zip(drawn.environment, drawn.first, strict=True)
-            )
-            assert kept["z"][place, environment] == (7 if was_drawn and step >= 3 else 0)
-    assert batch["z"].shape == (5, 3)
-
-
-def test_a_replay_smaller_than_a_sequence_is_refused():
-    with pytest.raises(ValueError, match="replay_capacity is 8; expected at least 10"):
-        DreamerReplay(rows(0), capacity=8, length=4)
+    assert found.metrics["held_out/ends"] == pytest.approx(4 / 56)
+    strip = playing.strip(agent, state, task, 0, 10)
+    assert pictures.read_caption(strip).startswith("an episode: 12 steps, reward ")
