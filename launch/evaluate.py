@@ -220,8 +220,8 @@ if __name__ == "__main__":
     flags.DEFINE_multi_string(
         "agent",
         [],
-        "Agent that trains itself, by name: dreamer, dreamer/v1,NoDenomMax (docs/dreamer.md), or"
-        " one of yours (docs/extending.md); several by repetition.",
+        "Other agent, by name: dreamer, dreamer/v1,NoDenomMax (docs/dreamer.md), or one of yours"
+        " (docs/extending.md); several by repetition.",
     )
     flags.DEFINE_string("size", "", "Size of each --agent, for those that have some: 12m.")
     define_flags("grid_heldout")

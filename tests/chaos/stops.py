@@ -214,7 +214,7 @@ def sigkill_packed_evaluation(bench: Bench) -> Outcome:
 
 
 def sigkill_dreamer(bench: Bench) -> Outcome:
-    """SIGKILL of an agent that trains itself, in a JAX environment."""
+    """SIGKILL of Dreamer in a JAX environment."""
     settings = "deterministic=32,hidden=16,units=16,latents=4,bins=41,horizon=4,imagine_last=3"
     arguments = (
         f"--agent=dreamer/{settings},num_environments=2,batch_size=2,prefill=8,replay_ratio=8",
@@ -230,14 +230,16 @@ def sigkill_dreamer(bench: Bench) -> Outcome:
         [run] = workdir.glob("runs/dreamer*/*/seed_0")
         metrics = [json.loads(line) for line in _whole_lines(run / "metrics.jsonl")]
         return _whole_lines(run / "episodes.jsonl"), [
-            {k: x for k, x in line.items() if k != "seconds"} for line in metrics
+            {k: x for k, x in line.items() if k != "environment_steps_per_second"}
+            for line in metrics
         ]
 
     def saved() -> int:
-        return _newest(workdir, "runs/dreamer*/*/seed_0")
+        return _newest(workdir, "unfinished/*") if len(_results(workdir)) == 1 else 0
 
+    # The random policy's run comes first.
     process = bench.evaluate(workdir, *arguments)
-    wait_until(process, lambda: saved() > 300)
+    wait_until(process, lambda: saved() > 150)
     time.sleep(bench.rng.uniform(0.0, 1.0))
     process.kill()
     status, output = outcome(process)
