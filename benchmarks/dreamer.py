@@ -4,7 +4,7 @@
     python -m benchmarks.dreamer --sizes=12m --repeats=5
 
 Images of 64x64x3, 17 actions, batches of 16 sequences of 64 steps: what the authors' code was timed
-at (docs/measurements.md has its figures beside ours).
+at (docs/measurements/dreamer.md has its figures beside ours).
 """
 
 import time

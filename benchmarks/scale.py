@@ -41,8 +41,8 @@ _UTILIZATION = flags.DEFINE_list(
 _ENGINES = flags.DEFINE_list(
     "steps_per_core",
     ["atari:2757", "procgen:10134"],
-    "Environment steps per second of a host's core. By default half of what docs/measurements.md"
-    " has for Pong and coinrun on two cores.",
+    "Environment steps per second of a host's core. By default half of what"
+    " docs/measurements/environments.md has for Pong and coinrun on two cores.",
 )
 
 

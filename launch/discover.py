@@ -38,7 +38,7 @@ from meta.discovery import Discovery
 from meta.run import run
 
 # What a meta-step's memory grows with. The first costs nothing but time; the others are in the
-# order of what half of each saves (docs/measurements.md).
+# order of what half of each saves (docs/measurements/speed.md).
 _SHRINK = (
     "config.meta.agents_at_once",
     "config.agent.batch_size",
