@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from disco import lstm
+from disco import lstm, values
 from disco.architectures import ARCHITECTURES, LSTM, TRANSFORMER
 from disco.types import Outputs, Trajectory
 from disco.values import ActionValueEstimates, select_action
@@ -234,8 +234,8 @@ def _shared_features(
         policy[:-1],
         jax.nn.softmax(trajectory.behaviour_logits),
         jax.nn.softmax(target_outputs["logits"])[:-1],
-        _signed_log(estimates.target_value[..., None] + estimates.action_advantage)[:-1],
-        _signed_log(estimates.action_advantage)[:-1],
+        values.signed_log(estimates.target_value[..., None] + estimates.action_advantage)[:-1],
+        values.signed_log(estimates.action_advantage)[:-1],
         normalized_action_advantage[:-1],
         jax.nn.one_hot(trajectory.action, policy.shape[-1], dtype=policy.dtype),
     )
@@ -246,10 +246,10 @@ def _shared_features(
             "policy": policy,
             "action": trajectory.action,
             "taken": taken,
-            "reward": _signed_log(trajectory.reward.astype(dtype)),
+            "reward": values.signed_log(trajectory.reward.astype(dtype)),
             "continues": (trajectory.discount != 0).astype(dtype),
-            "value": _signed_log(estimates.value),
-            "advantage": _signed_log(estimates.advantage),
+            "value": values.signed_log(estimates.value),
+            "advantage": values.signed_log(estimates.advantage),
             "normalized_advantage": normalized_advantage,
             "per_action": per_action,
         }
@@ -324,10 +324,6 @@ def _action_block(layer: Linear, x: Float[Array, "T B A F"]) -> Float[Array, "T 
 
 def _linear(layer: Linear, x: Float[Array, "*s F"]) -> Float[Array, "*s G"]:
     return x @ layer["w"] + layer["b"]
-
-
-def _signed_log(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
 
 
 def _pair(x: Float[Array, "T_plus_1 *s"]) -> tuple[Array, Array]:

@@ -25,6 +25,13 @@ def signed_hyperbolic(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     return rlax.signed_hyperbolic(x)
 
 
+def signed_log(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """Return sign(x) ln(|x| + 1)."""
+    import rlax
+
+    return rlax.signed_logp1(x)
+
+
 def signed_parabolic(x: Float[Array, "*s"], eps: float = 1e-3) -> Float[Array, "*s"]:
     """Return the inverse of `signed_hyperbolic`.
 

@@ -10,17 +10,18 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+import rlax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 
 def symlog(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """sign(x) ln(|x| + 1) (the arXiv version, equation 2)."""
-    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+    """Return sign(x) ln(|x| + 1) (the arXiv version, equation 2)."""
+    return rlax.signed_logp1(x)
 
 
 def symexp(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Inverse of `symlog`."""
-    return jnp.sign(x) * jnp.expm1(jnp.abs(x))
+    """Return the inverse of `symlog`."""
+    return rlax.signed_expm1(x)
 
 
 def signed_sqrt(x: Float[Array, "*s"]) -> Float[Array, "*s"]:

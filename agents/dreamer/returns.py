@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import rlax
 from jaxtyping import Array, Float
 
 
@@ -24,14 +25,8 @@ def lambda_returns(
       mixing: λ, or 0 where what follows belongs to another episode.
       bootstrap: values of the states.
     """
-
-    def step(following, row):
-        reward, discount, mixing, value = row
-        following = reward + discount * ((1.0 - mixing) * value + mixing * following)
-        return following, following
-
-    rows = tuple(x[1:] for x in (reward, discount, mixing, bootstrap))
-    return jax.lax.scan(step, bootstrap[-1], rows, reverse=True)[1]
+    returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)
+    return returns(reward[1:], discount[1:], bootstrap[1:], mixing[1:])
 
 
 class Range(NamedTuple):

@@ -9,7 +9,7 @@ import optax
 
 import disco
 from agents.optimizers import agent_optimizer
-from disco import meta_network, moments, values
+from disco import moments, values
 from tests.golden import (
     Arrays,
     Case,
@@ -43,7 +43,7 @@ def test_golden_codec(case: Case):
         actual = {
             "signed_hyperbolic": values.signed_hyperbolic(scalars),
             "signed_parabolic": values.signed_parabolic(scalars),
-            "signed_logp1": meta_network._signed_log(scalars),
+            "signed_logp1": values.signed_log(scalars),
             "two_hot": values.two_hot(scalars, 601, 300.0),
             "two_hot_of_transformed": values.two_hot(values.signed_hyperbolic(scalars), 601, 300.0),
             "decoded_transformed": values.decode(logits, 300.0),
