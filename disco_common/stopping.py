@@ -1,4 +1,4 @@
-"""Stopping in order: a signal is noted, and who computes looks for it now and then."""
+"""Graceful stops: a handler notes the signal, and the computation polls for it."""
 
 import contextlib
 import logging
@@ -34,7 +34,7 @@ def raise_if_requested() -> None:
 
 @contextlib.contextmanager
 def noting(*numbers: signal.Signals) -> Iterator[None]:
-    """Note signals instead of being ended by them; a second one ends the process at once.
+    """Note signals instead of ending the process; a second signal ends it at once.
 
     Args:
       *numbers: of the signals; by default SIGTERM and SIGINT.
