@@ -68,7 +68,7 @@ class Discovery:
           rule: to start from.
           agent: how agents learn.
           value_function: how the meta-value functions learn.
-          objective: weights of the meta-objective.
+          objective: weights of the meta-loss.
           population: its size and lifetimes.
           meta: the meta-step.
           seed: of all randomness.
