@@ -99,8 +99,8 @@ class RunResult:
 
 
 @dataclasses.dataclass(frozen=True)
-class History:
-    """The results of a contender's runs on all tasks, stacked.
+class LearningCurves:
+    """The learning curves and other results of a contender's runs on all tasks, stacked.
 
     Attributes:
       updates: the updates at which the intervals of the learning curves end, `[points]`.
@@ -122,7 +122,7 @@ class History:
     devices: tuple[str, ...]
 
     @classmethod
-    def of(cls, runs: Sequence[Sequence[RunResult]], config: EvaluationConfig) -> "History":
+    def of(cls, runs: Sequence[Sequence[RunResult]], config: EvaluationConfig) -> "LearningCurves":
         """Return the stacked results of runs on each task (outer) with each seed (inner)."""
 
         def stacked(value):
@@ -146,6 +146,9 @@ class History:
             train_seconds=float(stacked(lambda run: run.train_seconds).sum()),
             devices=tuple(sorted({run.devices for seeds in runs for run in seeds})),
         )
+
+
+History = LearningCurves  # The older name, for `evaluation.evaluate`.
 
 
 def divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ An agent learns each task by the rule, and then plays. A report shows, of each t
 
 and an evaluation of agents that learn by the rule, and by the rule with y and z hidden from it.
 
-    index.html       everything
+    index.html       the page
     analysis.json    the numbers
     evaluation/      the evaluation; the first seed's agents are analysed
 """
