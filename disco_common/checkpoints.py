@@ -17,7 +17,7 @@ import pathlib
 import re
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -203,7 +203,7 @@ class CheckpointReader:
 class Checkpoints(CheckpointReader):
     """The newest few checkpoints of one run, for the run itself, which writes them.
 
-    No other run may write in the folder meanwhile: unfinished checkpoints in it are removed.
+    No other run may write in the folder at the same time: unfinished checkpoints in it are removed.
     """
 
     def __init__(self, directory: pathlib.Path, keep: int = 3):
@@ -295,7 +295,8 @@ class Checkpoints(CheckpointReader):
         """Move a checkpoint that cannot be used, for the given reason, to `damaged/`."""
         self._pass_over({step: reason})
 
-    def _guarded(self, action: Any) -> None:
+    def _guarded(self, action: Callable[[], object]) -> None:
+        """Call a function of the manager; convert its errors of writing to `CheckpointError`."""
         try:
             action()
         except (OSError, ValueError) as error:
@@ -421,7 +422,7 @@ def _require_fit(
         raise CheckpointError(
             f"Checkpoint {folder} is of another kind of run: it differs in {odd}. If another"
             " version of this code wrote it, that version can finish the run; without the folder"
-            f" {folder.parent} it begins anew."
+            f" {folder.parent} the run starts from the beginning."
         )
     for name, target in expected.items():
         shape = _unpadded(target, counts[name])

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 _log = logging.getLogger(__name__)
 _noted: list[int] = []
@@ -40,7 +40,7 @@ def noting(*numbers: signal.Signals) -> Iterator[None]:
       *numbers: of the signals; by default SIGTERM and SIGINT.
     """
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         del frame
         if _noted:
             raise SystemExit(128 + number)

@@ -92,7 +92,7 @@ class Failure:
 class JobsFailedError(Exception):
     """Some jobs failed at each attempt; all others are done."""
 
-    def __init__(self, failures: Sequence[Any], total: int, advice: str):
+    def __init__(self, failures: Sequence[Failure | str], total: int, advice: str):
         """Compose the message.
 
         Args:

@@ -135,7 +135,9 @@ def keep_start(
         keep_rule(name, copy, rule)
         return
     if fingerprint(disco.load(copy)) != fingerprint(rule):  # Written after the rule was read.
-        raise ValueError(f"The run in {folder} was started meanwhile with another rule; try again.")
+        raise ValueError(
+            f"The run in {folder} was started with another rule at the same time; try again."
+        )
     try:
         is_same = fingerprint(disco.load(name)) == fingerprint(rule)
     except FileNotFoundError:
