@@ -196,7 +196,7 @@ class CheckpointReader:
         for name, array in arrays.items():
             for agent, crc in _checksums(array, counts[name]):
                 if described[name][_CRC][agent] != crc:
-                    raise ValueError(f"array {name!r} is not what was written")
+                    raise ValueError(f"array {name!r} does not have its checksum")
         return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
 
 
@@ -305,8 +305,8 @@ class Checkpoints(CheckpointReader):
                 reason = f"{reason[:150]} ... {reason[-150:]}"
             # The folder is listed: the manager no longer knows those that it meant to replace.
             raise CheckpointError(
-                f"Cannot write a checkpoint in {self.directory}: {reason}. Those that are"
-                f" complete are untouched: {self.steps()}."
+                f"Cannot write a checkpoint in {self.directory}: {reason}. Complete"
+                f" checkpoints are unchanged: {self.steps()}."
             ) from error
 
 
@@ -357,7 +357,7 @@ def _checked(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:
       ValueError: if the manifest is damaged, or is of another step than its folder.
       CheckpointError: if an unsupported version of this module wrote it.
     """
-    damaged = ValueError("the manifest is not what was written")
+    damaged = ValueError("the manifest does not have its checksum")
     if not isinstance(manifest, dict):
         raise damaged
     content = {name: value for name, value in manifest.items() if name != _CRC}
@@ -369,7 +369,7 @@ def _checked(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:
                 f" reads formats 2 and {_FORMAT}."
             )
         if str(content["step"]) != folder.name:
-            raise ValueError(f"it is of step {content['step']}, and its folder named {folder.name}")
+            raise ValueError(f"it is of step {content['step']}, in a folder named {folder.name}")
     elif set(content) != {"format", "arrays"} or (2, manifest.get(_CRC)) != (
         content["format"],
         json_lines.crc32(content["arrays"]),

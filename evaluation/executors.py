@@ -319,10 +319,10 @@ class RayExecutor:
                 else f"a connection to {address} ({_sentence(error)})"
             )
             raise ConnectionError(
-                f"There is no Ray cluster at --ray_address={self._address} that lets this process"
-                f" in; tried {tried}. Expected the address of one, as `ray start --head` prints it,"
-                " and RAY_AUTH_MODE=token if it asks for a token; or no address, to start one on"
-                " this machine."
+                f"There is no Ray cluster at --ray_address={self._address} that accepts this"
+                f" process; tried {tried}. Expected the address of one, as `ray start --head`"
+                " prints it, and RAY_AUTH_MODE=token if it asks for a token; or no address, to"
+                " start one on this machine."
             ) from error
 
     def _check_resources(self) -> None:
@@ -340,8 +340,8 @@ class RayExecutor:
             )
             raise ValueError(
                 f"--ray_cpus_per_job={self._cpus_per_job} and --ray_gpus_per_job="
-                f"{self._gpus_per_job:g}: no machine of the Ray cluster has so many; they have"
-                f" {have}."
+                f"{self._gpus_per_job:g}: no machine of the Ray cluster has these resources; they"
+                f" have {have}."
             )
 
     def _environment(self) -> dict[str, str]:
@@ -424,7 +424,7 @@ def _require_cluster(address: str) -> None:
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + empty_settings)
         answer = connection.recv(len(empty_settings))
     if answer[3:4] != bytes([_SETTINGS]):
-        raise ConnectionError("something else than Ray answers there")
+        raise ConnectionError("a server other than Ray answers there")
 
 
 def _sentence(error: BaseException) -> str:

@@ -178,7 +178,7 @@ def read(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> Ru
     try:
         values = json_lines.read_object(path)
         if values.pop(_CHECKSUM) != json_lines.crc32(values):
-            raise ValueError("it is not what was written")
+            raise ValueError("it does not have its checksum")
         return RunResult(
             curve=_of_json(values["curve"], axes=1),
             window=_of_json(values["window"], axes=0),

@@ -77,7 +77,7 @@ def _acquired(folder: pathlib.Path) -> FileLock | None:
     except Timeout:
         raise WorkdirHeldError(
             f"Workdir {str(folder)!r} is held by {_holder(folder / _NOTE)}. Two commands that write"
-            " in one workdir would spoil both results; wait until that one has ended, or choose"
+            " in one workdir would corrupt its files; wait until that command has ended, or choose"
             " another workdir."
         ) from None
     except (NotImplementedError, OSError) as error:

@@ -55,7 +55,7 @@ def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Poi
         split = _split(values)
         if not field.startswith(_PREFIX) or not all(split):
             raise ValueError(
-                f"--vary={variation} has another form; expected config.FIELD=VALUE,VALUE,..."
+                f"--vary={variation} is malformed; expected config.FIELD=VALUE,VALUE,..."
             )
         if field in fields:
             raise ValueError(f"--vary names {field} twice; expected all of its values in one.")

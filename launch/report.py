@@ -67,7 +67,7 @@ def _discovery(folder: pathlib.Path) -> Discovery:
     try:
         config = json.loads((folder / "config.json").read_text())
         if not isinstance(config, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as error:
         raise ValueError(f"--runs: {str(folder)!r} has no config.json: {error}.") from error
     return Discovery(folder.name, config, found, problems)

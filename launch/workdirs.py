@@ -104,7 +104,7 @@ def open_workdir(
         if different:
             raise ValueError(
                 f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
-                " another workdir, or those values."
+                " another workdir, or use those values."
             )
     if not processes.is_first():
         return folder
@@ -138,7 +138,7 @@ def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
     if different:
         raise ValueError(
             f"The files that tasks of {str(folder)!r} are read from have changed since the run was"
-            f" started (SHA-256): {different}. Choose another workdir, or those files."
+            f" started (SHA-256): {different}. Choose another workdir, or restore the files."
         )
     if processes.is_first() and sources != found:
         write_atomically(file, json.dumps(dict(sources), indent=2) + "\n")
