@@ -1,11 +1,11 @@
-"""Discovery without each of its parts, compared (DiscoRL, figure 3c).
+"""Ablations: discovery without each of its parts (DiscoRL, figure 3c).
 
     python -m benchmarks.ablations --workdir=runs/ablations
 
 Discovers a rule for each ablation of `launch/configs/ablations.py` and each seed, evaluates all of
-them together on each suite, and writes one report. Prints the mean normalised score over a suite's
-tasks: of each ablation its mean over the discoveries, with a 95% t-interval, as discoveries of
-other seeds differ by more than agents do. Started again, it goes on.
+them together on each suite, and writes one report. Prints each ablation's normalised score, the
+mean over a suite's tasks and over the discoveries, with a 95% t-interval over the discoveries, as
+these differ by more than their agents do. Started again, it continues.
 """
 
 import json
@@ -25,21 +25,21 @@ from launch.configs.ablations import ABLATIONS
 from launch.flag_parsing import define_output_folder
 
 _WORKDIR = define_output_folder("workdir", "Folder for all results.")
-_ABLATIONS = flags.DEFINE_list("ablations", list(ABLATIONS), "Which.")
+_ABLATIONS = flags.DEFINE_list("ablations", list(ABLATIONS), "Names of the ablations.")
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Discoveries of each, with seeds 0, 1, ...", 1)
-_META_STEPS = flags.DEFINE_integer("meta_steps", 150, "Of each discovery.")
-_SUITES = flags.DEFINE_list("suites", ["grid57", "grid_heldout"], "To evaluate on.")
+_META_STEPS = flags.DEFINE_integer("meta_steps", 150, "Meta-steps of each discovery.")
+_SUITES = flags.DEFINE_list("suites", ["grid57", "grid_heldout"], "Suites of the evaluations.")
 _AGENT_SEEDS = flags.DEFINE_integer(
     "agent_seeds",
     3,
-    "Runs of each rule on each task; with one no score is normalised.",
+    "Runs of each rule on each task; scores are normalised with at least two.",
     lower_bound=2,
 )
 _BUDGET = flags.DEFINE_integer("budget", 50_000, "Environment steps of each run.")
 
 
 def run(command: str, *arguments: str) -> None:
-    """One of our commands.
+    """Run a command of this package.
 
     Raises:
       subprocess.CalledProcessError: if it fails.
@@ -49,7 +49,7 @@ def run(command: str, *arguments: str) -> None:
 
 
 def discover(folder: pathlib.Path, ablation: str, seed: int) -> pathlib.Path:
-    """Discovers and exports a rule; its file."""
+    """Discover and export a rule; return its file."""
     name = f"{ablation}-{seed}"
     rule = folder / "rules" / f"{name}.npz"
     if not rule.exists():
@@ -63,14 +63,14 @@ def discover(folder: pathlib.Path, ablation: str, seed: int) -> pathlib.Path:
 
 
 def scores(folder: pathlib.Path, ablation: str, seeds: int) -> np.ndarray:
-    """Of each discovery the mean normalised score over an evaluation's tasks."""
+    """Return each discovery's mean normalised score over an evaluation's tasks."""
     contenders = json.loads((folder / "results.json").read_text())["contenders"]
     found = [contenders[f"{ablation}-{seed}"]["mean_normalized_score"] for seed in range(seeds)]
     return np.array([x["value"] for x in found])
 
 
 def interval(values: np.ndarray, confidence: float = 0.95) -> str:
-    """Mean and t-interval, for a reader."""
+    """Return the mean and the t-interval as text."""
     if len(values) < 2:
         return f"{values.mean():.2f}"
     half = scipy.stats.sem(values) * scipy.stats.t.ppf((1.0 + confidence) / 2, len(values) - 1)
@@ -78,7 +78,7 @@ def interval(values: np.ndarray, confidence: float = 0.95) -> str:
 
 
 def show(folder: pathlib.Path, suites: Sequence[str], ablations: Sequence[str], seeds: int) -> None:
-    """Prints the table."""
+    """Print the table."""
     table = Table(title=f"Mean normalised score, {seeds} discoveries of each (95% t-interval)")
     table.add_column("ablation")
     for suite in suites:
@@ -94,7 +94,7 @@ def show(folder: pathlib.Path, suites: Sequence[str], ablations: Sequence[str], 
 
 
 def main() -> None:
-    """Makes what is missing, and the table."""
+    """Make the missing discoveries and evaluations, and print the table."""
     folder = pathlib.Path(_WORKDIR.value)
     rules = [
         str(discover(folder, ablation, seed))

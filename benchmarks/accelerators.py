@@ -1,4 +1,4 @@
-"""Accelerators, by what their vendors specify."""
+"""Specifications of accelerators, by their vendors."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from benchmarks.counting import Work
 
 @dataclasses.dataclass(frozen=True)
 class Accelerator:
-    """One device as JAX sees it.
+    """One device of JAX.
 
     Attributes:
-      peak: FLOP per second of dense products of operands of float32, as JAX computes them by
-        default (on TPUs in one bfloat16 pass, on GPUs in TF32: `jax.lax.Precision`).
-      narrow_peak: of operands of bfloat16.
-      bandwidth: bytes per second of its memory.
-      memory: bytes.
+      peak: FLOP per second of dense products of float32 operands at JAX's default precision (on
+        TPUs one bfloat16 pass, on GPUs TF32: `jax.lax.Precision`).
+      narrow_peak: FLOP per second of dense products of bfloat16 operands.
+      bandwidth: of its memory, in bytes per second.
+      memory: in bytes.
       source: of these numbers.
     """
 
@@ -26,11 +26,11 @@ class Accelerator:
     source: str
 
     def seconds(self, work: Work, utilization: float) -> float:
-        """That the products of some work take, in the share of the peak that is assumed."""
+        """Return the seconds that the products of some work take at a fraction of the peak."""
         return self._at_peak(work) / utilization
 
     def least_seconds(self, work: Work) -> float:
-        """That they take at best: each by its arithmetic, or by fetching and storing its arrays."""
+        """Return a lower bound of these seconds, by each product's arithmetic or memory traffic."""
         return sum(
             times
             * max(product.flop / self._peak(product.dtype), product.num_bytes / self.bandwidth)
@@ -38,7 +38,7 @@ class Accelerator:
         )
 
     def highest_utilization(self, work: Work) -> float:
-        """The share of the peak that the memory's bandwidth allows."""
+        """Return the fraction of the peak that the memory's bandwidth allows."""
         return self._at_peak(work) / self.least_seconds(work)
 
     def _at_peak(self, work: Work) -> float:
@@ -48,7 +48,7 @@ class Accelerator:
         return self.narrow_peak if dtype == "bfloat16" else self.peak
 
 
-# GPUs: dense, that is half of what is printed for sparse matrices.
+# For GPUs, the dense peak, which is half of the sparse peak in data sheets.
 ACCELERATORS: Mapping[str, Accelerator] = {
     "tpu_v3_core": Accelerator(
         peak=61.5e12,

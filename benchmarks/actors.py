@@ -5,12 +5,12 @@
 
 For each environment, in turns:
 
-- `engine`: the engine with random actions made beforehand, all instances on all processors;
+- `engine`: the engine with precomputed random actions, all instances on all processors;
 - `actor`: `training.host_collection`, the same number of instances in two halves: engine, inference
-  with a small network, recording of trajectories. Beside its rate stands what the policy costs.
+  with a small network, recording of trajectories. The cost of the policy is printed, too.
 
-Then the host replay, filled with these trajectories: how long drawing a batch takes, against an
-update of the small network by actor-critic on that batch, and what a million steps take.
+Then the host replay, filled with these trajectories: the time to draw a batch, the time of an
+actor-critic update of the small network on that batch, and the memory for a million steps.
 """
 
 import time
@@ -31,16 +31,18 @@ from training import replay
 from training.host_collection import HostActor, make_act
 
 _SUITE = flags.DEFINE_string("suite", "atari/Pong,procgen/coinrun", "Environments, by commas.")
-_ENVIRONMENTS = flags.DEFINE_integer("num_environments", 128, "Instances.", lower_bound=2)
-_SECONDS = flags.DEFINE_float("seconds", 4.0, "That each turn takes.")
-_TURNS = flags.DEFINE_integer("turns", 3, "Of each.", lower_bound=1)
-_STACK = flags.DEFINE_integer("frame_stack", 1, "Frames that the policy sees.", lower_bound=1)
+_ENVIRONMENTS = flags.DEFINE_integer(
+    "num_environments", 128, "Instances of each environment.", lower_bound=2
+)
+_SECONDS = flags.DEFINE_float("seconds", 4.0, "Duration of each turn.")
+_TURNS = flags.DEFINE_integer("turns", 3, "Turns of engine and actor.", lower_bound=1)
+_STACK = flags.DEFINE_integer("frame_stack", 1, "Frames that the policy reads.", lower_bound=1)
 _LENGTH = 29
 _NETWORK = NetworkConfig(torso=(16,), model=16, head=(16,))
 
 
 def main(argv: list[str]) -> None:
-    """Prints rates and ratios."""
+    """Print rates and ratios."""
     del argv
     for name in _SUITE.value.split(","):
         task = environments.make(name.strip())
@@ -92,7 +94,7 @@ def main(argv: list[str]) -> None:
 
 
 def _policy_seconds(agent: RuleAgent, params: disco.Params, batch: Batch) -> float:
-    """Of a half's inference, for both halves."""
+    """Return the seconds of inference per step, for both halves."""
     half: Any = jax.tree.map(lambda x: x[:, : x.shape[1] // 2], batch.observation)
     if isinstance(half, History):
         first = History(frames=half.frames[: agent.config.frame_stack], age=half.age[:1])
@@ -110,7 +112,7 @@ def _policy_seconds(agent: RuleAgent, params: disco.Params, batch: Batch) -> flo
 
 
 def _replay(agent: RuleAgent, collected: Batch) -> None:
-    """Prints the time to draw a batch, the time to learn from it, and the size in memory."""
+    """Print the time to draw a batch, the time to learn from it, and the size in memory."""
     spec = agent.experience
     (update,) = spec.updates
     layout, capacity = replay.layout(spec), agent.config.replay_capacity

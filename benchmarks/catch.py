@@ -1,4 +1,4 @@
-"""The published rule on Catch, as in the authors' evaluation.
+"""Training by the published rule on Catch, as in the authors' evaluation.
 
     python -m benchmarks.catch --rule=disco_103.npz --seeds=3
 
@@ -19,12 +19,12 @@ from training import iteration
 
 _RULE = flags.DEFINE_string("rule", None, "Rule file, or a name in the zoo.", required=True)
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Runs, with seeds 0, 1, ...")
-_UPDATES = flags.DEFINE_integer("updates", 1000, "Updates of each.")
+_UPDATES = flags.DEFINE_integer("updates", 1000, "Updates of each run.")
 _WINDOW = 50
 
 
 def main() -> None:
-    """Prints the mean return of the episodes of every 50 updates, and of the last 100."""
+    """Print the mean return of the episodes of every 50 updates, and of the last 100."""
     rule = disco.load(_RULE.value)
     environment = environments.make("catch/8x8")
     dynamics, task = environment.dynamics, environment.task

@@ -1,9 +1,9 @@
-"""What a function computes: arithmetic and memory, counted in its program without compiling it.
+"""Counts of a function's arithmetic and memory in its jaxpr, without compilation.
 
-XLA's own count takes a loop's body once. Here a loop counts as often as it runs, so that the
-count holds for K updates and for a scan over time. As the compiler will, it leaves out what
-nothing depends on and counts equal terms once, and not the multiplications by a convolution's
-padding and holes.
+XLA's own count takes a loop's body once. Here, a loop's body counts once per iteration, so that the
+count holds for K updates and for a scan over time. Like the compiler, it leaves out dead code, and
+counts common subexpressions once. It leaves out multiplications by a convolution's padding and
+dilation zeros.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ class Product(NamedTuple):
     """A matrix product or convolution.
 
     Attributes:
-      flop: its multiplications and additions.
-      num_bytes: of its two operands and its result.
+      flop: number of its multiplications and additions.
+      num_bytes: size of its two operands and its result.
       dtype: of the operands.
     """
 
@@ -37,11 +37,11 @@ class Product(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What is computed.
+    """The work of a program.
 
     Attributes:
-      products: how often each is made.
-      other_flop: of all else, one for each number that an operation makes or that it reduces.
+      products: number of times that each product is computed.
+      other_flop: of all other operations, one for each number that an operation returns or reduces.
     """
 
     products: Counter[Product]
@@ -49,12 +49,12 @@ class Work:
 
     @property
     def flop(self) -> int:
-        """Of the products."""
+        """FLOP of all products."""
         return sum(times * product.flop for product, times in self.products.items())
 
     @property
     def num_bytes(self) -> int:
-        """That the products read and write if each fetches its operands and stores its result."""
+        """Memory traffic of all products, if each one reads its operands and writes its result."""
         return sum(times * product.num_bytes for product, times in self.products.items())
 
     def __mul__(self, times: int) -> "Work":
@@ -69,7 +69,7 @@ class Work:
 
 NO_WORK = Work(Counter(), 0)
 
-# They compute nothing: they move, make or reinterpret arrays.
+# Primitives without arithmetic: they move, create or reinterpret arrays.
 _MOVES = frozenset(
     """broadcast_in_dim bitcast_convert_type concatenate convert_element_type copy copy_p device_put
     dynamic_slice dynamic_update_slice expand_dims gather iota optimization_barrier pad
@@ -86,11 +86,11 @@ _CALLS = {
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
 }
-_BARRIERS = ("remat2", "checkpoint")  # What is in them is not merged with what is outside.
+_BARRIERS = ("remat2", "checkpoint")  # Subexpressions are not shared across their bounds.
 
 
 def count(function: Callable, *arguments: Any) -> Work:
-    """The work of a function of arrays or shapes.
+    """Return the work of a function of arrays or shapes.
 
     Raises:
       ValueError: if a product is in a loop of unknown length.
@@ -99,35 +99,35 @@ def count(function: Callable, *arguments: Any) -> Work:
 
 
 def peak_bytes(function: Callable, *arguments: Any) -> int:
-    """The most memory that results in the making take at once, arguments and results not counted.
+    """Return the peak memory of intermediate results, without arguments and results.
 
-    Each operation's result counts from when it is made until it was last used, in the order of
-    the program. The compiler needs less where it fuses operations or finds a better order.
+    Each operation's result counts from its computation to its last use, in the order of the
+    program. The compiler needs less if it fuses operations or finds a better order.
     """
     return _peak_bytes(_program(function, arguments))
 
 
 def num_bytes(tree: Any) -> int:
-    """Of the arrays or shapes in a tree."""
+    """Return the size of the arrays or shapes in a tree."""
     return sum(_size(x) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _program(function: Callable, arguments: tuple) -> core.Jaxpr:
-    """Without what no result depends on."""
+    """Return a function's jaxpr without dead code."""
     program = jax.make_jaxpr(function)(*arguments).jaxpr
     return partial_eval.dce_jaxpr(program, [True] * len(program.outvars), instantiate=True)[0]
 
 
 class _Counting:
-    """Counts a stretch of a program in which equal terms are computed once."""
+    """A count of a program in which common subexpressions are computed once."""
 
     def __init__(self):
-        self._numbers = iter(range(2**62))  # Of values: equal ones have one number.
+        self._numbers = iter(range(2**62))  # Of values; equal values have the same number.
         self._known: dict[Any, list] = {}
         self._work = NO_WORK
 
     def body(self, jaxpr: core.Jaxpr) -> Work:
-        """Of a program with inputs of its own."""
+        """Return the work of a program, with new numbers for its inputs."""
         self._walk(jaxpr, [next(self._numbers) for _ in jaxpr.invars])
         return self._work
 
@@ -161,7 +161,7 @@ class _Counting:
 
 
 def _work(eqn: core.JaxprEqn) -> Work:
-    """Of one operation, with all that is inside."""
+    """Return the work of one operation, including its inner programs."""
     name, params = eqn.primitive.name, eqn.params
     if name == "dot_general":
         return _product(eqn, _dot_flop(eqn))
@@ -180,7 +180,7 @@ def _work(eqn: core.JaxprEqn) -> Work:
     if name == "while":
         once = _Counting().body(_opened(params["body_jaxpr"]))
         if once.products:
-            raise ValueError("A matrix product is in a while loop, whose length nobody knows.")
+            raise ValueError("A matrix product is in a while loop, whose length is unknown.")
         return once
     if name in _MOVES:
         return NO_WORK
@@ -219,14 +219,14 @@ def _convolution_flop(eqn: core.JaxprEqn) -> int:
         )
     batch, features = (out.shape[axis] for axis in numbers.out_spec[:2])
     inputs = kernel.shape[numbers.rhs_spec[1]]
-    # With groups of the batch, as in some gradients, each group makes a part of the features.
+    # With batch groups, as in some gradients, each group computes a part of the features.
     return 2 * batch * features * inputs * pairs
 
 
 def _pairs(
     image: int, kernel: int, out: int, stride: int, image_dilation: int, dilation: int, low: int
 ) -> int:
-    """Of an entry of the result and one of the kernel, along an axis, that meet on the image."""
+    """Return the number of pairs of result and kernel entries, along an axis, inside the image."""
     at = stride * np.arange(out)[:, None] + dilation * np.arange(kernel) - low
     is_inside = (at >= 0) & (at < (image - 1) * image_dilation + 1)
     return int(np.sum(is_inside & (at % image_dilation == 0)))
@@ -253,12 +253,12 @@ def _variables(eqn: core.JaxprEqn) -> list:
 
 
 def _arrays(atoms: Sequence) -> list[Any]:
-    """Their shapes and dtypes."""
+    """Return the shapes and dtypes of a jaxpr's atoms."""
     return [atom.aval for atom in atoms]
 
 
 def _inner(eqn: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    """The programs of a call, a loop, or branches; not the arithmetic of a reduction."""
+    """Yield the inner programs of a call, a loop, or branches; not those of a reduction."""
     if eqn.primitive.name in (*_CALLS, "scan", "cond", "while"):
         for value in eqn.params.values():
             for part in value if isinstance(value, tuple) else (value,):

@@ -1,9 +1,10 @@
-"""How often the intervals of aggregate scores cover the true value, ours and rliable's.
+"""Coverage of the confidence intervals of aggregate scores, ours and rliable's.
 
     python -m benchmarks.coverage
 
-Synthetic runs: normal scores on tasks whose means and spreads differ. The true value is the mean of
-the statistic over 20,000 sets of runs. Both bootstraps have as many resamples.
+Scores of synthetic runs are normal; means and standard deviations differ between tasks. The true
+value is the mean of the statistic over 20,000 sets of runs. Both bootstraps have the same number of
+resamples.
 """
 
 import time
@@ -15,8 +16,8 @@ from rliable import library, metrics
 from evaluation.scoring import statistics
 
 _REPETITIONS = flags.DEFINE_integer("repetitions", 1000, "Sets of runs.", lower_bound=10)
-_RESAMPLES = flags.DEFINE_integer("resamples", 2000, "Of each bootstrap.", lower_bound=10)
-_SEED = flags.DEFINE_integer("seed", 0, "Of the runs.")
+_RESAMPLES = flags.DEFINE_integer("resamples", 2000, "Resamples of each bootstrap.", lower_bound=10)
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of the runs.")
 
 _SIZES = ((20, 2), (20, 3), (20, 5), (20, 10), (57, 3), (5, 5))
 _CONFIDENCE = 0.95
@@ -44,11 +45,11 @@ def _rliables(statistic, scores: np.ndarray) -> tuple[float, float]:
 
 
 def main(argv: list[str]) -> None:
-    """Prints a line for each size and statistic."""
+    """Print a line for each size and statistic."""
     del argv
-    logging.set_verbosity(logging.WARNING)  # rliable tells of every call.
+    logging.set_verbosity(logging.WARNING)  # rliable logs every call.
     rng = np.random.default_rng(_SEED.value)
-    np.random.seed(_SEED.value)  # noqa: NPY002  What rliable draws with.
+    np.random.seed(_SEED.value)  # noqa: NPY002  rliable uses it.
     for tasks, runs in _SIZES:
         centre, spread = rng.normal(size=(2, tasks, 1))
         draws = centre + spread * rng.normal(size=(20_000, tasks, runs))

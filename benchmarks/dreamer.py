@@ -3,8 +3,8 @@
     python -m benchmarks.dreamer
     python -m benchmarks.dreamer --sizes=12m --repeats=5
 
-Images of 64x64x3, 17 actions, batches of 16 sequences of 64 steps: what the authors' code was timed
-at (docs/measurements/dreamer.md has its figures beside ours).
+Images of 64x64x3, 17 actions, batches of 16 sequences of 64 steps. docs/measurements/dreamer.md
+compares with the authors' code at these sizes.
 """
 
 import time
@@ -24,17 +24,17 @@ from agents.dreamer.networks import ActionPart
 from agents.dreamer.rssm import initial_state
 from benchmarks.timing import compiled
 
-_VERSION = flags.DEFINE_enum("version", "nature", PRESETS, "Of the agent.")
-_SIZES = flags.DEFINE_list("sizes", ["1m", "12m"], "Of the version.")
-_REPEATS = flags.DEFINE_integer("repeats", 10, "Updates that are timed of each size.")
-_ENVIRONMENTS = flags.DEFINE_list("environments", ["1", "16"], "Numbers that it acts in.")
+_VERSION = flags.DEFINE_enum("version", "nature", PRESETS, "Version of the agent.")
+_SIZES = flags.DEFINE_list("sizes", ["1m", "12m"], "Sizes of the version.")
+_REPEATS = flags.DEFINE_integer("repeats", 10, "Timed updates of each size.")
+_ENVIRONMENTS = flags.DEFINE_list("environments", ["1", "16"], "Numbers of environments.")
 
 _IMAGE = specs.BoundedArray((64, 64, 3), np.uint8, 0, 255)
 _NUM_ACTIONS = 17
 
 
 def main(argv: list[str]) -> None:
-    """Prints a line for each size."""
+    """Print a line for each size."""
     del argv
     for size in _SIZES.value:
         config = preset(_VERSION.value, size)

@@ -3,12 +3,11 @@
     python -m benchmarks.meta_gradient --num_updates=20
 
 The authors' tutorial configuration: Catch 5x5, MLP 512-512, model LSTM and heads of 256, 32
-trajectories of 16 steps, 32 validation steps, Disco103's sizes, one agent. Timed is the
-meta-gradient of recorded batches: K updates, the meta-objective, and the way back.
+trajectories of 16 steps, 32 validation steps, Disco103's sizes, one agent. The benchmark times the
+meta-gradient on recorded batches: K updates, the meta-loss, and the backward pass.
 
-- `plain`: reverse over reverse. JAX differentiates the same updates as they are written, with
-  nothing rematerialised.
-- `one level`, `two levels`: `meta.inner_loop`, keeping every update's state, or about sqrt(K).
+- `plain`: reverse over reverse. JAX differentiates the same updates without rematerialisation.
+- `one level`, `two levels`: `meta.inner_loop` with the states of all updates, or of about sqrt(K).
 """
 
 import dataclasses
@@ -25,22 +24,26 @@ from agents.rule_agent import RuleAgent, to_trajectory
 from benchmarks import tutorial
 from benchmarks.timing import compiled, ratios, time_in_turn
 from meta import inner_loop
-from meta.objective import ObjectiveConfig, meta_objective, target_statistics
+from meta.objective import ObjectiveConfig, meta_loss, target_statistics
 from training import collection, iteration
 
-_NUM_UPDATES = flags.DEFINE_integer("num_updates", 20, "K.")
-_REPEATS = flags.DEFINE_integer("repeats", 5, "Counted calls of each.")
+_NUM_UPDATES = flags.DEFINE_integer("num_updates", 20, "K, the number of updates.")
+_REPEATS = flags.DEFINE_integer("repeats", 5, "Timed calls of each program.")
 
 
 def plain_learn(agent, rule, learner, batch):
-    """`RuleAgent.learn` in operations that JAX can differentiate by itself."""
+    """Update a learner like `RuleAgent.learn`, without custom derivatives.
+
+    Returns:
+      The learner, the targets, and the target network's logits.
+    """
     unroll = agent.network.unroll
-    looked_at, pull_back, outputs = jax.vjp(
+    loss_outputs, pull_back, outputs = jax.vjp(
         lambda p: rule._unroll(unroll, p, batch), learner.params, has_aux=True
     )
     target_outputs = unroll(learner.rule_state.target_params, batch)
     targets, state = rule.targets(outputs, target_outputs, batch, learner.rule_state)
-    output_gradient = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(looked_at)
+    output_gradient = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(loss_outputs)
     (gradients,) = pull_back(output_gradient)
     state = rule._track(state, learner.params)
     aux = disco.Aux(state=state, targets=targets, metrics={})
@@ -48,7 +51,7 @@ def plain_learn(agent, rule, learner, batch):
 
 
 def main(argv: list[str]) -> None:
-    """Prints times, XLA's temporary memory and the ratios."""
+    """Print times, XLA's temporary memory and the ratios."""
     del argv
     num_updates = _NUM_UPDATES.value
     rule = disco.DiscoveredRule.create(jax.random.key(0))
@@ -71,9 +74,9 @@ def main(argv: list[str]) -> None:
     validation = unroll(jax.random.key(3), tutorial.META.validation_length)
     advantage = jax.random.normal(jax.random.key(4), validation.action.shape)
 
-    def meta_loss(learner, statistics):
+    def loss_of(learner, statistics):
         outputs = agent.network.unroll(learner.params, validation)
-        return meta_objective(ObjectiveConfig(), outputs, advantage, validation, statistics)[0]
+        return meta_loss(ObjectiveConfig(), outputs, advantage, validation, statistics)[0]
 
     def plain(rule, learner, batches):
         def loss(rule):
@@ -81,7 +84,7 @@ def main(argv: list[str]) -> None:
                 learner, targets, logits = plain_learn(agent, rule, learner, batch)
                 return learner, target_statistics(targets, logits)
 
-            return meta_loss(*jax.lax.scan(step, learner, batches))
+            return loss_of(*jax.lax.scan(step, learner, batches))
 
         return jax.value_and_grad(loss)(rule)
 
@@ -95,7 +98,7 @@ def main(argv: list[str]) -> None:
         _, residuals = jax.lax.scan(step, learner, batches)
 
         def loss(rule):
-            return meta_loss(
+            return loss_of(
                 *inner_loop.differentiable_inner_loop(
                     agent, rule, learner, residuals, segment_length
                 )

@@ -1,8 +1,8 @@
-"""The aggregates that papers print, beside ours of the scores that they print.
+"""Published aggregates, compared with our aggregates of the published scores.
 
     python -m benchmarks.published_aggregates [--output=FILE.csv]
 
-Prints those that differ, with why, and how many agree.
+Prints the aggregates that differ, with explanations, and the number that agree.
 """
 
 import pathlib
@@ -17,7 +17,7 @@ _OUTPUT = define_output_file("output", "A CSV file for all of them.", required=F
 
 
 def main(argv: list[str]) -> None:
-    """Prints a line for each difference."""
+    """Print a line for each difference."""
     del argv
     rows = reproductions()
     if _OUTPUT.value:

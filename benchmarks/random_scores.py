@@ -1,11 +1,12 @@
-"""A random policy's scores beside the published ones.
+"""Scores of a random policy, compared with the published ones.
 
     python -m benchmarks.random_scores
     python -m benchmarks.random_scores --suite=atari/Pong,crafter/reward --episodes=20
 
-Plays complete episodes with uniformly random actions: as many as are asked for, those that every
-instance finishes first, so that short ones are not preferred. Prints their mean, its standard
-error, and the published score (`evaluation/published`), with the distance in standard errors.
+Plays complete episodes with uniformly random actions. All instances contribute the same number of
+episodes, their first ones, so that there is no bias towards short episodes. Prints their mean
+return, its standard error, and the published score (`evaluation/published`), with the distance in
+standard errors.
 """
 
 import math
@@ -26,17 +27,16 @@ _SUITE = flags.DEFINE_string(
     "procgen/plunder,crafter/reward",
     "Environments, by commas.",
 )
-_EPISODES = flags.DEFINE_integer("episodes", 40, "Of each environment.", lower_bound=2)
-_SEED = flags.DEFINE_integer("seed", 0, "Of all randomness.")
+_EPISODES = flags.DEFINE_integer("episodes", 40, "Episodes in each environment.", lower_bound=2)
+_SEED = flags.DEFINE_integer("seed", 0, "Seed of all randomness.")
 
 
 def random_returns(
     task: environments.Environment, num_episodes: int, seed: int, num_environments: int = 8
 ) -> np.ndarray:
-    """Returns of complete episodes of random actions.
+    """Return the returns of at least `num_episodes` complete episodes of random actions.
 
-    Each of the instances plays the same number of episodes, so that there are at least
-    `num_episodes` in all.
+    Each instance plays the same number of episodes.
     """
     assert isinstance(task.dynamics, environments.HostEnvironment)
     wanted = -(-num_episodes // num_environments)
@@ -59,11 +59,11 @@ def random_returns(
 
 
 def main(argv: list[str]) -> None:
-    """Prints a line per environment."""
+    """Print a line per environment."""
     del argv
     for name in _SUITE.value.split(","):
         task = environments.make(name.strip())
-        # Of the first paper that has one.
+        # From the first paper that reports one.
         score = next(x.score for x in published_scores(task.name) if x.agent == "Random")
         returns = random_returns(task, _EPISODES.value, _SEED.value)
         mean, error = np.mean(returns), np.std(returns, ddof=1) / math.sqrt(len(returns))

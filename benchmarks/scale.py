@@ -1,4 +1,4 @@
-r"""What a discovery run costs, and what that means for a machine: `docs/scale.md`.
+r"""The cost of a discovery run, and its predicted duration on a machine: `docs/scale.md`.
 
     python -m benchmarks.scale --config=launch/configs/disco57.py --devices=1024 \
         --accelerators=tpu_v3_core
@@ -6,13 +6,13 @@ r"""What a discovery run costs, and what that means for a machine: `docs/scale.m
 
 Any field of the config can be overridden by `--config.FIELD=value`. Arithmetic, memory and messages
 are counted in the program of one agent's meta-step (`benchmarks.scale_model`), which is traced on
-shapes: nothing is compiled, no environment started. DeepMind Lab need not be there.
+shapes: nothing is compiled, and no environment is started. DeepMind Lab need not be installed.
 
-Seconds are the FLOP of products over the vendor's peak and an assumed share of that
-(`--utilization`, lowest and highest), but no less than the memory's bandwidth allows; agents of one
-device follow one another. Acting and simulators are told apart, as what must keep up. Of the ways
-to lay agents over devices that fit, it shows that with the fewest devices per agent which is at
-most a tenth slower than the fastest.
+The seconds are the FLOP of products divided by an assumed fraction (`--utilization`, lowest and
+highest) of the vendor's peak, but no less than the memory's bandwidth allows. The agents of a
+device are computed one after the other. Acting and simulators are listed separately, as they run
+beside the learning. Of the layouts of agents over devices that fit in memory, the one with the
+fewest devices per agent is shown that is at most a tenth slower than the fastest.
 """
 
 import itertools
@@ -36,27 +36,27 @@ from meta.discovery import Discovery
 _DEVICES = flags.DEFINE_list("devices", ["1024"], "Numbers of devices.")
 _ACCELERATORS = flags.DEFINE_list("accelerators", list(ACCELERATORS), "Kinds of devices.")
 _UTILIZATION = flags.DEFINE_list(
-    "utilization", ["0.02", "0.2"], "Of the peak, assumed: lowest and highest."
+    "utilization", ["0.02", "0.2"], "Assumed fractions of the peak: lowest and highest."
 )
 _ENGINES = flags.DEFINE_list(
     "steps_per_core",
     ["atari:2757", "procgen:10134"],
-    "Environment steps per second of a host's core. By default half of what"
-    " docs/measurements/environments.md has for Pong and coinrun on two cores.",
+    "Environment steps per second of a host's core. By default half of the rates in"
+    " docs/measurements/environments.md for Pong and coinrun on two cores.",
 )
 
 
-# Of IMPALA's network, XLA takes up to so many times the passing memory that is counted (on a CPU;
-# docs/scale.md).
-_PASSING_MARGIN = 1.65
+# XLA's temporary memory over the counted one, at most, for IMPALA's network on a CPU
+# (docs/scale.md).
+_TEMPORARY_MARGIN = 1.65
 
 
 class Layout(NamedTuple):
-    """How agents lie over devices.
+    """A layout of agents over devices.
 
     Attributes:
-      devices_per_agent: that split an agent's batches.
-      rows: agents of each group on each device, copies that pad a group included.
+      devices_per_agent: number of devices that split an agent's batches.
+      rows: number of agents of each group on each device, including copies that pad a group.
     """
 
     devices_per_agent: int
@@ -64,7 +64,7 @@ class Layout(NamedTuple):
 
 
 def layouts(settings: DiscoverSettings, costs: list[AgentCost], num_devices: int) -> list[Layout]:
-    """All that the batch sizes and the number of devices allow."""
+    """Return all layouts that the batch sizes and the number of devices allow."""
     common = math.gcd(num_devices, settings.agent.batch_size, settings.meta.validation_trajectories)
     return [
         Layout(split, tuple(-(-cost.count * split // num_devices) for cost in costs))
@@ -74,7 +74,7 @@ def layouts(settings: DiscoverSettings, costs: list[AgentCost], num_devices: int
 
 
 def main(argv: list[str]) -> None:
-    """Prints tables in Markdown."""
+    """Print tables in Markdown."""
     del argv
     settings = from_config(DiscoverSettings, _CONFIG.value)
     discovery = make_discovery(settings, _tasks(settings.suite))
@@ -92,7 +92,7 @@ def main(argv: list[str]) -> None:
 
 
 def _tasks(suites: str) -> tuple[environments.Environment, ...]:
-    """As `environments.suite`, but DMLab's without the engine."""
+    """Return the tasks of suites, those of DMLab without its engine."""
     tasks = []
     for name in suites.split(","):
         if name == "dmlab30":
@@ -106,7 +106,7 @@ def _tasks(suites: str) -> tuple[environments.Environment, ...]:
 
 
 class _Memories:
-    """Memory of an agent's device, traced when it is asked for."""
+    """The memory of an agent on a device, by the number of devices per agent; traced lazily."""
 
     def __init__(self, settings: DiscoverSettings, discovery: Discovery):
         self._settings, self._discovery = settings, discovery
@@ -144,8 +144,8 @@ def _print_agents(costs: list[AgentCost], memories: list[DeviceMemory]) -> None:
         print(f"| device memory: {part}, GiB | " + " | ".join(sizes) + " |")
     row("environment steps", lambda c: f"{c.environment_steps:,}")
     row("policy calls", lambda c: f"{c.policy_calls:,}")
-    row("from host to device, GiB", lambda c: f"{c.fed / 2**30:.2f}")
-    row("added up between devices, GB", lambda c: f"{c.added_up / 1e9:.2f}")
+    row("from host to device, GiB", lambda c: f"{c.transferred / 2**30:.2f}")
+    row("all-reduced between devices, GB", lambda c: f"{c.all_reduced / 1e9:.2f}")
     row("replay on the host, GiB", lambda c: f"{c.replay / 2**30:.2f}")
 
 
@@ -173,7 +173,7 @@ def _print_prediction(
     accelerator = ACCELERATORS[name]
     possible = layouts(settings, costs, num_devices)
     seconds = {layout: _seconds(accelerator, costs, layout, 1.0) for layout in possible}
-    # Devices of one agent have to wait for each other, and only one of them acts.
+    # The devices of an agent wait for each other, and only one of them acts.
     slack = 1.1 * min(seconds.values())
     possible.sort(key=lambda layout: (max(seconds[layout], slack), layout.devices_per_agent))
     needs = ((layout, _device_bytes(layout, memories)) for layout in possible)
@@ -205,7 +205,7 @@ def _print_prediction(
 def _seconds(
     accelerator: Accelerator, costs: list[AgentCost], layout: Layout, utilization: float
 ) -> float:
-    """Of a meta-step, of which each device computes its share of its agents."""
+    """Return the seconds of a meta-step, in which each device computes its share of its agents."""
     return (
         sum(
             rows
@@ -217,14 +217,15 @@ def _seconds(
 
 
 def _device_bytes(layout: Layout, memories: _Memories) -> int:
-    """That a device needs if it computes one agent at a time."""
+    """Return the memory of a device that computes one agent at a time."""
     each = memories(layout.devices_per_agent)
-    lasting = sum(rows * memory.lasting for rows, memory in zip(layout.rows, each, strict=True))
-    return lasting + round(_PASSING_MARGIN * max(memory.passing for memory in each))
+    pairs = zip(layout.rows, each, strict=True)
+    persistent = sum(rows * memory.persistent for rows, memory in pairs)
+    return persistent + round(_TEMPORARY_MARGIN * max(memory.temporary for memory in each))
 
 
 def _cores(costs: list[AgentCost], seconds: float) -> str:
-    """Of hosts, that simulate a meta-step in so many seconds."""
+    """Return the number of host cores that simulate a meta-step in some seconds, as text."""
     rates = {family: float(rate) for family, rate in (x.split(":") for x in _ENGINES.value)}
     cores, unknown = 0.0, 0.0
     for cost in costs:

@@ -1,19 +1,18 @@
-"""The model of `benchmarks.scale` against what is measured, at sizes that run anywhere.
+"""A comparison of the model of `benchmarks.scale` with measurements, at small sizes.
 
     python -m benchmarks.scale_check
 
 For each size, one agent on one device:
 
-- FLOP: the count against XLA's, of an update with trajectories of one step. There are no loops in
-  it, of which XLA counts the body once only.
+- FLOP: the model's count against XLA's, for an update with trajectories of one step. It has no
+  loops, whose body XLA would count only once.
 - memory: the model's intermediate results of the meta-gradient against XLA's temporary memory.
-- seconds of a meta-step: the model's FLOP at the rate that the first size of the same kind reaches,
-  against what is measured. Sizes take turns. There are two kinds, as a CPU is slower at
+- seconds of a meta-step: the model's FLOP, divided by the measured rate of the first size of the
+  same kind, against the measured time. Sizes take turns. There are two kinds, as a CPU is slower at
   convolutions: MLPs on Catch, and networks with convolutions on Atari, with a few short
   trajectories.
 
-Beside it stands the rate of a large matrix product, measured in the same run: what share of that a
-meta-step reaches on this machine.
+The rates are also given relative to the rate of a large matrix product, measured in the same run.
 """
 
 import dataclasses
@@ -38,18 +37,21 @@ from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
 from meta.config import PopulationConfig
 
-_STEPS = flags.DEFINE_integer("steps", 5, "Counted meta-steps of each size.")
-_KINDS = flags.DEFINE_list("kinds", ["tutorial", "disco57"], "Of sizes.")
+_STEPS = flags.DEFINE_integer("steps", 5, "Timed meta-steps of each size.")
+_KINDS = flags.DEFINE_list("kinds", ["tutorial", "disco57"], "Kinds of sizes.")
 
 _CLOCK = flags.DEFINE_enum(
-    "clock", "wall", ["wall", "cpu"], "Seconds that pass, or on a busy machine those of processors."
+    "clock", "wall", ["wall", "cpu"], "Wall time, or CPU time for a busy machine."
 )
 
-_SIDE = 2048  # Of the matrices whose product is timed.
+_SIDE = 2048  # Side of the matrices whose product is timed.
 
 
 def sizes() -> dict[str, DiscoverSettings]:
-    """Of a name's part before the comma, the first calibrates the rate."""
+    """Return settings by name.
+
+    The part of a name before the comma is the kind. The first size of a kind calibrates its rate.
+    """
     first = DiscoverSettings(
         suite=tutorial.ENVIRONMENT,
         agent=tutorial.AGENT,
@@ -98,7 +100,7 @@ def sizes() -> dict[str, DiscoverSettings]:
 
 
 def main(argv: list[str]) -> None:
-    """Prints a line per size."""
+    """Print a line per size."""
     del argv
     chosen = {name: x for name, x in sizes().items() if name.partition(",")[0] in _KINDS.value}
     flop: dict[str, float] = {}
@@ -143,7 +145,7 @@ def _check_flop(name: str, settings: DiscoverSettings) -> None:
 
 
 def _check_memory(name: str, settings: DiscoverSettings) -> float:
-    """Returns the FLOP of a meta-step."""
+    """Print the comparison of the memory; return the FLOP of a meta-step."""
     discovery = make_discovery(settings)
     group = discovery.groups[0]
     program = programs(settings, discovery, group).meta_update
@@ -160,13 +162,13 @@ def _check_memory(name: str, settings: DiscoverSettings) -> float:
 
 
 def _compiled(program: Program) -> jax.stages.Compiled:
-    # To compile it fast; FLOP and memory are the same.
+    # This compiles faster; FLOP and memory are the same.
     fast = supported_options(xla_backend_optimization_level=0)
     return jax.jit(program.function).lower(*program.arguments).compile(fast)
 
 
 def _meta_steps(settings: DiscoverSettings):
-    """Makes a meta-step each time it is called."""
+    """Return a function that makes the next meta-step at each call."""
     discovery = make_discovery(settings)
     state = discovery.init()
 

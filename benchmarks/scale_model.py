@@ -1,8 +1,8 @@
-"""What one agent and one meta-step cost, computed from the program that makes it.
+"""The cost of one agent in a meta-step, counted in the meta-step's program.
 
-Nothing is compiled or allocated: the functions of a `Discovery` are traced on shapes. Of host
-environments, those are what `meta.host_groups` calls: K updates, the meta-update, and the policy at
-each step.
+Nothing is compiled or allocated: the functions of a `Discovery` are traced on shapes. For host
+environments, these are the functions that `meta.host_groups` calls: the K updates, the meta-update,
+and the policy at each step.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from training.replay_memory import plan
 
 
 class _Shapes(NamedTuple):
-    """Of what the functions of one agent take."""
+    """Shapes of the arguments of one agent's functions."""
 
     rule: disco.DiscoveredRule
     member: Member
@@ -41,20 +41,21 @@ class _Shapes(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AgentCost:
-    """One agent's share of a meta-step.
+    """The cost of one agent in a meta-step.
 
     Attributes:
       family: of its environments.
-      count: agents of the population like it.
+      count: number of agents of its group.
       acting: work of its policy.
-      updates: of its K updates and those of its meta-value function.
-      meta_gradient: of the way back through them, and of the meta-value function's last update.
-      of_updates, of_meta_gradient: what parts of these take.
-      environment_steps: simulated.
-      policy_calls: one after the other, each for half of its environments.
-      fed: bytes of trajectories that go from the host to its devices; 0 with JAX environments.
-      replay: bytes of its replay on the host, full; 0 with JAX environments.
-      added_up: bytes of what its devices add up with each other, if it has several.
+      updates: work of its K updates and those of its meta-value function.
+      meta_gradient: work of the backward pass through the updates, and of the meta-value function's
+        last update.
+      of_updates, of_meta_gradient: work of parts of these, by name.
+      environment_steps: number of simulated steps.
+      policy_calls: number of sequential calls, each for half of its environments.
+      transferred: bytes of trajectories from the host to its devices; 0 with JAX environments.
+      replay: bytes of its full replay on the host; 0 with JAX environments.
+      all_reduced: bytes of the arrays that its devices sum over each other, if it has several.
     """
 
     family: str
@@ -66,18 +67,18 @@ class AgentCost:
     of_meta_gradient: dict[str, Work]
     environment_steps: int
     policy_calls: int
-    fed: int
+    transferred: int
     replay: int
-    added_up: int
+    all_reduced: int
 
     @property
     def work(self) -> Work:
-        """All of it."""
+        """All work."""
         return self.acting + self.updates + self.meta_gradient
 
 
 def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -> AgentCost:
-    """The cost of an agent of a group."""
+    """Return the cost of an agent of a group."""
     agent, meta, num_updates = group.agent, settings.meta, settings.meta.num_updates
     shapes = _shapes(settings, discovery, group)
     update, meta_update = _programs(discovery, group, shapes)
@@ -112,47 +113,47 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
         + meta.validation_trajectories * meta.validation_length,
         policy_calls=NUM_HALVES
         * (num_updates * agent.config.unroll_length + meta.validation_length),
-        fed=num_bytes((residuals.batch, validation)) if group.is_host else 0,
+        transferred=num_bytes((residuals.batch, validation)) if group.is_host else 0,
         replay=_replay_bytes(group),
-        # An update adds up its gradients; the way back through it the derivatives with respect to
-        # the rule, the parameters and the target network's; the meta-objective the parameters'.
-        added_up=num_updates * num_bytes((member.value.params, rule, 3 * [params]))
+        # Each update sums its gradients. Its backward pass sums the derivatives with respect to
+        # the rule, the parameters and the target network's; the meta-loss the parameters'.
+        all_reduced=num_updates * num_bytes((member.value.params, rule, 3 * [params]))
         + num_bytes((member.value.params, params)),
     )
 
 
 class DeviceMemory(NamedTuple):
-    """Bytes that an agent takes on each of its devices.
+    """The memory of an agent on each of its devices, in bytes.
 
     Attributes:
       state: the agent with all its optimisers, and a copy of its learner from before the updates.
-      memories: of the K updates.
-      batches: one to learn from, and the validation trajectories.
-      passing: intermediate results of an update or of the meta-gradient, the larger; only those
-        agents have them that are computed at once.
+      residuals: of the K updates.
+      batches: one batch to learn from, and the validation trajectories.
+      temporary: intermediate results of an update or of the meta-gradient, whichever is larger;
+        only for the agents of a vectorised pass.
     """
 
     state: int
-    memories: int
+    residuals: int
     batches: int
-    passing: int
+    temporary: int
 
     @property
-    def lasting(self) -> int:
-        """What every agent of a device takes."""
-        return self.state + self.memories + self.batches
+    def persistent(self) -> int:
+        """The memory of every agent of a device."""
+        return self.state + self.residuals + self.batches
 
 
 def device_memory(
     settings: DiscoverSettings, discovery: Discovery, group: Group, devices_per_agent: int = 1
 ) -> DeviceMemory:
-    """The memory of an agent of a group, whose batches are split over so many devices."""
+    """Return the memory of an agent of a group on each of its devices."""
     shapes = _shapes(settings, discovery, group, devices_per_agent)
     return DeviceMemory(
         state=num_bytes(shapes.member) + num_bytes(shapes.member.agent.learner),
-        memories=num_bytes(shapes.residuals),
+        residuals=num_bytes(shapes.residuals),
         batches=num_bytes((shapes.batch, shapes.validation)),
-        passing=max(
+        temporary=max(
             peak_bytes(program.function, *program.arguments)
             for program in _programs(discovery, group, shapes)
         ),
@@ -208,7 +209,7 @@ class Program(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """What an agent computes in a meta-step besides acting: K updates, then the meta-update."""
+    """The programs of an agent in a meta-step, without acting: K updates, then the meta-update."""
 
     update: Program
     meta_update: Program
@@ -217,7 +218,7 @@ class Programs(NamedTuple):
 def programs(
     settings: DiscoverSettings, discovery: Discovery, group: Group, devices_per_agent: int = 1
 ) -> Programs:
-    """Of an agent of a group, whose batches are split over so many devices."""
+    """Return the programs of an agent of a group, for the batches of one of its devices."""
     shapes = _shapes(settings, discovery, group, devices_per_agent)
     return _programs(discovery, group, shapes)
 
@@ -240,7 +241,7 @@ def _programs(discovery: Discovery, group: Group, shapes: _Shapes) -> Programs:
 
 
 def _policy(group: Group, params: Any, num_environments: int) -> Work:
-    """The policy's work for one step of so many environments; the simulators' is not counted."""
+    """Return the policy's work for one step of some environments, without the simulators'."""
     agent, spec = group.agent, group.dynamics.observation_spec()
     history_spec = dataclasses.replace(agent.network.history, burn_in=0)
     size = max(1, num_environments // NUM_HALVES)

@@ -1,4 +1,4 @@
-"""How fast discovery and evaluation are, and how long they take to compile.
+"""Speed and compile time of discovery and evaluation.
 
     python -m benchmarks.speed --what=discovery
     python -m benchmarks.speed --what=evaluation
@@ -8,10 +8,10 @@
   sizes): 2 agents, K = 2, on one device per core, as `launch.discover` runs it. The published code
   took 1.18 seconds, and 18 to compile (two cores).
 - `evaluation`: an iteration (act, replay, update) of `benchmarks.catch`: 64 replayed trajectories
-  of 29 steps. The published code made about 5.8 a second (two cores).
+  of 29 steps. The published code made about 5.8 iterations per second (two cores).
 
-Compile time is of the step alone, from tracing to the program: with a cold persistent cache, and
-once more with the cache that this has warmed.
+The compile time is that of the step alone, from tracing to the program: first with an empty
+persistent cache, then with the cache that this has filled.
 """
 
 import tempfile
@@ -34,11 +34,11 @@ from meta.value_function import ValueFunctionConfig
 from training import iteration
 
 _WHAT = flags.DEFINE_enum("what", "discovery", ["discovery", "evaluation"], "What to time.")
-_STEPS = flags.DEFINE_integer("steps", 20, "Counted steps, after three that are not.")
+_STEPS = flags.DEFINE_integer("steps", 20, "Timed steps, after three untimed ones.")
 
 
 def discovery() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
-    """Makes a newborn state; compiles the meta-step for it, to give the next one."""
+    """Return functions for a discovery: one for an initial state, and one to compile its step."""
     run = Discovery(
         (environments.make(tutorial.ENVIRONMENT),),
         disco.DiscoveredRule.create(jax.random.key(0)),
@@ -58,7 +58,7 @@ def discovery() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
 
 
 def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
-    """Makes a newborn agent; compiles an iteration for it, to give what it becomes."""
+    """Return functions for an agent: one for an initial state, and one to compile its iteration."""
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make("catch/8x8")
     dynamics, task = environment.dynamics, environment.task
@@ -79,7 +79,7 @@ def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
 
 
 def main(argv: list[str]) -> None:
-    """Prints compile times, and the median and range of a step's."""
+    """Print compile times, and the median and range of a step's time."""
     del argv
     if _WHAT.value == "discovery":
         commands.use_all_cores()
@@ -92,10 +92,10 @@ def main(argv: list[str]) -> None:
             init, compile_step = make()
             began = time.perf_counter()
             state = jax.block_until_ready(init())
-            print(f"newborn, with a {name} cache: {time.perf_counter() - began:.1f} s", flush=True)
+            print(f"initial state, {name} cache: {time.perf_counter() - began:.1f} s", flush=True)
             began = time.perf_counter()
             program = compile_step(state)
-            print(f"compiled from a {name} cache: {time.perf_counter() - began:.1f} s", flush=True)
+            print(f"step compiled, {name} cache: {time.perf_counter() - began:.1f} s", flush=True)
             if name == "cold":
                 jax.clear_caches()
         seconds = []

@@ -1,4 +1,4 @@
-"""Timing of compiled functions, side by side."""
+"""Comparisons of the times of compiled functions."""
 
 import statistics
 import time
@@ -13,12 +13,12 @@ def time_in_turn(
     repeats: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each call, the functions taking turns so that a busy machine hits all alike.
+    """Return the seconds of each call. The functions take turns, so that other load affects all.
 
     Args:
-      functions: by name; each is called once more beforehand, uncounted.
-      repeats: counted calls of each.
-      clock: gives seconds; `time.process_time` those of this process's processors.
+      functions: by name; each one has an untimed call first.
+      repeats: number of timed calls of each function.
+      clock: returns seconds, for example `time.process_time` for CPU time.
     """
     for function in functions.values():
         jax.block_until_ready(function())
@@ -32,20 +32,21 @@ def time_in_turn(
 
 
 def ratios(seconds: Mapping[str, list[float]], name: str, baseline: str) -> tuple[float, ...]:
-    """Minimum, median and maximum of the turn-by-turn ratio of two functions' times."""
+    """Return minimum, median and maximum of the turn-by-turn ratio of two functions' times."""
     each = [a / b for a, b in zip(seconds[name], seconds[baseline], strict=True)]
     return min(each), statistics.median(each), max(each)
 
 
 def compiled(function: Callable, *args: Any) -> tuple[Callable[[], Any], float, float]:
-    """Compiles a function for its arguments.
+    """Compile a function for its arguments.
 
     Returns:
-      A call of it, its temporary memory in MB and its GFLOP, both as XLA counts them.
+      A function without arguments that calls it, and XLA's counts of its temporary memory in MB and
+      of its GFLOP.
     """
     program = jax.jit(function).lower(*args).compile()
     memory = program.memory_analysis()
-    assert memory is not None, "XLA tells the memory of every backend that JAX supports."
+    assert memory is not None, "XLA reports the memory on every backend that JAX supports."
     cost = program.cost_analysis() or {}
     return (
         lambda: program(*args),

@@ -1,4 +1,4 @@
-"""The configuration of the published tutorial, on Catch 5x5, that benchmarks compare on."""
+"""The configuration of the published tutorial, on Catch 5x5, for several benchmarks."""
 
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig

@@ -1,11 +1,10 @@
-"""One agent update by the published rule, against the network work that it cannot avoid.
+"""Time of one agent update by the published rule, relative to that of its network passes.
 
     python -m benchmarks.update
 
 Catch 8x8, 64 trajectories of 29 steps, MLP 512-512, model LSTM 128, heads 128, Disco103's
-sizes. The baseline is the online network's forward pass, the backward pass of the outputs that the
-loss looks at (with the rule's own loss gradient as cotangent), and the target network's forward
-pass.
+sizes. The baseline is the online network's forward pass, its backward pass from the outputs that
+the loss reads (with the rule's loss gradient as cotangent), and the target network's forward pass.
 """
 
 import dataclasses
@@ -21,11 +20,11 @@ from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from benchmarks.timing import compiled, ratios, time_in_turn
 from training import iteration
 
-_REPEATS = flags.DEFINE_integer("repeats", 15, "Counted calls of each.")
+_REPEATS = flags.DEFINE_integer("repeats", 15, "Timed calls of each program.")
 
 
 def main(argv: list[str]) -> None:
-    """Prints times, XLA's figures and the ratio."""
+    """Print times, XLA's counts and the ratio."""
     del argv
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make("catch/8x8")
@@ -51,9 +50,9 @@ def main(argv: list[str]) -> None:
         target_outputs = rule._target_outputs(unroll, learner.rule_state.target_params, batch)
         return outputs, pull_back(cotangent), target_outputs
 
-    looked_at, outputs = rule._unroll(unroll, learner.params, batch)
+    loss_outputs, outputs = rule._unroll(unroll, learner.params, batch)
     targets, _ = rule.targets(outputs, outputs, batch, learner.rule_state)
-    cotangent = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(looked_at)
+    cotangent = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(loss_outputs)
     cotangent = jax.tree.map(jnp.asarray, cotangent)
 
     calls, figures = {}, {}

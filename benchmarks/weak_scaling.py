@@ -1,19 +1,19 @@
-"""What an agent costs in a compiled meta-step, from 1 agent to 64 on 1 to 8 devices.
+"""The cost per agent of a compiled meta-step, from 1 agent to 64 on 1 to 8 devices.
 
     python -m benchmarks.weak_scaling
     python -m benchmarks.weak_scaling --agents_per_device=16 --devices=1,4
 
-Needs no accelerator: it compiles the meta-step for simulated devices, and reads from the program
-of the agents' part what each agent adds to it. FLOP, bytes accessed and temporary memory are XLA's
-own count of one device's program, divided by its agents (it counts a loop's body once, so FLOP and
-bytes are not those of a whole meta-step). Weak scaling is that they stay as they are when agents
-and devices grow alike. Messages between devices must not depend on the agents, but for some numbers
-of metrics: one all-reduce of the rule's size.
+Needs no accelerator: it compiles the meta-step for simulated devices. FLOP, bytes accessed and
+temporary memory are XLA's own counts for one device's program, divided by the number of its agents.
+XLA counts a loop's body once, so FLOP and bytes are not those of a whole meta-step. Under weak
+scaling, these counts are constant when agents and devices grow in proportion. The messages between
+devices must not depend on the number of agents, except for the metrics: there is one all-reduce of
+the rule's size.
 
-Prints each figure's ratio to that of the first mesh, and fails if one differs by more than
-`--tolerance`; memory may be less. Bytes and memory are compared between meshes with as many agents
-per device, FLOP and messages between all: a device reads the rule once for all of its agents, so
-that each of several comes to fewer bytes than one that is alone.
+Prints the ratio of each count to that of the first mesh, and fails if a ratio differs from 1 by
+more than `--tolerance`; memory may be less. Bytes and memory are compared between meshes with the
+same number of agents per device, because a device reads the rule once for all of its agents. FLOP
+and messages are compared between all meshes.
 """
 
 import re
@@ -33,22 +33,22 @@ from meta.objective import ObjectiveConfig
 from meta.sharding import make_mesh
 from meta.value_function import ValueFunctionConfig
 
-_LOADS = flags.DEFINE_list("agents_per_device", ["1", "8"], "Agents of each device.")
+_LOADS = flags.DEFINE_list("agents_per_device", ["1", "8"], "Numbers of agents per device.")
 _DEVICES = flags.DEFINE_list("devices", ["1", "2", "4", "8"], "Numbers of devices.")
-_TOLERANCE = flags.DEFINE_float("tolerance", 0.02, "By which a figure may differ, relative.")
+_TOLERANCE = flags.DEFINE_float("tolerance", 0.02, "Largest relative difference of a count.")
 
 _ITEM_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "s64": 8, "s32": 4, "u32": 4, "pred": 1}
 _KINDS = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
 
 
 def messages(program: str) -> list[tuple[str, int]]:
-    """Kind and bytes of each message between devices in a program, as XLA prints it."""
+    """Return the kind and the bytes of each message between devices in a program's text."""
     found = re.findall(rf"= (.*?) ({_KINDS})(?:-start)?\(", program)
     return [(kind, _num_bytes(shape)) for shape, kind in found]
 
 
 def _num_bytes(shape: str) -> int:
-    """Of an array, or of all in a tuple: `(f32[4,2]{1,0}, s32[])`."""
+    """Return the bytes of an array, or of all in a tuple such as `(f32[4,2]{1,0}, s32[])`."""
     arrays = re.findall(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]", shape)
     return sum(
         _ITEM_BYTES[dtype] * int(np.prod([int(n) for n in sizes.split(",") if n], dtype=int))
@@ -59,7 +59,7 @@ def _num_bytes(shape: str) -> int:
 def compile_meta_step(
     num_agents: int, num_devices: int
 ) -> tuple[jax.stages.Compiled, jax.stages.Compiled]:
-    """A meta-step's programs for agents on Catch, all of a device in one vectorised pass."""
+    """Return a meta-step's programs for agents on Catch, in one vectorised pass per device."""
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     discovery = Discovery(
         (environments.make("catch/5x5"),),
@@ -83,12 +83,12 @@ def compile_meta_step(
         seed=0,
         mesh=make_mesh(devices=jax.devices()[:num_devices]),
     )
-    evolve, conclude = discovery.lower()
-    return evolve.compile(), conclude.compile()
+    agents_meta_step, update_rule = discovery.lower()
+    return agents_meta_step.compile(), update_rule.compile()
 
 
 def main(argv: list[str]) -> None:
-    """Prints a line per number of agents per device, and mesh."""
+    """Print a line for each number of agents per device and each mesh."""
     del argv
     loads, devices = (sorted(map(int, x)) for x in (_LOADS.value, _DEVICES.value))
     jax.config.update("jax_num_cpu_devices", devices[-1])

@@ -19,10 +19,10 @@ class Architecture(NamedTuple):
     """A network that reads a trajectory backwards.
 
     Attributes:
-      layer_shapes: from the number of features of a transition, the width of the network and its
+      layer_shapes: maps the number of features of a transition, the width of the network and its
         number of layers to [inputs, outputs] of every linear map, by name.
-      apply: from the linear maps `{name: {"w", "b"}}`, the transitions' features `[T, B, F]` and
-        whether a transition ends its episode to numbers from -1 to 1, `[T, B, width]`.
+      apply: maps the linear maps `{name: {"w", "b"}}`, the transitions' features `[T, B, F]` and
+        whether each transition ends its episode to numbers from -1 to 1, `[T, B, width]`.
     """
 
     layer_shapes: Callable[[int, int, int], dict[str, tuple[int, int]]]

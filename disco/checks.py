@@ -117,7 +117,7 @@ def check_state(
     init_memory: Callable[[], PyTree[Array]],
     has_target_network: bool,
 ) -> None:
-    """Check that a state is of a rule, and of an agent with these parameters.
+    """Check that a state belongs to a rule, and to an agent with these parameters.
 
     Raises:
       ValueError: saying what was found and what was expected.

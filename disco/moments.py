@@ -61,7 +61,7 @@ def normalize(
 def kept_if_finite(new: T, old: T) -> T:
     """Return the memory after a batch, or the memory before it if any value is not finite.
 
-    So a non-finite batch affects its own targets only, and not those of the rest of the lifetime.
+    A non-finite batch thus affects only its own targets, not those of later batches.
     """
     is_finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(new)]).all()
     return jax.tree.map(lambda x, y: jnp.where(is_finite, x, y), new, old)

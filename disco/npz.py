@@ -48,7 +48,7 @@ _DAMAGE = (
 
 
 class ArchiveError(ValueError):
-    """An archive cannot be read. The message says why and follows the file's name."""
+    """An archive cannot be read. The message is a predicate of the file's name, with the reason."""
 
 
 class Description(NamedTuple):
@@ -147,11 +147,11 @@ class Archive:
         size = dtype.itemsize
         for length in shape:  # Python's integers do not overflow.
             size *= length
-        there = self._members[name].file_size - member.tell()
-        if size != there:
+        found = self._members[name].file_size - member.tell()
+        if size != found:
             raise ArchiveError(
                 f"is damaged: array {name!r} claims {size} bytes ({dtype}, {shape}), and has"
-                f" {there}."
+                f" {found}."
             )
         return Description(dtype, shape), is_fortran, size
 

@@ -119,7 +119,7 @@ class Rule(abc.ABC):
         """Return the loss to differentiate with respect to `params`.
 
         The targets are constants in it, so that its derivative with respect to the rule would be
-        0. Computing that derivative raises an error; `gradient` has one.
+        0. Computing that derivative raises an error; `gradient` supports it.
 
         Args:
           params: of the agent.
@@ -176,9 +176,9 @@ class Rule(abc.ABC):
     ) -> tuple[Params, Aux]:
         """Return what `gradient` returned for these arguments, with its derivatives.
 
-        Nothing is recomputed until it is differentiated. So the K updates that a meta-gradient
-        flows through can run first (with acting in between, also outside JAX), and be
-        differentiated later from the residuals of each.
+        Nothing is recomputed until it is differentiated. The K updates that a meta-gradient flows
+        through can therefore run first, with acting in between, also outside JAX; they are
+        differentiated later, from the residuals of each.
         """
         gradients, targets, memory = _known_gradient(
             unroll,

@@ -5,7 +5,7 @@ published `disco_103.npz`, so that this code and the published code read each ot
 transformer has arrays of that name instead of `lstm/lstm/linear`. Files of this code have one more
 entry, `header`: a JSON text with the format's version, the architecture's name, sizes,
 hyper-parameters and provenance. In files without the architecture's name (the published one, and
-older ones of this code) the names of the arrays tell LSTM and transformer apart. Nothing in a file
+older ones of this code) the names of the arrays distinguish LSTM and transformer. Nothing in a file
 is executed or unpickled.
 """
 
@@ -65,7 +65,7 @@ _TRANSFORMER_LAYER = re.compile(r"lstm/transformer/\d+/heads/w")
 
 
 class RuleFileError(ValueError):
-    """A rule file cannot be used; the message says which, why, and what was expected."""
+    """A rule file cannot be used; the message has the file, the reason and what was expected."""
 
 
 def zoo() -> list[str]:
@@ -353,7 +353,7 @@ def _shown(found: Any) -> str:
 def _infer_sizes(
     path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], transformer_layers: int
 ) -> MetaNetworkSizes:
-    """Return the sizes that the shapes of the arrays of a file say."""
+    """Return the sizes that follow from the shapes of a file's arrays."""
 
     def shape(name: str, part: str, axes: int, expected: str) -> tuple[int, ...]:
         found = shapes[f"{_PUBLISHED_NAMES[name]}/{part}"]

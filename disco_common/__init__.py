@@ -1,1 +1,1 @@
-"""What several rooms need and none owns. Imports nothing of the others."""
+"""Utilities that several top-level packages share. Imports none of these packages."""

@@ -1,4 +1,4 @@
-"""Files that are complete whenever they are there."""
+"""Atomic writes: a file on disk is always complete."""
 
 import contextlib
 import os
@@ -9,14 +9,15 @@ from collections.abc import Iterator
 
 
 def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
-    """Writes a file, whole or not at all; an existing one is replaced only by a complete one.
+    """Write a file completely or not at all.
 
-    A new file has the permissions that the umask leaves; an existing one keeps its own.
+    An existing file is replaced only by a complete one, and keeps its permissions. A new file has
+    the permissions that the umask allows.
 
     Args:
-      path: of the file, in a folder that exists.
-      content: bytes, or text for UTF-8, in which a character that UTF-8 does not have (a byte of a
-        file's name that is not UTF-8) becomes a backslash escape.
+      path: of the file, in an existing folder.
+      content: bytes, or text to encode as UTF-8. A surrogate (from a file name that is not UTF-8)
+        becomes a backslash escape.
 
     Raises:
       OSError: naming the file, if it cannot be written.
@@ -32,14 +33,16 @@ def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
                 os.fsync(file.fileno())
             os.replace(temporary, path)
         except BaseException:
-            with contextlib.suppress(OSError):  # The first error is the one to tell.
+            with contextlib.suppress(OSError):  # The first error is the one to raise.
                 temporary.unlink()
             raise
 
 
 @contextlib.contextmanager
 def naming(path: pathlib.Path) -> Iterator[None]:
-    """Makes each `OSError` within name a file: those of opening do already, those of writing not.
+    """Add a file's name to each `OSError` raised in the context.
+
+    Errors of opening a file name it already; errors of writing do not.
 
     Raises:
       OSError: of the same number and class, with the file in its message.
@@ -53,7 +56,7 @@ def naming(path: pathlib.Path) -> Iterator[None]:
 
 
 def _permissions(path: pathlib.Path) -> int | None:
-    """Of a file; None if it does not exist."""
+    """Return the permissions of a file; None if it does not exist."""
     try:
         return stat.S_IMODE(path.stat().st_mode) & 0o777
     except FileNotFoundError:
@@ -61,13 +64,13 @@ def _permissions(path: pathlib.Path) -> int | None:
 
 
 def _create(path: pathlib.Path, permissions: int | None) -> int:
-    """Opens a new file for writing, never with more permissions than these; its descriptor."""
+    """Open a new file for writing, never with more permissions than given; return a descriptor."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     if permissions is None:
         return os.open(path, flags, 0o666)
     descriptor = os.open(path, flags, permissions)
     try:
-        os.fchmod(descriptor, permissions)  # Of which the umask may have taken some.
+        os.fchmod(descriptor, permissions)  # The umask may have removed some.
     except BaseException:
         os.close(descriptor)
         raise

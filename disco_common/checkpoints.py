@@ -1,14 +1,14 @@
 """Checkpoints of a run, through Orbax.
 
 A checkpoint holds every array of a state under its path, and a manifest with its step and each
-array's shape, dtype and CRC-32. What is damaged is noticed when it is read, and the one before it
-is used. `CheckpointReader` changes nothing on disk, so that it can read what another process is
-writing; `Checkpoints` is for the one process, or the processes of one run, that write.
+array's shape, dtype and CRC-32. A damaged checkpoint is detected when it is read, and the one
+before it is used. `CheckpointReader` changes nothing on disk, so it can read while another process
+writes. `Checkpoints` is for the process, or the processes of one run, that write.
 
-Several processes write one checkpoint together, each what its devices hold, and read what theirs
-will hold, also when they are fewer or more than those that wrote it. They need a file system that
-all of them share. Arrays may be stacked over agents, and padded at the end with copies so that
-they divide among devices; the manifest has then a CRC-32 for each agent.
+Several processes write one checkpoint together: each process writes the arrays that its devices
+hold. The number of processes that read it may be another one. They need a file system that all of
+them share. Arrays may be stacked over agents, and padded at the end with copies so that they divide
+among devices; the manifest then has a CRC-32 for each agent.
 """
 
 import itertools
@@ -17,7 +17,7 @@ import pathlib
 import re
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -29,10 +29,10 @@ from disco_common import json_lines
 
 T = TypeVar("T")
 
-# Seconds for a write. Orbax measures them by the wall clock, which may jump by hours.
+# Timeout of a write in seconds. Orbax measures it by the wall clock, which may jump by hours.
 _PATIENCE = 24 * 3600
 
-# Of a manifest. Format 2 has no step, and a CRC-32 of its arrays only.
+# The format of manifests. Format 2 has no step, and a CRC-32 of its arrays only.
 _FORMAT = 3
 _CRC = "crc32"
 
@@ -47,16 +47,16 @@ class CheckpointError(OSError):
 
 
 class CheckpointReader:
-    """The checkpoints of a run that may be going on: reading them changes nothing on disk.
+    """The checkpoints of a run, possibly a running one. Reading changes nothing on disk.
 
     Attributes:
-      directory: where they are; each is a folder named by its step.
+      directory: folder of the checkpoints; each is a folder named by its step.
     """
 
     def __init__(self, directory: pathlib.Path):
-        """Opens the folder, which need not exist yet."""
+        """Open the folder, which need not exist yet."""
         self.directory = directory.absolute()
-        # Each process reads by itself: where one finds damage, no other is left waiting for it.
+        # Each process reads by itself, so that no process waits for one that finds damage.
         process = jax.process_index()
         alone = ocp.options.MultiprocessingOptions(
             primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"{process}"
@@ -66,14 +66,14 @@ class CheckpointReader:
         )
 
     def close(self) -> None:
-        """Ends the threads that read."""
+        """Stop the threads that read."""
         self._reader.close()
 
     def steps(self) -> list[int]:
-        """The steps of the checkpoints that are complete, in order.
+        """Return the steps of the complete checkpoints, in order.
 
         Raises:
-          CheckpointError: if the folder is there and cannot be read.
+          CheckpointError: if the folder exists and cannot be read.
         """
         try:
             names = [path.name for path in self.directory.iterdir() if path.is_dir()]
@@ -86,28 +86,28 @@ class CheckpointReader:
         return sorted(int(name) for name in names if _STEP.fullmatch(name))
 
     def restore(self, like: T, agents: Any = 0, *, part: bool = False) -> tuple[int, T] | None:
-        """The newest good checkpoint.
+        """Return the step and state of the newest undamaged checkpoint.
 
-        Damaged ones are passed over, with a warning.
+        Damaged ones are skipped, with a warning.
 
         Args:
           like: a state of the structure, shapes and dtypes to restore; arrays or
             `jax.ShapeDtypeStruct`s.
-          agents: a prefix of the state: how many agents the arrays are stacked over, without
-            padding; 0 for those that are not. Those that are may be padded more or less than they
-            were; what pads them is undefined.
-          part: whether the checkpoint may have arrays that `like` has not, which are not read.
+          agents: a prefix of the state: the number of agents that each array is stacked over,
+            without padding; 0 if it is not stacked. The padding may be longer or shorter than in
+            the checkpoint; its values are undefined.
+          part: whether the checkpoint may have arrays that `like` lacks. They are not read.
 
         Returns:
           Its step and state, on the devices where `like` has a shape with a sharding and
           otherwise in NumPy arrays; None if there is no checkpoint.
 
         Raises:
-          CheckpointError: if there are checkpoints and none is good, or if one was written for
+          CheckpointError: if there are checkpoints and all are damaged, or if one was written for
             a run of other sizes, or by another version of this module.
         """
         damages: dict[int, str] = {}
-        # Listed anew for each: a run that goes on replaces its oldest, maybe the one just read.
+        # Listed again for each one: a running run deletes its oldest, maybe the one just read.
         while left := [step for step in self.steps() if step not in damages]:
             step = left[-1]
             state, damage = self._read(step, like, agents, part)
@@ -124,13 +124,13 @@ class CheckpointReader:
         return None
 
     def load(self, step: int, like: T, agents: Any = 0, *, part: bool = False) -> T:
-        """The checkpoint of one step.
+        """Return the state in the checkpoint of one step.
 
         Args:
           step: of the checkpoint.
-          like: as for `restore`, which says what is returned.
-          agents: likewise.
-          part: likewise.
+          like: see `restore`.
+          agents: see `restore`.
+          part: see `restore`.
 
         Raises:
           CheckpointError: if there is none of that step, or it is damaged, or was written for a
@@ -149,7 +149,7 @@ class CheckpointReader:
         )
 
     def _pass_over(self, damages: Mapping[int, str]) -> None:
-        """Reports checkpoints that are newer than the one that is used."""
+        """Log the damaged checkpoints that are newer than the one to use."""
         for step, damage in damages.items():
             _log.warning(
                 "Checkpoint %s is damaged (%s); using the one before it.",
@@ -158,15 +158,18 @@ class CheckpointReader:
             )
 
     def _read(self, step: int, like: T, agents: Any, part: bool) -> tuple[T, str | None]:
-        """A checkpoint, and what is damaged of it for some process."""
+        """Return a checkpoint's state, and what is damaged in it; None if nothing is.
+
+        A checkpoint that is damaged for one process counts as damaged for all.
+        """
         state, damage = like, None
-        for _ in range(2):  # A file system of many machines may fail once.
+        for _ in range(2):  # A network file system may fail once.
             try:
                 state, damage = self._read_own(step, like, _counts(like, agents), part), None
                 break
             except (CheckpointError, MemoryError, jax.errors.JaxRuntimeError):
-                raise  # Of the run, and so in every process; or of a device, and no file's fault.
-            except Exception as error:  # Whatever a damaged file makes Orbax raise.
+                raise  # Every process raises these, or a device does; the files are undamaged.
+            except Exception as error:  # Orbax raises errors of many types for damaged files.
                 damage = f"{type(error).__name__}: {_first_line(error)[:_LONGEST_REASON]}"
         if jax.process_count() > 1:
             is_damaged = multihost_utils.process_allgather(np.array(damage is not None))
@@ -175,7 +178,7 @@ class CheckpointReader:
         return state, damage
 
     def _read_own(self, step: int, like: T, counts: Mapping[str, int], part: bool) -> T:
-        """What this process's devices hold of a checkpoint."""
+        """Return the part of a checkpoint's state that this process's devices hold."""
         folder = self.directory / str(step)
         read = ocp.args.Composite(manifest=ocp.args.JsonRestore())  # pyright: ignore
         described = _checked(self._reader.restore(folder, args=read)["manifest"], folder)
@@ -193,22 +196,22 @@ class CheckpointReader:
         for name, array in arrays.items():
             for agent, crc in _checksums(array, counts[name]):
                 if described[name][_CRC][agent] != crc:
-                    raise ValueError(f"array {name!r} is not what was written")
+                    raise ValueError(f"array {name!r} does not have its checksum")
         return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
 
 
 class Checkpoints(CheckpointReader):
-    """The newest few checkpoints of one run, which writes them.
+    """The newest few checkpoints of one run, for the run itself, which writes them.
 
-    Nobody else may write in the folder meanwhile: what others left unfinished is removed.
+    No other run may write in the folder at the same time: unfinished checkpoints in it are removed.
     """
 
     def __init__(self, directory: pathlib.Path, keep: int = 3):
-        """Opens the folder, creating it if need be.
+        """Open the folder; create it if it does not exist.
 
         Args:
           directory: for the checkpoints.
-          keep: how many of the newest to keep.
+          keep: number of the newest checkpoints to keep.
 
         Raises:
           CheckpointError: if the folder cannot be created or written.
@@ -231,15 +234,15 @@ class Checkpoints(CheckpointReader):
         )
 
     def save(self, step: int, state: Any, agents: Any = 0) -> None:
-        """Writes a checkpoint; the disk is written while the caller goes on.
+        """Write a checkpoint in the background.
 
-        The state is copied to the host first, so it may be donated afterwards. A partly
-        written checkpoint never counts: Orbax renames it when it is complete.
+        The state is copied to the host first, so it may be donated afterwards. A partly written
+        checkpoint is never read: Orbax renames it when it is complete.
 
         Args:
-          step: its number.
+          step: number of the checkpoint.
           state: arrays.
-          agents: as for `restore`.
+          agents: see `restore`.
 
         Raises:
           CheckpointError: if this or an earlier write failed.
@@ -255,15 +258,15 @@ class Checkpoints(CheckpointReader):
         self._guarded(lambda: self._manager.save(step, args=args, force=True))
 
     def check(self) -> None:
-        """Raises CheckpointError if a write in the background failed."""
+        """Raise CheckpointError if a write in the background failed."""
         self._guarded(self._manager.check_for_errors)
 
     def wait(self) -> None:
-        """Waits until everything is on disk. Raises CheckpointError if it could not be."""
+        """Wait until all checkpoints are on disk. Raise CheckpointError if a write failed."""
         self._guarded(self._manager.wait_until_finished)
 
     def close(self) -> None:
-        """Waits for a write in the background, and ends the threads that do it.
+        """Wait for a write in the background, and stop the threads that write.
 
         Raises:
           CheckpointError: if that write failed.
@@ -275,7 +278,7 @@ class Checkpoints(CheckpointReader):
             super().close()
 
     def _pass_over(self, damages: Mapping[int, str]) -> None:
-        """Reports them, and moves them to `damaged/` beside the others: their places are needed."""
+        """Log damaged checkpoints, and move them to `damaged/`, as the run writes them again."""
         super()._pass_over(damages)
         if not damages:
             return
@@ -289,20 +292,21 @@ class Checkpoints(CheckpointReader):
         self._manager.reload()
 
     def set_aside(self, step: int, reason: str) -> None:
-        """Move a checkpoint, which cannot be used for that reason, beside the others."""
+        """Move a checkpoint that cannot be used, for the given reason, to `damaged/`."""
         self._pass_over({step: reason})
 
-    def _guarded(self, action: Any) -> None:
+    def _guarded(self, action: Callable[[], object]) -> None:
+        """Call a function of the manager; convert its errors of writing to `CheckpointError`."""
         try:
             action()
         except (OSError, ValueError) as error:
             reason = _first_line(error)
-            if len(reason) > 300:  # The file is named first, the cause last.
+            if len(reason) > 300:  # Orbax's message has the file first and the cause last.
                 reason = f"{reason[:150]} ... {reason[-150:]}"
-            # The manager forgets those that it meant to replace, though they are still there.
+            # The folder is listed: the manager no longer knows those that it meant to replace.
             raise CheckpointError(
-                f"Cannot write a checkpoint in {self.directory}: {reason}. Those that are"
-                f" complete are untouched: {self.steps()}."
+                f"Cannot write a checkpoint in {self.directory}: {reason}. Complete"
+                f" checkpoints are unchanged: {self.steps()}."
             ) from error
 
 
@@ -315,12 +319,12 @@ def by_path(tree: Any) -> dict[str, Any]:
 
 
 def _counts(state: Any, agents: Any) -> dict[str, int]:
-    """Over how many agents each array is stacked, by path; 0 for those that are not."""
+    """Return the number of agents that each array is stacked over, by path; 0 for none."""
     return by_path(jax.tree.broadcast(agents, state))
 
 
 def _manifest(step: int, arrays: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
-    """What is to be checked when arrays are read again."""
+    """Return the manifest of a checkpoint, by which the arrays are checked when they are read."""
     described = {
         name: {
             "shape": list(_unpadded(x, counts[name])),
@@ -329,7 +333,7 @@ def _manifest(step: int, arrays: Mapping[str, Any], counts: Mapping[str, int]) -
         for name, x in arrays.items()
     }
     starts = np.cumsum([0, *(max(1, counts[name]) for name in arrays)])
-    own = np.zeros(starts[-1], np.uint32)  # Zero for agents of other processes.
+    own = np.zeros(starts[-1], np.uint32)  # 0 for agents of other processes.
     for start, (name, x) in zip(starts, arrays.items(), strict=False):
         for agent, crc in _checksums(x, counts[name]):
             own[start + agent] = crc
@@ -342,30 +346,30 @@ def _manifest(step: int, arrays: Mapping[str, Any], counts: Mapping[str, int]) -
 
 
 def _first_line(error: Exception) -> str:
-    """Of its message, which may be empty."""
+    """Return the first line of an error's message; empty if there is none."""
     return next(iter(str(error).splitlines()), "")
 
 
 def _checked(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:
-    """What a manifest says of each array.
+    """Return a manifest's description of each array.
 
     Raises:
-      ValueError: if it is not what was written, or is of another step than its folder.
-      CheckpointError: if it is what another version of this module wrote.
+      ValueError: if the manifest is damaged, or is of another step than its folder.
+      CheckpointError: if an unsupported version of this module wrote it.
     """
-    damaged = ValueError("the manifest is not what was written")
+    damaged = ValueError("the manifest does not have its checksum")
     if not isinstance(manifest, dict):
         raise damaged
     content = {name: value for name, value in manifest.items() if name != _CRC}
     if manifest.get(_CRC) == json_lines.crc32(content):
-        # Only now: a bit that flipped in the number is damage, and no other version.
+        # After the CRC: a flipped bit in the format's number is damage, not another version.
         if content.get("format") != _FORMAT:
             raise CheckpointError(
                 f"Checkpoint {folder} has format {content.get('format')!r}; this version of disco"
                 f" reads formats 2 and {_FORMAT}."
             )
         if str(content["step"]) != folder.name:
-            raise ValueError(f"it is of step {content['step']}, and its folder named {folder.name}")
+            raise ValueError(f"it is of step {content['step']}, in a folder named {folder.name}")
     elif set(content) != {"format", "arrays"} or (2, manifest.get(_CRC)) != (
         content["format"],
         json_lines.crc32(content["arrays"]),
@@ -377,7 +381,10 @@ def _checked(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _checksums(array: Any, count: int) -> Iterator[tuple[int, int]]:
-    """Agents that this process holds and the CRC-32 of each; 0 and that of all if not stacked."""
+    """Yield each agent that this process holds, and the CRC-32 of its part of an array.
+
+    For an array that is not stacked over agents, yield 0 and the CRC-32 of all of it.
+    """
     if not count:
         yield 0, _crc32(array)
         return
@@ -392,12 +399,12 @@ def _checksums(array: Any, count: int) -> Iterator[tuple[int, int]]:
 
 
 def _crc32(array: Any) -> int:
-    """Of its bytes, which are not copied."""
+    """Return the CRC-32 of an array's bytes, without copying them."""
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _unpadded(array: Any, count: int) -> tuple[int, ...]:
-    """The shape of an array, or shape of one, without what pads it."""
+    """Return the shape of an array, or of its abstract value, without the padding."""
     return (count, *array.shape[1:]) if count else array.shape
 
 
@@ -408,14 +415,14 @@ def _require_fit(
     counts: Mapping[str, int],
     part: bool,
 ) -> None:
-    """Refuses a checkpoint of another run."""
+    """Refuse a checkpoint whose arrays do not fit the run."""
     missing, other = set(expected) - set(described), set(described) - set(expected)
     if missing or (other and not part):
         odd = sorted(missing if part else missing | other)[:3]
         raise CheckpointError(
             f"Checkpoint {folder} is of another kind of run: it differs in {odd}. If another"
             " version of this code wrote it, that version can finish the run; without the folder"
-            f" {folder.parent} it begins anew."
+            f" {folder.parent} the run starts from the beginning."
         )
     for name, target in expected.items():
         shape = _unpadded(target, counts[name])

@@ -1,4 +1,4 @@
-"""JSON on disk: checksums, and logs of an object per line that can be continued."""
+"""JSON on disk: checksums, and logs with one object per line."""
 
 import json
 import os
@@ -13,21 +13,21 @@ _LONGEST_EXCERPT = 60  # Bytes of a damaged line that a message shows.
 
 
 def crc32(value: Any) -> int:
-    """Of a JSON value, whatever the order of its objects' names."""
+    """Return the CRC-32 of a JSON value; the order of its objects' names does not matter."""
     return zlib.crc32(json.dumps(value, sort_keys=True).encode())
 
 
 def read_object(file: pathlib.Path) -> dict[str, Any]:
-    """The JSON object in a file.
+    """Return the JSON object in a file.
 
     Raises:
       OSError: if the file cannot be read.
-      ValueError: in a sentence that names the file, if there is something else in it.
+      ValueError: naming the file, if it does not hold a JSON object.
     """
     try:
         found = json.loads(file.read_text("utf-8"))
     except UnicodeDecodeError as error:
-        # Its own message has all of the file.
+        # The error's own message quotes the whole file.
         reason = f"byte {error.start} is not UTF-8"
         raise ValueError(f"{file} is damaged: {reason}.") from error
     except RecursionError as error:
@@ -50,7 +50,7 @@ class JsonLines:
         self.path = path
 
     def append(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Adds objects at the end.
+        """Append objects to the file.
 
         Raises:
           OSError: naming the file, if they cannot be written.
@@ -60,7 +60,7 @@ class JsonLines:
             file.writelines(lines)
 
     def sync(self) -> None:
-        """Wait until what was added is on the disk.
+        """Wait until the file's content is on the disk.
 
         Raises:
           OSError: naming the file, if it cannot be written.
@@ -70,7 +70,9 @@ class JsonLines:
                 os.fsync(file.fileno())
 
     def keep(self, name: str, most: float) -> None:
-        """Drops what was logged with a number under `name` above `most`, and damaged lines.
+        """Keep the lines whose number under `name` is at most `most`; drop all others.
+
+        Damaged lines are dropped, too.
 
         Raises:
           OSError: naming the file, if it cannot be read or written.
@@ -81,7 +83,7 @@ class JsonLines:
             write_atomically(self.path, b"".join(kept))
 
     def read(self) -> list[dict[str, Any]]:
-        """All objects; none if there is no file.
+        """Return all objects; none if there is no file.
 
         Raises:
           OSError: naming the file, if it cannot be read.
@@ -93,7 +95,7 @@ class JsonLines:
         return list(objects.values())
 
     def read_undamaged(self) -> tuple[dict[int, dict[str, Any]], list[str]]:
-        """The objects by the numbers of their lines, and a sentence on each line that is none.
+        """Return the objects by line number, and a sentence on each damaged line.
 
         Raises:
           OSError: naming the file, if it cannot be read.
@@ -108,7 +110,7 @@ class JsonLines:
         return objects, problems
 
     def problem(self, number: int, expected: str) -> str:
-        """Returns a sentence on a damaged line."""
+        """Return a sentence on a damaged line."""
         return f"Line {number} of {self.path} is damaged: expected {expected}."
 
     def _lines(self) -> list[bytes]:
@@ -117,14 +119,14 @@ class JsonLines:
 
 
 def _number(line: bytes, name: str) -> float:
-    """A line's number; infinite for a line that is damaged, or was cut off while it was written."""
+    """Return the number under `name`; infinity if the line is damaged or incomplete."""
     value = _parsed(line) if line.endswith(b"\n") else None
     number = value.get(name) if isinstance(value, dict) else None
     return number if isinstance(number, int | float) else float("inf")
 
 
 def _parsed(line: bytes) -> Any:
-    """A line's JSON value; None if it is not JSON."""
+    """Return a line's JSON value; None if it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

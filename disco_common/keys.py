@@ -14,9 +14,9 @@ class Purpose(enum.IntEnum):
     """What a key is for. The numbers are part of every result: add new ones at the end."""
 
     INITIALIZE = 0
-    """An agent's first state."""
+    """An initial agent."""
     TRAIN = 1
-    """One update of an agent, with the experience that it needs."""
+    """One update of an agent, and the acting for it."""
     VALIDATE = 2
     """The validation trajectories of one meta-step."""
     REPLAY = 3

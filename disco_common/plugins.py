@@ -1,4 +1,4 @@
-"""What other packages add, by entry points (`docs/extending.md`)."""
+"""Plugins: functions that other packages add by entry points (`docs/extending.md`)."""
 
 from collections.abc import Callable
 from importlib import metadata
@@ -6,22 +6,22 @@ from typing import Any
 
 
 class PluginError(ImportError):
-    """What another package adds cannot be imported, or its function fails."""
+    """A plugin cannot be imported, or it fails."""
 
 
 def names(group: str) -> list[str]:
-    """Of the entry points of a group."""
+    """Return the sorted names of a group's entry points."""
     return sorted({entry.name for entry in metadata.entry_points(group=group)})
 
 
 def find(group: str, name: str) -> Callable[..., Any] | None:
-    """What an entry point of this name stands for, if there is one.
+    """Return the function of an entry point; None if there is no entry point of this name.
 
-    When it is called and fails, that is a `PluginError` too; a `ValueError`, by which it refuses
-    its parameters, remains one. Both name the entry point and its package.
+    The function raises `ValueError` if the plugin does, which so refuses its parameters, and
+    `PluginError` for any other exception. Both name the entry point and its package.
 
     Raises:
-      PluginError: if it cannot be imported, naming it and the package that it is of.
+      PluginError: naming the entry point and its package, if it cannot be imported.
     """
     entries = tuple(metadata.entry_points(group=group, name=name))
     if not entries:
@@ -29,7 +29,7 @@ def find(group: str, name: str) -> Callable[..., Any] | None:
     entry = entries[0]
     try:
         function = entry.load()
-    except Exception as error:  # Whatever it is, it is the other package's.
+    except Exception as error:  # The other package may raise any.
         raise _failure(entry, "cannot be imported", error) from error
 
     def call(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Ranges of numbers, for the dataclasses that hold settings."""
+"""Ranges of numbers, for checks in configuration dataclasses."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,23 +7,23 @@ LARGEST = 3.4e38  # Of float32.
 
 
 class Range(NamedTuple):
-    """Finite numbers that a setting may be.
+    """A range of finite numbers.
 
     Attributes:
-      expected: in words, for a message.
-      contains: whether a finite number is one of them.
+      expected: the range in words, for a message.
+      contains: returns whether a finite number is in the range.
     """
 
     expected: str
     contains: Callable[[float], bool]
 
     def require(self, settings: Any, prefix: str, *names: str) -> None:
-        """Refuses settings that have a number outside the range.
+        """Refuse settings that have a number outside the range.
 
         Args:
           settings: a dataclass.
-          prefix: to put before the names in a message, for example `"agent."`.
-          *names: fields of it; numbers, tuples of numbers, or None, which is in any range.
+          prefix: put before the names in a message, for example `"agent."`.
+          *names: fields of the dataclass: numbers, tuples of numbers, or None, which is accepted.
 
         Raises:
           ValueError: naming the field, what was found and what was expected.
@@ -38,7 +38,7 @@ class Range(NamedTuple):
                     self.require_value(f"{prefix}{which}", number)
 
     def require_value(self, name: str, number: Any) -> None:
-        """Refuses a number outside the range.
+        """Refuse a number outside the range.
 
         Raises:
           ValueError: with the name, what was found and what was expected.
@@ -48,7 +48,7 @@ class Range(NamedTuple):
 
 
 def is_finite(number: float) -> bool:
-    """Whether a number is neither NaN nor infinite, also in float32, in which all is computed."""
+    """Return whether a number is finite, also in float32, the precision of all computations."""
     return abs(number) < LARGEST
 
 

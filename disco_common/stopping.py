@@ -1,10 +1,10 @@
-"""Stopping in order: a signal is noted, and who computes looks for it now and then."""
+"""Graceful stops: a handler notes the signal, and the computation polls for it."""
 
 import contextlib
 import logging
 import signal
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 _log = logging.getLogger(__name__)
 _noted: list[int] = []
@@ -34,13 +34,13 @@ def raise_if_requested() -> None:
 
 @contextlib.contextmanager
 def noting(*numbers: signal.Signals) -> Iterator[None]:
-    """Note signals instead of being ended by them; a second one ends the process at once.
+    """Note signals instead of ending the process; a second signal ends it at once.
 
     Args:
       *numbers: of the signals; by default SIGTERM and SIGINT.
     """
 
-    def note(number: int, frame: Any) -> None:
+    def note(number: int, frame: FrameType | None) -> None:
         del frame
         if _noted:
             raise SystemExit(128 + number)

@@ -1,26 +1,26 @@
-"""Names that users choose, of rules, tasks and folders: shown literally on terminals and plots."""
+"""Text for terminals and plots: names of rules, tasks and folders are shown literally."""
 
 import os
 import re
 
 from rich.console import Console
 
-# What ends a line, moves a terminal's cursor, or has no encoding: control characters, separators of
-# lines, and surrogates, which stand for bytes of a file's name that are not UTF-8.
+# Control characters, line separators, and surrogates, which stand for bytes of file names that are
+# not UTF-8.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def printable(text: str | os.PathLike) -> str:
-    """Returns a text with backslash escapes for what must not reach a terminal or a plot."""
+    """Return a text with control characters and surrogates as backslash escapes."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
 def require_printable(what: str, name: str) -> None:
-    """Refuses a name that could only be printed with escapes.
+    """Refuse a name with control characters or surrogates.
 
     Args:
-      what: that has the name, for the message.
-      name: of it.
+      what: the thing that has the name, for the message.
+      name: to check.
 
     Raises:
       ValueError: if the name has such a character.
@@ -33,10 +33,10 @@ def require_printable(what: str, name: str) -> None:
 
 
 def console(log_width: int = 80) -> Console:
-    """Returns a console that prints texts as they are, without rich's markup and emoji codes.
+    """Return a console that prints texts literally, without rich's markup and emoji codes.
 
     Args:
-      log_width: columns where the output is no terminal, whose width would be known.
+      log_width: number of columns if the output is not a terminal.
     """
     made = Console(markup=False, emoji=False)
     if not made.is_terminal:

@@ -31,7 +31,7 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-Task = Any  # What distinguishes a task from others with the same dynamics.
+Task = Any  # The parameters of a task, given the dynamics.
 State = Any  # A pytree of arrays: the simulator's state.
 ObservationSpec = specs.Array | dict[str, specs.Array]
 

@@ -13,8 +13,8 @@ class Episode:
 
     Attributes:
       episode_return: its undiscounted return.
-      length: its steps.
-      results: the suite's own results of it, by name.
+      length: number of its steps.
+      results: the suite's own results, by name.
     """
 
     episode_return: float
@@ -26,23 +26,23 @@ class EpisodeTracker:
     """The progress of the episodes of a batch of simulators.
 
     Attributes:
-      ended: which had their last time step, `[B]`.
-      age: steps since their first one, `[B]`.
+      ended: whether each simulator's last time step was LAST, `[B]`.
+      age: steps since the start of each simulator's episode, `[B]`.
     """
 
     def __init__(self, batch_size: int):
-        """Before the first step of all."""
+        """Start before the first step of all simulators."""
         self.ended = np.zeros(batch_size, bool)
         self.age = np.zeros(batch_size, np.int32)
         self._return = np.zeros(batch_size, np.float64)
         self._restarts = 0
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        """Return the progress of all of them, as arrays."""
+        """Return the progress of all episodes, as arrays."""
         return {"ended": self.ended, "age": self.age, "return": self._return}
 
     def resume(self, snapshot: Mapping[str, np.ndarray]) -> None:
-        """Go back to a snapshot."""
+        """Restore a snapshot."""
         self.ended, self.age, self._return = (
             np.array(snapshot[name]) for name in ("ended", "age", "return")
         )
@@ -50,10 +50,10 @@ class EpisodeTracker:
     def follow(
         self, timestep: dm_env.TimeStep, results: Mapping[str, np.ndarray], restarts: int
     ) -> list[Episode]:
-        """Take a step's outcome into account, and return the episodes that ended with it.
+        """Update the progress by a step, and return the episodes that ended with it.
 
-        None is returned where `restarts`, the simulators' count of those that died, has grown:
-        some were cut by that, which says nothing of the agent.
+        No episode is returned if `restarts`, the number of simulators that died, has grown: some
+        episodes were then truncated by the restart, and their returns are not the agent's.
         """
         died, self._restarts = restarts > self._restarts, restarts
         started, self.ended = self.ended, timestep.step_type == dm_env.StepType.LAST

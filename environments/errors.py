@@ -17,7 +17,7 @@ _MOST_NAMES = 30  # In a message.
 class EnvironmentNameError(ValueError):
     """No environment or suite has this name, or its parameters are malformed.
 
-    The message says what was asked, what would be right, and where to find all names.
+    The message has the name, similar names, and where to find all names.
     """
 
 
@@ -46,11 +46,11 @@ def require(condition: bool, message: str) -> None:
 def unknown_name(
     what: str, name: str, known: Iterable[str], hint: str = "", prefix: str = ""
 ) -> EnvironmentNameError:
-    """Return an error that says which known names are near, or, if none is, which there are.
+    """Return an error that lists similar known names, or all names if none is similar.
 
     Args:
       what: the kind of name, for example "Atari game".
-      name: that was asked for.
+      name: that is unknown.
       known: all names of that kind.
       hint: a last sentence.
       prefix: to put before the known names in the message.
@@ -70,7 +70,7 @@ def unknown_name(
 def unknown_member(
     name: str, known: Iterable[str], kind: str = "environment"
 ) -> EnvironmentNameError:
-    """Return an error for a full name that is none of the known environments' (or suites')."""
+    """Return an error for a full name of an environment (or a suite) that is not known."""
     hint = "environments.registry.suites() and environments.registry.names() list all."
     return unknown_name(kind, name, known, hint)
 

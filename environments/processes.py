@@ -94,7 +94,7 @@ class _Batch:
                 array[index] = results[name]
 
     def truncate(self, index: int) -> None:
-        """Truncate an episode whose simulator died. Its results are unknown: zeros."""
+        """Truncate an episode whose simulator died. Its results are unknown, and set to 0."""
         self.step_type[index] = dm_env.StepType.LAST
         self.reward[index] = 0.0
         self.discount[index] = 1.0
@@ -359,7 +359,7 @@ def _work(pipe, seed, make, memory, layout, first, last):
 
 
 def available_processors() -> int:
-    """Return how many processors this process may use.
+    """Return the number of processors that this process may use.
 
     The environment variable DISCO_PROCESSORS sets an upper limit, for jobs that share a machine.
 

@@ -1,4 +1,4 @@
-"""How papers train and score agents on a suite, as data.
+"""Published protocols of suites: how papers train and score agents.
 
 Each module of `environments.suites` has a table `PROTOCOLS`, by the names of its suites.
 """

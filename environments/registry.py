@@ -1,4 +1,4 @@
-"""From names to environments.
+"""The registry of environments by name.
 
 A name is `"<family>/<parameters>"`, for example `"catch/8x8"`, `"gymnax/CartPole-v1"` or
 `"grid57/00_dense_fixed"`. A suite, a tuple of environments, is named without a slash: `"grid57"`.
@@ -20,8 +20,8 @@ from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
 from environments.errors import EnvironmentNameError, unknown_member, unknown_name
 from environments.protocols import SuiteProtocol
 
-# The modules of `environments.suites` are imported when one of their names is asked for: some
-# need heavy packages. A suite's module has the tables `SUITES`, names of environments, and
+# The modules of `environments.suites` are imported when one of their names is used: some need
+# large packages. A suite's module has the tables `SUITES`, names of environments, and
 # `PROTOCOLS`; a family's has a function from parameters to an environment.
 _SUITES = {
     "grid57": "grid57",
@@ -52,8 +52,8 @@ class _Family(NamedTuple):
 
     Attributes:
       module: of `environments.suites`.
-      function: makes an environment of parameters.
-      examples: of names, where no suite lists them.
+      function: returns the environment of some parameters.
+      examples: names of some members, for families without a suite.
       is_host: whether they are simulated outside JAX.
     """
 
@@ -98,9 +98,9 @@ class Group(NamedTuple):
     """Environments of equal dynamics: one compiled program, vmapped over agents.
 
     Attributes:
-      dynamics: which they share.
-      task: their tasks, stacked along a new leading axis; of host environments a tuple.
-      names: theirs, in the order of that axis.
+      dynamics: of all members.
+      task: the members' tasks, stacked along a new leading axis; a tuple for host environments.
+      names: of the members, in the order of that axis.
     """
 
     dynamics: JaxEnvironment | HostEnvironment
@@ -131,7 +131,7 @@ def make(name: str) -> Environment:
 
 
 def suite(name: str) -> tuple[Environment, ...]:
-    """Make the environments of the suite of this name; of an environment's name, that one.
+    """Make the environments of a suite; for the name of an environment, make only that one.
 
     Raises:
       EnvironmentNameError: (a `ValueError`) if there is none, saying which names are near.
@@ -156,9 +156,9 @@ def protocol(name: str) -> SuiteProtocol:
 
 
 def family_of(name: str) -> str:
-    """Return what precedes the slash in an environment's name, or in that of a suite's first.
+    """Return the family of an environment, or of a suite's first one: the part before the slash.
 
-    Makes no environment, and no array.
+    No environment and no array is made.
     """
     if name in _SUITES:
         name = members_of(name)[0]
@@ -168,7 +168,7 @@ def family_of(name: str) -> str:
 def is_host(name: str) -> bool:
     """Return whether an environment, or a suite's first, is simulated outside JAX.
 
-    Makes none, unless it is another package's.
+    No environment is made, unless it is another package's.
     """
     family = family_of(name)
     if family in _FAMILIES:
@@ -182,12 +182,12 @@ def suites() -> tuple[str, ...]:
 
 
 def members_of(name: str) -> tuple[str, ...]:
-    """Return the names of a suite's environments. Needs none of their packages."""
+    """Return the names of a suite's environments. Their packages need not be installed."""
     return _module(_SUITES[name]).SUITES[name]
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all environments; of families with parameters, some examples."""
+    """Return the names of all environments; for families with parameters, examples."""
     members = (member for name in _SUITES for member in members_of(name))
     examples = (example for family in _FAMILIES.values() for example in family.examples)
     return tuple(dict.fromkeys((*members, *examples, *plugins.names(PLUGINS))))

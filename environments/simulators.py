@@ -1,4 +1,4 @@
-"""Simulators of any environment: JAX environments, too, can be stepped from outside JAX."""
+"""Simulators of any environment; they step JAX environments from outside JAX."""
 
 import functools
 import zlib
@@ -45,10 +45,10 @@ def start(
 
 
 def seed_of(task: str, seed: int, first: int) -> int:
-    """Return a seed of simulators that no other task, run or continuation of a run has.
+    """Return a seed of simulators, different for each task, run and continuation of a run.
 
     Args:
-      task: its name.
+      task: name.
       seed: of the run.
       first: the update or step with which the run starts, or continues.
     """
@@ -60,7 +60,7 @@ class JaxSimulators:
     """`environments.Simulators` of a JAX environment, on the default device."""
 
     def __init__(self, dynamics: JaxEnvironment, task: Task, batch_size: int, seed: int):
-        """Compile nothing yet: the first reset and the first step do.
+        """Prepare the simulators; the first reset and the first step compile them.
 
         Args:
           dynamics: of the environment.
@@ -98,7 +98,7 @@ class JaxSimulators:
         return {"state": self._state, "timestep": self._timestep, "steps": np.int64(self._steps)}
 
     def resume(self, snapshot: Any) -> dm_env.TimeStep:
-        """Restore a snapshot of simulators of the same seed; return the time step of then."""
+        """Restore a snapshot of simulators of the same seed; return its time step."""
         self._steps = int(snapshot["steps"])
         return self._set(snapshot["state"], snapshot["timestep"], {})
 

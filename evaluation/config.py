@@ -1,4 +1,4 @@
-"""What an evaluation is: agents, budgets, baselines, and how they are scored."""
+"""Configuration of an evaluation: agents, budgets, baselines, and scoring."""
 
 import dataclasses
 from typing import Any
@@ -15,36 +15,38 @@ class EvaluationConfig:
     """Settings of an evaluation; the defaults suit a laptop.
 
     Attributes:
-      agent: of the discovered rules. All others have its network, environments, unroll and
-        bound on updates.
-      seed: the first.
-      seeds: runs of each contender on each task, with consecutive seeds.
-      budget: environment steps of a run. Spent in whole updates, so the last few may remain.
-      rule_learning_rate: of every discovered rule. By default the one that the rule's file says
-        it was discovered with, or else `agent.learning_rate`.
+      agent: configuration of the discovered rules' agents. The other contenders have the same
+        network, environments, unroll and bound on updates.
+      seed: the first seed.
+      seeds: number of runs of each contender on each task, with consecutive seeds.
+      budget: environment steps of a run, rounded down to whole updates.
+      rule_learning_rate: of every discovered rule. By default the one in the rule's file, with
+        which the rule was discovered, or else `agent.learning_rate`.
       rule_discount: of every discovered rule's value function; None for the rule's own.
       baselines: hand-designed rules to compare with.
-      baseline_learning_rates: each baseline is trained with each of them; the best one on
-        average over the tasks counts as tuned.
-      baseline_entropy_cost: weight of their policy's entropy.
-      baseline_normalize_advantage: divide their advantages by the moving standard deviation.
+      baseline_learning_rates: each baseline is trained with each of them. The best one on average
+        over the tasks is the tuned one.
+      baseline_entropy_cost: weight of the policy's entropy in the baselines' losses.
+      baseline_normalize_advantage: whether the baselines divide advantages by their moving
+        standard deviation.
       actor_critic_lambda: decay of actor-critic's traces. With 1 and without replay, V-trace is
         policy gradient.
-      actor_critic_replay_ratio: fraction of actor-critic's batches that is replayed, beside as
-        many fresh trajectories as there are environments. Policy gradient never replays.
+      actor_critic_replay_ratio: fraction of actor-critic's batches that is replayed; the number of
+        fresh trajectories is that of environments. Policy gradient never replays.
       num_points: of a learning curve.
-      score_window: the last fraction of a run's updates, from which its score is taken.
-      min_separation: standard errors by which the best baseline must be above the random policy
-        on a task for scores to be normalised there. With less, noise would be divided by noise;
-        with 0 no error is asked for, and one seed is enough.
-      confidence: of the intervals.
+      score_window: the last fraction of a run's updates; the score is the mean return over it.
+      min_separation: number of standard errors by which the best baseline must be above the random
+        policy on a task for scores to be normalised there. With fewer, noise would be divided by
+        noise. With 0, no standard error is needed, and one seed is enough.
+      confidence: level of the confidence intervals.
       resamples: of the bootstrap.
-      strip_frames: pictures at most of what an agent does at its end, of the first seed's runs on
-        each task where observations are pictures; 0 for none.
-      runs_at_once: per device and vectorised pass; by default one on a CPU, whose caches hold
-        one agent, and all on an accelerator. It changes speed only.
-      updates_per_call: at most so many between two looks at the progress.
-      checkpoint_seconds: between two checkpoints of runs that are under way.
+      strip_frames: number of frames at most in `strip.png`, a picture with the frames of one
+        episode of the trained agent side by side. It is drawn for the first seed's run on each
+        task whose observations are images. 0 for none.
+      runs_at_once: per device and vectorised pass. By default one on a CPU, whose caches hold one
+        agent, and all on an accelerator. It changes speed only.
+      updates_per_call: number of updates at most between two updates of the progress.
+      checkpoint_seconds: seconds between two checkpoints of unfinished runs.
     """
 
     agent: AgentConfig = AgentConfig(
@@ -136,7 +138,7 @@ class EvaluationConfig:
 
     @property
     def bootstrap(self) -> dict[str, Any]:
-        """How intervals are made: the arguments that all of `statistics.interval` share."""
+        """The arguments of `statistics.interval` that all intervals share."""
         return {
             "resamples": self.resamples,
             "confidence": self.confidence,
@@ -145,7 +147,7 @@ class EvaluationConfig:
 
     @property
     def score_definition(self) -> str:
-        """What a score is, to stand beside every number."""
+        """The definition of a score, for captions."""
         return (
             "mean undiscounted return of the episodes that ended in the last"
             f" {self.score_window:.0%} of {self.num_steps:,} environment steps"

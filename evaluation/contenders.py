@@ -1,7 +1,7 @@
-"""Who is compared: discovered rules, tuned hand-designed ones, other agents, a random policy.
+"""The contenders of an evaluation: discovered rules, baselines, other agents, a random policy.
 
-Other packages add rules by an entry point of the group `disco.rules`, which has the rule's name and
-is a function that makes it (`docs/extending.md`).
+Other packages add rules by entry points of the group `disco.rules`: the entry point has the rule's
+name, and is a function that returns the rule (`docs/extending.md`).
 """
 
 import dataclasses
@@ -42,11 +42,12 @@ class Contender:
       kind: `"discovered"`, `"random"`, `"agent"`, or the hand-designed rule's name. Contenders of
         one hand-designed kind differ in learning rate only.
       rule: None for the uniformly random policy, which does not learn, and for other agents.
-      agent: how it acts and learns. Environments, unroll and network are those of all others. Of
-        other agents only the budget's unit is read.
-      other: makes an agent of another kind, or is one that trains itself; None for the random
-        policy and for agents that learn by a rule.
-      source: where the rule came from; JSON values.
+      agent: configuration of the agent that learns by the rule. All contenders have the same
+        environments, unroll and network. For other agents, it only gives the unit of the budget,
+        `steps_per_update`.
+      other: makes an agent that learns without a rule, or is an agent that trains itself; None for
+        the random policy and for agents that learn by a rule.
+      source: origin of the rule; JSON values.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Contender:
 
     @property
     def trains_itself(self) -> bool:
-        """Whether its agent brings its own training."""
+        """Whether its agent trains itself (`agents.self_contained`)."""
         return isinstance(self.other, SelfContainedAgent)
 
 
@@ -68,19 +69,19 @@ def make_contenders(
     agents: Sequence[str] = (),
     copies: pathlib.Path | None = None,
 ) -> tuple[Contender, ...]:
-    """All contenders of an evaluation: the random policy, the baselines, the rules, other agents.
+    """Return all contenders: the random policy, the baselines, the rules, and other agents.
 
     Args:
       rules: paths of rule files, names of rules in the zoo, or of other packages' rules.
       config: of the evaluation.
       agents: names of other agents (`agents.registry`).
-      copies: folder with copies of rule files (`copy_of_rule`), which are read where the files are
-        gone.
+      copies: folder with copies of rule files (`copy_of_rule`), which are read if the files no
+        longer exist.
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
-      ValueError: if an agent is unknown or its configuration impossible, or two contenders cannot
-        be told apart.
+      ValueError: if an agent is unknown or its configuration is impossible, or two contenders have
+        the same name.
     """
     random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=_on_policy(config.agent))
     learning = (
@@ -164,12 +165,12 @@ def _other(names: Sequence[str], config: EvaluationConfig) -> list[Contender]:
 
 
 def copy_of_rule(copies: pathlib.Path, contender: str) -> pathlib.Path:
-    """Where the copy of a contender's rule file is, in a folder of copies."""
+    """Return the path of the copy of a contender's rule file, in a folder of copies."""
     return copies / f"{folder_names.of_contender(contender)}.npz"
 
 
 def _load(rule: str, copy: pathlib.Path | None) -> tuple[Any, dict[str, Any]]:
-    """A rule, and its file's header: from a file, the zoo, another package, or the file's copy."""
+    """Return a rule and its file's header, from a file, the zoo, a plugin, or the file's copy."""
     if plugin := plugins.find(PLUGINS, rule):
         return plugin(), {}
     try:
@@ -184,10 +185,10 @@ def _load(rule: str, copy: pathlib.Path | None) -> tuple[Any, dict[str, Any]]:
 def _learning_rate(
     rule: str, header: dict[str, Any], config: EvaluationConfig
 ) -> tuple[float, str]:
-    """The learning rate for a rule, and who chose it.
+    """Return the learning rate for a rule, and its origin.
 
     Raises:
-      disco.RuleFileError: if the file recommends something that is no learning rate.
+      disco.RuleFileError: if the learning rate in the file is not a positive number.
     """
     if config.rule_learning_rate is not None:
         return config.rule_learning_rate, "config.rule_learning_rate"
@@ -208,7 +209,7 @@ def _learning_rate(
 
 
 def _is_rate(value: float) -> bool:
-    """Whether a number is positive, and one that a float can be."""
+    """Return whether a number is positive, and within the range of a float."""
     try:
         return 0.0 < float(value) < math.inf
     except OverflowError:
@@ -216,7 +217,7 @@ def _is_rate(value: float) -> bool:
 
 
 def _distinct_names(rules: Sequence[str]) -> list[str]:
-    """File stems, with the folder's name where stems are equal."""
+    """Return the rules' names: file stems, prefixed by the folder's name where stems are equal."""
     paths = [pathlib.Path(rule) for rule in rules]
     stems = [path.stem for path in paths]
     names = [
@@ -239,9 +240,9 @@ def _distinct_names(rules: Sequence[str]) -> list[str]:
 
 
 def fingerprint(rule: disco.Rule) -> str:
-    """Of a rule's kind, parameters, and the settings in which it differs from its class.
+    """Return a hash of a rule's class, its parameters, and its settings that are not the default.
 
-    Settings that later code invents therefore leave it as it is.
+    A setting that a later version adds therefore does not change it.
     """
     assert dataclasses.is_dataclass(rule)
     leaves = jax.tree.flatten_with_path(rule)[0]
@@ -253,7 +254,7 @@ def fingerprint(rule: disco.Rule) -> str:
 
 
 def _own_settings(rule: Any) -> dict[str, Any]:
-    """The static fields, also of dataclasses within, that are not the default."""
+    """Return the static fields that are not the default, also of nested dataclasses."""
     found = {}
     for field in dataclasses.fields(rule):
         value = getattr(rule, field.name)
@@ -265,7 +266,7 @@ def _own_settings(rule: Any) -> dict[str, Any]:
 
 
 def _living(agent: AgentConfig, config: EvaluationConfig) -> AgentConfig:
-    """An agent whose life, for its learning rate's schedule, is the budget by default."""
+    """Return the agent with the budget as the length of its learning rate's schedule by default."""
     return agent if agent.lifetime else dataclasses.replace(agent, lifetime=config.budget)
 
 
@@ -274,6 +275,6 @@ def _on_policy(agent: AgentConfig) -> AgentConfig:
 
 
 def with_replay(agent: AgentConfig, replay_ratio: float) -> AgentConfig:
-    """With as many fresh trajectories as environments, and replayed ones beside them."""
+    """Return the agent with replay: a fresh trajectory per environment, and replayed ones."""
     batch_size = round(agent.num_environments / (1.0 - replay_ratio))
     return dataclasses.replace(agent, replay_ratio=replay_ratio, batch_size=batch_size)

@@ -1,4 +1,4 @@
-"""An evaluation from end to end: train all contenders, score them, write it all down."""
+"""An evaluation from end to end: train all contenders, score them, and write the results."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
 from evaluation.report.manifest import write_manifest
-from evaluation.results import History, RunResult
+from evaluation.results import LearningCurves, RunResult
 from evaluation.scoring import bsuite
 from evaluation.scoring.summary import summarize
 from evaluation.training import Run, make_agent, train_runs, training_settings
@@ -34,14 +34,15 @@ from training.schedule import schedules
 from training.settings import require_consistent
 
 Announce = Callable[[str], None]
-_SECONDS_TO_STOP = 60.0  # That a job may take to write a checkpoint.
+_SECONDS_TO_STOP = 60.0  # For a job to write a checkpoint when it is stopped.
 
 
 def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
-    """The tasks of suites and single environments, each once.
+    """Return the tasks of suites and single environments, without duplicates.
 
     Raises:
-      ValueError: if a name is unknown, or there is none, or results of two could not be told apart.
+      ValueError: if a name is unknown, if there is none, or if the results on two tasks would be in
+        one folder.
       ImportError: if a package that an environment needs is not installed.
     """
     if not suites:
@@ -76,31 +77,30 @@ def evaluate(
     open_progress: OpenProgress = lambda title, total: contextlib.nullcontext(),
     announce: Announce = lambda sentence: None,
 ) -> WrittenEvaluation:
-    """Trains each contender on each task, and writes scores, curves and plots.
+    """Train each contender on each task, and write scores, curves and plots.
 
-    Runs whose results are in the folder already are not made again; that they are of the same
-    tasks and config is the caller's to see to.
+    Runs whose results are already in the folder are not repeated. The caller must make sure that
+    these results are of the same tasks and config.
 
     Args:
       tasks: with different names.
-      contenders: as `evaluation.contenders.make_contenders` makes them.
-      config: by which they were made.
-      folder: for all results (see `evaluation.report.evaluation_files`,
-        `evaluation.report.manifest` and `evaluation.storage`).
-      provenance: to note beside the results; JSON values.
+      contenders: from `evaluation.contenders.make_contenders`.
+      config: by which the contenders were made.
+      folder: for all results (see `evaluation.storage`).
+      provenance: to record with the results; JSON values.
       executor: of the runs, already open; by default this process.
-      runs_per_job: at most so many runs are trained together; None for all that can be.
-      open_progress: to show progress in, a unit for each environment step of a run.
-      announce: called with a sentence on how many runs are finished already.
+      runs_per_job: number of runs at most that are trained together; None for no limit.
+      open_progress: opens a progress display; its unit is an environment step of a run.
+      announce: called with a sentence on the number of runs that are already finished.
 
     Raises:
-      JobsFailedError: if some runs failed at each attempt. All others are kept.
+      JobsFailedError: if some runs failed at each attempt. The results of all others are kept.
       OSError: if something cannot be written.
       ValueError: if a rule cannot act in an environment, or a replay does not fit in memory.
     """
     started = time.perf_counter()
     provenance = {**(provenance or {}), **circumstances()}
-    histories = make_runs(
+    contender_curves = make_runs(
         tasks,
         contenders,
         config,
@@ -111,14 +111,14 @@ def evaluate(
         open_progress,
         announce,
     )
-    summary = summarize([task.name for task in tasks], contenders, histories, config)
+    summary = summarize([task.name for task in tasks], contenders, contender_curves, config)
     written = write_evaluation(
         folder,
         summary,
         contenders,
-        histories,
+        contender_curves,
         config,
-        {c.name: _describe(c, histories[c.name], config) for c in contenders},
+        {c.name: _describe(c, contender_curves[c.name], config) for c in contenders},
         {
             **provenance,
             "finished": _now(),
@@ -139,10 +139,13 @@ def make_runs(
     runs_per_job: int | None,
     open_progress: OpenProgress,
     announce: Announce = lambda sentence: None,
-) -> dict[str, History]:
-    """Trains each contender on each task; writes the manifest and the runs' results, no more.
+) -> dict[str, LearningCurves]:
+    """Train each contender on each task; write only the manifest and the runs' results.
 
-    Arguments and errors are those of `evaluate`. Returns each contender's history.
+    Arguments and errors are those of `evaluate`.
+
+    Returns:
+      Each contender's learning curves, by name.
     """
     check(tasks, contenders, config)
     storage.require_own_folders(folder, [c.name for c in contenders], [t.name for t in tasks])
@@ -161,7 +164,7 @@ def make_runs(
             missing, config, folder, executor or LocalExecutor(), runs_per_job, open_progress
         )
     return {
-        name: History.of([[_finished(folder, run) for run in row] for row in rows], config)
+        name: LearningCurves.of([[_finished(folder, run) for run in row] for row in rows], config)
         for name, rows in runs.items()
     }
 
@@ -171,12 +174,12 @@ def check(
     contenders: Sequence[Contender],
     config: EvaluationConfig,
 ) -> None:
-    """Refuses, before anything starts, what could not be trained.
+    """Refuse an evaluation with an impossible run, before any run starts.
 
     Raises:
-      ValueError: if a rule or an agent cannot act in an environment, or asks for experience that
-        the trainer does not serve, or for more than the budget, or an agent's replay does not
-        fit in memory, or results on two tasks could not be told apart.
+      ValueError: if a rule or an agent cannot act in an environment; if it needs experience that
+        the trainer does not support, or more than the budget; if an agent's replay does not fit in
+        memory; or if the results on two tasks would be in one folder.
     """
     _require_own_folders(task.name for task in tasks)
     settings = training_settings(config)
@@ -203,7 +206,7 @@ def _train_all(
     runs_per_job: int | None,
     open_progress: OpenProgress,
 ) -> None:
-    """Makes runs, and sees to it that their results are there."""
+    """Make runs, and check that each one has a result."""
     folder = folder.absolute()
     packs = list(_packs(runs, runs_per_job))
     jobs = [
@@ -232,9 +235,9 @@ def _train_all(
 
 
 def _packs(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
-    """Runs that are trained together: by one rule, in JAX environments of equal dynamics.
+    """Yield groups of runs that are trained together: of one contender, on equal dynamics.
 
-    A run in a host environment, or of an agent that trains itself, is alone.
+    A run in a host environment, or of an agent that trains itself, is a group of its own.
     """
     together: dict[Any, list[Run]] = {}
     for run in runs:
@@ -247,7 +250,7 @@ def _packs(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
 
 
 def _names(pack: Sequence[Run]) -> str:
-    """For example `tiny on catch/5x5 (seeds 0, 1), catch/8x8 (seeds 0, 1)`."""
+    """Return a description, for example `tiny on catch/5x5 (seeds 0, 1), catch/8x8 (seed 0)`."""
     seeds: dict[str, list[str]] = {}
     for run in pack:
         seeds.setdefault(run.task.name, []).append(str(run.seed_index))
@@ -264,7 +267,7 @@ def _train(
     folder: pathlib.Path,
     report: executors.Report,
 ) -> None:
-    """A job: makes those runs of a pack that are not finished."""
+    """Make the runs of a group that are not finished; the work of a job."""
     if not folder.is_dir():
         raise FileNotFoundError(
             f"{platform.node()} has no folder {folder}; expected a workdir on a file system that"
@@ -322,9 +325,11 @@ def _score_bsuite(
     return [f"bsuite's own scores, by experiment and tag, are in {folder / 'bsuite.csv'}."]
 
 
-def _describe(contender: Contender, history: History, config: EvaluationConfig) -> dict[str, Any]:
-    """Who a contender is and how long its runs took, as JSON values."""
-    num_runs = history.is_finite.size
+def _describe(
+    contender: Contender, curves: LearningCurves, config: EvaluationConfig
+) -> dict[str, Any]:
+    """Return the description of a contender and the duration of its runs, as JSON values."""
+    num_runs = curves.is_finite.size
     steps_per_run = config.num_updates * config.agent.steps_per_update
     return {
         "name": contender.name,
@@ -333,15 +338,15 @@ def _describe(contender: Contender, history: History, config: EvaluationConfig) 
         "source": contender.source,
         "runs": num_runs,
         "environment_steps_per_run": steps_per_run,
-        "start_seconds": history.start_seconds,
-        "train_seconds": history.train_seconds,
-        "devices": history.devices,
-        "steps_per_second": num_runs * steps_per_run / history.train_seconds,
+        "start_seconds": curves.start_seconds,
+        "train_seconds": curves.train_seconds,
+        "devices": curves.devices,
+        "steps_per_second": num_runs * steps_per_run / curves.train_seconds,
     }
 
 
 def circumstances() -> dict[str, Any]:
-    """Machine, versions, and the time, to note beside results."""
+    """Return the machine, the versions and the time, to record with results."""
     return {
         "jax_version": jax.__version__,
         "python_version": platform.python_version(),

@@ -1,11 +1,11 @@
-"""Who does jobs that are independent of one another: this process in turn, or a Ray cluster.
+"""Executors of independent jobs: this process, one job after the other, or a Ray cluster.
 
-A job that fails is tried again, `ATTEMPTS` times in all; one that fails each time is reported, and
-the others go on. A job must therefore be one that can be started again: it skips, or continues,
-what an earlier attempt did.
+A job that fails is retried, up to `ATTEMPTS` attempts in all. A job that fails each time is
+reported, and the others continue. A job must therefore be restartable: it skips or continues what
+an earlier attempt did.
 
-This module imports neither JAX nor Ray when it is imported: a worker of Ray sets up its
-environment variables before JAX reads them, and Ray is an optional package.
+This module imports neither JAX nor Ray when it is imported: a Ray worker sets environment variables
+before JAX reads them, and Ray is an optional package.
 """
 
 import contextlib
@@ -26,49 +26,49 @@ ATTEMPTS = 3
 
 Numbers = Mapping[str, float | None]
 Report = Callable[[int, Numbers], None]
-"""Called now and then with the units of work done, and numbers to show beside them."""
+"""Called regularly with the number of completed units of work, and numbers to show with it."""
 
 _log = logging.getLogger(__name__)
-_SECONDS_BETWEEN_LOOKS = 0.5
+_POLL_SECONDS = 0.5
 _SECONDS_TO_CONNECT = 5.0
-_SETTINGS = 4  # HTTP/2's type of a frame.
+_SETTINGS = 4  # The type of a SETTINGS frame in HTTP/2.
 
 
 class Progress(Protocol):
-    """Shows how far something is."""
+    """A display of progress."""
 
     def start(self, completed: int) -> None:
-        """Begins at so many units done."""
+        """Show the progress from a number of completed units on."""
         ...
 
     def update(
         self, completed: int, numbers: Numbers, doing: str = "", left: str | None = None
     ) -> None:
-        """Shows the units done, and numbers beside them.
+        """Show the number of completed units, and numbers with it.
 
         Args:
-          completed: units.
+          completed: number of units.
           numbers: by name.
-          doing: whose they are, or what is being done.
-          left: the time left, in words; by default as it follows from the units so far.
+          doing: description of the current work, or the name of the job that the numbers are of.
+          left: the remaining time in words; by default estimated from the rate so far.
         """
         ...
 
 
 OpenProgress = Callable[[str, int], contextlib.AbstractContextManager[Progress | None]]
-"""From a title and a number of units to a `Progress`, or to None for silence."""
+"""Maps a title and a total number of units to a `Progress`, or to None for no display."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Some work that one process does in one go.
+    """Work that one process does in one call.
 
     Attributes:
-      name: to report it by.
-      work: does it; must be picklable for Ray.
-      units: of work, for the progress.
-      kind: of jobs that take about as long per unit, for the time left.
-      seconds_to_stop: that it may take to end in order, when all is stopped.
+      name: for messages.
+      work: does the work; must be picklable for Ray.
+      units: number of units of work, for the progress.
+      kind: jobs of one kind take about as long per unit; for the estimate of the remaining time.
+      seconds_to_stop: for the job to end gracefully when it is interrupted.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A job that failed at each attempt, and its last error."""
+    """A job that failed at each attempt, with its last error."""
 
     job: Job
     error: str
@@ -90,34 +90,34 @@ class Failure:
 
 
 class JobsFailedError(Exception):
-    """Some jobs failed at each attempt; those that did not are done."""
+    """Some jobs failed at each attempt; all others are done."""
 
-    def __init__(self, failures: Sequence[Any], total: int, advice: str):
-        """Makes the message.
+    def __init__(self, failures: Sequence[Failure | str], total: int, advice: str):
+        """Compose the message.
 
         Args:
-          failures: one line each.
-          total: number of jobs, for comparison.
-          advice: what is kept, and what to do.
+          failures: a line of the message each.
+          total: number of jobs.
+          advice: a sentence on what is kept and what the user can do.
         """
         lines = "\n".join(f"  {failure}" for failure in failures)
         super().__init__(f"{len(failures)} of {total} jobs failed:\n{lines}\n{advice}")
 
 
 class Executor(Protocol):
-    """Does jobs. Opened and closed by `with`."""
+    """An executor of jobs; a context manager."""
 
     def __enter__(self) -> "Executor": ...
 
     def __exit__(self, *exception: Any) -> None: ...
 
     def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[Failure]:
-        """Does all jobs; tells which failed. What stops the process ends them all."""
+        """Run all jobs; return those that failed. An interrupt of this process ends all jobs."""
         ...
 
 
 class LocalExecutor:
-    """Does jobs in this process, one after the other."""
+    """An executor that runs jobs in this process, one after the other."""
 
     def __enter__(self) -> "LocalExecutor":
         return self
@@ -170,11 +170,11 @@ def _try(job: Job, report: Report) -> Failure | None:
 
 
 class RayExecutor:
-    """Does jobs as tasks of a Ray cluster, which decides where and when.
+    """An executor that runs jobs as tasks of a Ray cluster.
 
-    Each worker is a process with as many single-threaded XLA devices as it has processors, or with
-    the accelerators that Ray gives it. Folders that jobs write to must be on a file system that
-    all machines share, and this package must be installed on each.
+    Each worker is a process with one single-threaded XLA device per processor, or with the
+    accelerators that Ray assigns to it. Folders that jobs write to must be on a file system that
+    all machines share, and this package must be installed on each machine.
     """
 
     def __init__(
@@ -185,15 +185,15 @@ class RayExecutor:
         cpus_per_job: int = 1,
         gpus_per_job: float | None = None,
     ):
-        """Connects to nothing yet.
+        """Store the arguments; `__enter__` connects.
 
         Args:
           address: of a cluster: `"host:port"`, `"auto"` for the one that runs on this machine or
             that the environment variable RAY_ADDRESS names, or empty to start one here.
           num_cpus: processors of a cluster that is started here.
           cpus_per_job: processors of each job.
-          gpus_per_job: accelerators of each job; a fraction if several are to share one. By
-            default 1 where the cluster has any.
+          gpus_per_job: accelerators of each job, or the fraction of one if several jobs share it.
+            By default 1 if the cluster has any, else 0.
         """
         self._address = address
         self._num_cpus = num_cpus
@@ -202,15 +202,15 @@ class RayExecutor:
         self._ray: Any = None
 
     def __enter__(self) -> "RayExecutor":
-        """Connects.
+        """Connect to the cluster, or start one.
 
         Raises:
           ImportError: if Ray is not installed.
           ConnectionError: if there is no cluster at the address.
-          ValueError: if no machine of the cluster could do a job.
+          ValueError: if no machine of the cluster has the resources for a job.
         """
-        # Read when Ray is imported: report nothing to its makers; ask a cluster that does not
-        # answer so many times, a second apart; give up on jobs that do not fit in memory.
+        # Ray reads these when it is imported: no usage statistics, few attempts to connect (a
+        # second apart), and a bound on the retries of jobs that do not fit in memory.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")
         os.environ.setdefault("RAY_task_oom_retries", str(ATTEMPTS - 1))
@@ -245,7 +245,7 @@ class RayExecutor:
         with open_progress(title, sum(job.units for job in jobs)) as progress:
             if progress is not None:
                 progress.start(0)
-            board = ray.remote(num_cpus=0)(_Board).remote()
+            board = ray.remote(num_cpus=0)(_ProgressBoard).remote()
             submit = ray.remote(
                 num_cpus=self._cpus_per_job,
                 num_gpus=self._gpus_per_job,
@@ -272,12 +272,12 @@ class RayExecutor:
         board: Any,
         progress: Progress | None,
     ) -> list[Failure]:
-        """Takes jobs out of `pending` as they end, until there are none."""
+        """Remove jobs from `pending` as they end, until none is left; return the failed jobs."""
         ray = self._ray
         failures, done = [], 0
         while pending:
             stopping.raise_if_requested()
-            ready, _ = ray.wait(list(pending), timeout=_SECONDS_BETWEEN_LOOKS)
+            ready, _ = ray.wait(list(pending), timeout=_POLL_SECONDS)
             for reference in ready:
                 job = jobs[pending.pop(reference)]
                 done += job.units
@@ -288,14 +288,14 @@ class RayExecutor:
                     _log.warning("%s failed: %s", job.name, failures[-1].error)
                     _log.info("%s", error)
             if progress is not None:
-                under_way, numbers = 0, {}
+                partial, numbers = 0, {}
                 with contextlib.suppress(ray.exceptions.RayError):  # Its machine may have died.
-                    under_way, numbers = ray.get(board.read.remote(list(pending.values())))
-                progress.update(done + under_way, {"jobs left": len(pending), **numbers})
+                    partial, numbers = ray.get(board.read.remote(list(pending.values())))
+                progress.update(done + partial, {"jobs left": len(pending), **numbers})
         return failures
 
     def _stop(self, jobs: Sequence[Job], pending: Mapping[Any, int]) -> None:
-        """Interrupts the jobs, as Ctrl-C would, and gives them the time that they may need."""
+        """Interrupt the jobs by SIGINT, and wait until they end or their time to stop is over."""
         seconds = max((jobs[number].seconds_to_stop for number in pending.values()), default=0.0)
         if seconds:
             for reference in pending:
@@ -303,7 +303,7 @@ class RayExecutor:
             self._ray.wait(list(pending), num_returns=len(pending), timeout=seconds)
 
     def _connect(self, ray: Any, options: dict[str, Any]) -> None:
-        """Connects to the cluster at the address."""
+        """Connect to the cluster at the address."""
         address = self._address
         if address == "auto":
             address = os.environ.get("RAY_ADDRESS", address)
@@ -319,14 +319,14 @@ class RayExecutor:
                 else f"a connection to {address} ({_sentence(error)})"
             )
             raise ConnectionError(
-                f"There is no Ray cluster at --ray_address={self._address} that lets this process"
-                f" in; tried {tried}. Expected the address of one, as `ray start --head` prints it,"
-                " and RAY_AUTH_MODE=token if it asks for a token; or no address, to start one on"
-                " this machine."
+                f"There is no Ray cluster at --ray_address={self._address} that accepts this"
+                f" process; tried {tried}. Expected the address of one, as `ray start --head`"
+                " prints it, and RAY_AUTH_MODE=token if it asks for a token; or no address, to"
+                " start one on this machine."
             ) from error
 
     def _check_resources(self) -> None:
-        """Refuses jobs that would wait for ever; decides about accelerators."""
+        """Refuse jobs that no machine has the resources for; set the accelerators of a job."""
         ray = self._ray
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if self._gpus_per_job is None:
@@ -340,15 +340,15 @@ class RayExecutor:
             )
             raise ValueError(
                 f"--ray_cpus_per_job={self._cpus_per_job} and --ray_gpus_per_job="
-                f"{self._gpus_per_job:g}: no machine of the Ray cluster has so many; they have"
-                f" {have}."
+                f"{self._gpus_per_job:g}: no machine of the Ray cluster has these resources; they"
+                f" have {have}."
             )
 
     def _environment(self) -> dict[str, str]:
-        """Variables of a worker, for JAX to read."""
+        """Return the environment variables of a worker, which JAX reads."""
         environment = {"DISCO_PROCESSORS": str(self._cpus_per_job)}
         found = os.environ.get("XLA_FLAGS", "")
-        if "device_count" not in found:  # As `launch.commands.use_all_cores`.
+        if "device_count" not in found:  # As in `launch.commands.use_all_cores`.
             from agents import compilation
 
             environment["JAX_NUM_CPU_DEVICES"] = str(self._cpus_per_job)
@@ -360,24 +360,27 @@ class RayExecutor:
         return environment
 
 
-class _Board:
-    """An actor where workers write how far they are."""
+class _ProgressBoard:
+    """A Ray actor to which the workers report their progress."""
 
     def __init__(self):
         self._units: dict[int, int] = {}
         self._numbers: Numbers = {}
 
     def write(self, job: int, units: int, numbers: Numbers) -> None:
-        """A job's units done, and numbers beside them."""
+        """Store a job's number of completed units, and numbers to show with it."""
         self._units[job], self._numbers = units, numbers
 
     def read(self, jobs: Sequence[int]) -> tuple[int, Numbers]:
-        """Units done of some jobs together, and whichever numbers came last."""
+        """Return the sum of some jobs' completed units, and the newest numbers of any job."""
         return sum(self._units.get(job, 0) for job in jobs), self._numbers
 
 
 def _work(pickled: bytes, environment: Mapping[str, str], board: Any, number: int) -> None:
-    """A task of Ray. What it is to do is unpickled, and JAX imported, in its environment."""
+    """Run a job; the function of a Ray task.
+
+    The work is unpickled, which imports JAX, after the environment variables are set.
+    """
     os.environ.update(environment)
     from ray import cloudpickle
 
@@ -388,11 +391,11 @@ def _work(pickled: bytes, environment: Mapping[str, str], board: Any, number: in
 
     def report(units: int, numbers: Numbers) -> None:
         nonlocal last
-        if time.monotonic() - last > _SECONDS_BETWEEN_LOOKS:
+        if time.monotonic() - last > _POLL_SECONDS:
             last = time.monotonic()
             board.write.remote(number, units, dict(numbers))
 
-    with stopping.noting(signal.SIGINT):  # What Ray sends to a task that is cancelled.
+    with stopping.noting(signal.SIGINT):  # Ray sends it to a task that is cancelled.
         cloudpickle.loads(pickled)(report)
 
 
@@ -403,13 +406,13 @@ def _pickled(work: Callable[[Report], None]) -> bytes:
 
 
 def _require_cluster(address: str) -> None:
-    """Fails quickly where nobody speaks as Ray does, which itself would try for minutes.
+    """Check within seconds that a Ray cluster listens at an address; Ray itself takes minutes.
 
-    Ray speaks gRPC, thus HTTP/2, whose server answers the client's greeting (RFC 9113, section
-    3.4) with a frame of settings. Where Ray is told to use TLS, only the connection is tried.
+    Ray uses gRPC, and so HTTP/2. An HTTP/2 server answers the client's preface (RFC 9113, section
+    3.4) with a SETTINGS frame. If Ray uses TLS, only the connection is tried.
 
     Raises:
-      OSError: if so.
+      OSError: if no cluster answers.
     """
     host, _, port = address.rpartition(":")
     if "/" in host or not (host and port.isdigit()):
@@ -421,10 +424,10 @@ def _require_cluster(address: str) -> None:
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + empty_settings)
         answer = connection.recv(len(empty_settings))
     if answer[3:4] != bytes([_SETTINGS]):
-        raise ConnectionError("something else than Ray answers there")
+        raise ConnectionError("a server other than Ray answers there")
 
 
 def _sentence(error: BaseException) -> str:
-    """An error's kind and the first line of its message."""
+    """Return an error's type and the first line of its message."""
     message = str(error).strip().splitlines()
     return f"{type(error).__name__}: {message[0]}" if message else type(error).__name__

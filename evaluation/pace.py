@@ -1,4 +1,4 @@
-"""How long jobs of several kinds will take, from how long others of their kind took."""
+"""Estimates of the remaining time of jobs, from the time per unit of other jobs of their kind."""
 
 import dataclasses
 import time
@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
-class _Seen:
-    """What was seen of a kind: units of work, and the seconds that they took."""
+class _Work:
+    """Work done on jobs of one kind: units, and the seconds that they took."""
 
     units: float = 0.0
     seconds: float = 0.0
@@ -18,68 +18,68 @@ class _Seen:
 
 
 class Pace:
-    """Estimates the time left of jobs that follow one another.
+    """The estimate of the remaining time of jobs that run one after the other.
 
-    Jobs of one kind take about as long per unit, starting and compiling included; those of
-    different kinds may differ by ten times, as a random policy and an agent that learns do.
+    Jobs of one kind take about the same time per unit, compilation included. Jobs of different
+    kinds may differ tenfold, such as those of a random policy and of an agent that learns.
     """
 
     def __init__(
         self, jobs: Sequence[tuple[str, int]], clock: Callable[[], float] = time.monotonic
     ):
-        """Of no job begun.
+        """Initialise the estimate, before the first job.
 
         Args:
-          jobs: the kind and the units of each, in their order.
-          clock: seconds.
+          jobs: the kind and the number of units of each job, in order.
+          clock: returns the time in seconds.
         """
         self._jobs = list(jobs)
-        self._seen: dict[str, _Seen] = {}
+        self._done: dict[str, _Work] = {}
         self._clock = clock
         self._number = -1
         self._units = 0
         self._began = clock()
 
     def begin(self) -> None:
-        """Ends the job that was under way, and begins the next one."""
-        self._seen = self._so_far()
+        """End the current job, and begin the next one."""
+        self._done = self._so_far()
         self._number, self._units, self._began = self._number + 1, 0, self._clock()
 
     def at(self, units: int) -> None:
-        """The job under way has done so many units."""
+        """Record the number of units that the current job has completed."""
         self._units = units
 
     def left(self) -> str:
-        """The time left, in words; empty while nothing is known.
+        """Return the remaining time in words; empty before the first unit is completed.
 
-        Kinds that were not seen yet count as the slowest one that was, and the words then say that
-        it is a guess from below.
+        A kind without completed units counts as the slowest known one; the words are then "more
+        than ...".
         """
-        seen = self._so_far()
-        if not seen:
+        done = self._so_far()
+        if not done:
             return ""
         kind, units = self._jobs[self._number]
-        slowest = max(one.seconds_per_unit for one in seen.values())
-        waiting = [(kind, units - self._units), *self._jobs[self._number + 1 :]]
+        slowest = max(one.seconds_per_unit for one in done.values())
+        remaining = [(kind, units - self._units), *self._jobs[self._number + 1 :]]
         seconds = sum(
-            units * (seen[kind].seconds_per_unit if kind in seen else slowest)
-            for kind, units in waiting
+            units * (done[kind].seconds_per_unit if kind in done else slowest)
+            for kind, units in remaining
         )
-        is_known = all(kind in seen for kind, _ in waiting)
+        is_known = all(kind in done for kind, _ in remaining)
         return f"{'' if is_known else 'more than '}{in_words(seconds)} left"
 
-    def _so_far(self) -> dict[str, _Seen]:
-        """What was seen of each kind, the job under way included."""
+    def _so_far(self) -> dict[str, _Work]:
+        """Return the work done on each kind, including the current job."""
         if not self._units:
-            return self._seen
+            return self._done
         kind, _ = self._jobs[self._number]
-        before = self._seen.get(kind, _Seen())
+        before = self._done.get(kind, _Work())
         seconds = before.seconds + self._clock() - self._began
-        return self._seen | {kind: _Seen(before.units + self._units, seconds)}
+        return self._done | {kind: _Work(before.units + self._units, seconds)}
 
 
 def in_words(seconds: float) -> str:
-    """Seconds to two digits or so: 40 s, 3 min 20 s, 2 h 5 min."""
+    """Return a duration in words, to about two digits: 40 s, 3 min 20 s, 2 h 5 min."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

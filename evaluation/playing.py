@@ -1,7 +1,7 @@
-"""Playing of an agent that does not learn meanwhile; and a strip of pictures of it.
+"""Acting of a trained agent, and a picture of it.
 
-A strip shows an episode of the agent at its run's end, where its observations are pictures
-(`agents.pictures`).
+`strip` draws the frames of an episode side by side in one picture, for agents whose observations
+are images (`agents.pictures`).
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from training import collection
 from training.host_collection import HostActor
 from training.static_agent import StaticAgent, split_agent
 
-_STEPS = 200  # At most, of an episode.
+_STEPS = 200  # Length of an episode in a picture at most.
 
 
 def play(
@@ -30,14 +30,14 @@ def play(
     num_environments: int,
     seed: int,
 ) -> Batch:
-    """Return what an agent does: NumPy arrays `[num_steps, num_environments, ...]`.
+    """Return an agent's transitions: NumPy arrays `[num_steps, num_environments, ...]`.
 
     Args:
       agent: that acts.
-      learner: its learning state.
+      learner: its learning state, which does not change.
       task: to act in.
       num_steps: in each environment.
-      num_environments: that it acts in at once.
+      num_environments: number of parallel environments.
       seed: of all randomness.
 
     Raises:
@@ -97,14 +97,14 @@ def strip(
     seed: int,
     num_frames: int,
 ) -> bytes:
-    """Return pictures of an episode that the agent plays, or of its beginning, side by side.
+    """Return a picture with frames of one of the agent's episodes, or of its start, side by side.
 
     Args:
       agent: that plays.
       learner: its learning state.
-      task: that it plays; its observations are pictures.
+      task: to play; its observations are images.
       seed: of the episode.
-      num_frames: at most, evenly spaced.
+      num_frames: number of frames at most, evenly spaced.
 
     Returns:
       A PNG file.

@@ -1,4 +1,4 @@
-"""What became of runs: their episodes along the curves, and in the window of their scores."""
+"""Results of runs: the episodes along their learning curves, and in the window of their scores."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from training.results import TrainedRun
 
 
 class Episodes(NamedTuple):
-    """The episodes that ended in some stretch of each run.
+    """The episodes that ended in an interval of each run.
 
     Attributes:
-      count: how many.
-      return_sum: of their undiscounted returns.
+      count: number of episodes.
+      return_sum: sum of their undiscounted returns.
     """
 
     count: Float[np.ndarray, "..."]
@@ -24,26 +24,27 @@ class Episodes(NamedTuple):
 
     @property
     def mean_return(self) -> Float[np.ndarray, "..."]:
-        """NaN where no episode ended."""
+        """Mean return of the episodes; NaN where no episode ended."""
         return divide(self.return_sum, self.count)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunResult:
-    """What became of one run.
+    """The result of one run.
 
     Attributes:
-      curve: the episodes that ended in each interval of its learning curve, `[points]`.
-      window: those that ended in the score's window, `[]`.
-      results: means over the episodes of the window, by name: their `length`, and what the
-        suite tells of them besides. NaN where no episode ended.
-      is_finite: whether all of the agent's numbers were, at the end.
-      start_seconds, train_seconds: its share of the wall time of the runs that were trained
-        together: to compile the program, if it was new, and to start them; and to train them.
+      curve: the episodes that ended in each interval of the learning curve, `[points]`.
+      window: the episodes that ended in the score's window, `[]`.
+      results: means over the episodes of the window, by name: the `length`, and the suite's own
+        results. NaN where no episode ended.
+      is_finite: whether all numbers of the trained agent are finite.
+      start_seconds, train_seconds: the run's share of the wall time of the runs that were trained
+        together: to compile and start, and to train.
       devices: that trained it.
-      restarts: simulator processes that died and were replaced.
-      strip: pictures of what the agent does at the end, PNG (`evaluation.playing`); empty
-        without. Kept beside the result, and not read with it.
+      restarts: number of simulator processes that died and were replaced.
+      strip: PNG with frames of an episode of the trained agent side by side
+        (`evaluation.playing.strip`); empty if there is none. It is a file of its own, which is not
+        read with the result.
     """
 
     curve: Episodes
@@ -60,10 +61,10 @@ class RunResult:
     def of(
         cls, trained: TrainedRun, config: EvaluationConfig, devices: str, strip: bytes = b""
     ) -> "RunResult":
-        """Return the result of a run that was trained.
+        """Return the result of a finished run.
 
         Args:
-          trained: the run.
+          trained: the run's result from the trainer.
           config: of the evaluation, for the curve's intervals and the score's window.
           devices: that trained it.
           strip: see `RunResult`.
@@ -98,18 +99,17 @@ class RunResult:
 
 
 @dataclasses.dataclass(frozen=True)
-class History:
-    """What became of a contender's runs.
+class LearningCurves:
+    """The learning curves and other results of a contender's runs on all tasks, stacked.
 
     Attributes:
-      updates: at which each interval of the learning curves ended, `[points]`.
+      updates: the updates at which the intervals of the learning curves end, `[points]`.
       curve: the episodes that ended in each interval, `[tasks, seeds, points]`.
       window: the episodes that ended in the score's window, `[tasks, seeds]`.
-      results: see `RunResult`; NaN besides where a suite does not tell it.
+      results: see `RunResult`; NaN also where a suite does not report a result.
       is_finite: see `RunResult`.
-      start_seconds, train_seconds: of all runs. Runs that were trained in processes side by
-        side count as if these had followed one another.
-      devices: the different ones that trained them.
+      start_seconds, train_seconds: sums over all runs, also of runs that were trained in parallel.
+      devices: the different devices that trained them.
     """
 
     updates: Int[np.ndarray, "points"]
@@ -122,8 +122,8 @@ class History:
     devices: tuple[str, ...]
 
     @classmethod
-    def of(cls, runs: Sequence[Sequence[RunResult]], config: EvaluationConfig) -> "History":
-        """Of runs on each task (outer) with each seed (inner)."""
+    def of(cls, runs: Sequence[Sequence[RunResult]], config: EvaluationConfig) -> "LearningCurves":
+        """Return the stacked results of runs on each task (outer) with each seed (inner)."""
 
         def stacked(value):
             return np.array([[value(run) for run in seeds] for seeds in runs])
@@ -149,13 +149,13 @@ class History:
 
 
 def divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Means; NaN where there is nothing."""
+    """Return sums divided by counts; NaN where the count is 0."""
     has_any = counts > 0
     return np.where(has_any, sums / np.where(has_any, counts, 1.0), np.nan)
 
 
 def intervals(config: EvaluationConfig) -> tuple[Int[np.ndarray, "points"], int]:
-    """The updates at which a curve's intervals end, and the one with which the window starts."""
+    """Return the updates at which a curve's intervals end, and the update before the window."""
     num_updates = config.num_updates
     ends = np.unique(np.round(np.linspace(0, num_updates, config.num_points + 1)).astype(int))[1:]
     window = max(1, round(num_updates * config.score_window))

@@ -1,15 +1,36 @@
-"""Results on disk: a folder for each run. Files are replaced only once the new ones are complete.
+"""The results of an evaluation on disk. Files are written atomically.
 
-runs/<contender>/<task>/seed_<n>/ has
+The workdir of an evaluation holds
 
-    result.json      what became of the run, written when it is complete, which is never repeated
-    strip.png        pictures of what the agent did at its end, of some runs
-    prediction.png   pictures of what an agent that has a model expected then
-    ...              what the trainer keeps: `training.records`, `training.saved`
+    config.json, version.txt   settings and version of the code (`launch.workdirs`)
+    .lock, .lock.json          the lock, and the process that holds it (`launch.locks`)
+    rules/<contender>.npz      copies of the rule files (`launch.evaluate`)
+    manifest.json              tasks, contenders and provenance (`evaluation.report.manifest`)
+    runs/                      a folder for each run, see below
+    unfinished/<crc32>/        for runs that are trained together, until they are finished:
+        checkpoints/           their checkpoints
+        damaged/               checkpoints that could not be used
+    results.json, table.csv, episode_means.csv, published.csv, curves.png, aggregate.png
+                               scores and plots, once all runs are finished
+                               (`evaluation.report.evaluation_files`)
+    bsuite.csv                 bsuite's own scores, if bsuite's settings are among the tasks
 
-whose names are those of `evaluation.folder_names`, or as older code made them.
+A run's folder, runs/<contender>/<task>/seed_<n>/, holds
 
-unfinished/<checksum>/ has checkpoints of runs that are trained together, until they are finished.
+    result.json                the run's result, once it is finished; the run is not repeated then
+    result.json.damaged        a result that could not be read; its run was repeated
+    result.json.repeated       the result before `repeat`
+    strip.png                  frames of an episode of the trained agent, side by side in one
+                               picture; for the first seed of agents that learn from images
+    prediction.png             the same, with the predictions of the agent's world model
+    agent.npz                  the trained agent (`training.saved`)
+    episodes.jsonl             the run's episodes (`training.records`)
+    metrics.jsonl              the agent's metrics (`training.records`)
+    checkpoints/               in a host environment, or of an agent that trains itself
+    damaged/                   checkpoints that could not be used
+
+and all else that an agent that trains itself keeps. Folder names are those of
+`evaluation.folder_names`, or of older versions, whose folders keep their names.
 """
 
 import json
@@ -37,23 +58,23 @@ _log = logging.getLogger(__name__)
 
 
 class DamagedResultError(ValueError):
-    """A run's result cannot be read; the message names the file, and says why."""
+    """A run's result cannot be read; the message names the file and the reason."""
 
 
 def run_folder(folder: pathlib.Path, run: Run) -> pathlib.Path:
-    """Where an evaluation keeps a run."""
+    """Return the folder of a run in an evaluation's folder."""
     return run_path(folder, run.contender.name, run.task.name, run.seed_index)
 
 
 def run_path(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> pathlib.Path:
-    """Where an evaluation keeps a run, by names."""
+    """Return the folder of a run in an evaluation's folder, by the names of task and contender."""
     runs = _named(folder / "runs", folder_names.of_contender(contender), contender)
     return _named(runs, folder_names.of_task(task), task.replace("/", "_")) / f"seed_{seed_index}"
 
 
 def _named(parent: pathlib.Path, name: str, older: str) -> pathlib.Path:
-    """A folder by its name, or by the one that older code gave it where only that is there."""
-    is_plain = older not in ("", ".", "..") and "/" not in older  # It does not lead elsewhere.
+    """Return a folder by its name, or by its older name if only that folder exists."""
+    is_plain = older not in ("", ".", "..") and "/" not in older  # Not another folder's path.
     if name != older and is_plain and not os.path.lexists(parent / name):
         return parent / (older if os.path.isdir(parent / older) else name)
     return parent / name
@@ -62,7 +83,9 @@ def _named(parent: pathlib.Path, name: str, older: str) -> pathlib.Path:
 def require_own_folders(
     folder: pathlib.Path, contenders: Sequence[str], tasks: Sequence[str]
 ) -> None:
-    """Refuses tasks whose runs would be in one folder, as older code left some.
+    """Refuse tasks whose runs would be in one folder.
+
+    Folders of older versions may have such names.
 
     Raises:
       ValueError: naming two such tasks.
@@ -74,30 +97,33 @@ def require_own_folders(
             if own in owners:
                 raise ValueError(
                     f"The runs of {contender} on {owners[own]!r} and on {task!r} would be in one"
-                    f" folder, {own}, so that one would count as the other; expected tasks of other"
+                    f" folder, {own}, and so be mistaken for one another; expected tasks of other"
                     " names, or an empty workdir."
                 )
             owners[own] = task
 
 
-def pack_folder(folder: pathlib.Path, pack: Sequence[Run]) -> pathlib.Path:
-    """Where an evaluation keeps what runs that are trained together need to go on."""
-    names = [[run.contender.name, run.task.name, run.seed_index] for run in pack]
+def pack_folder(folder: pathlib.Path, runs: Sequence[Run]) -> pathlib.Path:
+    """Return the folder for checkpoints of runs that are trained together."""
+    names = [[run.contender.name, run.task.name, run.seed_index] for run in runs]
     return folder / _UNFINISHED / f"{json_lines.crc32(names):08x}"
 
 
-def forget_pack(folder: pathlib.Path, pack: Sequence[Run]) -> None:
-    """Removes it, once the runs are finished."""
-    shutil.rmtree(pack_folder(folder, pack), ignore_errors=True)
+def forget_pack(folder: pathlib.Path, runs: Sequence[Run]) -> None:
+    """Remove the checkpoints of runs that were trained together and are finished."""
+    shutil.rmtree(pack_folder(folder, runs), ignore_errors=True)
 
 
 def forget_packs(folder: pathlib.Path) -> None:
-    """Removes what is left of packs that were not finished as they were, but otherwise."""
+    """Remove all such checkpoints, once all runs are finished.
+
+    Some may be left: of runs that an earlier call trained in groups of other sizes.
+    """
     shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
 
 
 def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
-    """Keeps a finished run.
+    """Write the result of a finished run.
 
     Raises:
       OSError: if it cannot be written.
@@ -120,36 +146,39 @@ def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
 
 
 def repeat(folder: pathlib.Path, run: Run) -> None:
-    """Set a run's result aside, so that the run is made again."""
+    """Rename a run's result, so that the run is repeated."""
     path = run_folder(folder, run) / _RESULT
     if path.exists():
-        _log.warning("%s is set aside, and its run is made again.", path)
+        _log.warning("%s is renamed, and its run is repeated.", path)
         os.replace(path, path.with_name(f"{path.name}.repeated"))
 
 
 def load(folder: pathlib.Path, run: Run) -> RunResult | None:
-    """What became of a run, if it is finished. A damaged file is set aside with a warning."""
+    """Return the result of a run; None if it is not finished.
+
+    A damaged file is renamed, with a warning; its run counts as not finished.
+    """
     path = run_folder(folder, run) / _RESULT
     try:
         return read(folder, run.contender.name, run.task.name, run.seed_index)
     except DamagedResultError as error:
         aside = path.with_name(f"{path.name}.damaged")
-        _log.warning("%s: kept as %s, and run again.", error, aside)
+        _log.warning("%s: renamed to %s; the run is repeated.", error, aside)
         os.replace(path, aside)
         return None
 
 
 def read(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> RunResult | None:
-    """What became of a run, if it is finished.
+    """Return the result of a run, by names; None if it is not finished.
 
     Raises:
-      DamagedResultError: if its file is there and cannot be used.
+      DamagedResultError: if its file exists and cannot be read.
     """
     path = run_path(folder, contender, task, seed_index) / _RESULT
     try:
         values = json_lines.read_object(path)
         if values.pop(_CHECKSUM) != json_lines.crc32(values):
-            raise ValueError("it is not what was written")
+            raise ValueError("it does not have its checksum")
         return RunResult(
             curve=_of_json(values["curve"], axes=1),
             window=_of_json(values["window"], axes=0),

@@ -1,4 +1,4 @@
-"""Training the agents of an evaluation: contenders on tasks, by the trainer."""
+"""Training of the agents of an evaluation: contenders on tasks, by the trainer."""
 
 import dataclasses
 import logging
@@ -68,7 +68,7 @@ def make_agent(contender: Contender, task: environments.Environment) -> Agent:
         return contender.other.make(task)
     if contender.rule is None:
         return RandomAgent(dynamics, config.num_environments, config.unroll_length)
-    # Of any learning rate, so that contenders that differ in it share their programs.
+    # The learning rate is an array, so that contenders that differ only in it share programs.
     agent = RuleAgent.create(
         dataclasses.replace(config, learning_rate=0.0), dynamics, contender.rule
     )
@@ -82,7 +82,7 @@ def train_runs(
     together: pathlib.Path,
     report: Report = lambda *_: None,
 ) -> list[RunResult]:
-    """Train a contender's agents, or continue to, and save the final ones.
+    """Train or continue runs that are trained together, and save their agents.
 
     Args:
       pack: runs of one contender: several in JAX environments of equal dynamics, or one.
@@ -140,7 +140,7 @@ def load_agent(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
 
 
 def training_settings(config: EvaluationConfig) -> TrainingSettings:
-    """Return how long the runs of an evaluation are, and where their intervals end."""
+    """Return the length of an evaluation's runs, and the ends of their intervals."""
     ends, window_start = intervals(config)
     per_update = config.agent.steps_per_update
     return TrainingSettings(
@@ -154,7 +154,7 @@ def training_settings(config: EvaluationConfig) -> TrainingSettings:
 
 
 def _strip(run: Run, config: EvaluationConfig, agent: Agent, learner: Any) -> bytes:
-    """Return pictures of what the run's agent does at its end; none if that fails."""
+    """Return a picture with frames of the trained agent; empty if there is none or it fails."""
     if (
         config.strip_frames == 0
         or run.seed_index

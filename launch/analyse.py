@@ -1,13 +1,14 @@
-r"""What a discovered rule has discovered: the paper's figure 4 for a rule and tasks of one's own.
+r"""Analyse a discovered rule: the analyses of the paper's figure 4, for any rule and tasks.
 
     python -m launch.analyse --rule=grid57 --suite=catch/8x8 --workdir=runs/analysis
     python -m launch.analyse --rule=disco_103.npz --suite=atari/Pong,atari/Breakout \
         --workdir=runs/analysis
 
-An agent learns each task by the rule and then plays it: how sure the predictions y and z are along
-an episode, what they look at, what of the future can be read from them, and how far a later
-prediction reaches into the targets of now. Agents that learn by the rule with its own predictions
-hidden from it show what these are good for. Settings are those of `launch.evaluate`.
+An agent learns each task by the rule, and then plays it. The report shows the confidence of the
+predictions y and z along an episode, their saliency on the observations, how well probes decode
+future events from them, and the influence of later predictions on earlier targets. Ablations, in
+which the rule does not read the agent's predictions, show their effect on learning. Settings are
+those of `launch.evaluate`.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ from launch.provenance import code_version
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     values = flags.FLAGS
     tasks = resolve([name.strip() for name in values.suite.split(",") if name.strip()])
     config = from_config(EvaluationConfig, values.config)
@@ -67,9 +68,13 @@ if __name__ == "__main__":
     flags.DEFINE_string("rule", None, "Rule file, or name of a rule in the zoo.", required=True)
     flags.DEFINE_string("suite", "catch/8x8", "Suites or environments, separated by commas.")
     define_output_folder("workdir", "Folder for all results.")
-    flags.DEFINE_integer("steps", AnalysisConfig.steps, "That the trained agent plays.")
-    flags.DEFINE_integer("environments", AnalysisConfig.environments, "In which it plays at once.")
-    flags.DEFINE_integer("horizon", AnalysisConfig.horizon, "Transitions of the probes' future.")
+    flags.DEFINE_integer("steps", AnalysisConfig.steps, "Steps that the trained agent plays.")
+    flags.DEFINE_integer(
+        "environments", AnalysisConfig.environments, "Parallel environments that it plays in."
+    )
+    flags.DEFINE_integer(
+        "horizon", AnalysisConfig.horizon, "Future transitions that the probes predict."
+    )
     define_config(
         default_config, registry.family_of((given("suite") or "catch").partition(",")[0].strip())
     )

@@ -1,4 +1,4 @@
-"""Commands as child processes, which end when their parent does."""
+"""Commands as child processes, which end with their parent."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ from disco_common import stopping
 from launch.processes import LAUNCHERS
 
 SECONDS_TO_STOP = 120.0
-"""That a child may take to end in order, for example to write a checkpoint, before it is killed."""
+"""For a child to end gracefully, for example to write a checkpoint, before it is killed."""
 
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl.
 
@@ -25,19 +25,19 @@ def run_command(
     log: pathlib.Path,
     every_second: Callable[[], None] = lambda: None,
 ) -> int:
-    """Runs `python -m module arguments` to its end; its exit status.
+    """Run `python -m module arguments` to its end; return its exit status.
 
-    It makes its run alone, also where a launcher started this process with others. An exception
-    that interrupts the wait, or a signal that `disco_common.stopping` notes, sends it SIGTERM, and
-    waits until it has ended. If this process is killed, the child is too (on Linux), so that
-    whoever does the work again does not meet it.
+    The child is one process, also if a launcher started this process with others. If an exception
+    or a signal that `disco_common.stopping` notes interrupts the wait, the child gets SIGTERM, and
+    this function waits for its end. If this process is killed, so is the child (on Linux), so that
+    it does not interfere with a later attempt.
 
     Args:
       module: of the command.
-      arguments: its own.
-      directory: to run it in, if this machine has it.
-      log: file to add its output to.
-      every_second: called about that often.
+      arguments: of the command.
+      directory: to run it in, if it exists on this machine.
+      log: file to append its output to.
+      every_second: called about once a second.
 
     Raises:
       OSError: if the log cannot be written.
@@ -50,7 +50,7 @@ def run_command(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C reaches this process only, which passes it on.
+            start_new_session=True,  # Ctrl-C reaches only this process, which stops the child.
         )
         try:
             while True:
@@ -70,11 +70,11 @@ def run_command(
 
 
 def _main() -> None:
-    """In the child: binds its life to its parent's, and becomes the command."""
+    """Run the command in the child process, and have the child killed when its parent dies."""
     parent, module = int(sys.argv[1]), sys.argv[2]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:  # It has died already.
+    if os.getppid() != parent:  # The parent has already died.
         sys.exit(1)
     del sys.argv[1:3]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -1,20 +1,20 @@
-"""What all commands share: quiet libraries, exit statuses, and user errors in a sentence.
+"""The frame of all commands: quiet libraries, exit statuses, and user errors in a sentence.
 
-The exit statuses are those by which schedulers choose whether to start a job again:
+Schedulers can decide by the exit status whether to start a job again:
 
-    0        done; started again, there is nothing left to do
-    1        a mistake of ours, with its traceback, or a flag that absl refuses
-    2        an error that a user has to act upon, in a sentence: trying again gives it again
+    0        done
+    1        a bug, with its traceback, or a flag that absl refuses
+    2        an error that the user has to fix, in a sentence; a retry fails again
     3        some jobs failed at each attempt, and the others are done
-    75       another process of the run did not come, or has died (`launch.processes`), and this
-             one was told; or another command has the workdir open (`launch.locks`)
-    128 + n  stopped by signal n: 130 Ctrl-C, 143 SIGTERM, 137 SIGKILL; 134 is how JAX ends a
-             process when another one is silent. Some callers see -n instead, where the signal
-             itself ended it
+    75       another process of the run did not start or has died (`launch.processes`); or another
+             command has the workdir open (`launch.locks`)
+    128 + n  stopped by signal n: 130 Ctrl-C, 143 SIGTERM, 137 SIGKILL; 134 if JAX ended this
+             process because another one did not answer. Some callers see -n instead, if the
+             signal itself ended the process
 
-After 75 and above, started again with the same workdir, a run goes on. Kubernetes'
-`podFailurePolicy` with `onExitCodes` reads them (fail the job upon 1 and 2), and so does Slurm's
-`RequeueExit` (requeue upon 75, 130, 134, 137 and 143).
+After a status of 75 or above, the command continues the run when it is started again with the same
+workdir. Kubernetes' `podFailurePolicy` with `onExitCodes` can use these statuses (fail the job upon
+1 and 2), and so can Slurm's `RequeueExit` (requeue upon 75, 130, 134, 137 and 143).
 """
 
 import contextlib
@@ -37,24 +37,24 @@ from evaluation.executors import JobsFailedError
 from launch import locks, processes
 from launch.flag_parsing import parse_flags, wants_tracebacks
 
-# What a user can cause, with a message made for him. Anything else is a bug and has a traceback.
+# Errors with a message for the user. All others are bugs, and have a traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
 
-# How errors of JAX start that no other process's death explains.
-_OURS = ("INVALID_ARGUMENT", "UNIMPLEMENTED")
+# Beginnings of JAX errors that the death of another process cannot cause.
+_LOCAL_ERRORS = ("INVALID_ARGUMENT", "UNIMPLEMENTED")
 
 
 def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> None:
-    """Parses flags and runs a command; its result, if any, is the exit status.
+    """Parse flags, run a command, and exit with its status.
 
-    A user's error ends it with status 2 and the error's message, jobs that failed again and again
-    with status 3 and a list of them; `--verbosity=1` shows the traceback too, and what the
-    libraries have to say.
+    A user error ends it with status 2 and the error's message. Jobs that failed at each attempt end
+    it with status 3 and a list of them. `--verbosity=1` shows tracebacks and the libraries' logs,
+    too.
 
     Args:
-      command: what it does.
-      shrink: flags that its memory grows with, those first that save most: what to say when
-        there is not enough.
+      command: the command; it returns the exit status, or None for 0.
+      shrink: flags that its memory grows with, by decreasing saving, for the message when memory is
+        exhausted.
     """
 
     def main(argv: list[str]) -> None:
@@ -63,7 +63,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
         if not flags.FLAGS["verbosity"].present:
             silence_libraries()
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # Names of files may be any bytes.
+            if isinstance(stream, io.TextIOWrapper):  # File names may be any bytes.
                 stream.reconfigure(errors="backslashreplace")
         compilation.keep_programs()
         name = _name_of(command.__module__)
@@ -85,7 +85,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
 
 @contextlib.contextmanager
 def ended_by_user_errors() -> Iterator[None]:
-    """Ends the command by a user's error as `run` does: for what is looked up to define flags."""
+    """Handle user errors as `run` does, in code that runs before it, to define flags."""
     try:
         yield
     except _USER_ERRORS as error:
@@ -96,17 +96,17 @@ def ended_by_user_errors() -> Iterator[None]:
 
 
 def _name_of(module: str) -> str:
-    """By which a user knows a module: what `python -m` runs is called `__main__`."""
+    """Return the name of a module for users, also if `python -m` runs it as `__main__`."""
     spec = sys.modules[module].__spec__
     return spec.name if spec else module
 
 
 def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None, int]:
-    """What to tell the user, None where he can do nothing about it, and the exit status."""
+    """Return the message for the user, or None for a traceback, and the exit status."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped by Ctrl-C.", 128 + signal.SIGINT
     if isinstance(error, JobsFailedError):
-        # Without any, jobs are commands that say it themselves.
+        # Without `shrink`, jobs are commands, whose own messages name their flags.
         if not (shrink and _is_of_memory(str(error))):
             return str(error), 3
         on_ray = flags.FLAGS.get_flag_value("executor", "local") == "ray"
@@ -126,15 +126,15 @@ def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None,
     if (
         isinstance(error, jax.errors.JaxRuntimeError)
         and jax.distributed.is_initialized()
-        and not str(error).startswith(_OURS)
+        and not str(error).startswith(_LOCAL_ERRORS)
     ):
-        traceback.print_exc()  # Nobody knows for sure.
+        traceback.print_exc()  # As the message below is a guess.
         return f"Another process of this run has died, it seems ({reason}).", os.EX_TEMPFAIL
     return None, 1
 
 
 def _fail(status: int) -> NoReturn:
-    """Ends a command that failed; at once where other processes may wait for this one."""
+    """End a failed command; of several processes, end without waiting for the others."""
     if jax.distributed.is_initialized():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -143,18 +143,18 @@ def _fail(status: int) -> NoReturn:
 
 
 def _is_of_memory(message: str) -> bool:
-    """Whether an error's message says that the host's memory or a device's does not suffice.
+    """Return whether an error's message says that the host or a device is out of memory.
 
-    An accelerator's allocator says RESOURCE_EXHAUSTED, as jax 0.10 does of a CPU's too where it
-    computes at once. What a CPU dispatches is an INTERNAL error that says "Out of memory".
-    Tried on CPUs only.
+    An accelerator's allocator says RESOURCE_EXHAUSTED, and so does jax 0.10 for synchronous
+    computations on a CPU. Asynchronous ones on a CPU fail with an INTERNAL error that says "Out of
+    memory". Tested on CPUs only.
     """
     return bool(re.search("RESOURCE_EXHAUSTED|out of memory", message, re.IGNORECASE))
 
 
 def _what_to_shrink(shrink: Sequence[str], where: str) -> str:
     values = {flag: _value(flag) for flag in shrink}
-    # None is all at once, but one on a CPU (`training.passes`), which cannot be any less.
+    # None means all at once on an accelerator, and one on a CPU (`training.passes`).
     none = 1 if where == "cpu" else "not set"
     values = {flag: none if value is None else value for flag, value in values.items()}
     smaller = [
@@ -179,29 +179,32 @@ def _value(flag: str) -> Any:
 
 
 def silence_libraries() -> None:
-    """Hides what they log, and Orbax's tracebacks: its errors reach us as exceptions as well."""
+    """Hide the logs of libraries, and Orbax's tracebacks; its errors are also raised."""
     logging.set_verbosity(logging.WARNING)
-    # When one array of a checkpoint cannot be written, nobody asks what became of the others.
+    # After one array of a checkpoint could not be written, nothing awaits the others' tasks.
     python_logging.getLogger("asyncio").setLevel(python_logging.CRITICAL)
     logging.get_absl_logger().addFilter(lambda record: "orbax" not in record.pathname)
     report = sys.unraisablehook
 
-    def ignore_given_up(unraisable) -> None:
-        # Likewise, and of one that cannot be read.
+    def ignore_abandoned(unraisable) -> None:
+        # The same, after an array that could not be written or read.
         code = getattr(unraisable.object, "cr_code", None)
         is_orbax = code is not None and "orbax" in code.co_filename
         if not is_orbax and str(unraisable.exc_value) != "Event loop is closed":
             report(unraisable)
 
-    sys.unraisablehook = ignore_given_up
+    sys.unraisablehook = ignore_abandoned
 
 
 def use_all_cores(most: int = 16) -> None:
-    """On a CPU, one device per core, each with one thread.
+    """Configure one CPU device per core, each with one thread.
 
-    Many small agents keep cores busier side by side than one after the other with every core
-    on each. To be called before JAX computes anything; leaves alone what the environment
-    variables XLA_FLAGS and JAX_NUM_CPU_DEVICES say of it.
+    Many small agents use the cores better in parallel, one core each, than one after the other on
+    all cores. Must be called before JAX computes anything. Has no effect if the environment
+    variables XLA_FLAGS or JAX_NUM_CPU_DEVICES set the number of devices.
+
+    Args:
+      most: number of devices at most.
     """
     found = os.environ.get("XLA_FLAGS", "")
     if "device_count" in found or "JAX_NUM_CPU_DEVICES" in os.environ:
@@ -211,8 +214,8 @@ def use_all_cores(most: int = 16) -> None:
 
 
 def leave_accelerators() -> None:
-    """Makes JAX compute on the CPU, in a process whose children or workers need the accelerators.
+    """Have JAX compute on the CPU, in a process whose children or workers need the accelerators.
 
-    To be called before JAX computes anything. Other processes do not inherit it.
+    Must be called before JAX computes anything. Other processes do not inherit it.
     """
     jax.config.update("jax_platforms", "cpu")

@@ -1,8 +1,8 @@
 """Config files and flags: `--config=FILE`, and `--config.some.field=value` for any field.
 
-A config file defines `get_config()`, which returns a dataclass turned to an
-`ml_collections.ConfigDict` by `to_config`. Commands turn it back by `from_config`. Unknown
-fields are refused by the flag parser, values out of range by the dataclasses.
+A config file defines `get_config()`, which returns an `ml_collections.ConfigDict` made of a
+dataclass by `to_config`. Commands convert it back by `from_config`. The flag parser refuses unknown
+fields, the dataclasses refuse values out of range.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ _REPR.maxtuple = 20
 
 
 def to_config(settings: Any) -> ConfigDict:
-    """A dataclass of plain values, tuples and further dataclasses as a locked config."""
+    """Return a locked config made of a dataclass of plain values, tuples and dataclasses."""
     config = ConfigDict()
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
@@ -36,7 +36,7 @@ def to_config(settings: Any) -> ConfigDict:
 
 
 def from_config(cls: type[T], config: ConfigDict, path: str = "config") -> T:
-    """The dataclass that a config stands for.
+    """Return the dataclass of which a config was made.
 
     Raises:
       ValueError: if a field is unknown, missing, not finite or out of range, naming it.
@@ -59,7 +59,7 @@ def from_config(cls: type[T], config: ConfigDict, path: str = "config") -> T:
             expected = getattr(types[name], "__name__", None)
             expected = str(types[name]) if typing.get_args(types[name]) else expected
             raise ValueError(f"{path}.{name} is {_shown(value)}; expected {expected}.")
-        # No field has a meaning for NaN or infinity, so that none has to refuse them itself.
+        # NaN and infinity are refused for all fields, so that no dataclass has to check them.
         for number in value if isinstance(value, tuple) else (value,):
             if expected := _bound_exceeded(number):
                 raise ValueError(f"{path}.{name} is {_shown(value)}; expected {expected}.")
@@ -71,7 +71,7 @@ def from_config(cls: type[T], config: ConfigDict, path: str = "config") -> T:
 
 
 def from_json(cls: type[T], values: dict[str, Any]) -> T:
-    """The dataclass whose `dataclasses.asdict` was written as JSON.
+    """Return the dataclass whose `dataclasses.asdict` was written as JSON.
 
     Raises:
       ValueError: as `from_config`.
@@ -82,12 +82,12 @@ def from_json(cls: type[T], values: dict[str, Any]) -> T:
 
 
 def _shown(value: Any) -> str:
-    """A value, for a message: not all of it if it is long."""
+    """Return a value as text for a message, abbreviated if it is long."""
     return _REPR.repr(value.to_dict() if isinstance(value, ConfigDict) else value)
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
-    """Whether a value is of a field's type: a plain one, `tuple[T, ...]`, or `T | None`."""
+    """Return whether a value is of a field's type: a plain type, `tuple[T, ...]` or `T | None`."""
     arguments = typing.get_args(hint)
     if typing.get_origin(hint) is tuple:
         return isinstance(value, tuple) and all(_is_of_type(x, arguments[0]) for x in value)
@@ -99,7 +99,7 @@ def _is_of_type(value: Any, hint: Any) -> bool:
 
 
 def _bound_exceeded(value: Any) -> str:
-    """What is expected of a number that is not finite or too large; empty of any other value."""
+    """Return the expected range if a number is not finite or too large, else an empty text."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "an integer of at most 64 bits"
     if isinstance(value, float) and not is_finite(value):
@@ -108,7 +108,7 @@ def _bound_exceeded(value: Any) -> str:
 
 
 def _optional_type(settings: Any, field: dataclasses.Field) -> type:
-    """The type that an optional field has when it is set."""
+    """Return the type of an optional field's values other than None."""
     hint = typing.get_type_hints(type(settings))[field.name]
     (kind,) = (t for t in typing.get_args(hint) if t is not type(None))
     return kind

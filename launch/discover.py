@@ -1,13 +1,13 @@
-"""Discovers an update rule.
+"""Discover an update rule.
 
     python -m launch.discover --workdir=runs/first --config=launch/configs/grid57_laptop.py
 
-Started again with the same workdir, it continues from the newest good checkpoint. SIGTERM and
-Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. The workdir has
+Started again with the same workdir, the command continues from the newest good checkpoint. SIGTERM
+and Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. The workdir has
 metrics (`metrics.jsonl`, `tensorboard/`) and, when the run ends or is stopped, `curves.png`.
 
-Several processes, each with its own devices and simulators, make one run together: see
-`launch.processes`. The status is 143 for all of them when one was stopped.
+A run may consist of several processes, each with its own devices and simulators: see
+`launch.processes`. If one of them is stopped, all end with status 143.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ from launch.setup import TASKS, keep_start, make_discovery, make_rule, make_task
 from meta.discovery import Discovery
 from meta.run import run
 
-# What a meta-step's memory grows with. The first costs nothing but time; the others are in the
-# order of what half of each saves (docs/measurements/speed.md).
+# Settings that a meta-step's memory grows with. The first one changes only speed. The others are
+# ordered by how much memory halving each one saves (docs/measurements/speed.md).
 _SHRINK = (
     "config.meta.agents_at_once",
     "config.agent.batch_size",
@@ -53,17 +53,17 @@ _SHRINK = (
 
 
 def discover(settings: DiscoverSettings, workdir: str) -> int:
-    """Runs or continues a discovery.
+    """Run or continue a discovery.
 
     Returns:
-      The exit status: 0 when all meta-steps are made, 128 + the signal's number when stopped.
+      The exit status: 0 if all meta-steps are made, 128 + the signal's number if it was stopped.
 
     Raises:
       ValueError: if the settings or the workdir do not fit.
       WorkdirHeldError: if another command has the workdir open.
       CheckpointError: if a checkpoint cannot be written or read.
     """
-    with _Stop() as stop:  # From the first: JAX's callbacks swallow a KeyboardInterrupt.
+    with _Stop() as stop:  # Around all of it: JAX's callbacks swallow a KeyboardInterrupt.
         processes.require_equal("config", json.dumps(dataclasses.asdict(settings)))
         processes.require_equal("version of the code", code_version())
         tasks, rule = make_tasks(settings), make_rule(settings, pathlib.Path(workdir))
@@ -90,10 +90,10 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
 def _run_in(
     folder: pathlib.Path, discovery: Discovery, settings: DiscoverSettings, stop: "_Stop"
 ) -> None:
-    """Makes the meta-steps that are missing; of several processes, the first one reports."""
+    """Make the remaining meta-steps; of several processes, the first one logs and reports."""
     checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
     with contextlib.closing(checkpoints):
-        live = partial(
+        run_discovery = partial(
             run,
             discovery,
             meta_steps=settings.meta_steps,
@@ -103,7 +103,7 @@ def _run_in(
             should_stop=stop.is_asked,
         )
         if not processes.is_first():
-            live()
+            run_discovery()
             return
         with (
             workdirs.MetricsLog(folder) as log,
@@ -111,7 +111,7 @@ def _run_in(
         ):
 
             def on_start(step):
-                # Not before its checkpoints are read, which may be of code without this file.
+                # After the checkpoints are read: if they are unusable, the file stays as it is.
                 names = [group.names for group in discovery.groups]
                 write_atomically(folder / TASKS, json.dumps(names) + "\n")
                 log.continue_from(step)
@@ -120,7 +120,7 @@ def _run_in(
                 if step and discovery.has_hosts:
                     logging.warning(
                         "Environments outside JAX start new episodes, and their agents' replays"
-                        " fill anew: neither is saved."
+                        " start empty: neither is saved."
                     )
 
             def on_report(report):
@@ -134,16 +134,16 @@ def _run_in(
                     },
                 )
 
-            live(on_start=on_start, on_report=on_report)
+            run_discovery(on_start=on_start, on_report=on_report)
             if reports := read_metrics(folder)[0]:
                 write_atomically(folder / "curves.png", discovery_curves(reports))
 
 
 class _Stop:
-    """Notes the signal that asks the run to stop; of several processes, to any of them.
+    """A context in which signals stop the run gracefully, also if another process gets them.
 
     Attributes:
-      signal: its number; 0 if there was none.
+      signal: number of the signal; 0 if there was none.
     """
 
     def __init__(self):
@@ -152,11 +152,11 @@ class _Stop:
 
     @property
     def status(self) -> int:
-        """To exit with."""
+        """The exit status."""
         return 128 + self.signal if self.signal else 0
 
     def is_asked(self, step: int) -> bool:
-        """Whether to stop after that step; the same for all processes."""
+        """Return whether to stop after a step; the same for all processes."""
         if processes.are_several() and processes.stop_agreed(step):
             self.signal = int(signal.SIGTERM)
         return bool(self.signal)
@@ -165,7 +165,7 @@ class _Stop:
         def note(number, _):
             self.signal = number
 
-        # Of several processes, JAX hears SIGTERM itself, and tells the others.
+        # With several processes, JAX handles SIGTERM, and informs the other processes.
         handlers = {signal.SIGTERM: note, signal.SIGINT: note}
         if processes.are_several():
             handlers = {signal.SIGINT: lambda *_: os.kill(os.getpid(), signal.SIGTERM)}
@@ -178,7 +178,7 @@ class _Stop:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command; return its exit status."""
     processes.join()
     return discover(from_config(DiscoverSettings, flags.FLAGS.config), flags.FLAGS.workdir)
 

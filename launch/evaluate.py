@@ -1,22 +1,22 @@
-r"""Trains fresh agents by frozen rules on tasks, beside hand-designed rules and a random policy.
+r"""Evaluate rules: train agents by them, by hand-designed rules, and compare their scores.
 
     python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=runs/heldout
     python -m launch.evaluate --rule=first.npz --suite=crafter --workdir=runs/crafter
     python -m launch.evaluate --agent=dreamer/paper --size=12m --suite=crafter --workdir=runs/large
 
-Settings are a laptop's, those of the first suite's kind; the paper's, for an accelerator, are in
-`launch/configs/evaluate_paper.py`.
+The rules are frozen. By default the settings suit a laptop, and depend on the family of the first
+suite. The paper's settings, for an accelerator, are in `launch/configs/evaluate_paper.py`.
 
-Runs (a rule on a task with a seed) are independent: started again with the same workdir, the
-command makes those only that are missing, and a run in a host environment that was stopped
-continues from its newest checkpoint. `--executor=ray` makes them on a Ray cluster, on this machine
-or on many, which must then share the workdir's file system:
+Runs (a rule on a task with a seed) are independent. Started again with the same workdir, the
+command makes only the runs that are not finished, and continues stopped ones from their newest
+checkpoints. `--executor=ray` makes them on a Ray cluster, on this machine or on several, which must
+then share the workdir's file system:
 
     python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=/shared/heldout \
         --executor=ray --ray_address=auto
 
-A run that fails is tried again; if some fail three times, the others are made all the same, the
-exit status is 3, and there is no report.
+A run that fails is retried. If some runs fail three times, the others are still made, the exit
+status is 3, and no report is written.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ from launch.provenance import code_version
 from launch.score_tables import print_evaluation
 from launch.setup import keep_rule
 
-# What an update's memory grows with. The first costs nothing but time.
+# Settings that an update's memory grows with. The first one changes only speed.
 SHRINK = (
     "config.runs_at_once",
     "config.agent.batch_size",
@@ -60,14 +60,14 @@ SHRINK = (
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a workdir is the evaluation of. It may be continued with the same one only.
+    """What identifies the evaluation in a workdir. Only the same evaluation may continue in it.
 
     Attributes:
       tasks: names.
-      rules: fingerprints by the contenders' names.
+      rules: fingerprints of the rules, by the contenders' names.
       config: of the evaluation.
-      agents: settings of agents that train themselves, by name.
-      command: that makes it.
+      agents: settings of agents that learn without a rule, by name.
+      command: name of the command.
       task_files: SHA-256 of the files that tasks are read from, by the tasks' names.
     """
 
@@ -81,7 +81,7 @@ class Identity:
 
 CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 _RUNS_PER_RAY_JOB = 16
-_RULES = "rules"  # Folder in a workdir: copies of rule files, by the contenders' names.
+_RULES = "rules"  # Folder in a workdir for copies of rule files, by the contenders' names.
 
 
 def run(
@@ -93,7 +93,7 @@ def run(
     runs_per_job: int | None = None,
     agents: Sequence[str] = (),
 ) -> WrittenEvaluation:
-    """Runs or continues an evaluation.
+    """Run or continue an evaluation.
 
     Args:
       rules: rule files, or names in the zoo.
@@ -101,8 +101,8 @@ def run(
       config: of the evaluation.
       workdir: for all results.
       executor: see `evaluation.evaluate.evaluate`.
-      runs_per_job: likewise.
-      agents: names of agents that train themselves.
+      runs_per_job: see `evaluation.evaluate.evaluate`.
+      agents: names of agents that learn without a rule.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt.
@@ -135,19 +135,19 @@ def run(
 
 
 def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
-    """The folder of a workdir for copies of rule files."""
+    """Return the folder in a workdir for copies of rule files."""
     return pathlib.Path(workdir) / _RULES
 
 
 def keep_rules(
     folder: pathlib.Path, contenders: Sequence[Contender], config: EvaluationConfig
 ) -> None:
-    """Keeps copies of the rule files of an evaluation in its workdir, which may go on without them.
+    """Copy the rule files of an evaluation to its workdir, so that it can continue without them.
 
     Args:
-      folder: the workdir, open.
-      contenders: as they were made of the files.
-      config: by which they were made.
+      folder: the workdir, locked.
+      contenders: with the rules that were read from the files.
+      config: by which the contenders were made.
 
     Raises:
       ValueError: if a file has changed since.
@@ -162,7 +162,7 @@ def keep_rules(
 
 
 def define_flags(default_suite: str) -> None:
-    """Defines all flags but those that name rules; to be called before JAX computes anything."""
+    """Define all flags except those that name rules. Must be called before JAX computes."""
     flags.DEFINE_string("suite", default_suite, "Suites or environments, separated by commas.")
     define_output_folder("workdir", "Folder for all results.")
     first_suite = (given("suite") or default_suite).partition(",")[0].strip()
@@ -170,19 +170,20 @@ def define_flags(default_suite: str) -> None:
     flags.DEFINE_integer(
         "runs_per_job",
         None,
-        "Runs, in JAX environments of one kind, that are trained together at most. By default all"
-        f" that can be, on Ray {_RUNS_PER_RAY_JOB}; those in host environments are always alone.",
+        "Number of runs, in JAX environments of equal dynamics, that are trained together at most."
+        f" By default no limit, on Ray {_RUNS_PER_RAY_JOB}. A run in a host environment is always"
+        " trained alone.",
         lower_bound=1,
     )
     is_local = execution.define_flags()
-    # Runs in host environments follow one another, each on all cores.
-    with commands.ended_by_user_errors():  # Of other packages' environments.
+    # Runs in host environments are made one after the other, each on all cores.
+    with commands.ended_by_user_errors():  # Other packages' environments may raise some.
         if is_local and not registry.is_host(first_suite):
             commands.use_all_cores()
 
 
 def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
-    """Suites, settings, and runs per job, as the flags say."""
+    """Return the suites, the config, and the number of runs per job that the flags give."""
     suites = [name.strip() for name in values.suite.split(",") if name.strip()]
     runs_per_job = values.runs_per_job
     if runs_per_job is None and values.executor == "ray":
@@ -191,7 +192,7 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     values = flags.FLAGS
     rules = [name.strip() for value in values.rule for name in value.split(",") if name.strip()]
     suites, config, runs_per_job = read_flags(values)
@@ -204,7 +205,7 @@ def main() -> None:
 
 
 def _sized(agent: str, size: str) -> str:
-    """An agent's name with its size among what stands behind the slash."""
+    """Return an agent's name with its size as a parameter, for example `dreamer/v1,12m`."""
     family, _, parameters = agent.partition("/")
     words = [word for word in (parameters, size) if word]
     return f"{family}/{','.join(words)}" if words else family
@@ -215,14 +216,14 @@ if __name__ == "__main__":
         "rule",
         [],
         "Rule file, or name of a rule in the zoo; several by commas or repetition. Without it,"
-        " only the baselines are run.",
+        " only the baselines are trained.",
     )
     flags.DEFINE_multi_string(
         "agent",
         [],
-        "Other agent, by name: dreamer, dreamer/v1,NoDenomMax (docs/dreamer.md), or one of yours"
-        " (docs/extending.md); several by repetition.",
+        "Agent that learns without a rule, by name: dreamer, dreamer/v1,NoDenomMax"
+        " (docs/dreamer.md), or one of yours (docs/extending.md); several by repetition.",
     )
-    flags.DEFINE_string("size", "", "Size of each --agent, for those that have some: 12m.")
+    flags.DEFINE_string("size", "", "Size of each --agent that has sizes, for example 12m.")
     define_flags("grid_heldout")
     commands.run(main, shrink=("size", *SHRINK) if given("agent") else SHRINK)

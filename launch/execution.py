@@ -1,4 +1,4 @@
-"""Flags that say who does the jobs of a command: this process, or a Ray cluster."""
+"""Flags for the executor of a command's jobs: this process, or a Ray cluster."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,33 +16,32 @@ _EXECUTORS = ("local", "ray")
 
 
 def define_flags() -> bool:
-    """Defines the flags; to be called before JAX computes anything.
+    """Define the flags. Must be called before JAX computes anything.
 
     Returns:
-      Whether this process is to compute. The driver of a Ray cluster is not: it leaves the
+      Whether this process computes. The driver of a Ray cluster does not: it leaves the
       accelerators to the workers.
     """
     flags.DEFINE_enum(
         "executor",
         "local",
         _EXECUTORS,
-        "Who does the jobs: this process, one after the other, or a Ray cluster, on whose"
-        " machines this package must be installed, and the workdir must be on a file system that"
-        " they share.",
+        "Executor of the jobs: 'local' for this process, one job after the other, or 'ray' for a"
+        " Ray cluster. This package must be installed on all of its machines, and the workdir must"
+        " be on a file system that they share.",
     )
     flags.DEFINE_string(
         "ray_address",
         "",
-        "Of the Ray cluster: host:port, or 'auto' for the one that runs on this machine or that"
-        " RAY_ADDRESS names. Without it, one is started on this machine for as long as the"
-        " command takes.",
+        "Address of the Ray cluster: host:port, or 'auto' for the one that runs on this machine or"
+        " that RAY_ADDRESS names. Without it, a cluster is started on this machine for the duration"
+        " of the command.",
     )
     flags.DEFINE_integer("ray_cpus_per_job", 1, "Processors of each job.", lower_bound=1)
     flags.DEFINE_float(
         "ray_gpus_per_job",
         None,
-        "GPUs of each job, or the fraction of one that it shares; by default 1 where the cluster"
-        " has any.",
+        "GPUs of each job, or the fraction of one GPU; by default 1 if the cluster has any.",
         lower_bound=0.0,
     )
     is_local = given("executor") != "ray"
@@ -53,14 +52,14 @@ def define_flags() -> bool:
 
 @contextlib.contextmanager
 def opened_executor(values: Any) -> Iterator[Executor]:
-    """The executor that the flags ask for, while it is open.
+    """Open the executor that the flags name.
 
-    Meanwhile SIGTERM and Ctrl-C have runs that are under way write a checkpoint, and then end the
+    While it is open, SIGTERM and Ctrl-C make unfinished runs write a checkpoint, and then end the
     command with status 128 + the signal's number.
 
     Raises:
-      ValueError: if flags do not go together, or no machine could do a job.
-      ImportError, ConnectionError: if there is no Ray, or no cluster at the address.
+      ValueError: if flags contradict each other, or no machine has the resources for a job.
+      ImportError, ConnectionError: if Ray is not installed, or there is no cluster at the address.
     """
     if values.executor == "local":
         named = [name for name in flags.FLAGS if name.startswith("ray_") and values[name].present]
@@ -75,11 +74,11 @@ def opened_executor(values: Any) -> Iterator[Executor]:
             gpus_per_job=values.ray_gpus_per_job,
         )
 
-    with executor, stopping.noting():  # Only now, as Ray has handlers of its own.
+    with executor, stopping.noting():  # In this order, as Ray installs handlers of its own.
         try:
             yield executor
         except BaseException:
-            if stopping.is_requested():  # Ray makes other exceptions of it.
+            if stopping.is_requested():  # Ray raises other exceptions for it.
                 raise stopping.StoppedBySignal from None
             raise
         stopping.raise_if_requested()

@@ -1,15 +1,15 @@
-"""Exports the rule of a discovery run, averaged over its last meta-steps, as a rule file.
+"""Export the rule of a discovery run, averaged over its last meta-steps, as a rule file.
 
     python -m launch.export --workdir=runs/first --output=first.npz
     python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
 
-The run may be going on meanwhile, its workdir may be read-only, and what its environments need may
-be missing here: nothing of it is read but the settings, the first rule and the averages in
-checkpoints.
+The run may still be running, its workdir may be read-only, and its environments need not be
+installed: the command reads only the settings, the first rule, and the average rule in a
+checkpoint.
 
-With evaluations of that rule (workdirs of `launch.evaluate`), a card is written beside the file,
-`first.md`: what it was discovered on, how it compares with the other contenders, and where it
-fails. The file's header has the same figures.
+With evaluations of that rule (workdirs of `launch.evaluate`), the command also writes a card,
+`first.md`: the tasks of the discovery, a comparison with the other contenders, and the tasks on
+which the rule fails. The file's header has the same figures.
 """
 
 import contextlib
@@ -40,14 +40,14 @@ from launch.setup import TASKS, make_rule
 
 # Fields of `meta.state.DiscoveryState`, and so paths in checkpoints.
 _AVERAGE, _TASK_META_STEPS = "average", "task_meta_steps"
-_OLD_TASK_META_STEPS = "lived"  # Of checkpoints of older code.
-_PARTS = ("agent", "population", "meta", "objective")  # Of the settings.
+_OLD_TASK_META_STEPS = "lived"  # Its name in checkpoints of older versions.
+_PARTS = ("agent", "population", "meta", "objective")  # Settings in the provenance.
 
 
 def export(
     workdir: str, output: str, meta_step: int | None = None, evaluations: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Writes the average rule of a checkpoint; returns its provenance.
+    """Write the average rule in a checkpoint; return its provenance.
 
     Args:
       workdir: of the run.
@@ -56,8 +56,8 @@ def export(
       evaluations: workdirs of evaluations of that rule, for its card.
 
     Raises:
-      ValueError: if the workdir is not of a discovery run, or has no checkpoint; if a folder is not
-        of an evaluation of that rule.
+      ValueError: if the workdir is not that of a discovery run, or has no checkpoint; if a folder
+        is not that of an evaluation of the rule.
       CheckpointError: if no checkpoint can be read, or there is none of that meta-step.
     """
     folder = pathlib.Path(workdir)
@@ -88,11 +88,11 @@ def _checkpoint(
     groups: Sequence[Sequence[str]],
     meta_step: int | None,
 ) -> tuple[int, dict[str, Any]]:
-    """Meta-step, average rule and meta-steps on each task, of a checkpoint.
+    """Return a checkpoint's meta-step, and its average rule and meta-steps on each task.
 
     Args:
       folder: of the run.
-      rule: like the one to read.
+      rule: with the structure and shapes of the rule to read.
       groups: names of the tasks of each group.
       meta_step: of the checkpoint; by default the newest good one.
 
@@ -126,7 +126,7 @@ def _checkpoint(
 
 
 def _settings(folder: pathlib.Path) -> DiscoverSettings:
-    """Of the run in a folder."""
+    """Return the settings of the run in a folder."""
     try:
         return from_json(DiscoverSettings, read_object(folder / workdirs.CONFIG))
     except OSError as error:
@@ -137,7 +137,7 @@ def _settings(folder: pathlib.Path) -> DiscoverSettings:
 
 
 def _tasks(folder: pathlib.Path) -> list[list[str]]:
-    """Names of the tasks of each group of a run's population; none for a run of older code."""
+    """Return the task names of each group of a run; none if an older version wrote no names."""
     file = folder / TASKS
     if not file.exists():
         return []
@@ -148,12 +148,12 @@ def _tasks(folder: pathlib.Path) -> list[list[str]]:
 
 
 def _steps_per_meta_step(settings: DiscoverSettings) -> int:
-    """Environment steps of an agent."""
+    """Return the environment steps of one agent in a meta-step."""
     return settings.meta.num_updates * settings.agent.steps_per_update
 
 
 def _provenance(settings: DiscoverSettings, meta_steps: int) -> dict[str, Any]:
-    """How a rule came about, for its file's header."""
+    """Return the provenance of a rule, for its file's header."""
     parts = {name: getattr(settings, name) for name in _PARTS}
     return {
         "code_version": code_version(),
@@ -162,13 +162,13 @@ def _provenance(settings: DiscoverSettings, meta_steps: int) -> dict[str, Any]:
         "meta_steps": meta_steps,
         "environment_steps": meta_steps * _steps_per_meta_step(settings) * settings.population.size,
         "seed": settings.seed,
-        # As JSON has them: tuples are lists.
+        # With JSON's types: tuples become lists.
         **{name: json.loads(json.dumps(dataclasses.asdict(part))) for name, part in parts.items()},
     }
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     output = flags.FLAGS.output
     evaluations = [name.strip() for name in flags.FLAGS.evaluations if name.strip()]
     provenance = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step, evaluations)
@@ -181,7 +181,7 @@ if __name__ == "__main__":
     define_path("workdir", "Folder of the discovery run.")
     define_output_file("output", "Rule file to write (.npz).", suffix=".npz")
     flags.DEFINE_integer(
-        "meta_step", None, "Of the checkpoint; by default the newest good one.", lower_bound=0
+        "meta_step", None, "Step of the checkpoint; by default the newest good one.", lower_bound=0
     )
-    flags.DEFINE_list("evaluations", [], "Workdirs of evaluations of that rule, for its card.")
+    flags.DEFINE_list("evaluations", [], "Workdirs of evaluations of the rule, for its card.")
     commands.run(main)

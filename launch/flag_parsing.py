@@ -1,6 +1,6 @@
-"""Flags whose values are refused by a sentence: `--config`, and those that name files and folders.
+"""Flags that refuse wrong values in a sentence: `--config`, and flags for files and folders.
 
-_CONFIG = define_config(launch.configs.evaluate)
+define_config(launch.configs.evaluate)
 define_output_folder("workdir", "Folder for all results.")
 app.run(main, flags_parser=parse_flags)
 """
@@ -28,21 +28,21 @@ _OVERRIDE = re.compile(rf"--?(?:no)?{_NAME}\.([^=]*)")
 
 
 class RefusedFlagError(Exception):
-    """A flag's value cannot be used; the message names the flag and says why.
+    """A flag's value cannot be used; the message names the flag and the reason.
 
-    No `ValueError`: absl makes errors of its own of those.
+    It is not a `ValueError`, which absl would convert to an error of its own.
     """
 
 
 def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[Any]:
-    """Defines `--config=FILE` and `--config.FIELD=value`.
+    """Define `--config=FILE` and `--config.FIELD=value`.
 
     Without `--config`, ml_collections reads overrides from the command line as soon as the flag is
     defined, so that an unknown field ends the program here, with status 2.
 
     Args:
-      default: the config file to use by default, as a module.
-      argument: of its `get_config`, if that has one.
+      default: the default config file, as a module.
+      argument: of its `get_config`; empty for none.
     """
     file = f"{default.__file__}:{argument}" if argument else str(default.__file__)
     try:
@@ -59,7 +59,7 @@ def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[A
 
 
 def config_arguments() -> list[str]:
-    """Flags that say the config of this command again: its file, and all overrides."""
+    """Return flags that reproduce the config of this command: its file, and all overrides."""
     flag: Any = flags.FLAGS[_NAME]
     file = os.path.abspath(config_flags.get_config_filename(flag))
     overrides = config_flags.get_override_values(flag)
@@ -67,11 +67,11 @@ def config_arguments() -> list[str]:
 
 
 def parse_config(arguments: Sequence[str]) -> ConfigDict:
-    """The config that such flags say.
+    """Return the config of flags from `config_arguments`, or of flags like them.
 
     Raises:
-      ValueError: naming the flag, if a file cannot be used, a field is unknown or a value is not
-        one of its.
+      ValueError: naming the flag, if a file cannot be used, a field is unknown, or a value is not
+        of the field's type.
     """
     values = flags.FlagValues()
     argv = [sys.argv[0], *arguments]
@@ -87,7 +87,7 @@ def parse_config(arguments: Sequence[str]) -> ConfigDict:
 
 
 def given(name: str) -> str:
-    """The value of a flag on the command line, before flags are parsed; empty if it is not there.
+    """Return the value of a flag on the command line, before flags are parsed; empty if not given.
 
     For a default config that depends on another flag.
     """
@@ -101,8 +101,8 @@ def given(name: str) -> str:
 
 
 def wants_tracebacks() -> bool:
-    """Whether `--verbosity=1` or more is on the command line, before flags are parsed."""
-    return max(given("verbosity"), given("v")) >= "1"  # As text; negative ones come before.
+    """Return whether `--verbosity=1` or more is on the command line, before flags are parsed."""
+    return max(given("verbosity"), given("v")) >= "1"  # As text, "-1" is less than "1".
 
 
 def define_path(
@@ -111,15 +111,15 @@ def define_path(
     problem: Callable[[str], str] = lambda path: "",
     required: bool = True,
 ) -> flags.FlagHolder[Any]:
-    """Defines a flag for a file or a folder, which is refused if it is empty.
+    """Define a flag for a file or a folder, which refuses an empty value.
 
-    An empty path would be the current folder, which nobody means who passes `--workdir=$WORKDIR`.
+    An empty path is the current folder, and most likely an unset variable in `--workdir=$WORKDIR`.
 
     Args:
       name: of the flag.
-      help_text: its own.
-      problem: from a path to what is wrong with it, in a sentence; empty if nothing is.
-      required: whether the flag must be there.
+      help_text: of the flag.
+      problem: returns the reason to refuse a path, in a sentence; empty to accept it.
+      required: whether the flag must be given.
     """
     holder = flags.DEFINE_string(name, None, help_text, required=required)
 
@@ -136,7 +136,7 @@ def define_path(
 
 
 def define_output_folder(name: str, help_text: str, required: bool = True) -> flags.FlagHolder[Any]:
-    """Defines a flag for a folder to write in, refused before anything starts if that cannot be.
+    """Define a flag for a folder, which refuses one that cannot be written.
 
     The folder need not exist yet.
     """
@@ -146,13 +146,13 @@ def define_output_folder(name: str, help_text: str, required: bool = True) -> fl
 def define_output_file(
     name: str, help_text: str, suffix: str = "", required: bool = True
 ) -> flags.FlagHolder[Any]:
-    """Defines a flag for a file to write, refused before anything starts if that cannot be.
+    """Define a flag for a file, which refuses one that cannot be written.
 
     Args:
       name: of the flag.
-      help_text: its own.
-      suffix: that the file must have.
-      required: whether the flag must be there.
+      help_text: of the flag.
+      suffix: that the file must have; empty for any.
+      required: whether the flag must be given.
     """
 
     def problem(path: str) -> str:
@@ -169,7 +169,7 @@ def define_output_file(
 
 
 def _problem_of_folder(path: str | os.PathLike[str]) -> str:
-    """Why nothing can be written in a folder, which need not exist; empty if it can."""
+    """Return the reason why a folder, which need not exist, cannot be written; empty if it can."""
     folder = pathlib.Path(path).absolute()
     there = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
     if not os.path.isdir(there):
@@ -180,39 +180,39 @@ def _problem_of_folder(path: str | os.PathLike[str]) -> str:
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses as absl does; returns the arguments that are not flags."""
+    """Parse flags as absl does; return the arguments that are not flags."""
     try:
         return flags.FLAGS(argv)
-    except (RefusedFlagError, flags.Error, ValueError) as error:  # The last of --noFLAG=value.
+    except (RefusedFlagError, flags.Error, ValueError) as error:  # ValueError: --noFLAG=value.
         _end(error)
 
 
 def _end(error: Exception) -> NoReturn:
-    """Ends the program with an error's sentence; `--verbosity=1` shows the traceback too."""
+    """End the program with an error's message; `--verbosity=1` shows the traceback, too."""
     if isinstance(error, RefusedFlagError):
         if wants_tracebacks():
             traceback.print_exception(error)
         print(error, file=sys.stderr)
         sys.exit(2)
-    # As absl's own `app.parse_flags_with_usage`, which would define overrides again.
+    # As in absl's `app.parse_flags_with_usage`, which would define overrides again.
     print(f"FATAL Flags parsing error: {error}", file=sys.stderr)
     print("Pass --helpshort or --helpfull to see help on flags.", file=sys.stderr)
     sys.exit(1)
 
 
 class _ConfigFile(flags.ArgumentParser[ConfigDict]):
-    """Reads the config of `FILE` or `FILE:ARGUMENT`, and sees to it that it has all overrides.
+    """The parser of `FILE` or `FILE:ARGUMENT`; it also refuses overrides of unknown fields.
 
-    In place of ml_collections' own parser, which opens whatever it is given, and whose errors are
-    tracebacks or come only when the config is used.
+    It replaces the parser of ml_collections, which opens any kind of file, and whose errors are
+    tracebacks or are raised only when the config is used.
     """
 
     def __init__(self, arguments: Iterable[str] | None = None):
-        """Reads overrides from these arguments, or those of the program."""
+        """Store the arguments to read overrides from; by default those of the program."""
         self._arguments = arguments
 
     def parse(self, argument: str) -> ConfigDict:
-        """The config, whose fields can change but not become more.
+        """Return the config, locked: its fields can change, but none can be added.
 
         Raises:
           RefusedFlagError: if the file cannot be used, or a field is unknown.
@@ -233,10 +233,10 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
 
 
 def _get_config(file: str, arguments: Sequence[str]) -> ConfigDict:
-    """What a config file's `get_config` returns.
+    """Return the result of a config file's `get_config`.
 
     Raises:
-      RefusedFlagError: if there is no such function, or it fails; without the flag's name.
+      RefusedFlagError: without the flag's name, if there is no such function, or it fails.
     """
     get_config = getattr(_run(file), "get_config", None)
     if not callable(get_config):
@@ -261,17 +261,17 @@ def _get_config(file: str, arguments: Sequence[str]) -> ConfigDict:
 
 
 def _run(file: str) -> ModuleType:
-    """The module that a Python file is.
+    """Run a Python file; return it as a module.
 
     Raises:
-      RefusedFlagError: if it is no regular file or cannot be run.
+      RefusedFlagError: if it is not a regular file, or cannot be run.
     """
     expected = "expected a Python file with a function get_config()."
     try:
         mode = os.stat(file).st_mode
     except OSError as error:
         raise RefusedFlagError(f"{error.strerror}; {expected}") from error
-    if not stat.S_ISREG(mode):  # To open a pipe might take for ever.
+    if not stat.S_ISREG(mode):  # Opening a pipe might block.
         kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
         raise RefusedFlagError(f"It is {kind}; {expected}")
     module = types.ModuleType(f"{_NAME}_file")
@@ -279,7 +279,7 @@ def _run(file: str) -> ModuleType:
     sys.modules[module.__name__] = module  # Dataclasses look up their module there.
     loader = importlib.machinery.SourceFileLoader(module.__name__, file)
     try:
-        # Not from a cache beside it, which two changes within a second would confuse.
+        # Not from `__pycache__`, which can be stale after two changes within a second.
         exec(loader.source_to_code(loader.get_data(file), file), module.__dict__)
     except Exception as error:
         raise RefusedFlagError(_reason(error, file)) from error
@@ -287,9 +287,9 @@ def _run(file: str) -> ModuleType:
 
 
 def _reason(error: Exception, file: str) -> str:
-    """What an exception of a config file says, and where in the file it was.
+    """Return the message of an exception in a config file, with its line.
 
-    The message of a ValueError is for users: by these, config files refuse their argument.
+    The message of a ValueError is returned as it is: config files so refuse their argument.
     """
     if isinstance(error, ValueError):
         return str(error)
@@ -299,19 +299,19 @@ def _reason(error: Exception, file: str) -> str:
 
 
 def _problem(config: ConfigDict, name: str) -> str:
-    """Why a config has no value of a dotted name, in a sentence; empty if it has one."""
+    """Return the reason why a dotted name is not a field of a config; empty if it is one."""
     found: Any = config
     for part in name.split("."):
         if not isinstance(found, ConfigDict) or part not in found:
             return f"the config has no field {part!r}; it has {', '.join(_leaves(config))}."
         found = found[part]
-    if isinstance(found, ConfigDict):  # What it is set to would have defaults for all other fields.
+    if isinstance(found, ConfigDict):  # Setting it would reset all of its other fields.
         return f"{name} has fields of its own; expected one of {', '.join(_leaves(found))}."
     return ""
 
 
 def _leaves(config: ConfigDict, prefix: str = "") -> list[str]:
-    """Dotted names of a config's fields."""
+    """Return the dotted names of a config's fields."""
     names = []
     for name in config:
         value = config[name]

@@ -1,7 +1,7 @@
-"""One command at a time writes in a folder: a lock, and a note that says who holds it.
+"""Locks of workdirs: one command at a time writes in a folder.
 
-`.lock` is locked by `flock`, which ends with the process that holds it, however it ends.
-`.lock.json` names that process while it lives; where it is left behind, the process was killed.
+`.lock` is locked by `flock`, so the system releases it when the process that holds it ends.
+`.lock.json` describes that process. If it exists while `.lock` is free, the process was killed.
 """
 
 import contextlib
@@ -24,24 +24,24 @@ from disco_common.terminal import printable
 from launch import processes
 
 _LOCK, _NOTE = ".lock", ".lock.json"
-_LONGEST = 300  # Characters of a command that are shown.
-# What file systems that cannot lock files say.
+_LONGEST = 300  # Characters of a command in messages.
+# Error numbers of file systems that cannot lock files.
 _CANNOT_LOCK = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 class WorkdirHeldError(OSError):
-    """Another command writes in the workdir; this one can once that one has ended."""
+    """Another command holds the workdir's lock."""
 
 
 @contextlib.contextmanager
 def held(folder: pathlib.Path) -> Iterator[None]:
-    """Holds a folder's lock; of several processes of one run, the first one does for all.
+    """Hold a folder's lock; of several processes of one run, only the first one holds it.
 
-    Readers need no lock. A process that is killed leaves its note, and the next holder a warning
-    that says whose. Where the file system cannot lock files, a warning says so.
+    Readers need no lock. If the last holder was killed, a warning names it. If the file system
+    cannot lock files, there is a warning instead of a lock.
 
     Args:
-      folder: that exists.
+      folder: an existing one.
 
     Raises:
       WorkdirHeldError: if another command holds it, naming that one.
@@ -63,28 +63,28 @@ def held(folder: pathlib.Path) -> Iterator[None]:
         write_atomically(note, json.dumps(_own()) + "\n")
         yield
     finally:
-        with contextlib.suppress(OSError):  # The lock is what counts.
+        with contextlib.suppress(OSError):  # The note is only for messages.
             note.unlink()
         lock.release()
 
 
 def _acquired(folder: pathlib.Path) -> FileLock | None:
-    """The lock; None where there can be none."""
-    # Not their lock by a file's mere existence, which a process that is killed keeps for ever.
+    """Return the acquired lock; None if the file system cannot lock files."""
+    # No soft lock, which is a file's existence: it stays when a process is killed.
     lock = FileLock(folder / _LOCK, fallback_to_soft=False)
     try:
         lock.acquire(blocking=False)
     except Timeout:
         raise WorkdirHeldError(
             f"Workdir {str(folder)!r} is held by {_holder(folder / _NOTE)}. Two commands that write"
-            " in one workdir would spoil both results; wait until that one has ended, or choose"
+            " in one workdir would corrupt its files; wait until that command has ended, or choose"
             " another workdir."
         ) from None
     except (NotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in _CANNOT_LOCK:
             raise
         logging.warning(
-            "The file system of %s cannot lock files (%s): see to it that no other command writes"
+            "The file system of %s cannot lock files (%s): make sure that no other command writes"
             " there at the same time.",
             folder,
             error,
@@ -94,7 +94,7 @@ def _acquired(folder: pathlib.Path) -> FileLock | None:
 
 
 def _own() -> dict[str, Any]:
-    """Who this process is."""
+    """Return the description of this process."""
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -104,11 +104,11 @@ def _own() -> dict[str, Any]:
 
 
 def _holder(note: pathlib.Path) -> str:
-    """Who wrote a note, as part of a sentence."""
+    """Return the description of the process that wrote a note, as part of a sentence."""
     try:
         found = json.loads(note.read_text("utf-8"))
         pid, host, since = (str(found[name])[:_LONGEST] for name in ("pid", "host", "since"))
         command = str(found["command"])[:_LONGEST]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return "a process that left no note of who it is"
+        return f"an unknown process ({note.name} is missing or damaged)"
     return printable(f"process {pid} on {host} since {since} ({command})")

@@ -1,4 +1,4 @@
-"""The points of a sweep over settings of a discovery: which they are, and how each one is made."""
+"""The points of a sweep over settings of a discovery, and the discovery of each point."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from launch.setup import make_discovery
 
 LOG = "log.txt"
 _PREFIX = "config."
-_LONGEST = 2_000  # Characters of an error: all of a sentence, some of what XLA has to say.
+_LONGEST = 2_000  # Characters of an error; those of XLA are longer.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +26,10 @@ class Point:
     """One discovery of a sweep.
 
     Attributes:
-      name: readable, and that of its folder.
-      varied: its values of the fields that vary, by name.
-      arguments: flags of `launch.discover` that say all of its config.
-      settings: what they stand for.
+      name: of the point and its folder.
+      varied: values of the varied fields, by name.
+      arguments: flags of `launch.discover` that give its config.
+      settings: the config as a dataclass.
     """
 
     name: str
@@ -39,14 +39,15 @@ class Point:
 
 
 def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Point]:
-    """The product of all variations.
+    """Return the points of the product of all variations.
 
     Args:
       arguments: flags that all points share: `--config=FILE`, `--config.FIELD=VALUE`.
       variations: each `config.FIELD=VALUE,VALUE,...`; values in brackets or quotes may have commas.
 
     Raises:
-      ValueError: naming the flag, if a field is unknown, or a value not one of its, or given twice.
+      ValueError: naming the flag, if a field is unknown, a value is not of the field's type, or a
+        value is given twice.
     """
     fields: dict[str, list[str]] = {}
     for variation in variations:
@@ -54,7 +55,7 @@ def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Poi
         split = _split(values)
         if not field.startswith(_PREFIX) or not all(split):
             raise ValueError(
-                f"--vary={variation} has another form; expected config.FIELD=VALUE,VALUE,..."
+                f"--vary={variation} is malformed; expected config.FIELD=VALUE,VALUE,..."
             )
         if field in fields:
             raise ValueError(f"--vary names {field} twice; expected all of its values in one.")
@@ -72,7 +73,7 @@ def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Poi
 def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
     try:
         settings = from_config(DiscoverSettings, parse_config(arguments))
-        # The driver of a sweep has none of the devices that an agent may need several of.
+        # The driver of a sweep has one CPU device, and an agent may need several devices.
         make_discovery(dataclasses.replace(settings, devices_per_agent=1))
     except (ValueError, OSError) as error:
         raise ValueError(f"{' '.join(arguments)}: {error}") from error
@@ -82,16 +83,16 @@ def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
 
 
 def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report: Report) -> None:
-    """Makes or continues a point's discovery, in a process of its own; a job's work.
+    """Make or continue a point's discovery in a child process; the work of a job.
 
     Args:
-      point: which.
+      point: of the sweep.
       folder: of the sweep.
-      directory: to run it in.
-      report: called with its meta-steps, about once a second.
+      directory: to run the command in.
+      report: called with the number of meta-steps so far, about once a second.
 
     Raises:
-      ChildProcessError: if it ended otherwise than it should, with the last thing that it said.
+      ChildProcessError: with the last line of its log, if the discovery failed.
     """
     run, meta_steps = folder / point.name, point.settings.meta_steps
     if is_finished(run, meta_steps):
@@ -101,20 +102,20 @@ def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report
             f"There is no folder {folder}; expected a workdir on a file system that all machines"
             " share."
         )
-    seen = None
+    modified = None
 
-    def look() -> None:
-        nonlocal seen
+    def report_progress() -> None:
+        nonlocal modified
         metrics = run / discovery_metrics.FILE
         now = metrics.stat().st_mtime_ns if metrics.exists() else None
-        if now != seen and (reports := discovery_metrics.read_metrics(run)[0]):
+        if now != modified and (reports := discovery_metrics.read_metrics(run)[0]):
             last = reports[-1]
             report(last["meta_step"], {"meta-return": last["meta_return"]})
-        seen = now
+        modified = now
 
     log = run / LOG
     status = child.run_command(
-        "launch.discover", [f"--workdir={run}", *point.arguments], directory, log, look
+        "launch.discover", [f"--workdir={run}", *point.arguments], directory, log, report_progress
     )
     if status or not is_finished(run, meta_steps):
         said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
@@ -125,13 +126,13 @@ def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report
 
 
 def is_finished(run: pathlib.Path, meta_steps: int) -> bool:
-    """Whether all meta-steps of a discovery are made: there is a checkpoint of the last."""
+    """Return whether a discovery is finished: it has its last checkpoint and its curves."""
     steps = [int(p.name) for p in run.glob("checkpoints/*") if p.name.isdigit()]
     return max(steps, default=0) >= meta_steps and (run / "curves.png").exists()
 
 
 def _split(values: str) -> list[str]:
-    """At commas that are in no brackets or quotes."""
+    """Return the values of a list, split at commas outside of brackets and quotes."""
     part = r"""(?:\([^()]*\)|\[[^\[\]]*\]|'[^']*'|"[^"]*"|[^,])*"""
     return [value.strip() for value in re.findall(rf"(?:^|,)({part})", values)]
 

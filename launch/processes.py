@@ -1,19 +1,19 @@
-"""Several processes, on one machine or many, that make one run together.
+"""Runs of several processes, on one machine or on several.
 
     python -m launch.discover --coordinator=HOST:PORT --num_processes=2 --process_id=0 ...
     python -m launch.discover --coordinator=HOST:PORT --num_processes=2 --process_id=1 ...
 
-All start the same command with the same workdir, on a file system that they share; process 0
-listens at the coordinator's address, and at no other where that is an address of its machine
-(`_listening_address`; nobody has to prove who he is there). Under Slurm (`srun` with several tasks)
-and Open MPI they find each other without these flags, on TPU pods with `--coordinator=auto`
-(`jax.distributed`); process 0 listens at all addresses then. A process that is alone on its machine
-there has all of its GPUs; of several, each has one (JAX_LOCAL_DEVICE_IDS=0,1,... says otherwise;
-not run with GPUs).
+Each process runs the same command with the same workdir, on a file system that all of them share.
+Process 0 listens at the coordinator's address, and only there if it is an address of its machine
+(`_listening_address`). Connections are not authenticated. Under Slurm (`srun` with several tasks)
+and Open MPI the processes find each other without these flags, on TPU pods with
+`--coordinator=auto` (`jax.distributed`); process 0 then listens at all addresses. In these cases
+the only process of a machine has all of its GPUs, and each of several processes has one
+(JAX_LOCAL_DEVICE_IDS=0,1,... overrides this; not tested with GPUs).
 
-When a process dies, the others end within a minute: with status 134 and a message of JAX's that
-starts "Terminating process", as they miss its heartbeats, or with 75 where a message to it fails
-before. The command started again, with as many processes or others, goes on from the newest
+When a process dies, the others end within a minute: with status 134 and a message from JAX that
+starts with "Terminating process" when its heartbeats are missing, or with status 75 if a message to
+it fails before. The same command, with any number of processes, continues from the newest
 checkpoint.
 """
 
@@ -36,7 +36,7 @@ from jax.experimental import multihost_utils
 
 _HEARTBEAT_SECONDS = 20
 _AUTO = "auto"
-# By which a launcher tells its processes how many they are, and how many on each machine.
+# Launchers' variables for the number of processes: of the run, and on each machine.
 LAUNCHERS = {
     "SLURM_STEP_NUM_TASKS": "SLURM_STEP_TASKS_PER_NODE",
     "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
@@ -44,31 +44,41 @@ LAUNCHERS = {
 
 
 class ProcessesMissingError(OSError):
-    """Others of the run did not come in time; they may when it is started again."""
+    """Other processes of the run did not connect in time; a retry may succeed."""
 
 
 def define_flags() -> None:
-    """The flags of commands that several processes may run together."""
+    """Define the flags of commands that support several processes."""
     flags.DEFINE_string(
         "coordinator",
         "",
-        "HOST:PORT where process 0 listens and the others find it; 'auto' to ask Slurm, Open MPI or"
-        " the TPU pod. By default auto under srun and mpirun, and else one process.",
+        "HOST:PORT where process 0 listens; 'auto' to ask Slurm, Open MPI or the TPU pod. By"
+        " default 'auto' under srun and mpirun, and a single process otherwise.",
     )
-    flags.DEFINE_integer("num_processes", None, "With --coordinator=HOST:PORT.", lower_bound=1)
-    flags.DEFINE_integer("process_id", None, "Likewise, from 0.", lower_bound=0)
     flags.DEFINE_integer(
-        "coordinator_timeout", 300, "Seconds to wait until all processes are there.", lower_bound=1
+        "num_processes",
+        None,
+        "Number of processes of the run; with --coordinator=HOST:PORT.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "process_id",
+        None,
+        "Number of this process, from 0; with --coordinator=HOST:PORT.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer(
+        "coordinator_timeout", 300, "Seconds to wait for all processes to connect.", lower_bound=1
     )
 
 
 def join() -> None:
-    """Makes this process one of the run's, by the flags; to be called before JAX computes.
+    """Connect this process with the others of the run. Must be called before JAX computes.
 
     Raises:
       ValueError: if flags are missing or contradict each other.
       ProcessesMissingError: if the coordinator does not answer in time.
-      OSError: if no launcher tells who the processes are.
+      OSError: if neither flags nor a launcher give the number of processes.
     """
     address, timeout = flags.FLAGS.coordinator, flags.FLAGS.coordinator_timeout
     number, own = flags.FLAGS.num_processes, flags.FLAGS.process_id
@@ -80,7 +90,7 @@ def join() -> None:
                 f"--num_processes and --process_id need --coordinator=HOST:PORT; it is {address!r}."
             )
         if address:
-            # JAX would give each process the one GPU that its number on this machine names.
+            # By default, JAX gives each process one GPU, by the process's number on its machine.
             all_devices = {"local_device_ids": ()} if _is_alone_on_its_machine() else {}
             _initialize(f"--coordinator={_AUTO}", timeout, **all_devices)
         return
@@ -101,21 +111,21 @@ def join() -> None:
         num_processes=number,
         process_id=own,
         coordinator_bind_address=_listening_address(address, host.strip("[]")),
-        # Addresses and numbers are known, so nothing needs to be asked for.
+        # Addresses and numbers are known: no launcher is asked for them.
         cluster_detection_method="deactivate",
     )
 
 
 def _listening_address(address: str, host: str) -> str | None:
-    """Where process 0 listens; None for JAX's default, all addresses of the machine.
+    """Return the address where process 0 listens; None for JAX's default, all addresses.
 
-    It listens at the address that is named if that is one of this machine's. The default stays
-    where the others reach the machine by an address that it does not know: behind NAT, or by a
-    service's name. It also stays where the machine's name stands for the loopback, as in Debian's
-    /etc/hosts: on other machines the name stands for another address.
+    It is the given address if that is an address of this machine. It is the default if the other
+    processes reach the machine by an address that it does not have: behind NAT, or by a service's
+    name. It is also the default if the host's name resolves to the loopback, as in Debian's
+    /etc/hosts: on other machines the name resolves to another address.
 
     Args:
-      address: HOST:PORT, as the flag says.
+      address: HOST:PORT, the flag's value.
       host: without brackets.
     """
     if "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:  # Read by JAX.
@@ -134,7 +144,7 @@ def _listening_address(address: str, host: str) -> str | None:
 
 
 def _is_of_this_machine(address: str) -> bool:
-    """Whether a process of this machine can listen at an IP address."""
+    """Return whether a process of this machine can listen at an IP address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as trying:
@@ -145,7 +155,7 @@ def _is_of_this_machine(address: str) -> bool:
 
 
 def _is_alone_on_its_machine() -> bool:
-    """Whether the launcher started one process on each machine, and nobody chose its devices."""
+    """Return whether the launcher started one process per machine, without choosing its devices."""
     numbers = [os.environ[name] for name in LAUNCHERS.values() if name in os.environ]
     return "JAX_LOCAL_DEVICE_IDS" not in os.environ and any(
         re.fullmatch(r"1(\(x\d+\))?(,1(\(x\d+\))?)*", number) for number in numbers
@@ -153,7 +163,7 @@ def _is_alone_on_its_machine() -> bool:
 
 
 def _await_coordinator(host: str, port: int, timeout: float) -> None:
-    """Waits until somebody listens there: JAX itself would end without a word of where."""
+    """Wait until the coordinator answers. JAX itself would fail without naming the address."""
     end, refusal = time.monotonic() + timeout, None
     while time.monotonic() < end:
         try:
@@ -180,7 +190,7 @@ def _initialize(flag: str, timeout: int, **arguments: Any) -> None:
         )
         os._exit(os.EX_TEMPFAIL)
 
-    # Before JAX gives up: it would end the process without a word of what it waited for.
+    # Shorter than JAX's own timeout, which ends the process without naming the cause.
     waiting = threading.Timer(timeout, give_up)
     waiting.daemon = True
     waiting.start()
@@ -193,29 +203,29 @@ def _initialize(flag: str, timeout: int, **arguments: Any) -> None:
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise OSError(
-            f"{flag}: the processes cannot be joined ({reason}). Where no launcher tells how many"
-            " they are, name them by --coordinator=HOST:PORT, --num_processes and --process_id."
+            f"{flag}: the processes cannot be joined ({reason}). If no launcher gives their number,"
+            " set --coordinator=HOST:PORT, --num_processes and --process_id."
         ) from error
     finally:
         waiting.cancel()
 
 
 def are_several() -> bool:
-    """Whether this process joined others."""
+    """Return whether the run has several processes."""
     return jax.process_count() > 1
 
 
 def is_first() -> bool:
-    """Whether this is the process that writes and speaks for all."""
+    """Return whether this is process 0, which writes files and messages."""
     return jax.process_index() == 0
 
 
 def require_equal(what: str, value: str) -> None:
-    """Refuses processes that are not of the same mind.
+    """Refuse a run whose processes have different values of something.
 
     Args:
-      what: for the message.
-      value: that all must have.
+      what: name of the value, for the message.
+      value: which must be the same in all processes.
 
     Raises:
       ValueError: naming the processes that differ from process 0.
@@ -233,15 +243,15 @@ def require_equal(what: str, value: str) -> None:
 
 
 def require_shared(folder: pathlib.Path) -> None:
-    """Refuses processes whose folder of that name is another one than process 0's.
+    """Refuse a folder that is not on a file system that all processes share.
 
     Raises:
-      ValueError: naming those processes.
+      ValueError: naming the processes that see another folder than process 0.
     """
     if not are_several():
         return
     token = multihost_utils.broadcast_one_to_all(np.uint32(secrets.randbits(32)))
-    mark = folder / f".shared-{int(token):08x}"  # A new name: no file system remembers its absence.
+    mark = folder / f".shared-{int(token):08x}"  # A new name: its absence cannot be cached.
     if is_first():
         mark.touch()
     multihost_utils.sync_global_devices("the workdir has a mark")
@@ -256,5 +266,5 @@ def require_shared(folder: pathlib.Path) -> None:
 
 
 def stop_agreed(step: int) -> bool:
-    """Whether some process was sent SIGTERM, and all have come to the step to stop after."""
+    """Return whether a process got SIGTERM and this is the step after which all processes stop."""
     return multihost_utils.reached_preemption_sync_point(step)

@@ -1,4 +1,4 @@
-"""Progress of a long command: a live bar on a terminal, a line now and then elsewhere."""
+"""Progress of a long command: a bar on a terminal, and regular lines elsewhere."""
 
 import time
 from collections.abc import Mapping
@@ -18,10 +18,15 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Shows how far a command is, with the numbers that matter."""
+    """A display of the progress of a command, with some numbers (`evaluation.executors`)."""
 
     def __init__(self, name: str, total: int):
-        """Shows progress of `name` towards `total` units."""
+        """Prepare the display.
+
+        Args:
+          name: of the work.
+          total: number of units of work.
+        """
         self._name = printable(name)
         self._total = total
         self._console = console()
@@ -47,7 +52,7 @@ class Progress:
         self._bar.stop()
 
     def start(self, completed: int) -> None:
-        """Begins, or continues, at a number of units done."""
+        """Show the progress from a number of completed units on."""
         self._first = (completed, time.monotonic())
         self._bar.update(self._task, completed=completed)
         if not self._console.is_terminal:
@@ -60,13 +65,13 @@ class Progress:
         doing: str = "",
         left: str | None = None,
     ) -> None:
-        """Shows the units done, and numbers beside them.
+        """Show the number of completed units, and numbers with it.
 
         Args:
-          completed: units.
-          numbers: by name; None for what there is none of.
-          doing: whose they are, or what is being done.
-          left: the time left, in words; by default as it follows from the units so far.
+          completed: number of units.
+          numbers: by name; None if unknown.
+          doing: description of the current work.
+          left: the remaining time in words; by default estimated from the rate so far.
         """
         shown = ", ".join(
             f"{name} {'-' if value is None else format(value, '.4g')}"

@@ -1,4 +1,4 @@
-"""Where results come from."""
+"""Provenance of results: the version of the code."""
 
 import functools
 import pathlib
@@ -9,7 +9,7 @@ import disco
 
 @functools.cache
 def code_version() -> str:
-    """The package's version, and the commit where the code lies in a git checkout."""
+    """Return the package's version, with the commit if the code is in a git checkout."""
     version = disco.__version__
     try:
         commit = subprocess.run(

@@ -1,11 +1,11 @@
-r"""Turns finished runs into a report: one HTML file, and its tables and pictures.
+r"""Write a report of runs: one HTML file, and its tables and plots.
 
     python -m launch.report --runs=runs/grid57/grid_heldout --output=report
     python -m launch.report --runs=runs/mine,runs/others --runs=runs/discovery --output=report
 
 `--runs` takes workdirs of `launch.evaluate`, finished or not, and of `launch.discover`, whose
-curves are shown besides. Evaluations of the same tasks with the same budget and score are compared
-as one; others stand side by side. What is missing, damaged or there twice is named in the report.
+curves are shown, too. Evaluations of the same tasks with the same budget and score are merged;
+others have sections of their own. The report lists missing, damaged and duplicate runs.
 """
 
 import json
@@ -26,7 +26,7 @@ from launch.flag_parsing import define_output_folder
 
 
 def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
-    """Writes a report of some workdirs; returns its files.
+    """Write a report of workdirs; return its files.
 
     Raises:
       ValueError: if there is no workdir, or one cannot be read or has no run.
@@ -67,14 +67,14 @@ def _discovery(folder: pathlib.Path) -> Discovery:
     try:
         config = json.loads((folder / "config.json").read_text())
         if not isinstance(config, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as error:
         raise ValueError(f"--runs: {str(folder)!r} has no config.json: {error}.") from error
     return Discovery(folder.name, config, found, problems)
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     values = flags.FLAGS
     runs = [name.strip() for value in values.runs for name in value.split(",") if name.strip()]
     files = run(runs, values.output, values.title)
@@ -84,5 +84,5 @@ def main() -> None:
 if __name__ == "__main__":
     flags.DEFINE_multi_string("runs", [], "Workdirs, by commas or repetition.")
     define_output_folder("output", "Folder for the report.")
-    flags.DEFINE_string("title", "Report", "Of the page.")
+    flags.DEFINE_string("title", "Report", "Title of the page.")
     commands.run(main)

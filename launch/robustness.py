@@ -1,10 +1,10 @@
-"""How much a rule's agents depend on their settings: DiscoRL's Extended Data Figure 1.
+"""Measure a rule's robustness to its agents' settings: DiscoRL's Extended Data Figure 1.
 
     python -m launch.robustness --rule=grid57 --suite=catch/8x8 --workdir=runs/robustness
 
-The rule's agents and actor-critic's learn each task with five sizes of their networks, five amounts
-of replay, and 36 optimisers (`evaluation.studies.robustness`). Settings that are not varied are
-those of `launch.evaluate`, and so are workdirs, which may be continued, and executors.
+Agents of the rule and of actor-critic learn each task with five network sizes, five replay ratios,
+and 36 optimisers (`evaluation.studies.robustness`). All other settings, the executors, and the
+workdirs, in which runs are continued, are as in `launch.evaluate`.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ from launch.provenance import code_version
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     values = flags.FLAGS
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _rule_or_copy(name: str, workdir: str) -> str:
-    """The rule's name, or if its file is gone the file of its copy in the workdir."""
+    """Return the rule's name, or the path of its copy in the workdir if its file is gone."""
     path = pathlib.Path(name)
     copy = copy_of_rule(copies_in(workdir), path.stem)
     is_known = path.is_file() or name in disco.zoo() or plugins.find(PLUGINS, name) is not None

@@ -1,4 +1,4 @@
-"""What a discovery run is made of, as one dataclass; config files are instances of it."""
+"""The settings of a discovery run, as a dataclass; config files return instances of it."""
 
 import dataclasses
 
@@ -15,8 +15,8 @@ class RuleSettings:
     """The rule to discover; fields as in `disco.DiscoveredRule`.
 
     Attributes:
-      start: a rule file or zoo name to start from; empty to start from scratch. Its sizes and
-        hyper-parameters then replace those given here.
+      start: a rule file or zoo name to start from, whose sizes and hyper-parameters replace those
+        given here; empty to start from a random rule.
     """
 
     start: str = ""
@@ -51,12 +51,14 @@ class DiscoverSettings:
       seed: of all randomness.
       meta_steps: in total.
       checkpoint_interval: meta-steps between checkpoints.
-      checkpoints_kept: of the newest.
+      checkpoints_kept: number of the newest checkpoints to keep.
       log_interval: meta-steps between reports.
-      devices_per_agent: that split its batches, where one is too small for an agent.
-      families: how agents of some environments differ from `agent`, for example
-        `"dmlab: memory=256 frame_stack=1"`; the family is what stands before the slash in their
-        names. Known are memory (units of the network's memory), frame_stack and burn_in.
+      devices_per_agent: number of devices that split an agent's batches, if an agent does not fit
+        on one.
+      families: changes of `agent` for families of environments, for example
+        `"dmlab: memory=256 frame_stack=1"`. The family is the part of the environments' names
+        before the slash. The changes may be of memory (units of the network's memory), frame_stack
+        and burn_in.
       rule, agent, value_function, objective, population, meta: see their classes.
     """
 
@@ -83,8 +85,8 @@ class DiscoverSettings:
             raise ValueError(f"seed is {self.seed}; expected 0 to 2**32 - 1.")
 
 
-# Fields that may differ when a run is continued: they do not change what is computed, or, as the
-# number of devices, in which order it is summed.
+# Fields that may differ when a run is continued: they do not change the result, except for
+# devices_per_agent, which changes the order of sums.
 CHANGEABLE = (
     "meta_steps",
     "checkpoint_interval",

@@ -1,4 +1,4 @@
-"""From settings to the objects of a discovery run, and copies of the rule files of a run."""
+"""Construction of a discovery run from its settings, and copies of the rule files of a run."""
 
 import dataclasses
 import pathlib
@@ -18,7 +18,7 @@ from meta.discovery import Discovery
 from meta.sharding import make_mesh
 
 TASKS = "tasks.json"  # In a run's workdir: the tasks' names in each group of the population.
-START = "start.npz"  # In a run's workdir: the rule that it started from, if that was a file's.
+START = "start.npz"  # In a run's workdir: a copy of the rule file that it started from, if any.
 
 
 def make_discovery(
@@ -26,12 +26,12 @@ def make_discovery(
     tasks: tuple[environments.Environment, ...] | None = None,
     rule: disco.DiscoveredRule | None = None,
 ) -> Discovery:
-    """The discovery run that settings describe. Compiles nothing.
+    """Return the discovery run of some settings. Nothing is compiled.
 
     Args:
-      settings: all of it.
-      tasks: instead of the suites'.
-      rule: instead of the one that `make_rule` makes of the settings.
+      settings: of the run.
+      tasks: of the run; by default the suites'.
+      rule: to start from; by default the result of `make_rule`.
 
     Raises:
       ValueError: if a name or a value is unknown or out of range.
@@ -51,7 +51,7 @@ def make_discovery(
 
 
 def make_tasks(settings: DiscoverSettings) -> tuple[environments.Environment, ...]:
-    """The tasks of the suites that settings name.
+    """Return the tasks of the settings' suites.
 
     Raises:
       ValueError: if a name is unknown.
@@ -63,7 +63,7 @@ def make_tasks(settings: DiscoverSettings) -> tuple[environments.Environment, ..
 
 
 def make_family_agents(settings: DiscoverSettings) -> dict[str, AgentConfig]:
-    """The agents of those families of environments that have their own.
+    """Return the agents' configurations for families of environments that have their own.
 
     Raises:
       ValueError: if an entry is malformed, or its values are out of range.
@@ -94,11 +94,11 @@ def make_family_agents(settings: DiscoverSettings) -> dict[str, AgentConfig]:
 def make_rule(
     settings: DiscoverSettings, folder: pathlib.Path | None = None
 ) -> disco.DiscoveredRule:
-    """The rule that a run starts from: a file's, or a random one.
+    """Return the rule that a run starts from: a file's, or a random one.
 
     Args:
       settings: of the run.
-      folder: its workdir. If it has a copy of the file, that is read.
+      folder: its workdir. A copy of the file in it is read instead of the file.
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if the file cannot be read.
@@ -115,14 +115,14 @@ def make_rule(
 def keep_start(
     settings: DiscoverSettings, folder: pathlib.Path, rule: disco.DiscoveredRule
 ) -> None:
-    """Keeps a copy of the file of a run's first rule in its workdir, by which the run goes on.
+    """Copy the rule file that a run starts from to its workdir.
 
-    If the copy is there, and the file has another rule by now, a warning says so.
+    A continued run reads the copy. If the file now has another rule, there is a warning.
 
     Args:
       settings: of the run.
-      folder: its workdir, open.
-      rule: as `make_rule` made it.
+      folder: its workdir, locked.
+      rule: from `make_rule`.
 
     Raises:
       ValueError: if the file or the copy has changed since the rule was made.
@@ -134,18 +134,20 @@ def keep_start(
     if not copy.exists():
         keep_rule(name, copy, rule)
         return
-    if fingerprint(disco.load(copy)) != fingerprint(rule):  # Made since the rule was.
-        raise ValueError(f"The run in {folder} was started meanwhile with another rule; try again.")
+    if fingerprint(disco.load(copy)) != fingerprint(rule):  # Written after the rule was read.
+        raise ValueError(
+            f"The run in {folder} was started with another rule at the same time; try again."
+        )
     try:
         is_same = fingerprint(disco.load(name)) == fingerprint(rule)
     except FileNotFoundError:
-        return  # That is what the copy is for.
+        return
     except (OSError, ValueError):
         is_same = False
     if not is_same:
         logging.warning(
-            "%s is another rule now than the one that the run in %s was started with. It goes on"
-            " with that one, of which it has a copy (%s).",
+            "%s is another rule now than the one that the run in %s was started with. The run"
+            " continues with the first rule, of which it has a copy (%s).",
             name,
             folder,
             START,
@@ -153,13 +155,13 @@ def keep_start(
 
 
 def keep_rule(name: str, copy: pathlib.Path, rule: disco.Rule, **changes: Any) -> None:
-    """Copies a rule's file into a workdir, unless that has a copy.
+    """Copy a rule file to a workdir, unless there is a copy.
 
     Args:
       name: the file, or the name of a rule in the zoo.
       copy: file to write.
-      rule: as it was read from the file before.
-      **changes: fields in which it was changed then.
+      rule: that was read from the file.
+      **changes: fields of the rule that were changed after it was read.
 
     Raises:
       ValueError: if the file has changed since.

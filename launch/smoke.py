@@ -1,12 +1,12 @@
-"""Plays a thousand steps in each environment of a suite, to see that all that it needs is there.
+"""Play a thousand steps in each environment of a suite, as a test of its installation.
 
     python -m launch.smoke --suite=nethack
     python -m launch.smoke --suite=atari57 --agent=random
 
-Once with random actions and once with an untrained agent; prints the sum of all rewards, how many
-episodes ended, their mean return and length, what the suite tells of them, and steps per second.
-In environments with continuous actions, only random actions are played: a rule's agents choose
-among a number of them.
+Each environment is played with random actions and by an untrained agent. The command prints the sum
+of all rewards, the number of episodes that ended, their mean return, length and suite's results,
+and the steps per second. Environments with continuous actions are played with random actions only:
+a rule's agents need discrete actions.
 """
 
 import time
@@ -39,13 +39,13 @@ _SMALL = NetworkConfig(torso=(32,), channels=(8,), blocks=0, patch=4, model=8, h
 def play(
     task: environments.Environment, agent: str, num_steps: int, num_environments: int
 ) -> dict[str, Any]:
-    """Plays and counts.
+    """Play in an environment; return statistics of the episodes, and the duration.
 
     Args:
       task: to play.
       agent: `"random"` or `"untrained"`.
       num_steps: in all environments together.
-      num_environments: at once.
+      num_environments: number of parallel environments.
 
     Returns:
       `reward` (of all steps), `episodes`, `return` and `length` (means, or None if no episode
@@ -103,7 +103,7 @@ def _outcome(reward: float, episodes: list[Episode], seconds: float) -> dict[str
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     values = flags.FLAGS
     table = Table(title=f"{values.steps} steps in each environment")
     headings = "environment agent reward episodes return length steps/s results".split()
@@ -150,7 +150,9 @@ def _shown(value: float | None) -> str:
 
 if __name__ == "__main__":
     flags.DEFINE_string("suite", None, "Suites or environments, by commas.", required=True)
-    flags.DEFINE_string("agent", ",".join(_AGENTS), "Who plays: random, untrained, or both.")
+    flags.DEFINE_string("agent", ",".join(_AGENTS), "Agents: random, untrained, or both.")
     flags.DEFINE_integer("steps", 1000, "Steps in each environment.", lower_bound=1)
-    flags.DEFINE_integer("num_environments", 4, "Instances that share the steps.", lower_bound=1)
+    flags.DEFINE_integer(
+        "num_environments", 4, "Parallel instances that share the steps.", lower_bound=1
+    )
     commands.run(main)

@@ -1,19 +1,19 @@
-r"""Discovers rules with several settings, and compares how that went.
+r"""Discover rules with several settings, and compare their learning curves.
 
     python -m launch.sweep --workdir=runs/sweep --config=launch/configs/grid57_laptop.py \
         --vary=config.meta.learning_rate=1e-3,3e-3 --vary=config.seed=0,1,2
 
-A discovery for each point of the product of all `--vary`, by `launch.discover` in a process of its
-own, in `workdir/<point>/` (for example `meta.learning_rate=0.001,seed=0/`), where `log.txt` has
-what it says. One after the other, or with `--executor=ray` on a Ray cluster of one or many
-machines, which must then share the workdir's file system.
+Each point of the product of all `--vary` is a discovery. It is made by `launch.discover` in a
+process of its own, in `workdir/<point>/` (for example `meta.learning_rate=0.001,seed=0/`), where
+`log.txt` has its output. Discoveries are made one after the other, or with `--executor=ray` on a
+Ray cluster of one or several machines, which must then share the workdir's file system.
 
-Started again with the same workdir, the command repeats no discovery that is finished, and
-continues the others from their checkpoints; that is also how one that failed is tried again. If
-one fails three times, the others are made all the same, and the exit status is 3. SIGTERM and
-Ctrl-C stop the discoveries, which write a checkpoint first, and end the command with 143 or 130.
+Started again with the same workdir, the command skips finished discoveries, and continues the
+others, also failed ones, from their checkpoints. If one fails three times, the others are still
+made, and the exit status is 3. SIGTERM and Ctrl-C stop the discoveries, which write a checkpoint
+first, and end the command with status 143 or 130.
 
-At the end the workdir has `sweep.csv`, a row per point with the means over the last tenth of its
+At the end the workdir has `sweep.csv`, a row per point with means over the last tenth of its
 meta-steps, and `sweep.png`, their curves.
 """
 
@@ -45,11 +45,11 @@ _MEANS = ("meta_return", "meta_loss", "episode_return")
 
 
 def sweep(points: Sequence[Point], workdir: pathlib.Path, executor: Executor) -> None:
-    """Makes all discoveries of a sweep that are not finished, and writes how they went.
+    """Make all discoveries of a sweep that are not finished, and write their comparison.
 
     Raises:
       JobsFailedError: if some failed at each attempt.
-      ValueError: if the workdir has a point that was started with other settings.
+      ValueError: if a point in the workdir was started with other settings.
       OSError: if something cannot be written.
     """
     workdir = workdir.absolute()
@@ -73,12 +73,12 @@ def sweep(points: Sequence[Point], workdir: pathlib.Path, executor: Executor) ->
         raise JobsFailedError(
             failures,
             len(jobs),
-            "The others are kept; started again, the command goes on with what is missing.",
+            "The others are kept; started again, the command continues with the missing ones.",
         )
 
 
 def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str, str]) -> None:
-    """Writes `sweep.csv` and `sweep.png`, and prints the table."""
+    """Write `sweep.csv` and `sweep.png`, and print the table."""
     reports, problems = {}, []
     for point in points:
         reports[point.name], damaged = read_metrics(workdir / point.name)
@@ -108,7 +108,7 @@ def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str,
 
 
 def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of a discovery's reports on its last tenth; empty where there is no finite number."""
+    """Return means over a discovery's last tenth; an empty text if no number is finite."""
     made = reports[-1]["meta_step"] if reports else 0
     last = [report for report in reports if report["meta_step"] > 0.9 * made]
     means: dict[str, Any] = {"meta_steps": made}
@@ -120,7 +120,7 @@ def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     values = flags.FLAGS
     points = make_points(config_arguments(), values.vary)
     with execution.opened_executor(values) as executor, workdirs.locked(values.workdir):
@@ -132,8 +132,8 @@ if __name__ == "__main__":
     flags.DEFINE_multi_string(
         "vary",
         None,
-        "config.FIELD=VALUE,VALUE,...: a field to vary, and its values. Repeated, all combinations"
-        " are made.",
+        "config.FIELD=VALUE,VALUE,...: a field to vary, and its values. If the flag is repeated,"
+        " the sweep has all combinations.",
         required=True,
     )
     define_config(grid57_laptop)

@@ -1,6 +1,6 @@
-"""Folders of runs: their settings, and their metrics on disk.
+"""Workdirs: the folders of runs, with their settings and metrics.
 
-Commands that write in a workdir open it by `opened`, which keeps others out meanwhile. It has
+Commands that write in a workdir open it by `opened`, which locks it. A workdir has
 
     config.json     the settings
     sources.json    the SHA-256 of files that a discovery's tasks are read from, if there are any
@@ -29,7 +29,8 @@ from launch.provenance import code_version
 
 CONFIG, SOURCES, VERSION = "config.json", "sources.json", "version.txt"
 
-# Metadata of a field of settings whose values a workdir of older code, which lacks them, adopts.
+# Metadata of a field of settings: a workdir of an older version, which lacks it, takes its value
+# from the command that continues the run.
 _ADOPTED = "is_adopted"
 ADOPTED = {_ADOPTED: True}
 
@@ -40,12 +41,12 @@ _LONGEST = 200  # Characters of what is found on disk that a message shows.
 def opened(
     workdir: str | os.PathLike, settings: Any, changeable: Sequence[str] = ()
 ) -> Iterator[pathlib.Path]:
-    """Creates a run's folder, or opens it again, and keeps other commands out of it meanwhile.
+    """Create or open a run's folder, and hold its lock.
 
     Arguments are those of `open_workdir`.
 
     Raises:
-      WorkdirHeldError: if another command has it open, naming that one.
+      WorkdirHeldError: naming the command that holds the lock.
       ValueError: if the folder belongs to a run of other settings, or cannot be used.
     """
     with locked(workdir):
@@ -54,10 +55,10 @@ def opened(
 
 @contextlib.contextmanager
 def locked(workdir: str | os.PathLike) -> Iterator[None]:
-    """Creates a folder if need be, and keeps other commands out of it meanwhile.
+    """Create a folder if it does not exist, and hold its lock.
 
     Raises:
-      WorkdirHeldError: if another command has it open, naming that one.
+      WorkdirHeldError: naming the command that holds the lock.
       ValueError: if the folder cannot be used.
     """
     folder = pathlib.Path(workdir)
@@ -75,16 +76,16 @@ def locked(workdir: str | os.PathLike) -> Iterator[None]:
 def open_workdir(
     workdir: str | os.PathLike, settings: Any, changeable: Sequence[str] = ()
 ) -> pathlib.Path:
-    """Creates a run's folder, or opens it again, and keeps its settings in `config.json`.
+    """Create or open a run's folder; compare and write its settings.
 
-    Of several processes, the first one writes. A run that was started before some field was
-    invented has that field's default. `version.txt` has the version of the code; when another one
-    goes on, a warning says so.
+    Of several processes, only the first one writes. A field that the settings on disk lack, because
+    an older version wrote them, has its default. If another version of the code continues the run,
+    there is a warning.
 
     Args:
       workdir: the folder.
       settings: a dataclass of JSON values and further dataclasses.
-      changeable: fields, with dots, that may differ from those the run was started with.
+      changeable: dotted names of fields that may differ from those on disk.
 
     Raises:
       ValueError: if the folder belongs to a run of other settings, or cannot be used, naming the
@@ -103,7 +104,7 @@ def open_workdir(
         if different:
             raise ValueError(
                 f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
-                " another workdir, or those values."
+                " another workdir, or use those values."
             )
     if not processes.is_first():
         return folder
@@ -117,16 +118,16 @@ def open_workdir(
 
 
 def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
-    """Keeps what the files were that a run's tasks are read from; refuses to go on with others.
+    """Record the checksums of files that a run's tasks are read from; refuse changed files.
 
-    A run that was started before these were kept takes them as they are now.
+    A run of an older version, which has no checksums, records the present ones.
 
     Args:
-      folder: the run's, open.
+      folder: of the run, locked.
       sources: the files' SHA-256 by the tasks' names.
 
     Raises:
-      ValueError: naming the tasks, if a file is another one than when the run was started.
+      ValueError: naming the tasks, if a file has changed since the run was started.
     """
     file = folder / SOURCES
     try:
@@ -137,7 +138,7 @@ def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
     if different:
         raise ValueError(
             f"The files that tasks of {str(folder)!r} are read from have changed since the run was"
-            f" started (SHA-256): {different}. Choose another workdir, or those files."
+            f" started (SHA-256): {different}. Choose another workdir, or restore the files."
         )
     if processes.is_first() and sources != found:
         write_atomically(file, json.dumps(dict(sources), indent=2) + "\n")
@@ -148,18 +149,20 @@ def _unusable(folder: pathlib.Path, error: Exception) -> ValueError:
 
 
 def _compare_versions(folder: pathlib.Path) -> None:
-    """Warns where other code has made a run so far. Nothing depends on it but this warning."""
+    """Warn if another version of the code has made the run so far."""
     file, ours = folder / VERSION, code_version()
     try:
         theirs = file.read_text("utf-8").strip() if file.exists() else ours
     except (OSError, ValueError) as error:
         logging.warning(
-            "%s cannot be read (%s): which code made the run is not known.", file, error
+            "%s cannot be read (%s): the version of the code that made the run is unknown.",
+            file,
+            error,
         )
         return
     if theirs != ours:
         logging.warning(
-            "%s was made by version %s of the code so far, and goes on by %s.",
+            "%s was made by version %s of the code so far, and continues with %s.",
             folder,
             printable(theirs[:_LONGEST]),
             ours,
@@ -169,12 +172,12 @@ def _compare_versions(folder: pathlib.Path) -> None:
 class MetricsLog:
     """A run's metrics: a JSON object per line in `metrics.jsonl`, and TensorBoard events.
 
-    Both are written at once: tensorboardX's own `SummaryWriter` has a thread write, upon whose
-    death by a full disk everybody waits for ever.
+    Both are written synchronously. The thread of tensorboardX's `SummaryWriter` dies when the disk
+    is full, and its callers then wait forever.
     """
 
     def __init__(self, folder: pathlib.Path):
-        """Opens the log in a run's folder."""
+        """Open the log in a run's folder."""
         self._folder = folder
         self._lines = JsonLines(folder / "metrics.jsonl")
         self._events: EventsWriter | None = None
@@ -184,11 +187,11 @@ class MetricsLog:
 
     def __exit__(self, *exception) -> None:
         if self._events is not None:
-            with contextlib.suppress(OSError):  # What could not be written was reported then.
+            with contextlib.suppress(OSError):  # `write` has raised it already.
                 self._events.close()
 
     def continue_from(self, step: int) -> None:
-        """Forgets what was logged after a step: it is about to be computed again.
+        """Delete what was logged after a step, as it will be computed again.
 
         Raises:
           OSError: naming the folder, if it cannot be written.
@@ -198,13 +201,13 @@ class MetricsLog:
             events = self._folder / "tensorboard"
             events.mkdir(exist_ok=True)
             self._events = EventsWriter(str(events / "events"))
-            if step:  # From here on, TensorBoard is to forget what it read in other files.
+            if step:  # Tells TensorBoard to drop later steps of its other files.
                 start = SessionLog(status=SessionLog.START)
                 self._add(Event(step=step + 1, session_log=start))
             self._events.flush()
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Logs the metrics of a step; numbers go to TensorBoard too.
+        """Log the metrics of a step; numbers also for TensorBoard.
 
         Raises:
           OSError: naming the folder, if they cannot be written.
@@ -230,12 +233,12 @@ class MetricsLog:
             raise OSError(f"Cannot write metrics in {self._folder}: {error}.") from error
 
     def read(self) -> list[dict[str, Any]]:
-        """All that was logged, a step each."""
+        """Return the logged metrics of each step."""
         return self._lines.read()
 
 
 def _completed(found: Any, settings: Any) -> Any:
-    """Settings on disk, with the defaults of fields that they do not have."""
+    """Return settings on disk, with defaults for the fields that they lack."""
     if not isinstance(found, dict) or not dataclasses.is_dataclass(settings):
         return found
     completed = dict(found)
@@ -260,7 +263,7 @@ def _completed(found: Any, settings: Any) -> Any:
 
 
 def _differences(found: Any, wanted: Any, prefix: str = ""):
-    """(name, found, wanted) of the leaves in which two nested dictionaries differ."""
+    """Yield name, found and wanted value of each leaf in which two nested dictionaries differ."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for name in sorted(set(found) | set(wanted)):
             yield from _differences(
@@ -271,7 +274,7 @@ def _differences(found: Any, wanted: Any, prefix: str = ""):
 
 
 def _described(differences: Iterable[tuple[str, Any, Any]], changeable: Sequence[str] = ()) -> str:
-    """What differs, in a part of a sentence; empty if nothing does that may not."""
+    """Return the forbidden differences, as part of a sentence; empty if there is none."""
     return "; ".join(
         f"{printable(name)} is {_shown(theirs)} there and {_shown(ours)} here"
         for name, theirs, ours in differences
@@ -282,6 +285,6 @@ def _described(differences: Iterable[tuple[str, Any, Any]], changeable: Sequence
 def _shown(value: Any) -> str:
     try:
         text = repr(value)
-    except RecursionError:  # Which JSON's parser may allow, in some versions of Python.
+    except RecursionError:  # Some versions of Python parse such JSON.
         return "nested too deeply"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

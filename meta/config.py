@@ -20,7 +20,7 @@ class MetaConfig:
       average_decay: weight of the old average in the moving average of the rules, which is the
         result of a run because single iterates are noisy. In the first meta-steps it is the plain
         mean. With 0 it is the newest rule.
-      max_gradient_norm: to which each agent's meta-gradient is clipped before its Adam.
+      max_gradient_norm: each agent's meta-gradient is clipped to it before the agent's Adam.
       adam_b2: decay of the second moment of each agent's Adam. The first meta-gradients after a
         reset are tens of times larger than later ones. With 0.999 they suppress the agent's
         updates for hundreds of meta-steps.
@@ -96,7 +96,7 @@ class DiscoveryConfig:
 
     Attributes:
       meta: the meta-step.
-      objective: weights of the meta-objective.
+      objective: weights of the meta-loss.
       population: its size and lifetimes.
       seed: of all randomness.
     """

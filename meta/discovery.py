@@ -68,7 +68,7 @@ class Discovery:
           rule: to start from.
           agent: how agents learn.
           value_function: how the meta-value functions learn.
-          objective: weights of the meta-objective.
+          objective: weights of the meta-loss.
           population: its size and lifetimes.
           meta: the meta-step.
           seed: of all randomness.
@@ -187,7 +187,7 @@ class Discovery:
     def step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[AgentMetrics, ...]]:
         """Make one meta-step. It donates the state.
 
-        It waits for the result, which says which agents are to be reset.
+        It waits for the metrics, by which it resets agents.
 
         Returns:
           The state after it, and each group's metrics of its agents, `[agents]`.
@@ -237,7 +237,7 @@ class Discovery:
     def _reset_if_due(
         self, state: DiscoveryState, metrics: tuple[AgentMetrics, ...]
     ) -> DiscoveryState:
-        """Reset the agents that the metrics of the meta-step say."""
+        """Reset agents by the metrics of the meta-step."""
         is_reset = [x > 0 for x in jax.device_get([part["reset"] for part in metrics])]
         if any(group.any() for group in is_reset):
             tasks = jax.device_get([part["task"] for part in metrics])

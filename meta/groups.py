@@ -54,7 +54,7 @@ class Group:
 
     @property
     def num_copies(self) -> int:
-        """Rows that pad the group."""
+        """Number of rows that pad the group."""
         return len(self.padded_indices) - len(self.indices)
 
     @property

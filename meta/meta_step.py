@@ -5,8 +5,8 @@ for each agent:
 
 1. inner loop: K updates by the rule turn the agent's parameters θ into θ_K(η) (`inner_loop`);
 2. validation: the updated agent collects trajectories;
-3. meta-objective: J(θ_K(η)) on these trajectories, with regularisers (`meta_loss`);
-4. meta-gradient: ∇_η J, backwards through the K updates (`meta_gradient`);
+3. meta-loss: -J(θ_K(η)) on these trajectories, with regularisers (`meta.objective.meta_loss`);
+4. meta-gradient: ∇_η of the meta-loss, backwards through the K updates (`meta_gradient`);
 5. the agent's own Adam scales the meta-gradient (`scale_by_own_adam`).
 
 Over the population:
@@ -38,7 +38,7 @@ from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig, MetaConfig
 from meta.groups import Group
 from meta.inner_loop import InnerLoopResiduals, differentiable_inner_loop, inner_loop
-from meta.objective import meta_objective
+from meta.objective import meta_loss
 from meta.sharding import AGENTS, split_batch
 from meta.state import Lifetime, Member
 from meta.value_function import ValueFunctionState
@@ -168,24 +168,24 @@ def meta_gradient(
 ) -> tuple[Float[Array, "R"], Metrics, Float[Array, "V_plus_1 B A"]]:
     """Return ∇_η of the meta-loss, its metrics, and the policy's logits on the validation."""
 
-    def meta_loss(rule: disco.DiscoveredRule):
+    def loss_of(rule: disco.DiscoveredRule):
         learner, target_statistics = differentiable_inner_loop(
             group.agent, rule, learner_before, residuals, config.meta.segment_length
         )
         outputs = group.agent.network.unroll(learner.params, validation)
         _, advantage, _ = group.value_function.evaluate(value, outputs["logits"], validation)
-        loss, metrics = meta_objective(
+        loss, metrics = meta_loss(
             config.objective, outputs, advantage, validation, target_statistics
         )
         return loss, (metrics, outputs["logits"])
 
-    (_, (metrics, logits)), gradient = jax.value_and_grad(meta_loss, has_aux=True)(rule)
+    (_, (metrics, logits)), gradient = jax.value_and_grad(loss_of, has_aux=True)(rule)
     gradient, _ = ravel_pytree(gradient)
     return gradient, metrics, logits
 
 
 def meta_optimizer(config: MetaConfig) -> optax.GradientTransformation:
-    """Return the optimiser that each agent has of its own; its learning rate is the rule's."""
+    """Return the optimiser of one agent's meta-gradients, without the rule's learning rate."""
     return optax.chain(
         optax.clip_by_global_norm(config.max_gradient_norm), optax.scale_by_adam(b2=config.adam_b2)
     )

@@ -1,6 +1,7 @@
-"""The meta-objective: the policy-gradient loss of the updated agent, with regularisers.
+"""The meta-loss: the policy-gradient loss of the updated agent, with regularisers.
 
-DiscoRL, Methods, "Meta-optimization stabilization"; section 7 of the specification.
+Minimising it maximises the meta-objective J of DiscoRL. The regularisers are those of Methods,
+"Meta-optimization stabilization"; section 7 of the specification.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from disco_common.ranges import AT_LEAST_0
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveConfig:
-    """Weights of the regularisers; the weight of the policy-gradient loss is 1.
+    """Weights of the meta-loss's regularisers; the weight of the policy-gradient loss is 1.
 
     Attributes:
       policy_entropy_cost: of the updated agent's policy entropy (from the published tutorial).
@@ -73,14 +74,14 @@ def target_statistics(
     )
 
 
-def meta_objective(
+def meta_loss(
     config: ObjectiveConfig,
     outputs: disco.Outputs,
     normalized_advantage: Float[Array, "T B"],
     validation: disco.Trajectory,
     statistics: TargetStatistics,
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Return the loss whose gradient with respect to the rule is the meta-gradient, and metrics.
+    """Return the meta-loss, whose gradient with respect to the rule is the meta-gradient; metrics.
 
     Args:
       config: weights.

@@ -100,7 +100,7 @@ class DevicePrograms:
     def _agents_meta_step(
         self, rule: disco.DiscoveredRule, meta_step: Int[Array, ""], groups: tuple[Member, ...]
     ) -> tuple[tuple[Member, Contribution], ...]:
-        """Steps 1 to 5 of a meta-step for the groups of JAX environments."""
+        """Make steps 1 to 5 of a meta-step for the groups of JAX environments."""
         own = [self._groups[number] for number in self.on_device]
 
         def shard(rule, meta_step, groups, indices, is_counted):
@@ -126,7 +126,7 @@ class DevicePrograms:
         meta_step: Int[Array, ""],
         contributions: tuple[Contribution, ...],
     ) -> tuple[Any, ...]:
-        """Step 6 of a meta-step; returns the state without the agents, and all agents' metrics."""
+        """Make step 6 of a meta-step; return the state without the agents, and all metrics."""
 
         def shard(rule, average, meta_step, contributions):
             new = update_rule(self._config.meta, rule, average, meta_step, contributions)
@@ -154,7 +154,7 @@ class DevicePrograms:
         is_reset: tuple[Bool[Array, "_agents"], ...],
         tasks: tuple[Int[Array, "_agents"], ...],
     ) -> tuple[Member, ...]:
-        """Step 7 of a meta-step."""
+        """Make step 7 of a meta-step."""
 
         def shard(rule, meta_step, *by_group):
             return tuple(

@@ -1,4 +1,4 @@
-"""The discovery loop: meta-steps, checkpoints and reports."""
+"""The discovery loop: meta-steps, checkpoints and metrics."""
 
 import contextlib
 import time
@@ -15,7 +15,8 @@ from meta.discovery import Discovery
 from meta.meta_step import AgentMetrics
 from meta.state import DiscoveryState
 
-Report = dict[str, Any]
+RunMetrics = dict[str, Any]
+"""The metrics of a window of meta-steps, as `metrics.jsonl` has them; JSON values."""
 
 _NOT_AVERAGED = frozenset("task life_steps finite reset episode_return_sum episodes".split())
 
@@ -28,10 +29,10 @@ def run(
     checkpoint_interval: int,
     log_interval: int,
     on_start: Callable[[int], None] = lambda step: None,
-    on_report: Callable[[Report], None] = lambda report: None,
+    on_report: Callable[[RunMetrics], None] = lambda metrics: None,
     should_stop: Callable[[int], bool] = lambda step: False,
 ) -> DiscoveryState:
-    """Run meta-steps until there are `meta_steps`, or until told to stop.
+    """Run meta-steps until there are `meta_steps`, or until `should_stop` returns true.
 
     It continues from the newest good checkpoint. The results do not depend on where a run was
     interrupted, except with environments outside JAX: these start new episodes, and the replays of
@@ -42,9 +43,9 @@ def run(
       meta_steps: in total, including those of earlier calls.
       checkpoints: of the run.
       checkpoint_interval: meta-steps between checkpoints; the last meta-step has one, too.
-      log_interval: meta-steps between reports, which average over them.
+      log_interval: length of the windows of meta-steps that metrics are averaged over.
       on_start: called with the meta-step that the run starts or continues from.
-      on_report: called with each report.
+      on_report: called with the metrics of each window.
       should_stop: called after each meta-step with the number of meta-steps so far. If true, a
         checkpoint is written and the loop ends. All processes must return the same.
 
@@ -67,7 +68,7 @@ def run(
             step += 1
             stopping = should_stop(step)
             if step % log_interval == 0 or step == meta_steps or stopping:
-                on_report(_report(discovery, window, step, started))
+                on_report(_metrics(discovery, window, step, started))
                 checkpoints.check()
                 window, started = [], time.monotonic()
             if step % checkpoint_interval == 0 or step == meta_steps or stopping:
@@ -78,10 +79,10 @@ def run(
     return state
 
 
-def _report(
+def _metrics(
     discovery: Discovery, window: list[tuple[AgentMetrics, ...]], step: int, started: float
-) -> Report:
-    """Return the report of a window of meta-steps.
+) -> RunMetrics:
+    """Return the metrics of a window of meta-steps.
 
     Args:
       discovery: the run.
@@ -89,10 +90,10 @@ def _report(
       step: number of meta-steps so far.
       started: time of the window's start, by `time.monotonic`.
     """
-    report = summarize(discovery, window)
+    metrics = summarize(discovery, window)
     seconds = time.monotonic() - started
     steps_per_meta_step = discovery.steps_per_meta_step * discovery.population_size
-    return report | {
+    return metrics | {
         **discovery.host_metrics(),
         "memory_gib": psutil.Process().memory_info().rss / 2**30,
         "meta_step": step,
@@ -118,31 +119,32 @@ def restore(
     return step, discovery.copy_to_padding(state)
 
 
-def summarize(discovery: Discovery, window: list[tuple[AgentMetrics, ...]]) -> Report:
+def summarize(discovery: Discovery, window: list[tuple[AgentMetrics, ...]]) -> RunMetrics:
     """Return the means of the metrics over the agents and meta-steps of a window.
 
-    Values that are not finite are left out of the means. `agents` has lists over the population:
-    the task, the mean validation reward per step over the window (`meta_return`), and the
-    environment steps since the agent's last reset (`life_steps`).
+    Non-finite values are left out of the means. `non_finite_agents` and `reborn_agents` count
+    non-finite meta-gradients and resets of agents. `agents` has lists over the population: the
+    task, the mean validation reward per step over the window (`meta_return`), and the environment
+    steps since the agent's last reset (`life_steps`).
     """
     window = jax.device_get(window)
     columns = {
         name: np.stack([np.concatenate([group[name] for group in metrics]) for metrics in window])
         for name in window[0][0]
     }
-    report: Report = {}
+    summary: RunMetrics = {}
     for name, values in columns.items():
         if name not in _NOT_AVERAGED:
             finite = values[np.isfinite(values)]
-            report[name] = float(finite.mean()) if finite.size else None
+            summary[name] = float(finite.mean()) if finite.size else None
     finite = np.isfinite(columns["episode_return_sum"])
     episodes = columns["episodes"][finite].sum()
     total = columns["episode_return_sum"][finite].sum()
-    report["episode_return"] = float(total / episodes) if episodes else None
-    report["non_finite_agents"] = int((columns["finite"] == 0).sum())
-    report["reborn_agents"] = int(columns["reset"].sum())
-    report["agents"] = _by_agent(discovery, columns, window[-1])
-    return report
+    summary["episode_return"] = float(total / episodes) if episodes else None
+    summary["non_finite_agents"] = int((columns["finite"] == 0).sum())
+    summary["reborn_agents"] = int(columns["reset"].sum())
+    summary["agents"] = _by_agent(discovery, columns, window[-1])
+    return summary
 
 
 def _by_agent(

@@ -1,4 +1,4 @@
-"""Which agent of the population trains on which task."""
+"""Assignment of tasks to the agents of the population."""
 
 from collections.abc import Sequence
 

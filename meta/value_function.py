@@ -1,4 +1,4 @@
-"""The meta-value function: the baseline of the meta-objective, one per agent.
+"""The meta-value function: the baseline in the meta-loss, one per agent.
 
 It estimates the value of the agent's policy, for V-trace advantages on the validation trajectories
 (DiscoRL, Methods, "Implementation details"). The agent's own updates do not use it.

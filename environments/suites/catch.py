@@ -21,7 +21,7 @@ from environments.errors import EnvironmentNameError, require
 
 @chex.dataclass(frozen=True)
 class CatchState:
-    """Where the ball and the paddle are. The paddle's row is always the last one."""
+    """The positions of the ball and the paddle. The paddle's row is always the last one."""
 
     ball_row: Int[Array, "*batch"]
     ball_column: Int[Array, "*batch"]

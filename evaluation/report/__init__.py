@@ -1,1 +1,1 @@
-"""What evaluations write, finished evaluations read from disk, and the report of them."""
+"""The files that evaluations write, and the report of stored evaluations."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from evaluation.config import EvaluationConfig
 from evaluation.published.scores import PublishedScore
-from evaluation.results import History
+from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.summary import Summary
 
@@ -20,9 +20,9 @@ def scores_to_csv(summary: Summary, config: EvaluationConfig) -> str:
     return _to_csv(_score_rows(summary, config))
 
 
-def episode_means_to_csv(summary: Summary, histories: Mapping[str, History]) -> str:
+def episode_means_to_csv(summary: Summary, contender_curves: Mapping[str, LearningCurves]) -> str:
     """Return a table with a row per task, contender and result of its scored episodes."""
-    return _to_csv(_episode_mean_rows(summary, histories))
+    return _to_csv(_episode_mean_rows(summary, contender_curves))
 
 
 def published_to_csv(
@@ -82,11 +82,13 @@ def _interval_labels(config: EvaluationConfig) -> list[tuple[str, str]]:
     return [("value", "mean"), ("low", f"{percent}, low"), ("high", f"{percent}, high")]
 
 
-def _episode_mean_rows(summary: Summary, histories: Mapping[str, History]) -> Iterator[list[Any]]:
+def _episode_mean_rows(
+    summary: Summary, contender_curves: Mapping[str, LearningCurves]
+) -> Iterator[list[Any]]:
     yield ["task", "contender", "result", "mean over episodes", "standard error", "seeds"]
     for i, task in enumerate(summary.tasks):
-        for contender, history in histories.items():
-            for name, values in history.results.items():
+        for contender, curves in contender_curves.items():
+            for name, values in curves.results.items():
                 known = values[i][np.isfinite(values[i])]
                 if known.size:
                     mean = statistics.mean(known[None])[0]

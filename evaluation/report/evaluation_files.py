@@ -21,17 +21,17 @@ from evaluation.published.scores import published_scores
 from evaluation.report import csv_tables, png_plots
 from evaluation.report.results_json import to_json
 from evaluation.report.score_table import ScoreTable, remarks, score_table
-from evaluation.results import History
+from evaluation.results import LearningCurves
 from evaluation.scoring.summary import Summary, shown_contenders
 
 
 @dataclasses.dataclass(frozen=True)
 class WrittenEvaluation:
-    """A finished evaluation, and what to tell the user about it.
+    """A finished evaluation, its files, and remarks for the user.
 
     Attributes:
       summary: of its runs.
-      table: scores of the contenders that matter.
+      table: scores of the shown contenders.
       remarks: sentences on what the table leaves out.
       files: that were written.
     """
@@ -46,7 +46,7 @@ def write_evaluation(
     folder: pathlib.Path,
     summary: Summary,
     contenders: Sequence[Contender],
-    histories: Mapping[str, History],
+    contender_curves: Mapping[str, LearningCurves],
     config: EvaluationConfig,
     descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
@@ -55,9 +55,9 @@ def write_evaluation(
 
     Args:
       folder: to write to.
-      summary: of the histories.
+      summary: of the curves.
       contenders: all of them.
-      histories: of each contender, by name.
+      contender_curves: the learning curves of each contender, by name.
       config: of the evaluation.
       descriptions: of each contender, by name; JSON values.
       provenance: of the results; JSON values.
@@ -66,18 +66,18 @@ def write_evaluation(
       OSError: if a file cannot be written.
     """
     shown = shown_contenders(summary, contenders)
-    results = to_json(summary, histories, config, descriptions, provenance)
+    results = to_json(summary, contender_curves, config, descriptions, provenance)
     files = {
         "results.json": json.dumps(results, allow_nan=False, indent=1),
         "table.csv": csv_tables.scores_to_csv(summary, config),
-        "episode_means.csv": csv_tables.episode_means_to_csv(summary, histories),
-        "curves.png": png_plots.learning_curves(summary, shown, histories, config),
+        "episode_means.csv": csv_tables.episode_means_to_csv(summary, contender_curves),
+        "curves.png": png_plots.learning_curves(summary, shown, contender_curves, config),
     }
     published = {task: scores for task in summary.tasks if (scores := published_scores(task))}
     if published:
         files["published.csv"] = csv_tables.published_to_csv(published, summary, config)
     if summary.aggregate:
-        files["aggregate.png"] = png_plots.aggregate(summary, shown, histories, config)
+        files["aggregate.png"] = png_plots.aggregate(summary, shown, contender_curves, config)
     for name, content in files.items():
         write_atomically(folder / name, content)
     return WrittenEvaluation(
@@ -85,7 +85,7 @@ def write_evaluation(
         table=score_table(summary, shown, config),
         remarks=(
             *_remark_on_papers(sum(map(len, published.values()))),
-            *remarks(summary, histories),
+            *remarks(summary, contender_curves),
         ),
         files=tuple(folder / name for name in files),
     )

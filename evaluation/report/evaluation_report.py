@@ -73,14 +73,14 @@ def compute_report(name: str, merged: MergedEvaluation) -> EvaluationReport:
       name: for the evaluation.
       merged: its runs, at least one.
     """
-    config, histories, tasks = merged.config, merged.histories, merged.tasks
-    summary = summarize(tasks, merged.contenders, histories, config)
+    config, contender_curves, tasks = merged.config, merged.contender_curves, merged.tasks
+    summary = summarize(tasks, merged.contenders, contender_curves, config)
     shown = [
         contender
         for contender in shown_contenders(summary, merged.contenders)
         if np.isfinite(summary.scores[contender.name]).any()
     ]
-    own = {contender.name: histories[contender.name] for contender in shown}
+    own = {contender.name: contender_curves[contender.name] for contender in shown}
     defined = scales(summary)
     achievements = {task: score_achievements(own, i) for i, task in enumerate(tasks)}
     bsuite_scores, bsuite_errors = _bsuite_scores(merged, shown)
@@ -89,7 +89,7 @@ def compute_report(name: str, merged: MergedEvaluation) -> EvaluationReport:
         merged=merged,
         summary=summary,
         shown=tuple(shown),
-        comparisons=tuple(compare(x, summary, histories, config, shown) for x in defined),
+        comparisons=tuple(compare(x, summary, contender_curves, config, shown) for x in defined),
         scores=score_rows(config, summary, defined),
         curves={task: task_curves(own, i, len(tasks), config) for i, task in enumerate(tasks)},
         pictures=_pictures(merged, shown),

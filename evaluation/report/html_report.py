@@ -1,6 +1,6 @@
 """The report of finished runs: a page, and the numbers and pictures in it as files.
 
-    index.html               everything; needs no network
+    index.html               the page; needs no network
     scores.csv               each contender's and each paper's score on each task
     aggregates.csv           means, medians, IQMs, optimality gaps and their intervals, by scale
     improvement.csv          probabilities of improvement
@@ -96,7 +96,10 @@ def _remarks(names: Sequence[str]) -> list[str]:
 def _pictures(report: EvaluationReport) -> dict[str, bytes]:
     """Return the plots of an evaluation (PNG) by file name."""
     merged, summary, shown = report.merged, report.summary, report.shown
-    name, arguments = _file_name(report.name), (summary, shown, merged.histories, merged.config)
+    name, arguments = (
+        _file_name(report.name),
+        (summary, shown, merged.contender_curves, merged.config),
+    )
     files = {f"{name}_learning_curves.png": png_plots.learning_curves(*arguments)}
     if summary.aggregate:
         files[f"{name}_aggregate.png"] = png_plots.aggregate(*arguments)

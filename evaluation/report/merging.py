@@ -20,7 +20,7 @@ from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, RANDOM, Contender
 from evaluation.report.manifest import StoredEvaluation
-from evaluation.results import Episodes, History, RunResult, intervals
+from evaluation.results import Episodes, LearningCurves, RunResult, intervals
 from training import records
 
 _log = logging.getLogger(__name__)
@@ -37,8 +37,9 @@ class MergedEvaluation:
       config: of the first one; `seeds` is the number of distinct seeds of all.
       tasks: names, in the order of the first one.
       contenders: of all, without their rules.
-      histories: by contender; a missing run has no episodes, and NaN as results.
-      seeds: of the histories' second axis.
+      contender_curves: the learning curves by contender; a missing run has no episodes, and NaN as
+        results.
+      seeds: of the curves' second axis.
       folders: of the runs that are present.
       sources: the merged evaluations.
       missing: runs that are absent.
@@ -48,7 +49,7 @@ class MergedEvaluation:
     config: EvaluationConfig
     tasks: tuple[str, ...]
     contenders: tuple[Contender, ...]
-    histories: dict[str, History]
+    contender_curves: dict[str, LearningCurves]
     seeds: tuple[int, ...]
     folders: dict[RunKey, pathlib.Path]
     sources: tuple[StoredEvaluation, ...]
@@ -109,8 +110,8 @@ def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
         config=dataclasses.replace(first.config, seeds=len(seeds), seed=seeds[0]),
         tasks=first.tasks,
         contenders=tuple(runs.contenders.values()),
-        histories={
-            name: _history(
+        contender_curves={
+            name: _curves(
                 [[runs.results.get((name, task, seed)) for seed in seeds] for task in first.tasks],
                 first.config,
             )
@@ -174,7 +175,7 @@ class _Runs:
 def _with_distinct_name(
     contender: Contender, others: Mapping[str, Contender], folder: pathlib.Path
 ) -> Contender:
-    """Return a contender with a name that no different one among the others has."""
+    """Return a contender with a name that no other, different contender has."""
     for name in (
         contender.name,
         f"{contender.name} ({folder.name})",
@@ -198,8 +199,8 @@ def _is_equal(run: RunResult, other: RunResult) -> bool:
     return all(np.array_equal(x, y) for x, y in pairs)
 
 
-def _history(rows: Sequence[Sequence[RunResult | None]], config: EvaluationConfig) -> History:
-    """Return the history of runs, None where one is missing."""
+def _curves(rows: Sequence[Sequence[RunResult | None]], config: EvaluationConfig) -> LearningCurves:
+    """Return the learning curves of runs; a run that is None is missing."""
     points = len(intervals(config)[0])
     missing = RunResult(
         curve=Episodes(np.zeros(points), np.zeros(points)),
@@ -210,8 +211,8 @@ def _history(rows: Sequence[Sequence[RunResult | None]], config: EvaluationConfi
         train_seconds=0.0,
         devices="",
     )
-    history = History.of([[run or missing for run in row] for row in rows], config)
-    return dataclasses.replace(history, devices=tuple(filter(None, history.devices)))
+    curves = LearningCurves.of([[run or missing for run in row] for row in rows], config)
+    return dataclasses.replace(curves, devices=tuple(filter(None, curves.devices)))
 
 
 def _read_episodes(folder: pathlib.Path) -> list[Episode]:

@@ -21,7 +21,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
-from evaluation.results import History
+from evaluation.results import LearningCurves
 from evaluation.scoring.curves import normalized_curves, task_curves
 from evaluation.scoring.summary import Summary
 
@@ -45,7 +45,7 @@ _STYLE: Any = {
 def learning_curves(
     summary: Summary,
     contenders: Sequence[Contender],
-    histories: Mapping[str, History],
+    contender_curves: Mapping[str, LearningCurves],
     config: EvaluationConfig,
 ) -> bytes:
     """Return a plot with a panel per task: each contender's mean return ± standard error."""
@@ -59,7 +59,7 @@ def learning_curves(
         for panel in panels[num_tasks:]:
             panel.set_visible(False)
         prefix, colours = _common_prefix(summary.tasks), colours_of(contenders)
-        shown = {contender.name: histories[contender.name] for contender in contenders}
+        shown = {contender.name: contender_curves[contender.name] for contender in contenders}
         for i, (task, panel) in enumerate(zip(summary.tasks, panels, strict=False)):
             panel.set_title(printable(task.removeprefix(prefix)))
             steps, curves = task_curves(shown, i, num_tasks, config)
@@ -81,14 +81,14 @@ def learning_curves(
 def aggregate(
     summary: Summary,
     contenders: Sequence[Contender],
-    histories: Mapping[str, History],
+    contender_curves: Mapping[str, LearningCurves],
     config: EvaluationConfig,
 ) -> bytes:
     """Return a plot of the mean normalised return over tasks, with bootstrap intervals."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = figure.subplots()
-        shown = {contender.name: histories[contender.name] for contender in contenders}
+        shown = {contender.name: contender_curves[contender.name] for contender in contenders}
         steps, curves = normalized_curves(summary, shown, config)
         lines = [
             _draw_curve(panel, contender, steps, curves[contender.name], colour)

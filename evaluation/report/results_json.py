@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, RANDOM
-from evaluation.results import History
+from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import normalized_curves
 from evaluation.scoring.summary import Summary
@@ -18,7 +18,7 @@ from evaluation.scoring.summary import Summary
 
 def to_json(
     summary: Summary,
-    histories: Mapping[str, History],
+    contender_curves: Mapping[str, LearningCurves],
     config: EvaluationConfig,
     descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
@@ -30,18 +30,18 @@ def to_json(
     contender that does not learn by a rule.
 
     Args:
-      summary: of the histories.
-      histories: of each contender, by name.
+      summary: of the curves.
+      contender_curves: the learning curves of each contender, by name.
       config: of the evaluation.
       descriptions: of each contender, by name; JSON values.
       provenance: of the results; JSON values.
     """
     curve_steps, curves = [], {}
     if summary.aggregate:
-        curve_steps, curves = normalized_curves(summary, histories, config)
+        curve_steps, curves = normalized_curves(summary, contender_curves, config)
     contenders = {
         name: _without_unused_learning_rate(description)
-        | _contender_to_json(name, summary, histories[name], config, curves)
+        | _contender_to_json(name, summary, contender_curves[name], config, curves)
         for name, description in descriptions.items()
     }
     return _plain(
@@ -87,7 +87,7 @@ def _without_unused_learning_rate(description: dict[str, Any]) -> dict[str, Any]
 def _contender_to_json(
     name: str,
     summary: Summary,
-    history: History,
+    own: LearningCurves,
     config: EvaluationConfig,
     curves: Mapping[str, Float[np.ndarray, "3 points"]],
 ) -> dict[str, Any]:
@@ -97,22 +97,22 @@ def _contender_to_json(
         "mean_normalized_score": aggregate._asdict() if aggregate else None,
         "tasks_above_random": summary.above_random.get(name),
         "normalized_curve": curve,
-        "curve_environment_steps": history.updates * config.agent.steps_per_update,
-        "tasks": _tasks_to_json(summary, summary.scores[name], history),
+        "curve_environment_steps": own.updates * config.agent.steps_per_update,
+        "tasks": _tasks_to_json(summary, summary.scores[name], own),
     }
 
 
 def _tasks_to_json(
-    summary: Summary, scores: Float[np.ndarray, "tasks seeds"], history: History
+    summary: Summary, scores: Float[np.ndarray, "tasks seeds"], own: LearningCurves
 ) -> dict[str, Any]:
     columns = {
         "score_mean": statistics.mean(scores),
         "score_standard_error": statistics.standard_error(scores),
         "score_by_seed": scores,
-        "is_finite_by_seed": history.is_finite,
-        "curve_by_seed_and_point": history.curve.mean_return,
-        "episodes_by_seed_and_point": history.curve.count,
-        **{f"{name}_by_seed": values for name, values in history.results.items()},
+        "is_finite_by_seed": own.is_finite,
+        "curve_by_seed_and_point": own.curve.mean_return,
+        "episodes_by_seed_and_point": own.curve.count,
+        **{f"{name}_by_seed": values for name, values in own.results.items()},
     }
     return {
         task: {name: values[i] for name, values in columns.items()}

@@ -35,14 +35,14 @@ def rule_card(
     parts, numbers = [f"# {name}\n", _origin(provenance)], []
     for merged in evaluations:
         own = _own_contender(merged, fingerprint)
-        summary = summarize(merged.tasks, merged.contenders, merged.histories, merged.config)
+        summary = summarize(merged.tasks, merged.contenders, merged.contender_curves, merged.config)
         shown = [
             x
             for x in shown_contenders(summary, merged.contenders)
             if x.kind != "discovered" or x.name == own.name
         ]
         compared = [
-            compare(scale, summary, merged.histories, merged.config, shown)
+            compare(scale, summary, merged.contender_curves, merged.config, shown)
             for scale in scales(summary)
         ]
         failures = _failures(merged, summary, own)
@@ -66,7 +66,7 @@ def _own_contender(merged: MergedEvaluation, fingerprint: str) -> Contender:
 
 
 def _origin(provenance: Mapping[str, Any]) -> str:
-    """Return a table of what the rule was discovered on, and with."""
+    """Return a table of the tasks and the settings of the discovery."""
     agent = provenance.get("agent", {})
     network = agent.get("network", {})
     rows = {
@@ -136,7 +136,7 @@ def _failures(merged: MergedEvaluation, summary: Summary, own: Contender) -> lis
             found.append(f"{task} ({mean[i]:.2f}, the random policy {chance[i]:.2f})")
         elif summary.baseline[i] - mean[i] > separation * error[i]:
             found.append(f"{task} ({mean[i]:.2f}, the best baseline {summary.baseline[i]:.2f})")
-    failed = int(np.sum(~merged.histories[own.name].is_finite))
+    failed = int(np.sum(~merged.contender_curves[own.name].is_finite))
     return [*found, *([f"{failed} runs ended with non-finite numbers"] if failed else [])]
 
 

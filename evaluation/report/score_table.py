@@ -8,7 +8,7 @@ import numpy as np
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
-from evaluation.results import History
+from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.statistics import Estimate
 from evaluation.scoring.summary import Summary
@@ -29,7 +29,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class ScoreTable:
-    """Scores of contenders on tasks, and their aggregates. Names are as users chose them.
+    """Scores of contenders on tasks, and their aggregates. Names are not escaped.
 
     Attributes:
       title: defines the score.
@@ -66,7 +66,7 @@ def score_table(
     )
 
 
-def remarks(summary: Summary, histories: Mapping[str, History]) -> list[str]:
+def remarks(summary: Summary, contender_curves: Mapping[str, LearningCurves]) -> list[str]:
     """Return a sentence for each reason to leave out tasks, and each contender's failed runs."""
     by_reason: dict[str, list[str]] = {}
     for task, reason in summary.left_out.items():
@@ -75,15 +75,15 @@ def remarks(summary: Summary, histories: Mapping[str, History]) -> list[str]:
         f"Left out of the means over tasks: {', '.join(tasks)}, because {reason}."
         for reason, tasks in by_reason.items()
     ]
-    return found + non_finite_runs(histories)
+    return found + non_finite_runs(contender_curves)
 
 
-def non_finite_runs(histories: Mapping[str, History]) -> list[str]:
+def non_finite_runs(contender_curves: Mapping[str, LearningCurves]) -> list[str]:
     """Return a sentence for each contender with runs that ended with non-finite numbers."""
     return [
-        f"{name}: {np.sum(~history.is_finite)} runs ended with non-finite numbers."
-        for name, history in histories.items()
-        if not history.is_finite.all()
+        f"{name}: {np.sum(~curves.is_finite)} runs ended with non-finite numbers."
+        for name, curves in contender_curves.items()
+        if not curves.is_finite.all()
     ]
 
 

@@ -151,7 +151,7 @@ def evaluation_section(report: EvaluationReport) -> EvaluationSection:
     return EvaluationSection(
         report=report,
         num_runs=len(merged.contenders) * len(merged.tasks) * len(merged.seeds),
-        non_finite=non_finite_runs(merged.histories),
+        non_finite=non_finite_runs(merged.contender_curves),
         contenders=[_contender_row(contender, merged) for contender in merged.contenders],
         sources=[_source_row(source) for source in merged.sources],
         comparisons=[_comparison_plots(x, shown) for x in report.comparisons],
@@ -200,9 +200,9 @@ def published_aggregates_section(found: Sequence[Reproduction]) -> PublishedAggr
 
 
 def _contender_row(contender: Contender, merged: MergedEvaluation) -> Row:
-    history, config = merged.histories[contender.name], merged.config
+    curves, config = merged.contender_curves[contender.name], merged.config
     runs = sum(name == contender.name for name, _, _ in merged.folders)
-    rate = runs * config.num_steps / history.train_seconds if history.train_seconds else 0.0
+    rate = runs * config.num_steps / curves.train_seconds if curves.train_seconds else 0.0
     return {
         "contender": contender.name,
         "kind": contender.kind,
@@ -210,9 +210,9 @@ def _contender_row(contender: Contender, merged: MergedEvaluation) -> Row:
         "seeds": len(merged.seeds),
         "steps of a run": f"{config.num_steps:,}",
         **_settings_columns(contender),
-        "training": str(datetime.timedelta(seconds=round(history.train_seconds))),
+        "training": str(datetime.timedelta(seconds=round(curves.train_seconds))),
         "steps/s": f"{rate:,.0f}",
-        "devices": ", ".join(history.devices),
+        "devices": ", ".join(curves.devices),
     }
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
-from evaluation.results import History
+from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import aggregate_curves
 from evaluation.scoring.normalization import Scale, published_scales
@@ -71,7 +71,7 @@ def scales(summary: Summary) -> list[Scale]:
 def compare(
     scale: Scale,
     summary: Summary,
-    histories: Mapping[str, History],
+    contender_curves: Mapping[str, LearningCurves],
     config: EvaluationConfig,
     shown: Sequence[Contender],
 ) -> Comparison:
@@ -80,7 +80,7 @@ def compare(
     Args:
       scale: one of `scales(summary)`.
       summary: of the evaluation.
-      histories: of each contender, by name.
+      contender_curves: the learning curves of each contender, by name.
       config: of the evaluation.
       shown: contenders to compare.
     """
@@ -91,7 +91,7 @@ def compare(
     thresholds = _thresholds(scores)
     steps, curves = np.zeros(0, int), {}
     if scores:
-        compared = {name: histories[name] for name in scores}
+        compared = {name: contender_curves[name] for name in scores}
         steps, curves = aggregate_curves(
             statistics.interquartile_mean, compared, scale.counted, scale.normalize, config
         )

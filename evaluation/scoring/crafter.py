@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from environments.suites import crafter
-from evaluation.results import History
+from evaluation.results import LearningCurves
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,24 +34,26 @@ def crafter_score(
     return np.expm1(np.mean(np.log1p(100.0 * success_rates), axis=-1))
 
 
-def score_achievements(histories: Mapping[str, History], task: int) -> dict[str, CrafterScores]:
+def score_achievements(
+    contender_curves: Mapping[str, LearningCurves], task: int
+) -> dict[str, CrafterScores]:
     """Return the scores of each contender on a task; without those that have no achievements.
 
     Args:
-      histories: by contender.
-      task: index on the histories' first axis.
+      contender_curves: the learning curves by contender.
+      task: index on the curves' first axis.
     """
     return {
         name: scores
-        for name, history in histories.items()
-        if (scores := _score(history, task)) is not None
+        for name, curves in contender_curves.items()
+        if (scores := _score(curves, task)) is not None
     }
 
 
-def _score(history: History, task: int) -> CrafterScores | None:
-    if not set(crafter.ACHIEVEMENTS) <= set(history.results):
+def _score(curves: LearningCurves, task: int) -> CrafterScores | None:
+    if not set(crafter.ACHIEVEMENTS) <= set(curves.results):
         return None
-    rates = np.stack([history.results[name][task] for name in crafter.ACHIEVEMENTS], axis=-1)
+    rates = np.stack([curves.results[name][task] for name in crafter.ACHIEVEMENTS], axis=-1)
     rates = rates[np.isfinite(rates).all(axis=-1)]
     if not len(rates):
         return None

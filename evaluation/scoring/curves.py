@@ -6,13 +6,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from evaluation.config import EvaluationConfig
-from evaluation.results import Episodes, History
+from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.summary import Summary
 
 
 def join_intervals(
-    histories: Sequence[History], tasks: Bool[np.ndarray, "tasks"]
+    contender_curves: Sequence[LearningCurves], tasks: Bool[np.ndarray, "tasks"]
 ) -> tuple[Int[np.ndarray, "points"], list[Episodes]]:
     """Return curves whose intervals are long enough for an episode to end in each.
 
@@ -21,14 +21,15 @@ def join_intervals(
     intervals are returned, some of them empty.
 
     Args:
-      histories: of the contenders to compare, which all get the same intervals.
+      contender_curves: the learning curves of the contenders to compare, which all get the same
+        intervals.
       tasks: selects tasks.
 
     Returns:
       The updates at which the intervals end, and each contender's episodes on the selected tasks.
     """
-    updates = histories[0].updates
-    curves = [Episodes(*(x[tasks] for x in history.curve)) for history in histories]
+    updates = contender_curves[0].updates
+    curves = [Episodes(*(x[tasks] for x in one.curve)) for one in contender_curves]
     for number in range(len(updates), 0, -1):
         starts = np.array([part[0] for part in np.array_split(np.arange(len(updates)), number)])
         joined = [
@@ -40,13 +41,16 @@ def join_intervals(
 
 
 def task_curves(
-    histories: Mapping[str, History], task: int, num_tasks: int, config: EvaluationConfig
+    contender_curves: Mapping[str, LearningCurves],
+    task: int,
+    num_tasks: int,
+    config: EvaluationConfig,
 ) -> tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]:
     """Return the contenders' learning curves on a task, and the environment steps of their points.
 
     Args:
-      histories: of the contenders to compare, by name.
-      task: index on the histories' first axis.
+      contender_curves: the learning curves of the contenders to compare, by name.
+      task: index on the curves' first axis.
       num_tasks: length of that axis.
       config: of the evaluation.
 
@@ -55,9 +59,9 @@ def task_curves(
       contender's mean return over seeds, then this mean minus and plus its standard error; NaN
       where it is unknown.
     """
-    updates, joined = join_intervals(list(histories.values()), np.arange(num_tasks) == task)
+    updates, joined = join_intervals(list(contender_curves.values()), np.arange(num_tasks) == task)
     curves = {}
-    for name, episodes in zip(histories, joined, strict=True):
+    for name, episodes in zip(contender_curves, joined, strict=True):
         returns = episodes.mean_return[0].T
         mean, error = statistics.mean(returns), statistics.standard_error(returns)
         curves[name] = np.stack([mean, mean - error, mean + error])
@@ -65,13 +69,13 @@ def task_curves(
 
 
 def normalized_curves(
-    summary: Summary, histories: Mapping[str, History], config: EvaluationConfig
+    summary: Summary, contender_curves: Mapping[str, LearningCurves], config: EvaluationConfig
 ) -> tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]:
     """Return the mean normalised return over tasks along the budget, and its environment steps.
 
     Args:
       summary: with at least one task that counts.
-      histories: of the contenders to compare, by name.
+      contender_curves: the learning curves of the contenders to compare, by name.
       config: of the evaluation.
 
     Returns:
@@ -79,13 +83,13 @@ def normalized_curves(
     """
     scale = summary.scale
     return aggregate_curves(
-        statistics.mean_over_tasks, histories, scale.counted, scale.normalize, config
+        statistics.mean_over_tasks, contender_curves, scale.counted, scale.normalize, config
     )
 
 
 def aggregate_curves(
     statistic: statistics.Statistic,
-    histories: Mapping[str, History],
+    contender_curves: Mapping[str, LearningCurves],
     tasks: Bool[np.ndarray, "tasks"],
     normalize: Callable[[np.ndarray], np.ndarray],
     config: EvaluationConfig,
@@ -94,7 +98,7 @@ def aggregate_curves(
 
     Args:
       statistic: of normalised returns.
-      histories: of the contenders to compare, by name.
+      contender_curves: the learning curves of the contenders to compare, by name.
       tasks: selects tasks.
       normalize: maps returns on the selected tasks, `[tasks, seeds]`, to a common scale.
       config: of the evaluation.
@@ -103,9 +107,9 @@ def aggregate_curves(
       The environment steps at which the points' intervals end (see `join_intervals`), and each
       contender's value, low and high end of the interval at each; NaN where a task has no episode.
     """
-    updates, joined = join_intervals(list(histories.values()), tasks)
+    updates, joined = join_intervals(list(contender_curves.values()), tasks)
     curves = {}
-    for name, episodes in zip(histories, joined, strict=True):
+    for name, episodes in zip(contender_curves, joined, strict=True):
         returns = episodes.mean_return
         curve = np.full((3, len(updates)), np.nan)
         for point in range(len(updates)):

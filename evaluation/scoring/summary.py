@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
-from evaluation.results import History
+from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale, baseline_scale
 from evaluation.scoring.statistics import Estimate
@@ -61,18 +61,18 @@ class Summary:
 def summarize(
     tasks: Sequence[str],
     contenders: Sequence[Contender],
-    histories: Mapping[str, History],
+    contender_curves: Mapping[str, LearningCurves],
     config: EvaluationConfig,
 ) -> Summary:
     """Return the summary of all runs.
 
     Args:
-      tasks: names, in the order of the histories' first axis.
+      tasks: names, in the order of the curves' first axis.
       contenders: among them the random policy.
-      histories: of each contender, by name.
+      contender_curves: the learning curves of each contender, by name.
       config: of the evaluation.
     """
-    scores = {c.name: histories[c.name].window.mean_return for c in contenders}
+    scores = {c.name: contender_curves[c.name].window.mean_return for c in contenders}
     means = {name: statistics.mean(x) for name, x in scores.items()}
     baseline, baseline_error = _best_baseline(scores, contenders, config)
     error = np.hypot(baseline_error, statistics.standard_error(scores[RANDOM]))

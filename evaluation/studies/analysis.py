@@ -9,7 +9,7 @@ An agent learns each task by the rule, and then plays. A report shows, of each t
 
 and an evaluation of agents that learn by the rule, and by the rule with y and z hidden from it.
 
-    index.html       everything
+    index.html       the page
     analysis.json    the numbers
     evaluation/      the evaluation; the first seed's agents are analysed
 """
@@ -149,7 +149,7 @@ def analyse(
     for task in tasks:
         run = Run(contender, task, 0)
         if not (storage.run_folder(runs, run) / saved.FILE).is_file():
-            storage.repeat(runs, run)  # An older version made it, and saved no agent.
+            storage.repeat(runs, run)  # The run is an older version's, which saved no agent.
     evaluate(tasks, contenders, config, runs, provenance, None, None, open_progress)
     sections, numbers = [], {}
     for task in tasks:

@@ -35,7 +35,7 @@ from evaluation.evaluate import Announce, circumstances, make_runs
 from evaluation.executors import Executor, OpenProgress
 from evaluation.report.html_report import write_report
 from evaluation.report.report_csv import to_csv
-from evaluation.results import History
+from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.studies import plotly_figures
 
@@ -124,7 +124,7 @@ def robustness(
     config = dataclasses.replace(config, strip_frames=0)
     random, *_ = make_contenders([], dataclasses.replace(config, baselines=()))
     varied = variations(rule, config)
-    histories = make_runs(
+    contender_curves = make_runs(
         tasks,
         [*{x.contender.name: x.contender for x in varied}.values(), random],
         config,
@@ -135,7 +135,7 @@ def robustness(
         open_progress,
         announce,
     )
-    rows = _rows(tasks, varied, histories)
+    rows = _rows(tasks, varied, contender_curves)
     write_atomically(folder / "robustness.csv", to_csv(rows))
     title = f"Robustness of {varied[0].of}"
     sections = [
@@ -210,13 +210,13 @@ def _scaled(network: NetworkConfig, factor: float) -> NetworkConfig:
 def _rows(
     tasks: Sequence[environments.Environment],
     varied: Sequence[Variation],
-    histories: Mapping[str, History],
+    contender_curves: Mapping[str, LearningCurves],
 ) -> list[dict[str, Any]]:
     """Return a row for each task and variation."""
     rows = []
     for (i, task), variation in itertools.product(enumerate(tasks), varied):
-        history = histories[variation.contender.name]
-        scores = history.window.mean_return[i]
+        curves = contender_curves[variation.contender.name]
+        scores = curves.window.mean_return[i]
         rows.append(
             {
                 "task": task.name,
@@ -227,7 +227,7 @@ def _rows(
                 "score": float(statistics.mean(scores)),
                 "standard error": float(statistics.standard_error(scores)),
                 "runs": int(np.isfinite(scores).sum()),
-                "not finite": int(np.sum(~history.is_finite[i])),
+                "not finite": int(np.sum(~curves.is_finite[i])),
             }
         )
     return rows

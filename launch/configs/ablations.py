@@ -3,11 +3,11 @@
     --config=launch/configs/ablations.py:no_value
 
 - `none`: all parts, to compare with;
-- `no_aux_policy`: agents do not predict their policy after the next step;
+- `no_aux_policy`: agents do not predict their policy one step later;
 - `no_predictions`: the rule neither reads y and z nor trains them;
 - `no_value`: the rule reads no values, returns or advantages, and agents learn none;
-- `no_lifetime`: the rule remembers nothing from one update to the next;
-- `transformer`: the rule reads trajectories by a transformer of two layers instead of an LSTM;
+- `no_lifetime`: the rule has no lifetime RNN, and so no memory between updates;
+- `transformer`: the rule reads trajectories with a two-layer transformer instead of an LSTM;
 - `small_agents`: agents with an eighth of the units;
 - `toy_environments`: LPG's five tabular grid-worlds instead of the 57.
 """
@@ -30,7 +30,7 @@ ABLATIONS = ("none", *_RULE, "transformer", "small_agents", "toy_environments")
 
 
 def get_settings(ablation: str = "none") -> DiscoverSettings:
-    """The run as a dataclass.
+    """Return the settings of the run.
 
     Raises:
       ValueError: if there is no such ablation.
@@ -53,5 +53,5 @@ def get_settings(ablation: str = "none") -> DiscoverSettings:
 
 
 def get_config(ablation: str = "none") -> ConfigDict:
-    """For `--config`."""
+    """Return the config for `--config`."""
     return to_config(get_settings(ablation))

@@ -1,9 +1,9 @@
 """Discovery of Disco103: two agents on each of Atari's, ProcGen's and DMLab-30's environments.
 
-206 agents on 103 environments (DiscoRL, Methods: 60 hours on 2,048 TPUv3 cores); all else as in
-`disco57`, lifetimes included: 50, 25, 12.5 and 5 million actions, which are as many steps in
-ProcGen, where no action is repeated. Agents on DMLab see no stacked frames and have a memory, as
-IMPALA's. It needs DeepMind Lab, and could not be run here as a whole; without it:
+206 agents on 103 environments (DiscoRL, Methods: 60 hours on 2,048 TPUv3 cores). All other settings
+are those of `disco57`, also the lifetimes of 50, 25, 12.5 and 5 million actions; ProcGen repeats no
+actions. Agents on DMLab have a memory, as in IMPALA, and no stacked frames. It needs DeepMind Lab,
+and was not tested as a whole. Without DeepMind Lab:
 
     --config.suite=atari57,procgen16 --config.population.size=146
 """
@@ -18,7 +18,7 @@ from launch.settings import DiscoverSettings
 
 
 def get_settings() -> DiscoverSettings:
-    """The run as a dataclass."""
+    """Return the settings of the run."""
     smaller = disco57.get_settings()
     return dataclasses.replace(
         smaller,
@@ -29,5 +29,5 @@ def get_settings() -> DiscoverSettings:
 
 
 def get_config() -> ConfigDict:
-    """For `--config`."""
+    """Return the config for `--config`."""
     return to_config(get_settings())

@@ -1,6 +1,6 @@
-r"""Discovery of Disco57 as the paper did it: 128 agents on 57 Atari games (DiscoRL, Methods).
+r"""Discovery of Disco57 as in the paper: 128 agents on 57 Atari games (DiscoRL, Methods).
 
-For a cluster: the paper took 64 hours on 1,024 TPUv3 cores. With sizes shrunk it runs anywhere:
+For a cluster: the paper took 64 hours on 1,024 TPUv3 cores. With smaller sizes it runs anywhere:
 
     python -m launch.discover --workdir=runs/tiny57 --config=launch/configs/disco57.py \\
         --config.suite=atari/Pong,atari/Breakout --config.population.size=2 --config.meta_steps=3 \\
@@ -12,12 +12,12 @@ For a cluster: the paper took 64 hours on 1,024 TPUv3 cores. With sizes shrunk i
         --config.rule.sizes.prediction=16 --config.meta.num_updates=2 \\
         --config.meta.validation_trajectories=2 --config.meta.validation_length=8
 
-What the paper says: 96 trajectories of 29 steps a batch, 90% of them replayed; K = 20; 48
-validation trajectories; Adam with 3e-4 for agents and meta-value functions, 1e-3 for the rule,
-meta-gradients clipped to 1; lifetimes of 200, 100, 50 and 20 million frames; discount 0.997 and
-TD(0.95) of the meta-value function; entropy and KL regularisers. What it does not say, and is
-chosen here: the agents' network in discovery (IMPALA's deep residual net), the replay's size in
-discovery, and the number of meta-steps (600 million frames per game, when its best rule was found).
+From the paper: batches of 96 trajectories of 29 steps, 90% of them replayed; K = 20; 48 validation
+trajectories; Adam with a learning rate of 3e-4 for agents and meta-value functions and 1e-3 for the
+rule; meta-gradients clipped to 1; lifetimes of 200, 100, 50 and 20 million frames; discount 0.997
+and TD(0.95) for the meta-value function; entropy and KL regularisers. The paper does not give the
+agents' network in discovery (here IMPALA's deep residual net), the replay's capacity in discovery,
+and the number of meta-steps (here 600 million frames per game, at which its best rule was found).
 """
 
 from ml_collections import ConfigDict
@@ -36,7 +36,7 @@ REPLAYED_FRAMES = 100_000  # By each agent.
 
 
 def get_settings() -> DiscoverSettings:
-    """The run as a dataclass."""
+    """Return the settings of the run."""
     return DiscoverSettings(
         suite="atari57",
         meta_steps=12_000,
@@ -74,5 +74,5 @@ def get_settings() -> DiscoverSettings:
 
 
 def get_config() -> ConfigDict:
-    """For `--config`."""
+    """Return the config for `--config`."""
     return to_config(get_settings())

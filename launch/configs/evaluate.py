@@ -1,8 +1,8 @@
-"""Evaluation at the size of a laptop: minutes on two cores.
+"""Evaluation on a laptop: minutes on two cores.
 
-The settings depend on the family of the first environment or suite that is named: `--suite=crafter`
-without `--config` has those of `get_config("crafter")`. Learning rates of the small tasks are where
-Disco103 and actor-critic do well; networks are small, and images are cut into patches.
+The settings depend on the family of the first environment or suite: `--suite=crafter` without
+`--config` uses `get_config("crafter")`. On the small tasks, Disco103 and actor-critic do well at
+these learning rates. Networks are small, and images are cut into patches.
 """
 
 from ml_collections import ConfigDict
@@ -16,11 +16,11 @@ _IMAGES = ("atari", "atari100k", "procgen", "procgen_unseen", "crafter", "dmlab"
 
 
 def get_settings(family: str = "") -> EvaluationConfig:
-    """The evaluation as a dataclass.
+    """Return the settings of an evaluation.
 
     Args:
-      family: what stands before the slash in an environment's name; "" or any other one for the
-        settings of vectors and grids.
+      family: of the environments: the part of their names before the slash. Unknown families have
+        the settings for vector and grid observations.
     """
     if family in (*_IMAGES, "nethack"):
         return EvaluationConfig(
@@ -37,7 +37,7 @@ def get_settings(family: str = "") -> EvaluationConfig:
                 frame_stack=1 if family == "nethack" else 4,
             ),
             seeds=2,
-            # Episodes are long, and those of untrained agents in NetHack the longest.
+            # Episodes are long, above all those of untrained agents in NetHack.
             budget=60_000 if family == "nethack" else 20_000,
             score_window=0.5,
             baselines=("actor_critic",),
@@ -60,7 +60,7 @@ def get_settings(family: str = "") -> EvaluationConfig:
             baseline_learning_rates=(1e-3,),
         )
     if family == "bsuite":
-        # One environment, as bsuite's scores ask for, and much replay, as its budgets are small.
+        # bsuite's scores are defined for one environment. Its budgets are small, so replay is high.
         return EvaluationConfig(
             agent=AgentConfig(
                 network=NetworkConfig(torso=(256,), model=64, head=(64,)),
@@ -76,11 +76,11 @@ def get_settings(family: str = "") -> EvaluationConfig:
             baselines=("actor_critic",),
         )
     if family in ("control_proprio", "control_vision"):
-        # Actions are vectors, among which rules cannot choose.
+        # Actions are continuous, and rules need discrete ones.
         return EvaluationConfig(seeds=3, budget=50_000, baselines=())
     return EvaluationConfig()
 
 
 def get_config(family: str = "") -> ConfigDict:
-    """For `--config`."""
+    """Return the config for `--config`."""
     return to_config(get_settings(family))

@@ -4,11 +4,12 @@ r"""Evaluation with the hyper-parameters of the paper: DiscoRL, Extended Data Ta
         --config=launch/configs/evaluate_paper.py:crafter --workdir=runs/crafter
 
 For an accelerator. Families: atari, crafter, dmlab, nethack, procgen, sokoban. The two seeds (three
-for Crafter and NetHack, five for Sokoban) are the paper's. Our copy of the table has lost the
-exponents of the warm-ups; they are read as 5, 1, 10 and 1 million steps. Budgets and replays are in
-actions, each of which lasts four frames in Atari and DMLab (`environments.protocol`).
+for Crafter and NetHack, five for Sokoban) are the paper's. The exponents of the warm-ups are
+illegible in our copy of the table; they are read as 5, 1, 10 and 1 million steps. Budgets and
+replay capacities count actions, each of which takes four frames in Atari and DMLab
+(`environments.protocol`).
 
-Where a batch has less than one fresh trajectory by the table (Crafter: 1% of 24), it has one.
+If the table gives less than one fresh trajectory per batch (Crafter: 1% of 24), there is one.
 """
 
 import dataclasses
@@ -28,7 +29,7 @@ class _Column:
 
     network: str
     learning_rate: float
-    end_learning_rate: float  # As a fraction.
+    end_learning_rate: float  # As a fraction of the learning rate.
     warmup: int
     weight_decay: float
     max_abs_update: float
@@ -147,7 +148,7 @@ _SAME = {"dmlab_test": "dmlab", "procgen_unseen": "procgen"}
 
 
 def get_settings(family: str) -> EvaluationConfig:
-    """The evaluation as a dataclass.
+    """Return the settings of an evaluation.
 
     Raises:
       ValueError: if the table has no such family.
@@ -187,5 +188,5 @@ def get_settings(family: str) -> EvaluationConfig:
 
 
 def get_config(family: str = "") -> ConfigDict:
-    """For `--config=launch/configs/evaluate_paper.py:FAMILY`."""
+    """Return the config for `--config=launch/configs/evaluate_paper.py:FAMILY`."""
     return to_config(get_settings(family))

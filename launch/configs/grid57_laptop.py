@@ -1,13 +1,13 @@
-"""Discovery on `grid57` at the size of a laptop: minutes on two cores.
+"""Discovery on `grid57` on a laptop: minutes on two cores.
 
-A small rule (17,302 meta-parameters) and small agents. Tuned on discovery tasks only. 20
-agents at a time take the 57 tasks in turn.
+A small rule (17,302 meta-parameters) and small agents. Tuned on discovery tasks only. The 20 agents
+of the population take turns on the 57 tasks.
 
-The rule has two things that the published one has not, and which make it learnable in minutes:
-its policy target starts from the agent's policy (`policy_prior`), and it sees the advantage of
-the action taken among that action's features (`action_features`). With a prior below 1 a rule
-that says nothing draws policies towards uniform, which also keeps them from collapsing before
-the rule is any good; the other regularisers of its targets are not needed then.
+Unlike the published rule, this one can be learned in minutes, for two reasons: its policy target
+starts from the agent's policy (`policy_prior`), and the features of the action taken include the
+advantage (`action_features`). With a prior below 1, an initial rule draws policies towards uniform,
+which prevents their collapse early in the discovery. The other regularisers of the targets are
+therefore not needed.
 """
 
 from ml_collections import ConfigDict
@@ -21,11 +21,11 @@ from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig
 
-STEPS_PER_META_STEP = 6 * 8 * 16  # K updates, of T steps, in each of 8 environments.
+STEPS_PER_META_STEP = 6 * 8 * 16  # K = 6 updates, 8 environments, unrolls of 16 steps.
 
 
 def get_settings() -> DiscoverSettings:
-    """The run as a dataclass."""
+    """Return the settings of the run."""
     return DiscoverSettings(
         suite="grid57",
         meta_steps=300,
@@ -71,5 +71,5 @@ def get_settings() -> DiscoverSettings:
 
 
 def get_config() -> ConfigDict:
-    """For `--config`."""
+    """Return the config for `--config`."""
     return to_config(get_settings())

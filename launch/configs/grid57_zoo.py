@@ -1,7 +1,7 @@
 """Discovery of the zoo's rule on `grid57`: about half an hour on two cores.
 
-`grid57_laptop` with an agent on every one of the 57 tasks, so that a meta-gradient is the mean
-over all of them, and more meta-steps.
+It differs from `grid57_laptop` in its number of meta-steps, and in its population of 57 agents, one
+per task, so that each meta-gradient is the mean over all tasks.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from launch.settings import DiscoverSettings
 
 
 def get_settings() -> DiscoverSettings:
-    """The run as a dataclass."""
+    """Return the settings of the run."""
     laptop = grid57_laptop.get_settings()
     return dataclasses.replace(
         laptop,
@@ -24,5 +24,5 @@ def get_settings() -> DiscoverSettings:
 
 
 def get_config() -> ConfigDict:
-    """For `--config`."""
+    """Return the config for `--config`."""
     return to_config(get_settings())

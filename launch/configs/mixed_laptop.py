@@ -1,7 +1,7 @@
-"""Discovery on a mixed population, small: two Atari games, ProcGen, NetHack, two grid-worlds.
+"""A small discovery on mixed suites: two Atari games, ProcGen, NetHack, two grid-worlds.
 
-Shows that it works on two cores (a few minutes of compilation, then ten seconds a meta-step); no
-rule that is worth anything comes out of so few.
+A demonstration on two cores: a few minutes of compilation, then ten seconds per meta-step. So few
+tasks are not enough for a useful rule.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ SUITE = (
 
 
 def get_settings() -> DiscoverSettings:
-    """The run as a dataclass."""
+    """Return the settings of the run."""
     laptop = grid57_laptop.get_settings()
     return dataclasses.replace(
         laptop,
@@ -51,5 +51,5 @@ def get_settings() -> DiscoverSettings:
 
 
 def get_config() -> ConfigDict:
-    """For `--config`."""
+    """Return the config for `--config`."""
     return to_config(get_settings())

@@ -1,7 +1,7 @@
-"""What all faults need: a place to run in, the undisturbed run, and what was promised of both.
+"""The frame of all faults: folders, commands, the undisturbed run, and checks.
 
-A fault is a function of a `Bench`. It runs a command, disturbs it, checks what was promised, and
-returns what happened and what was lost; a promise that was broken is an `AssertionError`.
+A fault is a function of a `Bench`. It runs a command, disturbs it, makes its checks, and returns
+what happened and what was lost. It raises an `AssertionError` if a check fails.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from tests.launch.tiny_runs import (
 )
 
 INTERVAL = get_settings().checkpoint_interval
-# While one checkpoint is written the next meta-steps are made, and the one after it waits.
+# The next meta-steps run while a checkpoint is written; the checkpoint after it has to wait.
 MOST_LOST = 2 * INTERVAL
 
 
@@ -44,11 +44,11 @@ class Outcome(NamedTuple):
 
 @dataclasses.dataclass
 class Bench:
-    """Where faults happen.
+    """The runs of a test, and its child processes.
 
     Attributes:
-      folder: of all runs and of what they compile.
-      rng: of the moments at which faults happen.
+      folder: for all runs and their compilation cache.
+      rng: draws the times of faults.
       processes: that were started.
     """
 
@@ -57,15 +57,15 @@ class Bench:
     processes: list[subprocess.Popen[str]] = dataclasses.field(default_factory=list)
 
     def new(self, name: str) -> pathlib.Path:
-        """A workdir that does not exist yet."""
+        """Return a path for a new workdir."""
         return pathlib.Path(tempfile.mkdtemp(prefix=f"{name}_", dir=self.folder)) / "run"
 
     def discover(self, workdir: pathlib.Path, *arguments: object) -> subprocess.Popen[str]:
-        """Starts or continues the tiny discovery."""
+        """Start or continue the tiny discovery."""
         return self._started(start_tiny(workdir, *arguments, compiled=self._compiled))
 
     def discover_together(self, workdir: pathlib.Path) -> list[subprocess.Popen[str]]:
-        """Starts or continues the tiny discovery in two processes, of one device each."""
+        """Start or continue the tiny discovery in two processes, of one device each."""
         together = ["--num_processes=2", f"--coordinator=localhost:{free_port()}"]
         environment = quickly(self._compiled, num_devices=1)
         return [
@@ -85,13 +85,13 @@ class Bench:
     def disturbed(
         self, disturbance: str, command: str, *arguments: object
     ) -> subprocess.Popen[str]:
-        """Starts a command under one of the disturbances of `tests.chaos.driver`."""
+        """Start a command under one of the disturbances of `tests.chaos.driver`."""
         config = [TINY] if command == "launch.discover" else []
         arguments = (disturbance, command, *config, *arguments)
         return self._started(start("tests.chaos.driver", *arguments, **quickly(self._compiled)))
 
     def evaluate(self, workdir: pathlib.Path, *arguments: object) -> subprocess.Popen[str]:
-        """Starts or continues an evaluation of one baseline."""
+        """Start or continue an evaluation of one baseline."""
         return self.disturbed(
             "nothing",
             "launch.evaluate",
@@ -102,7 +102,7 @@ class Bench:
         )
 
     def end_processes(self) -> None:
-        """Kills what a fault that broke a promise left running."""
+        """Kill the processes that a failed test left running."""
         for process in self.processes:
             process.kill()
             process.wait()
@@ -110,13 +110,13 @@ class Bench:
 
     @functools.cached_property
     def uninterrupted(self) -> pathlib.Path:
-        """The workdir of the tiny discovery that nobody disturbed. To be copied, not changed."""
+        """The workdir of the undisturbed tiny discovery. Must be copied, not changed."""
         workdir = self.new("uninterrupted")
         finished(self.discover(workdir))
         return workdir
 
     def copy_of_uninterrupted(self, name: str) -> pathlib.Path:
-        """A finished run to harm."""
+        """Return a copy of the workdir of the undisturbed tiny discovery."""
         return shutil.copytree(self.uninterrupted, self.new(name))
 
     def _started(self, process: subprocess.Popen[str]) -> subprocess.Popen[str]:
@@ -132,17 +132,23 @@ Fault = Callable[[Bench], Outcome]
 
 
 def finished(process: subprocess.Popen[str]) -> str:
-    """What a command printed that must end well."""
+    """Wait for a command that must succeed; return its output."""
     status, output = outcome(process)
-    assert status == 0, f"exit status {status}, expected 0; it said:\n{output}"
+    assert status == 0, f"exit status {status}, expected 0; output:\n{output}"
     assert "Traceback" not in output, output
     return output
 
 
 def refused(process: subprocess.Popen[str], *sentences: str, status: int = 2) -> str:
-    """What a command printed that must end with a user's error, in these words."""
+    """Wait for a command that must fail with a user error; return its output.
+
+    Args:
+      process: of the command.
+      *sentences: that the output must have.
+      status: expected exit status.
+    """
     found, output = outcome(process)
-    assert found == status, f"exit status {found}, expected {status}; it said:\n{output}"
+    assert found == status, f"exit status {found}, expected {status}; output:\n{output}"
     assert "Traceback" not in output, output
     for sentence in sentences:
         assert sentence in output, f"expected {sentence!r} in:\n{output}"
@@ -150,9 +156,9 @@ def refused(process: subprocess.Popen[str], *sentences: str, status: int = 2) ->
 
 
 def newest_good(workdir: pathlib.Path, discovery: Discovery | None = None) -> int:
-    """The newest checkpoint's step, 0 if there is none. All that count as one can be read.
+    """Check that all checkpoints can be read; return the newest one's step, 0 if there is none.
 
-    Looks at a copy: whoever opens a folder of checkpoints cleans it.
+    It reads a copy, as `Checkpoints` removes unfinished checkpoints.
     """
     if not (workdir / "checkpoints").exists():
         return 0
@@ -168,14 +174,14 @@ def newest_good(workdir: pathlib.Path, discovery: Discovery | None = None) -> in
 
 
 def lost_steps(workdir: pathlib.Path) -> int:
-    """Meta-steps that were logged and are to be made again: those after the last checkpoint."""
+    """Return the number of logged meta-steps after the last checkpoint, which will be repeated."""
     lost = steps_logged(workdir) - newest_good(workdir)
     assert lost <= MOST_LOST, f"{lost} meta-steps are lost, expected at most {MOST_LOST}"
     return lost
 
 
-def assert_goes_on(bench: Bench, workdir: pathlib.Path) -> None:
-    """Started again, a run goes on from its newest checkpoint and ends as if undisturbed."""
+def assert_continues(bench: Bench, workdir: pathlib.Path) -> None:
+    """Continue a run; check that it starts at its newest checkpoint and ends as if undisturbed."""
     newest = newest_good(workdir)
     output = finished(bench.discover(workdir))
     assert f"discover: {newest}/{META_STEPS}, compiling" in output, (newest, output)
@@ -183,12 +189,12 @@ def assert_goes_on(bench: Bench, workdir: pathlib.Path) -> None:
 
 
 def assert_as_uninterrupted(bench: Bench, workdir: pathlib.Path) -> None:
-    """A run that ended has the same state, metrics and files as the one that nobody disturbed."""
+    """Check that a finished run has the state, metrics and files of the undisturbed one."""
     assert_same(bench, workdir, bench.uninterrupted)
 
 
 def assert_same(bench: Bench, workdir: pathlib.Path, undisturbed: pathlib.Path) -> None:
-    """A run that ended has the same state, metrics and files as another one."""
+    """Check that a finished run has the state, metrics and files of another one."""
     assert newest_good(workdir) == META_STEPS, f"{workdir} ends at {newest_good(workdir)}"
     expected = final_state(shutil.copytree(undisturbed, bench.new("expected")))
     jax.tree.map(np.testing.assert_array_equal, final_state(workdir), expected)
@@ -200,7 +206,8 @@ def assert_same(bench: Bench, workdir: pathlib.Path, undisturbed: pathlib.Path) 
 
 
 def assert_finite(tree) -> None:
-    """That all floating-point numbers are."""
+    """Check that all floating-point numbers of a tree are finite."""
     for path, leaf in jax.tree.leaves_with_path(tree):
         is_float = np.issubdtype(leaf.dtype, np.floating)
-        assert not is_float or np.isfinite(leaf).all(), f"{jax.tree_util.keystr(path)} is not"
+        is_finite = not is_float or np.isfinite(leaf).all()
+        assert is_finite, f"{jax.tree_util.keystr(path)} is not finite"

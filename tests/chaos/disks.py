@@ -18,7 +18,7 @@ from tests.chaos.bench import (
     Bench,
     Outcome,
     assert_as_uninterrupted,
-    assert_goes_on,
+    assert_continues,
     finished,
     lost_steps,
     refused,
@@ -27,17 +27,17 @@ from tests.launch.discover_tiny import META_STEPS
 from tests.launch.tiny_runs import steps_logged, tiny_discovery, wait_until
 
 _DISK_SIZE = 8 << 20
-# Room for metrics, and not for a checkpoint's largest file.
+# Enough for metrics, but not for a checkpoint's largest file.
 _LITTLE = 60_000
 
 
 def full_disk(bench: Bench) -> Outcome:
-    """The disk is full, for metrics as for checkpoints."""
+    """Fill the disk, for metrics and checkpoints."""
     return _full_disk(bench, 0)
 
 
 def almost_full_disk(bench: Bench) -> Outcome:
-    """The disk has room for metrics, and none for a checkpoint."""
+    """Fill the disk until there is room for metrics, but not for a checkpoint."""
     return _full_disk(bench, _LITTLE)
 
 
@@ -55,18 +55,21 @@ def _full_disk(bench: Bench, room: int) -> Outcome:
         output = refused(process, "launch.discover: Cannot write ")
         lost = lost_steps(workdir)
         (folder / "ballast").unlink(missing_ok=True)
-        assert_goes_on(bench, workdir)
+        assert_continues(bench, workdir)
     what = "metrics" if "Cannot write metrics" in output else "a checkpoint"
-    how = "a full disk" if is_real else "a limit on files' sizes, as it may not mount a disk"
+    how = "a full disk" if is_real else "a limit on file sizes, without the right to mount a disk"
     return Outcome(
-        f"{how}: status 2, “Cannot write {what} in …”; with room again the same state in the end",
+        f"{how}: status 2, “Cannot write {what} in …”; continued with room, the same final state",
         f"{lost} of {META_STEPS} meta-steps",
     )
 
 
 @contextlib.contextmanager
 def _small_disk(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, bool]]:
-    """A file system of a few megabytes, and whether it could be made; only root may."""
+    """Mount a file system of a few megabytes; yield its folder, and whether it was mounted.
+
+    Only root can mount it.
+    """
     folder.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_SIZE}", "tmpfs", str(folder)]
     is_real = (
@@ -81,7 +84,7 @@ def _small_disk(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, bool]]:
 
 
 def _keep_full(process: subprocess.Popen[str], ballast: pathlib.Path, room: int) -> None:
-    """Fills the disk up to some bytes, also those that a deleted checkpoint gives back."""
+    """Keep the disk full up to `room` bytes, also when a checkpoint is deleted."""
     with ballast.open("ab", buffering=0) as file:
         while process.poll() is None:
             disk = os.statvfs(ballast)
@@ -109,7 +112,7 @@ _HARMS = {"emptied": _empty, "a bit flipped": _flip_a_bit, "deleted": pathlib.Pa
 
 
 def damaged_checkpoint(bench: Bench) -> Outcome:
-    """Each file of the newest checkpoint: emptied, a bit flipped, deleted."""
+    """Empty, delete, or flip a bit of each file of the newest checkpoint."""
     source = bench.uninterrupted / "checkpoints"
     files = [file.relative_to(source) for file in _files(source / str(META_STEPS))]
     expected = {step: _load(source, step) for step in sorted(int(p.name) for p in source.iterdir())}
@@ -135,14 +138,14 @@ def damaged_checkpoint(bench: Bench) -> Outcome:
         assert f"discover: {before}/{META_STEPS}, compiling" in output, output
         assert_as_uninterrupted(bench, workdir)
     return Outcome(
-        f"{len(files)} files {', '.join(_HARMS)}: {len(needed)} times set aside and the one"
-        f" before it used, {harmless} times the file was not needed; the same state in the end",
+        f"{len(files)} files {', '.join(_HARMS)}: in {len(needed)} cases the checkpoint before it"
+        f" is used, in {harmless} the file was not needed; the same final state",
         f"{META_STEPS - before} of {META_STEPS} meta-steps",
     )
 
 
 def _assert_passed_over(folder: pathlib.Path, expected: dict, what: str) -> int:
-    """The step that is restored, right as it was; one after it is put aside."""
+    """Check that the right state is restored and a damaged checkpoint moved; return its step."""
     checkpoints, discovery = Checkpoints(folder / "checkpoints"), tiny_discovery()
     try:
         restored = checkpoints.restore(discovery.abstract_state, discovery.agents_stacked)

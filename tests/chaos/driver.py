@@ -1,9 +1,9 @@
-"""Runs a command, disturbed from within.
+"""Run a command with a disturbance inside its process.
 
     python -m tests.chaos.driver DISTURBANCE COMMAND [ARGUMENTS]
     python -m tests.chaos.driver clock launch.discover --workdir=...
 
-All disturbances know the environments of `tests.chaos.environments`.
+The environments of `tests.chaos.environments` are registered.
 """
 
 import runpy
@@ -18,15 +18,12 @@ from meta.discovery import Discovery
 from meta.state import DiscoveryState
 from tests.chaos import environments
 
-SICK_AT = 3  # Meta-step.
-SICK_AGENT = 1
+NAN_AT = 3  # Meta-step.
+NAN_AGENT = 1
 
 
 def jump() -> None:
-    """Lets the wall clock jump an hour ahead, two back, one ahead, and so on.
-
-    Python's clock, that is, which is also Orbax's.
-    """
+    """Make Python's wall clock, which Orbax reads, jump an hour ahead, two back, one ahead, ..."""
     clock, clock_ns, started = time.time, time.time_ns, time.monotonic()
 
     def seconds() -> int:
@@ -36,36 +33,36 @@ def jump() -> None:
     time.time_ns = lambda: clock_ns() + seconds() * 10**9
 
 
-def sicken(what: str) -> None:
-    """NaN in one agent's parameters, or from now on in its rewards or observations."""
-    healthy = Discovery.step
+def insert_nan(what: str) -> None:
+    """Set one agent's parameters to NaN, or from then on its rewards or observations."""
+    original = Discovery.step
 
     def step(discovery: Discovery, state: DiscoveryState):
-        if int(state.meta_step) == SICK_AT:
-            ill = jax.tree.map_with_path(partial(_ill, what), jax.device_get(state))
-            state = jax.device_put(ill, discovery.sharding)
-        return healthy(discovery, state)
+        if int(state.meta_step) == NAN_AT:
+            changed = jax.tree.map_with_path(partial(_with_nan, what), jax.device_get(state))
+            state = jax.device_put(changed, discovery.sharding)
+        return original(discovery, state)
 
     Discovery.step = step
 
 
-def _ill(what: str, path, leaf: np.ndarray) -> np.ndarray:
-    """A leaf of the state, with one agent's part of it ill if it is what falls ill."""
+def _with_nan(what: str, path, leaf: np.ndarray) -> np.ndarray:
+    """Return a leaf of the state, changed for one agent if it is the leaf to disturb."""
     name = jax.tree_util.keystr(path, simple=True, separator="/")
     leaf = np.array(leaf)
     if what == "parameters" and name == "groups/0/agent/learner/params":
-        leaf[SICK_AGENT] = np.nan
-    elif what != "parameters" and name.endswith("/sickness"):
-        leaf[SICK_AGENT] = environments.NAN_REWARD + (what == "observation")
+        leaf[NAN_AGENT] = np.nan
+    elif what != "parameters" and name.endswith("/fault"):
+        leaf[NAN_AGENT] = environments.NAN_REWARD + (what == "observation")
     return leaf
 
 
 DISTURBANCES = {
     "nothing": lambda: None,
     "clock": jump,
-    "parameters": partial(sicken, "parameters"),
-    "reward": partial(sicken, "reward"),
-    "observation": partial(sicken, "observation"),
+    "parameters": partial(insert_nan, "parameters"),
+    "reward": partial(insert_nan, "reward"),
+    "observation": partial(insert_nan, "observation"),
 }
 
 

@@ -1,6 +1,6 @@
-"""Environments that fall ill: `sick/catch` inside JAX, `corridor/well` and `corridor/nan` outside.
+"""Environments that can return NaN: `faulty/catch` in JAX, `corridor/nan` outside JAX.
 
-The registry knows them once this module is imported.
+`corridor/well` does not. All are registered when this module is imported.
 """
 
 import dataclasses
@@ -19,19 +19,19 @@ from environments.processes import ProcessSimulators
 from environments.suites.catch import Catch
 from tests.agents.common import Corridor, HostCorridor
 
-WELL, NAN_REWARD, NAN_OBSERVATION = range(3)
+NO_FAULT, NAN_REWARD, NAN_OBSERVATION = range(3)
 NAN_EVERY = 60  # Steps of a simulator: some meta-steps.
 
 
 @chex.dataclass(frozen=True)
-class SickState:
+class FaultyState:
     inner: Any
-    sickness: Int[Array, ""]
+    fault: Int[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
-class Sick:
-    """Catch, whose state tells whether it is well. A new episode always is."""
+class FaultyCatch:
+    """Catch with a fault in its state, which makes it return NaN. A new episode has no fault."""
 
     inner: Catch = Catch(rows=4, columns=3)
 
@@ -43,20 +43,20 @@ class Sick:
 
     def reset(self, task, key):
         state, timestep = self.inner.reset(task, key)
-        return SickState(inner=state, sickness=jnp.int32(WELL)), timestep
+        return FaultyState(inner=state, fault=jnp.int32(NO_FAULT)), timestep
 
     def step(self, task, state, action, key):
         inner, timestep = self.inner.step(task, state.inner, action, key)
-        has_no_reward = state.sickness == NAN_REWARD
-        has_no_observation = state.sickness == NAN_OBSERVATION
-        return SickState(inner=inner, sickness=state.sickness), timestep._replace(
+        has_no_reward = state.fault == NAN_REWARD
+        has_no_observation = state.fault == NAN_OBSERVATION
+        return FaultyState(inner=inner, fault=state.fault), timestep._replace(
             reward=jnp.where(has_no_reward, jnp.nan, timestep.reward),
             observation=jnp.where(has_no_observation, jnp.nan, timestep.observation),
         )
 
 
-class SickCorridor(HostCorridor):
-    """A corridor that pays NaN now and then, if it is not well."""
+class FaultyCorridor(HostCorridor):
+    """A corridor whose reward is NaN every `NAN_EVERY` steps, unless the task is `"well"`."""
 
     def __init__(self, task: str, seed: int):
         super().__init__(3, True, seed)
@@ -84,7 +84,7 @@ class Corridors:
         self, task: str, batch_size: int, seed: int, workers: int | None = None
     ) -> Simulators:
         return ProcessSimulators(
-            partial(SickCorridor, task),
+            partial(FaultyCorridor, task),
             self.observation_spec(),
             self.action_spec(),
             batch_size,
@@ -94,8 +94,8 @@ class Corridors:
         )
 
 
-def make_sick(parameters: str) -> Environment:
-    return Environment(f"sick/{parameters}", Sick())
+def make_faulty(parameters: str) -> Environment:
+    return Environment(f"faulty/{parameters}", FaultyCatch())
 
 
 def make_corridor(parameters: str) -> Environment:
@@ -104,5 +104,5 @@ def make_corridor(parameters: str) -> Environment:
 
 # As if this module were one of the suites'.
 sys.modules["environments.suites.chaos"] = sys.modules[__name__]
-registry._FAMILIES["sick"] = registry._Family("chaos", "make_sick")
+registry._FAMILIES["faulty"] = registry._Family("chaos", "make_faulty")
 registry._FAMILIES["corridor"] = registry._Family("chaos", "make_corridor", is_host=True)

@@ -5,15 +5,15 @@ import subprocess
 
 from tests.chaos.bench import Bench, Outcome, newest_good, refused
 
-# More than a run of this size ever maps, and less than what is asked for.
+# More than a run of this size maps, and less than the run below would need.
 _ADDRESS_SPACE = 16 << 30
 _MANY = 2**30
 
 
 def out_of_memory(bench: Bench) -> Outcome:
-    """Out of memory at the first meta-step of a discovery, and at the start of an evaluation.
+    """Exhaust memory at the first meta-step of a discovery, and at the start of an evaluation.
 
-    On a CPU, whose address space is limited. It was not tried on an accelerator.
+    It limits the address space on a CPU. It was not tested on an accelerator.
     """
     workdir = bench.new("memory_discover")
     process = bench.discover(workdir, f"--config.meta.validation_length={_MANY}")

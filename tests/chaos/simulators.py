@@ -7,14 +7,14 @@ import time
 import psutil
 
 from tests.chaos.bench import Bench, Outcome, assert_finite, finished, newest_good, refused
-from tests.chaos.sickness import mixed, mixed_discovery
+from tests.chaos.non_finite import mixed, mixed_discovery
 from tests.launch.tiny_runs import final_state, metrics, steps_logged, wait_until
 
 _SUITE = "corridor/well,catch/4x3"
 
 
 def simulator_killed(bench: Bench) -> Outcome:
-    """SIGKILL of one simulator process."""
+    """Kill one simulator process."""
     workdir, meta_steps = bench.new("simulator"), 60
     process = bench.disturbed(
         "nothing", "launch.discover", f"--workdir={workdir}", *mixed(_SUITE, meta_steps)
@@ -29,11 +29,11 @@ def simulator_killed(bench: Bench) -> Outcome:
     assert_finite(final_state(workdir, discovery)[1])
     restarts = [line["simulator_restarts"] for line in metrics(workdir)]
     assert restarts[-1] == 1, f"simulator_restarts is {restarts[-1]}, expected 1"
-    return Outcome("status 0, one restart counted, all is finite", "its episode")
+    return Outcome("status 0, one restart counted, all numbers are finite", "its episode")
 
 
 def simulators_killed_again(bench: Bench) -> Outcome:
-    """SIGKILL of simulator processes until the run gives up; then they are left alone."""
+    """Kill simulator processes until the run fails; then continue it undisturbed."""
     workdir, meta_steps = bench.new("simulators"), 60
     arguments = (f"--workdir={workdir}", *mixed(_SUITE, meta_steps))
     process = bench.disturbed("nothing", "launch.discover", *arguments)
@@ -51,7 +51,7 @@ def simulators_killed_again(bench: Bench) -> Outcome:
     assert newest_good(workdir, discovery) == meta_steps
     assert_finite(final_state(workdir, discovery)[1])
     return Outcome(
-        "status 2, “A worker process with simulators … died …”; left alone, it goes on to the end",
+        "status 2, “A worker process with simulators … died …”; then it continues to the end",
         f"{made - newest} of {meta_steps} meta-steps",
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.chaos.bench import (
     Bench,
     Outcome,
-    assert_goes_on,
+    assert_continues,
     assert_same,
     finished,
     lost_steps,
@@ -21,11 +21,11 @@ from tests.launch.common import outcome
 from tests.launch.discover_tiny import META_STEPS
 from tests.launch.tiny_runs import steps_logged, unfinished_checkpoints, wait_until
 
-_START_SECONDS = 8.0  # Importing, restoring and tracing: about so long.
+_START_SECONDS = 8.0  # About the time to import, restore and trace.
 
 
 def sigkill(bench: Bench) -> Outcome:
-    """SIGKILL between meta-steps, while the run starts, and while a checkpoint is written."""
+    """Send SIGKILL between meta-steps, during the start, and while a checkpoint is written."""
     workdir, lost = bench.new("sigkill"), []
     moments = (_between, _starting, _between, _writing, _between)
     for wait_for_moment in moments:
@@ -35,24 +35,24 @@ def sigkill(bench: Bench) -> Outcome:
         status, output = outcome(process)
         assert status == -signal.SIGKILL, output
         lost.append(lost_steps(workdir))
-    assert_goes_on(bench, workdir)
+    assert_continues(bench, workdir)
     return Outcome(
-        f"status 137, {len(moments)} times at random moments; the same state in the end",
+        f"status 137, {len(moments)} times at random moments; the same final state",
         f"{', '.join(map(str, lost))} of {META_STEPS} meta-steps",
     )
 
 
 def sigterm(bench: Bench) -> Outcome:
-    """SIGTERM between meta-steps, and while the run starts."""
-    return _asked_to_stop(bench, signal.SIGTERM)
+    """Send SIGTERM between meta-steps, and during the start."""
+    return _stopped(bench, signal.SIGTERM)
 
 
 def sigint(bench: Bench) -> Outcome:
-    """Ctrl-C between meta-steps, and while the run starts."""
-    return _asked_to_stop(bench, signal.SIGINT)
+    """Send SIGINT between meta-steps, and during the start."""
+    return _stopped(bench, signal.SIGINT)
 
 
-def _asked_to_stop(bench: Bench, number: signal.Signals) -> Outcome:
+def _stopped(bench: Bench, number: signal.Signals) -> Outcome:
     workdir = bench.new(number.name)
     for _ in range(2):
         process = bench.discover(workdir)
@@ -68,21 +68,21 @@ def _asked_to_stop(bench: Bench, number: signal.Signals) -> Outcome:
     _starting(bench, process, workdir)
     process.send_signal(number)
     status, output = outcome(process)
-    # Where it has not come so far as to listen, the signal itself ends it.
+    # Before the command has its signal handler, the signal itself ends it.
     assert status in (128 + number, -number), f"exit status {status}: {output}"
     assert newest_good(workdir) >= before
     assert lost_steps(workdir) == 0
-    assert_goes_on(bench, workdir)
-    return Outcome(f"status {128 + number} with a checkpoint; the same state in the end", "nothing")
+    assert_continues(bench, workdir)
+    return Outcome(f"status {128 + number} with a checkpoint; the same final state", "nothing")
 
 
 def process_of_two_killed(bench: Bench) -> Outcome:
-    """SIGKILL of one process of two that make a run together, twice."""
+    """Kill one of the two processes of a run, twice."""
     undisturbed, workdir = bench.new("together"), bench.new("process_killed")
     for process in bench.discover_together(undisturbed):
         finished(process)
     lost, seconds = [], []
-    for victim in (1, 0):  # The second one is whom they found each other by.
+    for victim in (1, 0):  # Process 0 is the coordinator.
         processes = bench.discover_together(workdir)
         _between(bench, processes[0], workdir)
         processes[victim].kill()
@@ -104,7 +104,7 @@ def process_of_two_killed(bench: Bench) -> Outcome:
 
 
 def sigkill_evaluation(bench: Bench) -> Outcome:
-    """SIGKILL of an evaluation in a host environment: in its second run of two."""
+    """Kill an evaluation in a host environment during its second run of two."""
     workdir = bench.new("sigkill_evaluation")
     first, second = (
         workdir / "runs" / "actor_critic@0.001" / "corridor_well" / f"seed_{seed}"
@@ -134,12 +134,12 @@ def sigkill_evaluation(bench: Bench) -> Outcome:
     assert steps == sorted(steps), f"{second} has episodes twice"
     assert json.loads((workdir / "results.json").read_text())
     return Outcome(
-        "status 137; the finished run is not repeated, the other goes on",
+        "status 137; the finished run is not repeated, the other continues",
         f"{made - newest} of {steps[-1] // per_update} updates",
     )
 
 
-_PACKED = (
+_TOGETHER = (  # Flags of an evaluation whose runs are trained together.
     "--suite=catch/5x5,catch/4x3",
     "--config.seeds=2",
     "--config.budget=40000",
@@ -148,7 +148,7 @@ _PACKED = (
 
 
 def _results(workdir: Path) -> dict[Path, dict[str, Any]]:
-    """The finished runs' results without times, by their files."""
+    """Return the finished runs' results without times, by file."""
     return {
         file.relative_to(workdir): {
             k: x
@@ -160,13 +160,13 @@ def _results(workdir: Path) -> dict[Path, dict[str, Any]]:
 
 
 def sigterm_evaluation(bench: Bench) -> Outcome:
-    """SIGTERM of runs in JAX environments that are trained together."""
-    undisturbed, workdir = (bench.new(f"sigterm_packed_{x}") for x in ("undisturbed", "stopped"))
-    finished(bench.evaluate(undisturbed, *_PACKED))
-    process = bench.evaluate(workdir, *_PACKED)
+    """Send SIGTERM to an evaluation that trains runs in JAX environments together."""
+    undisturbed, workdir = (bench.new(f"sigterm_together_{x}") for x in ("undisturbed", "stopped"))
+    finished(bench.evaluate(undisturbed, *_TOGETHER))
+    process = bench.evaluate(workdir, *_TOGETHER)
 
     def steps() -> int:
-        """Of the first run of actor-critic, whose pack follows the random policy's."""
+        """Return the steps of actor-critic's first run; its runs follow the random policy's."""
         [*files] = workdir.glob("runs/actor_critic*/catch_5x5/seed_0/metrics.jsonl")
         lines = [json.loads(line) for file in files for line in _whole_lines(file)]
         return lines[-1]["environment_steps"] if lines else 0
@@ -177,18 +177,18 @@ def sigterm_evaluation(bench: Bench) -> Outcome:
     assert status == 128 + signal.SIGTERM, output
     saved = _newest(workdir, "unfinished/*") * _steps_per_update(workdir)
     assert saved == steps() > 0, f"the checkpoint has {saved} steps, the records {steps()}"
-    finished(bench.evaluate(workdir, *_PACKED))
+    finished(bench.evaluate(workdir, *_TOGETHER))
     assert _results(workdir) == _results(undisturbed)
     return Outcome(
-        "status 143 with a checkpoint; the same scores and curves in the end, bit for bit",
+        "status 143 with a checkpoint; the same final scores and curves, bit for bit",
         "nothing",
     )
 
 
 def sigkill_packed_evaluation(bench: Bench) -> Outcome:
-    """SIGKILL of runs in JAX environments that are trained together."""
-    arguments = (*_PACKED, "--config.checkpoint_seconds=0.0")
-    undisturbed, workdir = (bench.new(f"sigkill_packed_{x}") for x in ("undisturbed", "killed"))
+    """Kill an evaluation that trains runs in JAX environments together."""
+    arguments = (*_TOGETHER, "--config.checkpoint_seconds=0.0")
+    undisturbed, workdir = (bench.new(f"sigkill_together_{x}") for x in ("undisturbed", "killed"))
     finished(bench.evaluate(undisturbed, *arguments))
 
     def saved() -> int:
@@ -208,13 +208,13 @@ def sigkill_packed_evaluation(bench: Bench) -> Outcome:
     assert _results(workdir) == _results(undisturbed)
     assert not (workdir / "unfinished").exists()
     return Outcome(
-        "status 137; the same scores and curves in the end, bit for bit",
-        f"what followed update {newest} of 312",
+        "status 137; the same final scores and curves, bit for bit",
+        f"updates after {newest} of 312",
     )
 
 
 def sigkill_dreamer(bench: Bench) -> Outcome:
-    """SIGKILL of Dreamer in a JAX environment."""
+    """Kill an evaluation of Dreamer in a JAX environment."""
     settings = "deterministic=32,hidden=16,units=16,latents=4,bins=41,horizon=4,imagine_last=3"
     arguments = (
         f"--agent=dreamer/{settings},num_environments=2,batch_size=2,prefill=8,replay_ratio=8",
@@ -248,13 +248,13 @@ def sigkill_dreamer(bench: Bench) -> Outcome:
     finished(bench.evaluate(workdir, *arguments))
     assert files(workdir) == files(undisturbed)
     return Outcome(
-        "status 137; the same episodes and losses in the end, bit for bit",
+        "status 137; the same final episodes and losses, bit for bit",
         f"{made - newest:.0f} of 2048 environment steps",
     )
 
 
 def _steps(run: Path) -> list[int]:
-    """The step at which each episode ended; a line that was cut off does not count."""
+    """Return the step at which each episode ended; an incomplete last line does not count."""
     return [json.loads(line)["environment_steps"] for line in _whole_lines(run / "episodes.jsonl")]
 
 
@@ -268,7 +268,7 @@ def _whole_lines(file: Path) -> list[str]:
 
 
 def _newest(workdir: Path, runs: str) -> int:
-    """The last checkpoint of all runs in folders of that pattern; 0 if there is none."""
+    """Return the last checkpoint of all runs in folders of a pattern; 0 if there is none."""
     return max((step for run in workdir.glob(runs) for step in _checkpoints(run)), default=0)
 
 
@@ -276,7 +276,7 @@ def _checkpoints(run: Path) -> set[int]:
     return {int(path.name) for path in (run / "checkpoints").glob("*") if path.name.isdigit()}
 
 
-# Moments.
+# Functions that wait for a moment to disturb the command.
 
 
 def _between(bench: Bench, process: subprocess.Popen[str], workdir: Path) -> None:

@@ -330,9 +330,7 @@ def rewrite(path: pathlib.Path, change) -> None:
 def test_checkpoint_under_another_steps_name_is_damaged(directory, caplog, name):
     (directory / "4").rename(directory / name)
     assert_is_state(restore(directory), 3)
-    assert (
-        f"{directory / name} is damaged (ValueError: it is of step 4, and its fold" in caplog.text
-    )
+    assert f"{directory / name} is damaged (ValueError: it is of step 4, in a " in caplog.text
     assert f"folder named {name})" in caplog.text
     assert (directory.parent / "damaged" / name).is_dir()
 

@@ -11,7 +11,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.manifest import read_manifest, write_manifest
-from evaluation.results import Episodes, History, RunResult, intervals
+from evaluation.results import Episodes, LearningCurves, RunResult, intervals
 from evaluation.training import Run, train_runs
 from launch.configuration import from_json
 from training.settings import Report
@@ -45,8 +45,8 @@ def train(
     config: EvaluationConfig,
     folder: pathlib.Path,
     report: Report = lambda *_: None,
-) -> History:
-    """A contender's history on tasks that are all outside JAX, or all of equal dynamics."""
+) -> LearningCurves:
+    """A contender's curves on tasks that are all outside JAX, or all of equal dynamics."""
     runs = [[Run(contender, task, seed) for seed in range(config.seeds)] for task in tasks]
     flat = [run for row in runs for run in row]
     packs = [[run] for run in flat] if tasks[0].is_host else [flat]
@@ -58,7 +58,7 @@ def train(
         )
     ]
     results = [found[i : i + config.seeds] for i in range(0, len(found), config.seeds)]
-    return History.of(results, config)
+    return LearningCurves.of(results, config)
 
 
 def load(
@@ -66,13 +66,13 @@ def load(
     tasks: Sequence[environments.Environment],
     contender: Contender,
     config: EvaluationConfig,
-) -> History:
-    """A contender's history, from the results that an evaluation kept."""
+) -> LearningCurves:
+    """A contender's curves, from the results that an evaluation kept."""
     results = [
         [storage.load(folder, Run(contender, task, seed)) for seed in range(config.seeds)]
         for task in tasks
     ]
-    return History.of([[x for x in row if x is not None] for row in results], config)
+    return LearningCurves.of([[x for x in row if x is not None] for row in results], config)
 
 
 def result(score, config=CONFIG, strip=b""):

@@ -90,12 +90,12 @@ def _read_evaluation(folder: pathlib.Path) -> Any:
     (found,) = merge([read_manifest(folder / "evaluation", from_json)])
     if not found.folders:
         raise ValueError("; ".join(found.problems) or f"{folder}: no run is finished")
-    summarize(found.tasks, found.contenders, found.histories, found.config)
+    summarize(found.tasks, found.contenders, found.contender_curves, found.config)
     if found.problems:  # Named in a report; what is left is right.
         assert all(str(folder) in problem for problem in found.problems), found.problems
         return [*found.problems]
     return [
-        _digest({name: dataclasses.asdict(x) for name, x in found.histories.items()}),
+        _digest({name: dataclasses.asdict(x) for name, x in found.contender_curves.items()}),
         [contender.name for contender in found.contenders],
         found.seeds,
         len(found.missing),

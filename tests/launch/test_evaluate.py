@@ -24,7 +24,7 @@ REFUSED = {
     "other": (["--workdir={other}"], "config.budget"),
     "address": (
         ["--executor=ray", "--ray_address=127.0.0.1:1"],
-        "There is no Ray cluster at --ray_address=127.0.0.1:1 that lets this process in; tried a"
+        "There is no Ray cluster at --ray_address=127.0.0.1:1 that accepts this process; tried a"
         " connection to 127.0.0.1:1 (ConnectionRefusedError",
     ),
     "size": (["--size=12m"], "--size=12m is the size of an --agent; there is none"),

@@ -115,7 +115,7 @@ def test_rule_file_that_is_replaced_while_a_run_starts(start, tmp_path):
         setup.keep_start(settings, workdir, rule)
     assert not list(workdir.iterdir())
     setup.keep_start(settings, workdir, disco.load(start))
-    with pytest.raises(ValueError, match="was started meanwhile with another rule; try again"):
+    with pytest.raises(ValueError, match="was started with another rule at the same time"):
         setup.keep_start(settings, workdir, rule)
 
 

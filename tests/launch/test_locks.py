@@ -159,7 +159,7 @@ def test_released_where_the_settings_are_refused(tmp_path):
 def test_note_that_says_nothing(tmp_path, caplog, note):
     (tmp_path / ".lock.json").write_text(note)
     with workdirs.locked(tmp_path):
-        said = "process 1 on 2 since 3 (4)" if "command" in note else "a process that left no note"
+        said = "process 1 on 2 since 3 (4)" if "command" in note else "an unknown process"
         assert f"{tmp_path} was held by {said}" in caplog.text
 
 

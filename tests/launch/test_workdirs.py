@@ -53,7 +53,7 @@ def test_of_another_version_of_the_code_goes_on_with_a_warning(tmp_path, monkeyp
     assert not caplog.text
     monkeypatch.setattr(workdirs, "code_version", lambda: "2")
     open_workdir(tmp_path, Settings())
-    assert f"{tmp_path} was made by version 1 of the code so far, and goes on by 2." in caplog.text
+    assert f"{tmp_path} was made by version 1 of the code so far, and continues" in caplog.text
     assert (tmp_path / "version.txt").read_text() == "2\n"
 
 

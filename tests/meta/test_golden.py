@@ -14,7 +14,7 @@ from agents.rule_agent import AgentConfig, LearnerState, RuleAgent
 from disco import values
 from disco.rule_files import _PUBLISHED_NAMES
 from meta import inner_loop
-from meta.objective import ObjectiveConfig, meta_objective
+from meta.objective import ObjectiveConfig, meta_loss
 from meta.value_function import ValueFunction, ValueFunctionConfig, ValueFunctionState
 from tests.golden import (
     Arrays,
@@ -134,19 +134,17 @@ def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, j
 
     (updated, value_state), residuals = jax.lax.scan(update, (learner, value_state), train)
 
-    def meta_loss(rule):
+    def loss_of(rule):
         rebuilt, statistics = inner_loop.differentiable_inner_loop(agent, rule, learner, residuals)
         outputs = linear_unroll(rebuilt.params, validation)
         estimates, advantage, _ = value_function.evaluate(
             value_state, outputs["logits"], validation
         )
-        loss, metrics = meta_objective(
-            ObjectiveConfig(), outputs, advantage, validation, statistics
-        )
+        loss, metrics = meta_loss(ObjectiveConfig(), outputs, advantage, validation, statistics)
         return loss, (metrics, outputs, estimates, advantage, statistics)
 
     (_, (metrics, outputs, estimates, advantage, statistics)), gradient = jax.value_and_grad(
-        meta_loss, has_aux=True
+        loss_of, has_aux=True
     )(rule)
     targets = residuals.update.targets
     value = values.signed_parabolic(

@@ -12,7 +12,7 @@ import environments
 from agents.networks import Network
 from agents.rule_agent import LearnerState, RuleAgent
 from meta import inner_loop
-from meta.objective import ObjectiveConfig, meta_objective, target_statistics
+from meta.objective import ObjectiveConfig, meta_loss, target_statistics
 from meta.value_function import ValueFunction, ValueFunctionConfig
 from tests.disco.common import (
     float64,
@@ -74,7 +74,7 @@ def recorded(rule: disco.DiscoveredRule) -> Recorded:
 
 def score(experience: Recorded, params, statistics) -> jax.Array:
     outputs = experience.agent.network.unroll(params, experience.validation)
-    loss, _ = meta_objective(
+    loss, _ = meta_loss(
         ObjectiveConfig(), outputs, experience.advantage, experience.validation, statistics
     )
     return loss
@@ -96,13 +96,13 @@ def mixed_mode(experience: Recorded, rule, segment_length: int):
     """(objective, meta-gradient, learner of the inner loop, learner of the differentiable one)."""
     updated, residuals = run_inner_loop(experience, rule)
 
-    def meta_loss(rule):
+    def loss_of(rule):
         learner, statistics = inner_loop.differentiable_inner_loop(
             experience.agent, rule, experience.learner, residuals, segment_length
         )
         return score(experience, learner.params, statistics), learner
 
-    (loss, rebuilt), gradient = jax.value_and_grad(meta_loss, has_aux=True)(rule)
+    (loss, rebuilt), gradient = jax.value_and_grad(loss_of, has_aux=True)(rule)
     return loss, gradient, updated, rebuilt
 
 
@@ -110,7 +110,7 @@ def plain(experience: Recorded, rule):
     """(objective, meta-gradient) in reverse over reverse, from the rule's definition alone."""
     unroll = experience.agent.network.unroll
 
-    def meta_loss(rule):
+    def loss_of(rule):
         learner, statistics = experience.learner, []
         params, target_params = learner.params, learner.rule_state.target_params
         memory, optimizer = learner.rule_state.memory, _Adam(params)
@@ -137,7 +137,7 @@ def plain(experience: Recorded, rule):
             statistics.append(target_statistics(targets, target_outputs["logits"]))
         return score(experience, params, jax.tree.map(lambda *x: jnp.stack(x), *statistics))
 
-    return jax.value_and_grad(meta_loss)(rule)
+    return jax.value_and_grad(loss_of)(rule)
 
 
 class _Adam:

@@ -188,9 +188,9 @@ def hostile(tmp_path_factory):
         merged,
         tasks=tuple(tasks.values()),
         contenders=tuple(dataclasses.replace(x, name=renamed[x.name]) for x in merged.contenders),
-        histories={
+        contender_curves={
             renamed[name]: dataclasses.replace(x, devices=HOSTILE)
-            for name, x in merged.histories.items()
+            for name, x in merged.contender_curves.items()
         },
         folders={(renamed[c], tasks[t], s): path for (c, t, s), path in merged.folders.items()},
         sources=tuple(
@@ -312,7 +312,7 @@ def test_nothing_to_compare_without_a_baseline(tmp_path):
     config = CONFIG.__class__(seeds=1, baselines=(), resamples=20, num_points=2)
     one = write_evaluation(tmp_path / "one", config)
     [merged] = merge([one])
-    assert np.isfinite(merged.histories["grid57"].window.mean_return).all()
+    assert np.isfinite(merged.contender_curves["grid57"].window.mean_return).all()
     write_report(tmp_path / "report", [merged])
     assert not (tmp_path / "report" / "aggregates.csv").exists()
     text = (tmp_path / "report" / "index.html").read_text()

@@ -20,10 +20,10 @@ def test_an_evaluation_is_read_as_it_was_written(tmp_path):
     [merged] = merge([one])
     assert merged.seeds == (0, 1)
     assert merged.missing == merged.problems == ()
-    scores = merged.histories["grid57"].window.mean_return
+    scores = merged.contender_curves["grid57"].window.mean_return
     assert scores.shape == (2, 2)
     np.testing.assert_allclose(scores, 3.0, atol=0.5)
-    assert merged.histories["grid57"].train_seconds == 4 * 2.0
+    assert merged.contender_curves["grid57"].train_seconds == 4 * 2.0
 
 
 def test_missing_and_damaged_runs_are_named_and_left_as_they_are(tmp_path):
@@ -36,7 +36,8 @@ def test_missing_and_damaged_runs_are_named_and_left_as_they_are(tmp_path):
     assert [str(damaged) in problem for problem in merged.problems] == [True]
     assert damaged.read_text() == before
     np.testing.assert_array_equal(
-        np.isnan(merged.histories["grid57"].window.mean_return), [[False, False], [False, True]]
+        np.isnan(merged.contender_curves["grid57"].window.mean_return),
+        [[False, False], [False, True]],
     )
 
 

@@ -87,9 +87,9 @@ def _evaluation(folder, name: str) -> EvaluationSection:
         merged,
         tasks=(name, f"{name} 2"),
         contenders=(*merged.contenders[:-1], renamed),
-        histories={
+        contender_curves={
             (name if key == first.name else key): dataclasses.replace(x, devices=(name,))
-            for key, x in merged.histories.items()
+            for key, x in merged.contender_curves.items()
         },
         folders={},
         sources=tuple(dataclasses.replace(x, provenance={"machine": name}) for x in merged.sources),

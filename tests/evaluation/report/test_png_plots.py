@@ -10,7 +10,7 @@ from matplotlib.text import Text
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.report import png_plots
-from evaluation.results import Episodes, History, intervals
+from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.summary import summarize
 from tests.evaluation.common import DISCOVERY
 
@@ -31,14 +31,14 @@ def figures(monkeypatch):
     return found
 
 
-def _history(level) -> History:
+def _curves(level) -> LearningCurves:
     """Of two tasks and two seeds."""
     points = len(intervals(CONFIG)[0])
     returns = level + np.array([[0.0, 0.1], [0.0, 0.1]])
     window = Episodes(np.full((2, 2), 2.0), 2.0 * returns)
     curve = Episodes(*(np.repeat(x[..., None], points, axis=-1) for x in window))
     is_finite = np.ones((2, 2), bool)
-    return History(intervals(CONFIG)[0], curve, window, {}, is_finite, 0.0, 1.0, ("cpu",))
+    return LearningCurves(intervals(CONFIG)[0], curve, window, {}, is_finite, 0.0, 1.0, ("cpu",))
 
 
 def _texts(figure) -> list[str]:
@@ -52,11 +52,11 @@ def _texts(figure) -> list[str]:
 def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
     made = make_contenders([], CONFIG)
     contenders = [*made, dataclasses.replace(made[-1], name=name, kind="discovered")]
-    histories = {c.name: _history(float(i)) for i, c in enumerate(contenders)}
-    summary = summarize([f"{name}/a", f"{name}/{name}"], contenders, histories, CONFIG)
+    contender_curves = {c.name: _curves(float(i)) for i, c in enumerate(contenders)}
+    summary = summarize([f"{name}/a", f"{name}/{name}"], contenders, contender_curves, CONFIG)
     shown = name.replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\udcff", "\\udcff")
-    png_plots.learning_curves(summary, contenders, histories, CONFIG)
-    png_plots.aggregate(summary, contenders, histories, CONFIG)
+    png_plots.learning_curves(summary, contenders, contender_curves, CONFIG)
+    png_plots.aggregate(summary, contenders, contender_curves, CONFIG)
     curves, aggregate = figures
     assert f"{shown}: mean ± standard error over 2 seeds" in _texts(curves)
     assert {"a", shown} <= set(_texts(curves))

@@ -1,6 +1,6 @@
 import numpy as np
 
-from evaluation.results import Episodes, History
+from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring.curves import join_intervals
 
 
@@ -9,7 +9,7 @@ def test_intervals_are_joined_until_each_has_an_episode():
     count = np.zeros((2, 1, 6))
     count[0, 0, 1::2] = 2.0
     return_sum = 3.0 * count * np.arange(6)
-    history = History(
+    curves = LearningCurves(
         updates=np.array([10, 20, 30, 40, 50, 60]),
         curve=Episodes(count=count, return_sum=return_sum),
         window=Episodes(count=np.full((2, 1), 2.0), return_sum=np.zeros((2, 1))),
@@ -19,6 +19,6 @@ def test_intervals_are_joined_until_each_has_an_episode():
         train_seconds=1.0,
         devices=(),
     )
-    updates, (joined,) = join_intervals([history], np.array([True, False]))
+    updates, (joined,) = join_intervals([curves], np.array([True, False]))
     np.testing.assert_array_equal(updates, [20, 40, 60])
     np.testing.assert_array_equal(joined.mean_return, [[[3.0, 9.0, 15.0]]])

@@ -5,7 +5,7 @@ import pytest
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
-from evaluation.results import Episodes, History, intervals
+from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.summary import summarize
 
 NAN = float("nan")
@@ -16,12 +16,12 @@ def config() -> EvaluationConfig:
     return EvaluationConfig(seeds=2, baseline_learning_rates=(1e-3, 1e-2), resamples=200)
 
 
-def _history(returns) -> History:
+def _curves(returns) -> LearningCurves:
     """Two episodes in the window of each run, of this mean return; none where it is NaN."""
     returns = np.array(returns)
     count = np.where(np.isnan(returns), 0.0, 2.0)
     window = Episodes(count=count, return_sum=np.nan_to_num(returns) * count)
-    return History(
+    return LearningCurves(
         updates=np.array([1]),
         curve=Episodes(count=count[..., None], return_sum=window.return_sum[..., None]),
         window=window,
@@ -48,8 +48,8 @@ def test_scores_by_hand(config):
         "policy_gradient@0.01": [[1.0, 1.0], [2.0, 2.0], [0.5, 0.5], [1.0, 1.0], [0.5, 0.5]],
         "ours": [[2.0, NAN], [6.0, 6.0], [2.0, 2.0], [NAN, NAN], [3.0, 3.0]],
     }
-    histories = {name: _history(rows) for name, rows in returns.items()}
-    summary = summarize("abcde", contenders, histories, config)
+    contender_curves = {name: _curves(rows) for name, rows in returns.items()}
+    summary = summarize("abcde", contenders, contender_curves, config)
 
     # c: no baseline is above random's 1. d: ours has no score.
     # e: best 1.2, random 0.4, standard errors 0.2 and 0.4, so 0.8 is less than 3 times 0.447.
@@ -83,8 +83,8 @@ def test_scores_by_hand(config):
 def test_nothing_to_normalise_by_without_baselines(config):
     config = dataclasses.replace(config, baselines=())
     contenders = _contenders(config)
-    histories = {c.name: _history([[1.0, 2.0]]) for c in contenders}
-    summary = summarize(["a"], contenders, histories, config)
+    contender_curves = {c.name: _curves([[1.0, 2.0]]) for c in contenders}
+    summary = summarize(["a"], contenders, contender_curves, config)
     assert not summary.aggregate
     assert "hand-designed" in summary.left_out["a"]
 
@@ -94,9 +94,9 @@ def test_one_seed_tells_nobody_apart(config, random):
     """Whose noise is not known: neither a normalised score nor a place above random is claimed."""
     config = dataclasses.replace(config, seeds=1)
     contenders = _contenders(config)
-    histories = {c.name: _history([[-0.7]]) for c in contenders}
-    histories |= {"random": _history([[random]]), "ours": _history([[-0.69]])}
-    summary = summarize(["a"], contenders, histories, config)
+    contender_curves = {c.name: _curves([[-0.7]]) for c in contenders}
+    contender_curves |= {"random": _curves([[random]]), "ours": _curves([[-0.69]])}
+    summary = summarize(["a"], contenders, contender_curves, config)
     assert not summary.counted.any()
     assert not summary.aggregate
     assert not summary.above_random
@@ -106,9 +106,9 @@ def test_one_seed_tells_nobody_apart(config, random):
 def test_a_task_on_which_one_run_is_left_says_nothing(config):
     """Of two; the other task counts."""
     contenders = _contenders(config)
-    histories = {c.name: _history([[2.0, 2.1], [2.0, 2.1]]) for c in contenders}
-    histories["random"] = _history([[0.0, NAN], [0.0, 0.1]])
-    summary = summarize("ab", contenders, histories, config)
+    contender_curves = {c.name: _curves([[2.0, 2.1], [2.0, 2.1]]) for c in contenders}
+    contender_curves["random"] = _curves([[0.0, NAN], [0.0, 0.1]])
+    summary = summarize("ab", contenders, contender_curves, config)
     assert set(summary.left_out) == {"a"}
     assert summary.aggregate["ours"].value == pytest.approx(1.0)
 
@@ -117,8 +117,8 @@ def test_no_separation_needs_no_second_seed(config):
     """Who asks for none has scores normalised wherever the baseline's is higher."""
     config = dataclasses.replace(config, seeds=1, min_separation=0.0)
     contenders = _contenders(config)
-    histories = {c.name: _history([[2.0]]) for c in contenders} | {"random": _history([[1.0]])}
-    summary = summarize(["a"], contenders, histories, config)
+    contender_curves = {c.name: _curves([[2.0]]) for c in contenders} | {"random": _curves([[1.0]])}
+    summary = summarize(["a"], contenders, contender_curves, config)
     assert summary.aggregate["ours"].value == 1.0
 
 

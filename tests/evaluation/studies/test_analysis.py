@@ -62,7 +62,7 @@ def learn(agent, task, num_updates):
 
     @jax.jit
     def update(state, key):
-        return iteration.advance(agent, dynamics, task.task, state, key)[0]
+        return iteration.advance(agent, dynamics, task.task, state, key, state.updates)[0]
 
     state = iteration.init(agent, dynamics, task.task, key)
     for i in range(num_updates):
