@@ -12,7 +12,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree, Real
 
 Params = PyTree[Array]
 Outputs = Mapping[str, Float[Array, "_rows B ..."]]
@@ -39,8 +39,8 @@ class Trajectory:
 
     observation: PyTree[Array]
     action: Int[Array, "T B"]
-    reward: Float[Array, "T B"]
-    discount: Float[Array, "T B"]
+    reward: Real[Array, "T B"]
+    discount: Real[Array, "T B"]
     last: Bool[Array, "T B"]
     behaviour_logits: Float[Array, "T B A"]
     mask: Bool[Array, "T B"]
