@@ -1,9 +1,21 @@
-"""Annotations in tests (`conftest.py` has each call of ours checked against them)."""
+"""Each call of ours is checked against its annotations, and so is each dataclass when it is made.
+
+Shapes and dtypes included. Child processes of tests run unchecked.
+"""
 
 import contextlib
 from collections.abc import Iterator
 
 import jaxtyping
+
+PACKAGES = "disco disco_common environments".split()
+
+
+def check() -> None:
+    """Modules that are imported from now on; as everywhere in types, an int will do for a float."""
+    jaxtyping.install_import_hook(
+        PACKAGES, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+    )
 
 
 @contextlib.contextmanager

@@ -15,17 +15,12 @@ os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import jax
-import jaxtyping
 import optax
 import pytest
 
-# Each call of ours is checked against its annotations, shapes and dtypes included, and so is each
-# dataclass when it is made. Before the first import of ours; child processes run unchecked. As
-# everywhere in Python's types, an int will do for a float.
-jaxtyping.install_import_hook(
-    "disco disco_common".split(),
-    "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))",
-)
+from tests import annotations
+
+annotations.check()  # Before the first import of ours.
 
 from agents import compilation  # noqa: E402
 from environments.errors import NoReleaseError  # noqa: E402
