@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from agents import compilation
 from agents.dreamer import losses
@@ -33,7 +33,7 @@ class LearnerState(NamedTuple):
     """
 
     params: Params
-    slow_critic: Params
+    slow_critic: PyTree[Array]
     optimizer: optax.OptState
     scales: Scales
     updates: Array

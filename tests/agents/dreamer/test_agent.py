@@ -23,6 +23,7 @@ from agents.dreamer.networks import ActionPart
 from agents.dreamer.replay import DreamerReplay
 from agents.dreamer.rssm import State, initial_state
 from environments.processes import SerialSimulators
+from tests.annotations import unchecked
 
 TINY = dataclasses.replace(
     preset("nature"),
@@ -112,7 +113,7 @@ def test_bfloat16_is_near_float32(name):
         "image": specs.BoundedArray((16, 16, 3), np.uint8, 0, 255),
         "vector": specs.Array((5,), np.float32),
     }
-    keys, never = jax.random.split(jax.random.key(0), 4), np.zeros(shape, bool)
+    keys, never = jax.random.split(jax.random.key(0), 4), jnp.zeros(shape, bool)
     batch = losses.Batch(
         observation={
             "image": jax.random.randint(keys[0], (*shape, 16, 16, 3), 0, 256, np.uint8),
@@ -225,6 +226,12 @@ class Seeing:
     def action_spec(self):
         return self.dynamics.action_spec()
 
+    def reset(self, task, key):
+        raise NotImplementedError
+
+    def step(self, task, state, action, key):
+        raise NotImplementedError
+
 
 @pytest.mark.parametrize(
     ("seen", "message"),
@@ -236,6 +243,7 @@ class Seeing:
         ({"words": specs.Array((2,), np.dtype("U3"))}, "'words' of <U3; expected numbers"),
     ],
 )
+@unchecked()
 def test_observations_that_cannot_be_encoded_are_named(seen, message):
     task = environments.make("catch/5x5")
     task = dataclasses.replace(task, dynamics=Seeing(task.dynamics, seen))
@@ -329,8 +337,8 @@ def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
     def learn(model, learner, batch, start, key):
         batches.append(jax.tree.map(np.array, batch))
         states = State(
-            np.zeros((*batch.reward.shape, model.config.deterministic)),
-            np.zeros((*batch.reward.shape, model.config.latents, model.config.classes)),
+            jnp.zeros((*batch.reward.shape, model.config.deterministic)),
+            jnp.zeros((*batch.reward.shape, model.config.latents, model.config.classes)),
         )
         return learner._replace(updates=learner.updates + 1), states, {}
 
