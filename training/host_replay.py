@@ -122,7 +122,8 @@ class Planned(NamedTuple):
     example: Batch
     history: HistorySpec
     capacity: int
-    count: int = 1
+    # Tuples have a method of that name, which nobody calls here.
+    count: int = 1  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 def require_memory(replays: Sequence[Planned]) -> None:

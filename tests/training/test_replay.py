@@ -1,5 +1,7 @@
 """The ring buffer of sequences."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +16,7 @@ def numbered(*numbers: int):
     """Sequences that can be told apart by their rewards."""
     batch = random_batch(num_transitions=3, batch_size=len(numbers))
     reward = jnp.broadcast_to(jnp.asarray(numbers, jnp.float32), batch.reward.shape)
-    return batch.replace(reward=reward, observation={"x": batch.observation})
+    return dataclasses.replace(batch, reward=reward, observation={"x": batch.observation})
 
 
 def stored(memory: replay.Replay) -> list[float]:
