@@ -19,7 +19,8 @@ class Episodes(NamedTuple):
       return_sum: of their undiscounted returns.
     """
 
-    count: Float[np.ndarray, "..."]
+    # Tuples have a method of that name, which nobody calls here.
+    count: Float[np.ndarray, "..."]  # pyright: ignore[reportIncompatibleMethodOverride]
     return_sum: Float[np.ndarray, "..."]
 
     @property
@@ -148,7 +149,7 @@ class History:
         )
 
 
-def divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def divide(sums: np.ndarray | np.floating, counts: np.ndarray | np.floating) -> np.ndarray:
     """Means; NaN where there is nothing."""
     has_any = counts > 0
     return np.where(has_any, sums / np.where(has_any, counts, 1.0), np.nan)

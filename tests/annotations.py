@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import jaxtyping
 
-PACKAGES = "agents disco disco_common environments training".split()
+PACKAGES = "agents benchmarks disco disco_common environments evaluation training".split()
 
 
 def check() -> None:
