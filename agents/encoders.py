@@ -203,7 +203,7 @@ class NetHackEncoder(hk.Module):
 
 
 def _crop(
-    glyphs: Int[Array, "*s 21 79"], blstats: Int[Array, "*s 27"]
+    glyphs: Int[Array, "*s height width"], blstats: Int[Array, "*s stats"]
 ) -> Int[Array, "*s crop crop"]:
     """The cells around the hero, whose column and row are the first two of `blstats`."""
     height, width = glyphs.shape[-2:]

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
+from disco.types import Leaf
 from environments import ObservationSpec
 
 
@@ -52,8 +53,8 @@ class History:
       age: `[R, B]`, steps since the first of the episode.
     """
 
-    frames: PyTree[Array]
-    age: Int[Array, "R B"]
+    frames: PyTree[Leaf]
+    age: Int[Leaf, "R B"]
 
 
 def stack(history: HistorySpec, spec: ObservationSpec, observation: Any) -> PyTree[Array]:

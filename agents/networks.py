@@ -199,6 +199,8 @@ def make_network(
             embedding, is_first = embedding[burn_in:], is_first[burn_in:]
             _, embedding = hk.scan(remember, memory, (embedding, is_first))
         by_name = {}
+        by_action: Any = None  # Of no use to a rule without outputs per action.
+        by_action_taken: Any = None
         if any(len(shape) == 2 for shape in output_shapes.values()):
             with computing_in(narrow or embedding.dtype):
                 model = ActionConditionalModel(config.model)

@@ -25,6 +25,7 @@ import dm_env
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from agents.history import HistorySpec
+from disco.types import Leaf
 
 State = Any
 """A pytree of arrays: whatever learning changes."""
@@ -60,14 +61,14 @@ class Batch:
         unless the agent's observations are a `History` (`HistorySpec.is_history`).
     """
 
-    observation: PyTree[Array]
-    action: Int[Array, "T B *action"] | Float[Array, "T B *action"]
-    reward: Float[Array, "T B"]
-    discount: Float[Array, "T B"]
-    last: Bool[Array, "T B"]
-    mask: Bool[Array, "T B"]
-    extras: PyTree[Array]
-    memory: PyTree[Array] | None = None
+    observation: PyTree[Leaf]
+    action: Int[Leaf, "T B *action"] | Float[Leaf, "T B *action"]
+    reward: Float[Leaf, "T B"]
+    discount: Float[Leaf, "T B"]
+    last: Bool[Leaf, "T B"]
+    mask: Bool[Leaf, "T B"]
+    extras: PyTree[Leaf]
+    memory: PyTree[Leaf] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +181,7 @@ class Agent(Protocol):
         """Return the part of a learning state that acting reads."""
         ...
 
-    def initial_memory(self, batch_size: int) -> Memory:
+    def initial_memory(self, batch_size: int, /) -> Memory:
         """Return the memory before the first step of B environments."""
         ...
 

@@ -90,7 +90,10 @@ class DiscoveredRule(Rule):
     max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
     discount: float = dataclasses.field(default=0.997, metadata={"static": True})
     lambda_: float = dataclasses.field(default=0.95, metadata={"static": True})
-    target_params_coefficient: float = dataclasses.field(default=0.9, metadata={"static": True})
+    # Narrower than a rule's in general. Neither is ever assigned to.
+    target_params_coefficient: float = dataclasses.field(  # pyright: ignore[reportIncompatibleVariableOverride]
+        default=0.9, metadata={"static": True}
+    )
     policy_prior: float = dataclasses.field(default=0.0, metadata={"static": True})
     pi_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     y_cost: float = dataclasses.field(default=1.0, metadata={"static": True})

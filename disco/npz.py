@@ -12,7 +12,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import IO, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -127,11 +127,11 @@ class Archive:
             return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
 
     @contextlib.contextmanager
-    def _open(self, name: str) -> Iterator[IO[bytes]]:
+    def _open(self, name: str) -> Iterator[zipfile.ZipExtFile]:
         with _damage_explained(), self._file.open(self._members[name]) as member:
-            yield member
+            yield cast(zipfile.ZipExtFile, member)
 
-    def _read_header(self, name: str, member: IO[bytes]) -> tuple[Description, bool, int]:
+    def _read_header(self, name: str, member: zipfile.ZipExtFile) -> tuple[Description, bool, int]:
         """Return the description, whether columns come first, and the number of bytes."""
         version = np.lib.format.read_magic(member)
         if version not in _HEADER_READERS:

@@ -7,14 +7,20 @@ transitions has T+1 states, and an agent's outputs exist for all of them.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree, Real
 
-Params = PyTree[Array]
+if TYPE_CHECKING:
+    Leaf = Array
+else:  # On the host an array of NumPy's, and in an example of what is to come shape and dtype.
+    Leaf = Array | np.ndarray | jax.ShapeDtypeStruct
+
+Params = PyTree[Leaf]
 Outputs = Mapping[str, Float[Array, "_rows B ..."]]
 Metrics = dict[str, Float[Array, ""]]
 
@@ -37,14 +43,14 @@ class Trajectory:
       core_state: a recurrent agent's state at the first row of `observation`, or None.
     """
 
-    observation: PyTree[Array]
-    action: Int[Array, "T B"]
-    reward: Float[Array, "T B"]
-    discount: Float[Array, "T B"]
-    last: Bool[Array, "T B"]
-    behaviour_logits: Float[Array, "T B A"]
-    mask: Bool[Array, "T B"]
-    core_state: PyTree[Array] | None = None
+    observation: PyTree[Leaf]
+    action: Int[Leaf, "T B"]
+    reward: Real[Leaf, "T B"]
+    discount: Real[Leaf, "T B"]
+    last: Bool[Leaf, "T B"]
+    behaviour_logits: Float[Leaf, "T B A"]
+    mask: Bool[Leaf, "T B"]
+    core_state: PyTree[Leaf] | None = None
 
 
 def without_masked_damage(trajectory: Trajectory) -> Trajectory:
@@ -54,7 +60,7 @@ def without_masked_damage(trajectory: Trajectory) -> Trajectory:
     """
     mask, logits = trajectory.mask, trajectory.behaviour_logits
 
-    def replace_non_finite(x: Array, neutral: float) -> Array:
+    def replace_non_finite(x: Leaf, neutral: float) -> Array:
         return jnp.where(mask | jnp.isfinite(x), x, jnp.asarray(neutral, x.dtype))
 
     # Some logits may be -inf; the policy's normaliser is finite then, too.

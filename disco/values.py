@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from disco.types import Outputs, Trajectory, taken
+from disco.types import Leaf, Outputs, Trajectory, taken
 
 # The published code adds this number to the distance of two bins before it divides by it.
 _BIN_DISTANCE_EPSILON = 1e-5
@@ -90,7 +90,7 @@ def value_loss_to(
 
 
 def select_action(
-    x: Float[Array, "_rows B A *s"], action: Int[Array, "T B"]
+    x: Float[Array, "_rows B A *s"], action: Int[Leaf, "T B"]
 ) -> Float[Array, "T B *s"]:
     """Return x at the actions taken, for the first T rows of x.
 
@@ -107,7 +107,7 @@ def select_action(
     return jnp.sum(jnp.where(is_taken, rows, jnp.zeros_like(rows)), axis=2)
 
 
-def output_taken(outputs: Outputs, name: str, action: Int[Array, "T B"]) -> Float[Array, "T B *s"]:
+def output_taken(outputs: Outputs, name: str, action: Int[Leaf, "T B"]) -> Float[Array, "T B *s"]:
     """Return an output per action at the actions taken: given by the agent, or selected."""
     if taken(name) in outputs:
         return outputs[taken(name)]

@@ -7,7 +7,7 @@ change what is drawn.
 import enum
 
 import jax
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Integer, PRNGKeyArray
 
 
 class Purpose(enum.IntEnum):
@@ -28,7 +28,7 @@ class Purpose(enum.IntEnum):
 
 
 def key(
-    seed: int | Int[Array, ""], purpose: Purpose, *address: int | Int[Array, ""]
+    seed: int | Integer[Array, ""], purpose: Purpose, *address: int | Integer[Array, ""]
 ) -> PRNGKeyArray:
     """Return the key of an address.
 

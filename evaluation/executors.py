@@ -17,7 +17,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from disco_common import stopping
 from evaluation.pace import Pace
@@ -34,6 +34,7 @@ _SECONDS_TO_CONNECT = 5.0
 _SETTINGS = 4  # The type of a SETTINGS frame in HTTP/2.
 
 
+@runtime_checkable
 class Progress(Protocol):
     """A display of progress."""
 
@@ -104,6 +105,7 @@ class JobsFailedError(Exception):
         super().__init__(f"{len(failures)} of {total} jobs failed:\n{lines}\n{advice}")
 
 
+@runtime_checkable
 class Executor(Protocol):
     """An executor of jobs; a context manager."""
 

@@ -19,7 +19,8 @@ class Episodes(NamedTuple):
       return_sum: sum of their undiscounted returns.
     """
 
-    count: Float[np.ndarray, "..."]
+    # Tuples have a method of that name, which nobody calls here.
+    count: Float[np.ndarray, "..."]  # pyright: ignore[reportIncompatibleMethodOverride]
     return_sum: Float[np.ndarray, "..."]
 
     @property
@@ -148,7 +149,7 @@ class LearningCurves:
         )
 
 
-def divide(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def divide(sums: np.ndarray | np.floating, counts: np.ndarray | np.floating) -> np.ndarray:
     """Return sums divided by counts; NaN where the count is 0."""
     has_any = counts > 0
     return np.where(has_any, sums / np.where(has_any, counts, 1.0), np.nan)

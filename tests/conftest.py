@@ -18,8 +18,12 @@ import jax
 import optax
 import pytest
 
-from agents import compilation
-from environments.errors import NoReleaseError
+from tests import annotations
+
+annotations.check()  # Before the first import of ours.
+
+from agents import compilation  # noqa: E402
+from environments.errors import NoReleaseError  # noqa: E402
 
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_numpy_dtype_promotion", "strict")

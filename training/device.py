@@ -133,8 +133,8 @@ class Program:
         arrays: Sequence[Array],
         rows: Rows,
         states: TrainingState,
-        first: int,
-        number: int,
+        first: int | Int[Array, ""],
+        number: int | Int[Array, ""],
     ) -> tuple[TrainingState, Totals]:
         """Advance every run by some unrolls.
 

@@ -6,6 +6,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +125,22 @@ class SymlogRegression:
         return 0.5 * jnp.square(logits[..., 0] - symlog(target))
 
 
-Regression = TwoHot | SymlogRegression
+@runtime_checkable
+class Regression(Protocol):
+    """How numbers are predicted: `TwoHot` or `SymlogRegression`."""
+
+    @property
+    def num_logits(self) -> int:
+        """K."""
+        ...
+
+    def mean(self, logits: Float[Array, "*s K"]) -> Float[Array, "*s"]:
+        """The prediction."""
+        ...
+
+    def loss(self, logits: Float[Array, "*s K"], target: Float[Array, "*s"]) -> Float[Array, "*s"]:
+        """Of a prediction, from what was to be predicted."""
+        ...
 
 
 # Latents: S categorical variables of C classes.

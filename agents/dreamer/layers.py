@@ -91,7 +91,7 @@ class StridedConvolution(hk.Module):
 
 
 class PooledConvolution(hk.Module):
-    """A 5x5 convolution of images `[B, 2H, 2W, C]`, and of each 2x2 of its results the largest.
+    """A 5x5 convolution of images `[B, H, W, C]`, and of each 2x2 of its results the largest.
 
     Computed as a 3x3 convolution of squares of 2x2 pixels to squares of results: a third more
     multiplications, of which a CPU does three times as many in a second (`benchmarks.dreamer`).
@@ -102,7 +102,7 @@ class PooledConvolution(hk.Module):
         super().__init__(name)
         self._channels = channels
 
-    def __call__(self, x: Float[Array, "B 2H 2W C"]) -> Float[Array, "B H W O"]:
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 O"]:
         weight, bias = _filters(5, x.shape[-1], self._channels)
         # [q, u, p, a]: whether result p of a square has its filter's row a on pixel q of square u.
         reaches = np.array(
@@ -134,7 +134,7 @@ class EnlargingConvolution(hk.Module):
         super().__init__(name)
         self._channels = channels
 
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B 2H 2W O"]:
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B 2*H 2*W O"]:
         weight, bias = _filters(5, x.shape[-1], self._channels)
         # [u, p, a]: whether pixel p of a square has its filter's row a on square u.
         reaches = np.array(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
 from agents.dreamer import losses
 from agents.dreamer.losses import Batch, Scales
@@ -31,7 +31,7 @@ class LearnerState(NamedTuple):
     """
 
     params: Params
-    slow_critic: Params
+    slow_critic: PyTree[Array]
     optimizer: optax.OptState
     scales: Scales
     updates: Array

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from agents.dreamer.distributions import bernoulli_loss, entropy, kl_divergence, sample
 from agents.dreamer.model import CRITIC, Model, Params
@@ -208,7 +208,7 @@ class Outcome(NamedTuple):
 
 def loss(
     params: Params,
-    slow_critic: Params,
+    slow_critic: PyTree[Array],
     model: Model,
     batch: Batch,
     start: State,
@@ -321,7 +321,7 @@ def world_model_losses(
 def actor_critic_losses(
     model: Model,
     params: Params,
-    slow_critic: Params,
+    slow_critic: PyTree[Array],
     imagined: Imagined,
     alive: Float[Array, "N"],
     scales: Scales,
@@ -385,7 +385,7 @@ def actor_critic_losses(
 def critic_replay_loss(
     model: Model,
     params: Params,
-    slow_critic: Params,
+    slow_critic: PyTree[Array],
     batch: Batch,
     states: State,
     bootstrap: Float[Array, "T B"],

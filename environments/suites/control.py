@@ -125,12 +125,14 @@ class ControlTask(dm_env.Environment):
         return self._with_observation(self._simulator.reset())
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        reward, control = 0.0, self._center + self._half_range * action
-        for _ in range(ACTION_REPEAT):
-            timestep = self._simulator.step(control)
-            reward += timestep.reward
+        control = self._center + self._half_range * action
+        timestep = self._simulator.step(control)
+        reward = timestep.reward
+        for _ in range(ACTION_REPEAT - 1):
             if timestep.last():
                 break
+            timestep = self._simulator.step(control)
+            reward += timestep.reward
         return self._with_observation(timestep._replace(reward=reward))
 
     def observation_spec(self) -> specs.BoundedArray | dict[str, specs.Array]:

@@ -60,6 +60,7 @@ def learning_curves(
             panel.set_visible(False)
         prefix, colours = _common_prefix(summary.tasks), colours_of(contenders)
         shown = {contender.name: contender_curves[contender.name] for contender in contenders}
+        lines = []  # Of the last panel; all have the same.
         for i, (task, panel) in enumerate(zip(summary.tasks, panels, strict=False)):
             panel.set_title(printable(task.removeprefix(prefix)))
             steps, curves = task_curves(shown, i, num_tasks, config)

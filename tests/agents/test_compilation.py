@@ -2,12 +2,15 @@
 
 import math
 import os
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from agents import compilation
+
+CONFIG: Any = jax.config  # Its options are no attributes to a type checker.
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +78,7 @@ def without_cache(monkeypatch):
 
 def assert_nothing_is_kept(caplog, reason: str) -> None:
     compilation.keep_programs()
-    assert not jax.config.jax_enable_compilation_cache
+    assert not CONFIG.jax_enable_compilation_cache
     assert os.environ["JAX_ENABLE_COMPILATION_CACHE"] == "0"
     (record,) = caplog.records
     assert record.levelname == "WARNING"
@@ -100,7 +103,7 @@ def test_a_folder_that_cannot_be_made_keeps_no_programs(without_cache, caplog, t
 def test_a_folder_that_can_be_made_keeps_them(without_cache, tmp_path):
     without_cache.setenv("XDG_CACHE_HOME", str(tmp_path))
     compilation.keep_programs()
-    folder = jax.config.jax_compilation_cache_dir
+    folder = CONFIG.jax_compilation_cache_dir
     assert folder == os.environ["JAX_COMPILATION_CACHE_DIR"]
     assert folder.startswith(str(tmp_path / "disco" / "xla-"))
-    assert jax.config.jax_enable_compilation_cache
+    assert CONFIG.jax_enable_compilation_cache

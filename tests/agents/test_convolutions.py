@@ -89,6 +89,7 @@ def test_derivatives_in_a_loop_are_in_the_fast_layout():
         return jax.lax.scan(step, params, length=3)[0]
 
     program = descend.lower(params).compile().as_text()
+    assert program is not None
     layouts = re.findall(r"convolution\(.*dim_labels=(\S+?),?\s", program)
     # Two forward, two to the kernels, one to the images between.
     assert len(layouts) == 5

@@ -212,6 +212,7 @@ def test_second_derivatives(spec, sizes):
     )
     network = encoder(spec, **sizes)
     with float64():
+        observation = jax.tree.map(jnp.asarray, observation)
         params = random_params(network.init, jax.random.key(0), observation)
         exact, differences = second_derivatives(
             lambda params: jnp.mean(jnp.square(network.apply(params, observation))), params

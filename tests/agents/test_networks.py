@@ -38,7 +38,8 @@ def test_outputs_have_the_rules_shapes(rule):
     trajectory = random_trajectory(num_transitions=4, batch_size=2)
     rows = (5, 2)
     observation = jnp.arange(40, dtype=jnp.uint8).reshape(*rows, 2, 2)
-    outputs = jax.jit(network.unroll)(params, trajectory.replace(observation=observation))
+    trajectory = dataclasses.replace(trajectory, observation=observation)
+    outputs = jax.jit(network.unroll)(params, trajectory)
 
     assert {name: x.shape for name, x in outputs.items()} == all_shapes(shapes, *rows)
     for name, shape in shapes.items():
@@ -145,7 +146,8 @@ def test_derivatives_are_those_of_a_network_that_gives_all_actions_only():
         network = make_network(config, spec, NUM_ACTIONS, shapes)
         params = random_params(network.init, jax.random.key(0))
         trajectory = random_trajectory(num_transitions=4, batch_size=2)
-        trajectory = trajectory.replace(observation=jnp.asarray(rng.normal(size=(5, 2, 4))))
+        observation = jnp.asarray(rng.normal(size=(5, 2, 4)))
+        trajectory = dataclasses.replace(trajectory, observation=observation)
 
         def all_only(params, trajectory):
             outputs = network.unroll(params, trajectory)
@@ -162,7 +164,7 @@ def test_derivatives_are_those_of_a_network_that_gives_all_actions_only():
             for unroll in (network.unroll, all_only)
         ]
         assert relative_difference(*(program(rule, params) for program in programs)) < 1e-12
-        less, more = (program.cost_analysis()["flops"] for program in programs)
+        less, more = ((program.cost_analysis() or {})["flops"] for program in programs)
         assert less < 0.85 * more
 
 
@@ -254,7 +256,7 @@ def test_second_derivatives_through_the_memory():
 
         def loss(params):
             outputs = network.unroll(params, trajectory)
-            return sum(jnp.mean(jnp.square(x)) for x in outputs.values())
+            return sum((jnp.mean(jnp.square(x)) for x in outputs.values()), jnp.zeros(()))
 
         params = random_params(network.init, jax.random.key(0))
         exact, differences = second_derivatives(loss, params)

@@ -1,5 +1,7 @@
 """The agents' Adam: what it computes, its schedule, and what a meta-gradient sees of it."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +22,7 @@ def gradients(step: int):
 
 def test_equals_adam():
     """And then a clip, which the first update meets: that of Adam alone is one."""
-    ours = agent_optimizer(0.1, max_abs_update=0.5)
+    ours: Any = agent_optimizer(0.1, max_abs_update=0.5)
     theirs = optax.chain(optax.scale_by_adam(), optax.clip(0.5), optax.scale(-0.1))
     our_state, their_state = ours.init(PARAMS), theirs.init(PARAMS)
     largest = []
@@ -105,7 +107,7 @@ def test_second_moment_carries_no_gradient():
 
 
 def test_clip_stops_the_gradient_where_it_binds():
-    optimizer = agent_optimizer(0.1, max_abs_update=0.3)
+    optimizer: Any = agent_optimizer(0.1, max_abs_update=0.3)
     state = optimizer.init(jnp.zeros(()))
     for _ in range(20):
         _, state = optimizer.update(jnp.float32(1e-3), state)
@@ -121,8 +123,8 @@ def test_clip_stops_the_gradient_where_it_binds():
 
 def test_weight_decay_shrinks_parameters():
     """By a fraction per update that the clip does not bound, and of which Adam knows nothing."""
-    optimizer = agent_optimizer(0.1, max_abs_update=0.5, weight_decay=0.02)
-    params = jnp.asarray([1000.0, -3.0, 0.0])
+    optimizer: Any = agent_optimizer(0.1, max_abs_update=0.5, weight_decay=0.02)
+    params: Any = jnp.asarray([1000.0, -3.0, 0.0])
     state = optimizer.init(params)
     for _ in range(3):
         updates, state = optimizer.update(jnp.zeros(3), state, params)
@@ -135,7 +137,7 @@ def test_weight_decay_shrinks_parameters():
 
 
 def test_cosine_schedule():
-    fraction = jax.vmap(cosine_schedule(num_updates=12, end=0.2, num_warmup=4))(jnp.arange(14))
+    fraction: Any = jax.vmap(cosine_schedule(num_updates=12, end=0.2, num_warmup=4))(jnp.arange(14))
     warmup = [0.0, 0.25, 0.5, 0.75, 1.0]
     np.testing.assert_allclose(fraction[:5], warmup, rtol=1e-6)
     np.testing.assert_allclose(fraction[jnp.asarray([8, 12, 13])], [0.6, 0.2, 0.2], rtol=1e-6)
@@ -173,7 +175,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("learning_rate", [None, 0.3])
 def test_learning_rate_over_a_life(settings, expected, learning_rate):
     """10 steps per update; a constant gradient's update is the learning rate."""
-    optimizer = AgentConfig(**{**vars(CONFIG), **settings}).optimizer(learning_rate)
+    optimizer: Any = AgentConfig(**{**vars(CONFIG), **settings}).optimizer(learning_rate)
 
     def update(state, _):
         updates, state = optimizer.update(jnp.float32(3.0), state, jnp.float32(0.0))

@@ -55,6 +55,7 @@ def test_batches_mix_fresh_and_replayed_trajectories():
     state, (fresh, batch) = batches(SMALL, 4)
     assert batch.action.shape == (4, 5, 6)
     remembered: list[bytes] = []
+    new: list[bytes] = []
     for update in range(4):
         new, learned = columns(fresh, update), columns(batch, update)
         remembered = (remembered + new)[-4:]
@@ -106,6 +107,7 @@ def test_learns_catch():
     environment = environments.make("catch/5x5")
     rule = disco.ActorCritic(num_bins=1)
     dynamics, task = environment.dynamics, environment.task
+    assert isinstance(dynamics, environments.JaxEnvironment)
     agent = RuleAgent.create(config, dynamics, rule)
 
     @jax.jit

@@ -11,6 +11,7 @@ import pytest
 from jax.experimental import checkify
 
 import disco
+from tests.annotations import unchecked
 from tests.disco.common import (
     mlp_params,
     mlp_unroll,
@@ -57,6 +58,7 @@ def changed(name, place, value, trajectory=TRAJECTORY):
         ("behaviour_logits", jnp.int32, "floats"),
     ],
 )
+@unchecked()
 def test_a_field_of_another_dtype_is_refused(rule, name, dtype, expected):
     field = jnp.asarray(getattr(TRAJECTORY, name)).astype(dtype)
     trajectory = dataclasses.replace(TRAJECTORY, **{name: field})
@@ -103,6 +105,7 @@ def test_outputs_of_half_precision_are_learned_from(rule, dtype):
     ],
     ids=["list", "tuple", "nothing", "integers", "text"],
 )
+@unchecked()
 def test_outputs_of_another_kind_are_refused(rule, change, message):
     unroll = mlp_unroll(rule)
     with pytest.raises(ValueError, match=message):
@@ -134,6 +137,7 @@ def strange_states(rule):
 
 
 @every_rule
+@unchecked()
 def test_a_state_of_another_kind_is_refused(rule):
     params = mlp_params(rule, TRAJECTORY)
     for state, message in strange_states(rule).values():

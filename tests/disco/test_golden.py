@@ -1,6 +1,7 @@
 """Disco103 and the value functions against the public reference (shared/golden)."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -79,6 +80,8 @@ def _decoded(case: Case, given: Mapping[str, jax.Array], name: str) -> jax.Array
 
 def _state_value_estimates(case: Case, given: Mapping[str, jax.Array]):
     value, target_value = (_decoded(case, given, n) for n in ("value_out", "target_value_out"))
+    assert value is not None
+    assert target_value is not None
     estimates = values.vtrace(
         given["pi_logits"],
         value,
@@ -105,6 +108,8 @@ def _state_value_estimates(case: Case, given: Mapping[str, jax.Array]):
 
 def _action_value_estimates(case: Case, given: Mapping[str, jax.Array]):
     q_value, target_q_value = (_decoded(case, given, n) for n in ("q_out", "target_q_out"))
+    assert q_value is not None
+    assert target_q_value is not None
     estimates = values.retrace(
         given["pi_logits"],
         q_value,
@@ -156,7 +161,9 @@ def test_golden_value_loss(case: Case):
     with case.computing():
         given = case.inputs()
         output, target = given["value_out"], given["value_target"]
-        from_td = _decoded(case, given, "value_out") + given["td"]
+        value = _decoded(case, given, "value_out")
+        assert value is not None
+        from_td = value + given["td"]
         gradient = jax.grad(lambda *xs: jnp.sum(loss(*xs)))
         actual = {
             "loss_from_td": loss(output, from_td),
@@ -326,10 +333,11 @@ def test_golden_rule_sequence(case: Case):
         params = read_tree(given, "params")
         optimizer = agent_optimizer(case.attrs["lr"])
         state = disco.RuleState(target_params=params, memory=read_memory(given))
-        optimizer_state = optimizer.init(params)
+        optimizer_state: Any = optimizer.init(params)
         update = jax.jit(_update, static_argnums=0)
         actual = {}
-        for step in range(1, case.attrs["n"] + 1):
+        last = case.attrs["n"]
+        for step in range(1, last + 1):
             batch = rollout_trajectory({name: x[step - 1] for name, x in batches.items()})
             params, optimizer_state, state, log = update(
                 optimizer, rule, params, optimizer_state, state, batch
@@ -343,9 +351,9 @@ def test_golden_rule_sequence(case: Case):
             actual |= prefixed(written, f"step{step}")
         adam = optimizer_state[0]
         actual |= {
-            **write_tree(adam.mu, f"step{step}/opt/mu"),
-            **write_tree(adam.nu, f"step{step}/opt/nu"),
-            f"step{step}/opt/count": adam.count,
+            **write_tree(adam.mu, f"step{last}/opt/mu"),
+            **write_tree(adam.nu, f"step{last}/opt/nu"),
+            f"step{last}/opt/count": adam.count,
         }
     expected = case.expected()
     case.check(actual, lambda name: _sequence_tolerance(name, expected))

@@ -76,6 +76,7 @@ def plain_gradient(rule: disco.Rule, params, state, trajectory, unroll):
     )
     if has_target:
         keep = rule.target_params_coefficient
+        assert keep is not None
         new_state = dataclasses.replace(
             new_state,
             target_params=jax.tree.map(

@@ -9,6 +9,7 @@ import pytest
 
 import disco
 from disco import meta_network, transformer
+from tests.annotations import unchecked
 from tests.disco.common import (
     EXTENDED_SIZES,
     SIZES,
@@ -92,7 +93,7 @@ def test_target_network_averages_the_parameters_from_before_the_update():
 
 def test_an_initial_agent_is_its_own_target_network():
     rule = small_rule()
-    params = {"w": np.ones(3, np.float32)}
+    params = {"w": jnp.ones(3, jnp.float32)}
     state = rule.init(params)
     assert relative_difference(state.target_params, params) == 0
     assert float(state.memory.advantage.decay_product) == 1.0
@@ -127,7 +128,7 @@ def test_a_transformer_sees_what_comes_and_not_what_was():
     layers = {name.removeprefix("trajectory/"): layer for name, layer in layers.items()}
     shape = (9, 3, TRANSFORMER_SIZES.features)
     features = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
-    ends = np.zeros(shape[:2], bool)
+    ends = jnp.zeros(shape[:2], bool)
     whole = transformer.read(layers, features, ends)
     part = transformer.read(layers, features[4:], ends[4:])
     np.testing.assert_allclose(part, whole[4:], atol=1e-5)
@@ -284,46 +285,48 @@ def test_a_discovered_rule_asks_for_a_target_network():
 
 
 TRAJECTORY = random_trajectory()
-BAD_TRAJECTORIES = {
-    "no transition": (
-        dataclasses.replace(
-            jax.tree.map(lambda x: x[:0], TRAJECTORY), observation=TRAJECTORY.observation[:1]
+with unchecked():
+    BAD_TRAJECTORIES = {
+        "no transition": (
+            dataclasses.replace(
+                jax.tree.map(lambda x: x[:0], TRAJECTORY), observation=TRAJECTORY.observation[:1]
+            ),
+            r"trajectory\.action has shape \(0, 3\); expected at least one transition",
         ),
-        r"trajectory\.action has shape \(0, 3\); expected at least one transition",
-    ),
-    "no trajectory": (
-        jax.tree.map(lambda x: x[:, :0], TRAJECTORY),
-        r"trajectory\.action has shape \(7, 0\); expected at least",
-    ),
-    "no batch axis": (
-        jax.tree.map(lambda x: x[:, 0], TRAJECTORY),
-        r"trajectory\.action has shape \(7,\); expected \[T, B\]",
-    ),
-    "observation without the last state": (
-        dataclasses.replace(TRAJECTORY, observation={"grid": TRAJECTORY.observation[:-1]}),
-        r"trajectory\.observation\['grid'\] has shape \(7, 3, 4\); expected .*\[8, 3, \.\.\.\]",
-    ),
-    "observation without axes": (
-        dataclasses.replace(TRAJECTORY, observation=jnp.zeros(())),
-        r"trajectory\.observation has shape \(\)",
-    ),
-    "behaviour logits too long": (
-        dataclasses.replace(TRAJECTORY, behaviour_logits=jnp.zeros((8, 3, 3))),
-        r"trajectory\.behaviour_logits has shape \(8, 3, 3\); expected \(7, 3\)",
-    ),
-} | {
-    f"{name} too long": (
-        dataclasses.replace(
-            TRAJECTORY, **{name: jnp.zeros((8, 3), getattr(TRAJECTORY, name).dtype)}
+        "no trajectory": (
+            jax.tree.map(lambda x: x[:, :0], TRAJECTORY),
+            r"trajectory\.action has shape \(7, 0\); expected at least",
         ),
-        rf"trajectory\.{name} has shape \(8, 3\); expected \(7, 3\)",
-    )
-    for name in ("reward", "discount", "last", "mask")
-}
+        "no batch axis": (
+            jax.tree.map(lambda x: x[:, 0], TRAJECTORY),
+            r"trajectory\.action has shape \(7,\); expected \[T, B\]",
+        ),
+        "observation without the last state": (
+            dataclasses.replace(TRAJECTORY, observation={"grid": TRAJECTORY.observation[:-1]}),
+            r"trajectory\.observation\['grid'\] has shape \(7, 3, 4\); expected .*\[8, 3, \.\.\.\]",
+        ),
+        "observation without axes": (
+            dataclasses.replace(TRAJECTORY, observation=jnp.zeros(())),
+            r"trajectory\.observation has shape \(\)",
+        ),
+        "behaviour logits too long": (
+            dataclasses.replace(TRAJECTORY, behaviour_logits=jnp.zeros((8, 3, 3))),
+            r"trajectory\.behaviour_logits has shape \(8, 3, 3\); expected \(7, 3\)",
+        ),
+    } | {
+        f"{name} too long": (
+            dataclasses.replace(
+                TRAJECTORY, **{name: jnp.zeros((8, 3), getattr(TRAJECTORY, name).dtype)}
+            ),
+            rf"trajectory\.{name} has shape \(8, 3\); expected \(7, 3\)",
+        )
+        for name in ("reward", "discount", "last", "mask")
+    }
 
 
 @pytest.mark.parametrize(("trajectory", "message"), BAD_TRAJECTORIES.values(), ids=BAD_TRAJECTORIES)
 @pytest.mark.parametrize("rule", [small_rule(), disco.ActorCritic()], ids=["discovered", "ac"])
+@unchecked()
 def test_refuses_a_malformed_trajectory(rule, trajectory, message):
     params = mlp_params(rule, TRAJECTORY)
     state = rule.init(params)

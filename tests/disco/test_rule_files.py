@@ -8,6 +8,7 @@ import resource
 import shutil
 import warnings
 import zipfile
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +45,7 @@ def read(path) -> dict[str, np.ndarray]:
 
 def rewrite(path, **changed) -> None:
     """Writes a rule file with some arrays changed, or left out where None."""
-    arrays = read(path) | changed
+    arrays: dict[str, Any] = read(path) | changed
     np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
 
 

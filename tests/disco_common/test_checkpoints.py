@@ -88,9 +88,10 @@ def test_arrays_may_change_as_soon_as_save_returns(tmp_path):
     checkpoints.save(1, arrays)
     arrays["big"] += 1.0
     checkpoints.wait()
-    _, restored = checkpoints.restore({"big": np.zeros(2_000_000)})
+    restored = checkpoints.restore({"big": np.zeros(2_000_000)})
     checkpoints.close()
-    assert not restored["big"].any()
+    assert restored is not None
+    assert not restored[1]["big"].any()
 
 
 def truncate(path: pathlib.Path) -> None:
@@ -117,6 +118,7 @@ def test_damaged_newest_is_passed_over_with_a_warning(written, tmp_path, caplog,
         contents = [path.read_bytes() for path in files_of(directory, 4)]
         caplog.clear()
         restored = restore(directory)
+        assert restored is not None
         if restored[0] == 4:
             assert_is_state(restored, 4)
             continue

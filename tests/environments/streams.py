@@ -1,16 +1,21 @@
 """Streams of host environments, recorded, and what holds for each of them."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
 import numpy as np
 from dm_env import specs
 
-from environments import HostEnvironment, Simulators
+from environments import Environment, Group, HostEnvironment, Simulators, num_actions
 
 FIRST, MID, LAST = dm_env.StepType
+
+
+def dynamics_of(made: Environment | Group) -> Any:
+    """Its dynamics, of whose class a test knows more than a type checker."""
+    return made.dynamics
 
 
 class Recording(NamedTuple):
@@ -41,7 +46,7 @@ def random_actions(
     dynamics: HostEnvironment, steps: int, batch_size: int, seed: int = 0
 ) -> np.ndarray:
     random = np.random.default_rng(seed)
-    return random.integers(dynamics.action_spec().num_values, size=(steps, batch_size))
+    return random.integers(num_actions(dynamics), size=(steps, batch_size))
 
 
 def assert_same(one: Recording, other: Recording) -> None:

@@ -61,7 +61,7 @@ def in_processes(make, batch_size: int, workers: int) -> ProcessSimulators:
 
 
 def children() -> set[int]:
-    return {child.pid for child in multiprocessing.active_children()}
+    return {child.pid for child in multiprocessing.active_children() if child.pid is not None}
 
 
 @pytest.mark.parametrize("terminates", [True, False])
@@ -110,6 +110,7 @@ def test_a_worker_that_dies_is_replaced_once(monkeypatch):
         started = children() - before
         undisturbed.reset()
         simulators.reset()
+        numbers = []
         for _ in range(3):
             _, _, numbers = step(0, 0, 0, 0)
         assert numbers == [[LAST, 3, 0], [MID, 3, 1]] * 2

@@ -19,6 +19,7 @@ from environments import (
     stream,
 )
 from environments.errors import NoReleaseError
+from tests.environments.streams import dynamics_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAMES = [
@@ -57,13 +58,14 @@ def start_whose_types_stay(dynamics, task, key):
 @pytest.mark.parametrize("name", NAMES)
 def test_reset_and_step_agree_with_each_other_and_with_the_specs(name):
     environment = environments.make(name)
-    dynamics, task, key = environment.dynamics, environment.task, jax.random.key(0)
+    dynamics, task, key = dynamics_of(environment), environment.task, jax.random.key(0)
     assert isinstance(dynamics, JaxEnvironment)
     assert hash(dynamics) == hash(environments.make(name).dynamics)
     assert dynamics == environments.make(name).dynamics
     first = start_whose_types_stay(dynamics, task, key)
     assert not any(jnp.asarray(leaf).weak_type for leaf in jax.tree.leaves(task))
     spec = dynamics.observation_spec()
+    assert not isinstance(spec, dict)
     assert (first[1].observation.shape, first[1].observation.dtype) == (spec.shape, spec.dtype)
     _, timestep = dynamics.reset(task, key)
     spec.validate(np.asarray(timestep.observation))
@@ -75,7 +77,7 @@ def test_reset_and_step_agree_with_each_other_and_with_the_specs(name):
 @pytest.mark.parametrize("name", ["grid57/03_sparse_random", "gymnax/CartPole-v1"])
 def test_rollouts_compile_once(name):
     environment = environments.make(name)
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = dynamics_of(environment), environment.task
     traces = []
 
     @jax.jit
@@ -83,7 +85,8 @@ def test_rollouts_compile_once(name):
         traces.append(key)
 
         def step(carry, key):
-            return stream(dynamics, task, *carry, jnp.int32(0), key), None
+            state, timestep = carry
+            return stream(dynamics, task, state, timestep, jnp.int32(0), key), None
 
         return jax.lax.scan(step, carry, jax.random.split(key, 5))[0]
 
@@ -95,7 +98,7 @@ def test_rollouts_compile_once(name):
 
 def test_streams_keep_every_last_observation_and_then_start_anew():
     environment = environments.make("catch/3x3")
-    dynamics = environment.dynamics
+    dynamics = dynamics_of(environment)
     state, timestep = dynamics.reset((), jax.random.key(0))
     steps = [timestep]
     for i in range(6):

@@ -166,6 +166,7 @@ def test_runs_that_were_under_way_go_on_to_the_same_numbers(folder, rule_file, t
     assert any((tmp_path / "unfinished").iterdir())
     rest = _StopsAfter(np.inf)
     evaluate(tasks, contenders, config, tmp_path, open_progress=rest)
+    assert rest.first is not None
     assert rest.first > 4 * 5
     assert not (tmp_path / "unfinished").exists()
     for contender in contenders:

@@ -22,6 +22,7 @@ from tests.disco.common import (
     random_trajectory,
     relative_difference,
 )
+from tests.environments.streams import dynamics_of
 from tests.meta.common import AGENT, small_rule
 from training import iteration
 
@@ -189,7 +190,7 @@ def test_the_differentiable_inner_loop_reproduces_the_inner_loop_exactly():
     """On a real environment, with replay, in float32."""
     rule = small_rule()
     environment = environments.make("catch/4x3")
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = dynamics_of(environment), environment.task
     template = RuleAgent.create(AGENT, dynamics, rule)
     value_function = ValueFunction.create(
         ValueFunctionConfig(hidden=(4,)), dynamics.observation_spec()

@@ -14,7 +14,7 @@ import disco
 import environments
 from agents.history import HistorySpec
 from agents.networks import NetworkConfig
-from agents.protocol import Experience, ReplaySpec, UpdateSpec
+from agents.protocol import Agent, Experience, ReplaySpec, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco_common import stopping
@@ -42,7 +42,7 @@ def runs(folder, number: int = 2) -> list[Run]:
     return [Run(TASK, seed, folder / f"seed_{seed}") for seed in range(number)]
 
 
-def train(folder, agent=AGENT, report=lambda *_: None):
+def train(folder, agent: Agent = AGENT, report=lambda *_: None):
     return device.train(agent, runs(folder), SETTINGS, folder / "together", report)
 
 

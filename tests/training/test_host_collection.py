@@ -1,8 +1,10 @@
 """Actors for host environments: what is collected, and what is counted."""
 
 import dataclasses
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -86,7 +88,9 @@ def test_experience_mixes_fresh_and_replayed_and_repeats(agent):
     for one, other in zip(first, second, strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, other)
         assert one.action.shape == (LENGTH, CONFIG.batch_size)
-        logits = agent.network.unroll(params, to_trajectory(one))["logits"]
+        logits = agent.network.unroll(params, to_trajectory(jax.tree.map(jnp.asarray, one)))[
+            "logits"
+        ]
         np.testing.assert_allclose(logits[:-1], one.extras["behaviour_logits"], atol=1e-5)
     fresh = first[-1].observation.frames[..., 1][:, :BATCH]
     assert not np.any(np.isin(fresh[-LENGTH:], first[0].observation.frames[..., 1]))
@@ -108,7 +112,8 @@ def test_a_rule_refuses_continuous_actions():
     @dataclasses.dataclass(frozen=True)
     class Continuous(HostCorridors):
         def action_spec(self):
-            return environments.make("control_proprio/cartpole_swingup").dynamics.action_spec()
+            control: Any = environments.make("control_proprio/cartpole_swingup")
+            return control.dynamics.action_spec()
 
     with pytest.raises(ValueError, match=r"continuous actions of shape .* expected a discrete"):
         RuleAgent.create(CONFIG, Continuous(), disco.ActorCritic())

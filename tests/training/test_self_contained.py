@@ -15,6 +15,7 @@ from environments.episodes import Episode
 from evaluation import training
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, Contender, make_contenders
+from tests.annotations import unchecked
 
 CONFIG = EvaluationConfig(
     agent=dataclasses.replace(EvaluationConfig().agent, num_environments=2, batch_size=2),
@@ -140,11 +141,13 @@ def test_refuses_an_agent_that_does_not_count(tmp_path, told, message):
         train(tmp_path, told)
 
 
+@unchecked()
 def test_what_other_frameworks_count_with_is_understood(tmp_path):
-    episode = Episode(np.float32(0.5), np.int32(4), {"won": np.bool_(True)})
+    numbers: Any = np
+    episode = Episode(numbers.float32(0.5), numbers.int32(4), {"won": numbers.bool_(True)})
     told = [
-        Report(np.int64(0)),
-        Report(np.int64(3_200), [episode], {"loss": np.float32(1.0)}),
+        Report(numbers.int64(0)),
+        Report(numbers.int64(3_200), [episode], {"loss": numbers.float32(1.0)}),
     ]
     result = train(tmp_path, told)
     assert result.window.mean_return == 0.5

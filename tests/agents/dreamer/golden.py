@@ -62,7 +62,7 @@ def golden_cases(kind: str, starts: str = "", **selected: Any) -> pytest.MarkDec
         and entry["name"].startswith(starts)
         and all(entry["meta"].get(name) == value for name, value in selected.items())
     ]
-    compared.extend(param.id for param in found)
+    compared.extend(str(param.id) for param in found)
     return pytest.mark.parametrize("case", found)
 
 

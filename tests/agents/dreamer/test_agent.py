@@ -26,6 +26,7 @@ from agents.protocol import ExaminedAgent, Mode
 from disco_common import stopping
 from environments.processes import SerialSimulators
 from evaluation import playing
+from tests.annotations import unchecked
 from training import batches, device, host, replay
 from training.records import Records
 from training.results import Run
@@ -135,7 +136,7 @@ def test_bfloat16_is_near_float32(name):
         "image": specs.BoundedArray((16, 16, 3), np.uint8, 0, 255),
         "vector": specs.Array((5,), np.float32),
     }
-    keys, never = jax.random.split(jax.random.key(0), 4), np.zeros(shape, bool)
+    keys, never = jax.random.split(jax.random.key(0), 4), jnp.zeros(shape, bool)
     batch = losses.Batch(
         observation={
             "image": jax.random.randint(keys[0], (*shape, 16, 16, 3), 0, 256, np.uint8),
@@ -228,6 +229,12 @@ class Seeing:
     def action_spec(self):
         return self.dynamics.action_spec()
 
+    def reset(self, task, key):
+        raise NotImplementedError
+
+    def step(self, task, state, action, key):
+        raise NotImplementedError
+
 
 @pytest.mark.parametrize(
     ("seen", "message"),
@@ -239,6 +246,7 @@ class Seeing:
         ({"words": specs.Array((2,), np.dtype("U3"))}, "'words' of <U3; expected numbers"),
     ],
 )
+@unchecked()
 def test_observations_that_cannot_be_encoded_are_named(seen, message):
     task = environments.make("catch/5x5")
     task = dataclasses.replace(task, dynamics=Seeing(task.dynamics, seen))

@@ -4,12 +4,14 @@ import pytest
 
 import environments
 from agents import registry
-from agents.dreamer.agent import make
+from agents.dreamer.agent import Dreamer, make
 from agents.dreamer.config import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
 
 
 def test_names():
-    assert registry.make("dreamer").config == laptop("nature", "1m")
+    dreamer = registry.make("dreamer")
+    assert isinstance(dreamer, Dreamer)
+    assert dreamer.config == laptop("nature", "1m")
     assert make("v1").config == laptop("v1", "1m")
     agent = make("horizon=10, 25m, NoFreeBits, paper, reward_norm=true")
     assert agent.config.horizon == 10
@@ -53,7 +55,8 @@ def test_paper_settings_of_a_benchmark(family):
 def test_a_run_has_the_settings_of_its_family():
     agent = make("paper,v1")
     assert agent.config_for(environments.make("catch")) == preset("v1")
-    crafter = environments.Environment(name="crafter/reward", dynamics=None)
+    dynamics = environments.make("catch").dynamics
+    crafter = environments.Environment(name="crafter/reward", dynamics=dynamics)
     assert agent.config_for(crafter) == preset("v1", family="crafter")
 
 

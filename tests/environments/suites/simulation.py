@@ -6,6 +6,7 @@ import numpy as np
 
 from environments import Group, stream
 from environments.suites.grid_worlds import ORTHOGONAL
+from tests.environments.streams import dynamics_of
 
 FAR = 500.0  # farther than any way is long
 
@@ -15,7 +16,7 @@ def random_and_greedy_returns(group: Group, *, steps: int, batch: int = 8, seed:
 
     Greedy: by the shortest way to the nearest good, around what costs.
     """
-    dynamics = group.dynamics
+    dynamics = dynamics_of(group)
     number = dynamics.action_spec().num_values
     tasks = jax.tree.map(np.asarray, group.task)
     distances = jnp.asarray(

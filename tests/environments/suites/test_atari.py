@@ -15,6 +15,7 @@ from tests.environments.streams import (
     Recording,
     assert_same,
     assert_valid,
+    dynamics_of,
     random_actions,
     record,
 )
@@ -23,14 +24,14 @@ BATCH = 2
 
 
 def play(environment, actions, seed: int = 0, workers: int = 1) -> Recording:
-    dynamics = environment.dynamics
+    dynamics = dynamics_of(environment)
     batch_size = actions.shape[1]
     return record(dynamics.start(environment.task, batch_size, seed, workers), actions)
 
 
 def with_settings(name: str, **settings) -> environments.Environment:
     environment = environments.make(name)
-    dynamics = dataclasses.replace(environment.dynamics, **settings)
+    dynamics = dataclasses.replace(dynamics_of(environment), **settings)
     return dataclasses.replace(environment, dynamics=dynamics)
 
 
@@ -38,7 +39,7 @@ def with_settings(name: str, **settings) -> environments.Environment:
 def breakout() -> Recording:
     """Random actions until each game has ended."""
     environment = environments.make("atari/Breakout")
-    return play(environment, random_actions(environment.dynamics, 300, BATCH))
+    return play(environment, random_actions(dynamics_of(environment), 300, BATCH))
 
 
 @pytest.mark.parametrize("name", atari.SUITES["atari57"])
@@ -46,7 +47,7 @@ def test_each_of_57_games_takes_all_18_actions(name):
     environment = environments.make(name)
     assert environment.dynamics == atari.Atari()
     stream = play(environment, np.arange(18)[:, None])
-    assert_valid(stream, environment.dynamics)
+    assert_valid(stream, dynamics_of(environment))
     assert stream.timestep.observation.shape == (19, 1, 84, 84, 1)
     assert stream.timestep.observation.max() > 0
 
@@ -54,7 +55,7 @@ def test_each_of_57_games_takes_all_18_actions(name):
 @pytest.mark.parametrize("name", atari.SUITES["atari100k"])
 def test_each_of_26_games_has_the_engines_own_actions(name):
     environment = environments.make(name)
-    simulators = environment.dynamics.start(environment.task, 1, 0, 1)
+    simulators = dynamics_of(environment).start(environment.task, 1, 0, 1)
     legal = simulators._engine.single_action_space.n
     simulators.close()
     assert environments.num_actions(environment.dynamics) == legal
@@ -80,7 +81,7 @@ def test_actions_that_skiing_lacks_do_nothing():
 @pytest.mark.parametrize("name", ["atari/Freeway", "atari100k/Freeway"])
 def test_streams_depend_on_the_seed_only(name):
     environment = environments.make(name)
-    actions = random_actions(environment.dynamics, 30, 1).repeat(BATCH, axis=1)
+    actions = random_actions(dynamics_of(environment), 30, 1).repeat(BATCH, axis=1)
     stream = play(environment, actions)
     assert_same(play(environment, actions, workers=2), stream)
     other = play(environment, actions, seed=2 * BATCH)
@@ -90,15 +91,15 @@ def test_streams_depend_on_the_seed_only(name):
 
 def test_sticky_actions_are_the_only_chance_without_no_ops():
     environment = with_settings("atari/Freeway", sticky=0.0)
-    actions = random_actions(environment.dynamics, 30, 1).repeat(BATCH, axis=1)
+    actions = random_actions(dynamics_of(environment), 30, 1).repeat(BATCH, axis=1)
     seen = play(environment, actions).timestep.observation
     np.testing.assert_array_equal(seen[:, 0], seen[:, 1])
 
 
 def test_the_frame_cap_cuts():
     environment = with_settings("atari/Pong", max_frames=400)
-    stream = play(environment, random_actions(environment.dynamics, 210, 2))
-    assert_valid(stream, environment.dynamics)
+    stream = play(environment, random_actions(dynamics_of(environment), 210, 2))
+    assert_valid(stream, dynamics_of(environment))
     assert np.flatnonzero(stream.is_(LAST).all(axis=1)).tolist() == [100, 201]
     assert stream.is_(LAST).sum() == 4
     assert (stream.timestep.discount == 1.0).all()

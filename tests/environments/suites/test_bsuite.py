@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from typing import Any
 
 import dm_env
 import numpy as np
@@ -9,6 +10,7 @@ from bsuite import sweep
 
 from environments import EnvironmentNameError, MissingPackageError
 from environments.suites import bsuite
+from tests.environments.streams import dynamics_of
 from tests.environments.suites.test_grid_suites import ROOT
 
 FIRST, MID, LAST = dm_env.StepType
@@ -17,7 +19,7 @@ TIMED = ("cartpole", "cartpole_swingup", "mountain_car")
 
 def start(bsuite_id, batch_size=1, seed=0):
     environment = bsuite.make(bsuite_id)
-    return environment.dynamics.start(environment.task, batch_size, seed)
+    return dynamics_of(environment).start(environment.task, batch_size, seed)
 
 
 def first_episode(bsuite_id, policy, seed=0):
@@ -61,7 +63,7 @@ def test_every_setting_can_be_made_and_those_of_equal_specs_have_equal_dynamics(
         environment = bsuite.make(name.removeprefix("bsuite/"))
         assert environment.name == name
         assert environment.is_host
-        dynamics[name] = environment.dynamics
+        dynamics[name] = dynamics_of(environment)
     assert len(set(dynamics.values())) == 58
     assert dynamics["bsuite/catch/0"] == dynamics["bsuite/catch_noise/7"]
     assert dynamics["bsuite/deep_sea/0"] != dynamics["bsuite/deep_sea/1"]
@@ -70,7 +72,7 @@ def test_every_setting_can_be_made_and_those_of_equal_specs_have_equal_dynamics(
 @pytest.mark.parametrize("name", bsuite.SUITES["bsuite_first"])
 def test_streams_keep_to_the_specs_and_every_last_observation(name):
     environment = bsuite.make(name.removeprefix("bsuite/"))
-    dynamics, generator = environment.dynamics, np.random.default_rng(0)
+    dynamics, generator = dynamics_of(environment), np.random.default_rng(0)
     simulators = dynamics.start(environment.task, 3, 0)
     spec, number = dynamics.observation_spec(), dynamics.action_spec().num_values
     timestep = simulators.reset()
@@ -152,11 +154,13 @@ def test_seeds_choose_the_episodes(bsuite_id):
 
 @pytest.mark.parametrize("setting", [0, 3])
 def test_seeds_leave_the_task_as_it_is(setting):
-    arms = engine.load_from_id(f"bandit/{setting}")._rewards
+    bandit: Any = engine.load_from_id(f"bandit/{setting}")
     for seed in (0, 1):
         simulators = start(f"bandit/{setting}", batch_size=11, seed=seed)
         simulators.reset()
-        np.testing.assert_allclose(simulators.step(np.arange(11)).reward, arms, rtol=1e-6)
+        np.testing.assert_allclose(
+            simulators.step(np.arange(11)).reward, bandit._rewards, rtol=1e-6
+        )
 
 
 def test_noise_of_rewards_differs_between_simulators_and_from_their_episodes():

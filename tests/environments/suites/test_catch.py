@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 
 import jax
@@ -7,6 +8,7 @@ import pytest
 
 import environments
 from environments.suites.catch import Catch
+from tests.environments.streams import dynamics_of
 
 
 def test_following_the_ball_catches_it_every_time():
@@ -56,7 +58,7 @@ def test_recall_needs_memory():
 
     def episode(policy, ball, first):
         state, timestep = catch.reset((), jax.random.key(0))
-        state = state.replace(ball_column=ball)
+        state = dataclasses.replace(state, ball_column=ball)
         seen = []
         for t in range(4):
             action = first if t == 0 else policy[state.paddle_column]
@@ -78,7 +80,7 @@ def test_recall_needs_memory():
     [("", (10, 5)), ("/5x5", (5, 5)), ("/8x12", (8, 12)), ("/6x7/recall", (6, 7))],
 )
 def test_sizes_by_name(size, shape):
-    assert environments.make(f"catch{size}").dynamics.observation_spec().shape == shape
+    assert dynamics_of(environments.make(f"catch{size}")).observation_spec().shape == shape
 
 
 @pytest.mark.parametrize("size", ["rows=0", "0x5", "1x5", "5x0", "5", "axb", "5x5x5", "5x5/x"])

@@ -9,6 +9,7 @@ import pytest
 
 from environments import EnvironmentNameError, MissingPackageError
 from environments.suites import control
+from tests.environments.streams import dynamics_of
 from tests.environments.suites.test_grid_suites import ROOT
 
 FIRST, MID, LAST = dm_env.StepType
@@ -16,7 +17,7 @@ FIRST, MID, LAST = dm_env.StepType
 
 @pytest.fixture(scope="module")
 def walkers():
-    dynamics = control.make_proprio("walker_walk").dynamics
+    dynamics = dynamics_of(control.make_proprio("walker_walk"))
     simulators = dynamics.start("walker_walk", 2, seed=0)
     yield simulators
     simulators.close()
@@ -33,7 +34,7 @@ def test_the_tasks_are_the_papers():
 def test_every_task_is_there_and_lasts_a_thousand_steps_of_the_simulator(task):
     visual = control.make_vision(task)
     assert visual.name == f"control_vision/{task}"
-    assert visual.dynamics.observation_spec().shape == (64, 64, 3)
+    assert dynamics_of(visual).observation_spec().shape == (64, 64, 3)
     simulator = control.ControlTask(task, False, 0)
     assert simulator._simulator._step_limit == 1000
     bounds, theirs = visual.dynamics.action_spec(), simulator._simulator.action_spec()
@@ -45,7 +46,7 @@ def test_every_task_is_there_and_lasts_a_thousand_steps_of_the_simulator(task):
 
 
 def test_tasks_of_equal_specs_have_equal_dynamics():
-    dynamics = {task: control.make_proprio(task).dynamics for task in control.TASKS_PROPRIO}
+    dynamics = {task: dynamics_of(control.make_proprio(task)) for task in control.TASKS_PROPRIO}
     assert dynamics["walker_run"] == dynamics["walker_walk"]
     assert dynamics["walker_run"] != dynamics["hopper_hop"]
     assert len({control.make_vision(task).dynamics for task in control.TASKS_VISION}) == 5
@@ -54,7 +55,7 @@ def test_tasks_of_equal_specs_have_equal_dynamics():
 def test_observations_are_vectors_by_name(walkers):
     environment = control.make_proprio("walker_walk")
     assert environment.is_host
-    spec = environment.dynamics.observation_spec()
+    spec = dynamics_of(environment).observation_spec()
     assert {name: part.shape for name, part in spec.items()} == {
         "orientations": (14,),
         "height": (1,),
@@ -74,7 +75,7 @@ def test_observations_are_vectors_by_name(walkers):
 
 def test_episodes_are_cut_after_500_actions_and_then_new_ones_start(walkers):
     generator = np.random.default_rng(0)
-    walkers.reset()
+    timestep = walkers.reset()
     for step in range(1, 501):
         timestep = walkers.step(generator.uniform(-1, 1, (2, 6)).astype(np.float32))
         assert (timestep.step_type == (LAST if step == 500 else MID)).all()
@@ -120,8 +121,9 @@ def test_seeds_choose_the_episodes():
 
 def test_images_are_of_the_scene():
     environment = control.make_vision("cartpole_swingup")
-    simulators = environment.dynamics.start(environment.task, 1, seed=0)
-    first = simulators.reset().observation.copy()
+    simulators = dynamics_of(environment).start(environment.task, 1, seed=0)
+    timestep = simulators.reset()
+    first = timestep.observation.copy()
     assert first.shape == (1, 64, 64, 3)
     assert first.dtype == np.uint8
     assert first.std() > 10

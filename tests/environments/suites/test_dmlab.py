@@ -10,6 +10,7 @@ import pytest
 
 from environments import EnvironmentNameError, HostEnvironment, MissingPackageError
 from environments.suites import dmlab
+from tests.environments.streams import dynamics_of
 
 STAND_INS = pathlib.Path(__file__).parent / "stand_ins"
 NONMATCHING = dmlab.Level("rooms_select_nonmatching_object")  # 12 seconds: 180 steps.
@@ -63,7 +64,7 @@ def test_only_tests_may_use_held_out_levels_and_have_seeds_of_their_own(engine):
         (dmlab.make_test, {"allowHoldOutLevels": "true", "mixerSeed": str(0x600D5EED)}),
     ):
         environment = make("rooms_collect_good_objects")
-        dmlab.LabLevel(environment.dynamics, environment.task, seed=0)
+        dmlab.LabLevel(dynamics_of(environment), environment.task, seed=0)
         always = {"width": "96", "height": "72", "fps": "60"}
         assert engine.labs[-1].config == always | expected
 
@@ -213,11 +214,12 @@ def test_seeds_are_passed_on(engine):
 
 def test_simulators_run_in_processes(engine):
     environment = dmlab.make(NONMATCHING.script)
-    dynamics = environment.dynamics
+    dynamics = dynamics_of(environment)
     simulators = dynamics.start(environment.task, batch_size=2, seed=1)
     try:
         rng = np.random.default_rng(0)
-        assert simulators.reset().step_type.tolist() == [dm_env.StepType.FIRST] * 2
+        timestep = simulators.reset()
+        assert timestep.step_type.tolist() == [dm_env.StepType.FIRST] * 2
         seen = {"last": 0, "reward": 0.0, "images": set()}
         for _ in range(400):
             action = rng.integers(dynamics.action_spec().num_values, size=2)

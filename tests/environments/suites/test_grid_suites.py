@@ -10,6 +10,7 @@ import pytest
 import environments
 from environments.suites import grid57
 from environments.suites.grid_worlds import mazes
+from tests.environments.streams import dynamics_of
 from tests.environments.suites.simulation import random_and_greedy_returns
 
 GRID57_HASH = "9d4b382d78036416"
@@ -62,14 +63,14 @@ def test_grid57_varies():
 @pytest.mark.parametrize("name", ["grid57", "grid_heldout", "lpg"])
 def test_every_free_cell_can_be_reached(name):
     for environment in grid_world_tasks(name):
-        dynamics, task = environment.dynamics, environment.task
+        dynamics, task = dynamics_of(environment), environment.task
         maze = np.asarray(task.walls).reshape(dynamics.height, dynamics.width)
         assert mazes.connected(maze), environment.name
 
 
 def test_held_out_tasks_are_disjoint_from_discovery_tasks():
     def size(environment):
-        dynamics, walls = environment.dynamics, np.asarray(environment.task.walls)
+        dynamics, walls = dynamics_of(environment), np.asarray(environment.task.walls)
         rows, columns = np.nonzero(~walls.reshape(dynamics.height, dynamics.width))
         return int(rows.max()) + 1, int(columns.max()) + 1
 
@@ -127,4 +128,4 @@ def test_lpg_tasks_are_the_papers():
         50,
         sorted([(1.0, 1.0, 1.0)] + [(-1.0, 1.0, 1.0)] * 2),
     )
-    assert environments.make("lpg/tabular_dense").dynamics.action_spec().num_values == 9
+    assert dynamics_of(environments.make("lpg/tabular_dense")).action_spec().num_values == 9

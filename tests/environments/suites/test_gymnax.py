@@ -9,16 +9,18 @@ import pytest
 import environments
 from environments import MissingPackageError
 from environments.dtypes import promoting
+from tests.environments.streams import dynamics_of
 
 
 def test_cart_pole_is_gymnaxs_own():
     environment = environments.make("gymnax/CartPole-v1")
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = dynamics_of(environment), environment.task
     theirs, params = gymnax.make("CartPole-v1")
     key = jax.random.key(3)
     state, timestep = dynamics.reset(task, key)
     observation, their_state = theirs.reset_env(key, params)
     step, their_step = jax.jit(dynamics.step), jax.jit(theirs.step_env)
+    i = 0
     for i in range(200):
         np.testing.assert_allclose(timestep.observation, observation, rtol=1e-6)
         if timestep.last():
@@ -37,7 +39,7 @@ def test_cart_pole_is_gymnaxs_own():
 
 def test_gymnaxs_time_limit_cuts():
     environment = environments.make("gymnax/MountainCar-v0")
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = dynamics_of(environment), environment.task
 
     def step(state, key):
         return dynamics.step(task, state, jnp.int32(1), key)
@@ -58,15 +60,15 @@ def test_gymnaxs_time_limit_cuts():
 )
 def test_specs(name, shape, actions):
     environment = environments.make(f"gymnax/{name}")
-    assert environment.dynamics.observation_spec().shape == shape
-    assert environment.dynamics.action_spec().num_values == actions
+    assert dynamics_of(environment).observation_spec().shape == shape
+    assert dynamics_of(environment).action_spec().num_values == actions
 
 
 def test_parameters_are_data():
     environment = environments.make("gymnax/CartPole-v1")
-    state, _ = environment.dynamics.reset(environment.task, jax.random.key(0))
+    state, _ = dynamics_of(environment).reset(environment.task, jax.random.key(0))
     task = environment.task.replace(max_steps_in_episode=jnp.int32(1))
-    _, timestep = environment.dynamics.step(task, state, jnp.int32(0), jax.random.key(0))
+    _, timestep = dynamics_of(environment).step(task, state, jnp.int32(0), jax.random.key(0))
     assert timestep.last()
     assert timestep.discount == 1.0
 

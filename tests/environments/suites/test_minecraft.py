@@ -15,6 +15,7 @@ from environments import (
     MissingPackageError,
 )
 from environments.suites import minecraft
+from tests.environments.streams import dynamics_of
 
 STAND_INS = pathlib.Path(__file__).parent / "stand_ins"
 NAMES = tuple(minecraft.ACTIONS)
@@ -72,17 +73,18 @@ def test_the_environment_is_as_published(minerl):
     assert environment.name == "minecraft/diamond"
     assert isinstance(environment.dynamics, HostEnvironment)
     assert environment.dynamics == minecraft.make("diamond").dynamics
-    assert environment.dynamics.action_spec().num_values == 25
-    assert environment.dynamics.time_limit == 36_000
+    assert dynamics_of(environment).action_spec().num_values == 25
+    assert dynamics_of(environment).time_limit == 36_000
     assert len(minecraft.MILESTONES) == 12
 
 
 def test_observations_are_as_specified(minerl):
     world = make_world()
-    for timestep in (world.reset(), *do(world, "attack", "craft_planks", "back")):
+    timesteps = [world.reset(), *do(world, "attack", "craft_planks", "back")]
+    for timestep in timesteps:
         validate(minecraft.Minecraft().observation_spec(), timestep.observation)
-    validate(world.observation_spec(), timestep.observation)
-    seen = timestep.observation
+    seen = timesteps[-1].observation
+    validate(world.observation_spec(), seen)
     assert [float(seen[name]) for name in ("health", "hunger", "breath")] == [
         pytest.approx(0.9),
         0.5,
@@ -297,8 +299,8 @@ def test_simulators_run_in_processes(minerl):
     dynamics = minecraft.Minecraft(time_limit=150)
     simulators = dynamics.start(environment.task, batch_size=2, seed=1)
     try:
-        first = simulators.reset()
-        images = first.observation["image"][:, 0, 0, 0].copy()
+        timestep = simulators.reset()
+        images = timestep.observation["image"][:, 0, 0, 0].copy()
         assert images[0] != images[1]  # Another world in each.
         script = [NAMES.index(name) for name in WAY_TO_THE_DIAMOND]
         script += [NAMES.index("noop")] * (150 - len(script))
@@ -331,6 +333,6 @@ def test_unknown_tasks_say_what_is_near(minerl):
 
 
 def test_without_minerl_it_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=r"'minecraft/….*Install MineRL 0\.4\.4"):
         minecraft.make("diamond")

@@ -1,10 +1,11 @@
 """NetHack: its two tasks."""
 
+import importlib
 import sys
 from functools import partial
+from typing import Any
 
 import dm_env
-import nle.nethack as engine
 import numpy as np
 import pytest
 
@@ -18,9 +19,13 @@ from tests.environments.streams import (
     Recording,
     assert_same,
     assert_valid,
+    dynamics_of,
     random_actions,
     record,
 )
+
+# Whose names are made when it is imported.
+engine: Any = importlib.import_module("nle.nethack")
 
 CHALLENGE = "NetHackChallenge"
 SHORT = nethack.NetHack(121, max_steps=50)
@@ -66,11 +71,13 @@ def test_observations_and_episodes_of_the_challenge(challenge):
 
 def test_observations_and_episodes_of_the_score_task():
     environment = environments.make("nethack/NetHackScore")
-    simulators = environment.dynamics.start(environment.task, 2, seed=0, workers=1)
+    simulators = dynamics_of(environment).start(environment.task, 2, seed=0, workers=1)
     stream = record(simulators, ACTIONS)
-    assert_valid(stream, environment.dynamics)
+    assert_valid(stream, dynamics_of(environment))
     assert stream.timestep.reward.min() == np.float32(-0.01)
-    assert_same(record(in_this_process("NetHackScore", environment.dynamics, 0), ACTIONS), stream)
+    assert_same(
+        record(in_this_process("NetHackScore", dynamics_of(environment), 0), ACTIONS), stream
+    )
 
 
 def test_games_depend_on_the_seed_only(challenge):

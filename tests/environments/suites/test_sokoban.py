@@ -1,9 +1,11 @@
 import collections
+import dataclasses
 import functools
 import hashlib
 import heapq
 import itertools
 import zlib
+from typing import Any
 
 import dm_env
 import jax
@@ -15,6 +17,7 @@ from environments import EnvironmentNameError, registry, stream
 from environments.suites import sokoban
 from environments.suites.sokoban import Sokoban, generator, levels
 from environments.suites.sokoban.levels import BOX, PLAYER, TARGET, WALL
+from tests.environments.streams import dynamics_of
 
 UP, RIGHT, DOWN, LEFT = range(4)
 STEPS = (-10, 1, 10, -1)
@@ -163,7 +166,9 @@ def test_generated_levels_can_be_solved():
         assert solution is not None
         task = sokoban.make_task(SOKOBAN, level[None])
         state, timestep = SOKOBAN.reset(task, KEY)
-        state = state.replace(time=jnp.int32(-1000))  # The solver minds pushes, not steps.
+        state = dataclasses.replace(
+            state, time=jnp.int32(-1000)
+        )  # The solver minds pushes, not steps.
         total = 0.0
         for action in solution:
             assert not timestep.last()
@@ -208,7 +213,7 @@ def solve(rows, weight=2):
         )
 
     tie = itertools.count()
-    queue = [(weight * estimate(boxes), next(tie), 0, boxes, player, ())]
+    queue: list[Any] = [(weight * estimate(boxes), next(tie), 0, boxes, player, ())]
     seen = set()
     while queue and len(seen) < 50_000:
         _, _, pushes, boxes, player, history = heapq.heappop(queue)
@@ -242,7 +247,8 @@ def solve(rows, weight=2):
 
 def walks(start, closed):
     """From where, and by which action, each cell is reached."""
-    came_from, queue = {start: None}, collections.deque([start])
+    came_from: dict[int, Any] = {start: None}
+    queue = collections.deque([start])
     while queue:
         cell = queue.popleft()
         for action, offset in enumerate(STEPS):
@@ -296,7 +302,7 @@ def test_levels_of_a_file_are_an_environment(tmp_path):
     environment = sokoban.make(f"file:{path}")
     assert environment.name == f"sokoban/file:{path}"
     assert environment.dynamics == Sokoban()
-    _, timestep = environment.dynamics.reset(environment.task, KEY)
+    _, timestep = dynamics_of(environment).reset(environment.task, KEY)
     assert drawn(timestep) == FIRST.split("\n")[1:11]
 
 
@@ -390,13 +396,13 @@ def test_pools_share_their_dynamics(environment, tmp_path):
     assert hash(group.dynamics) == hash(Sokoban())
     assert group.task.number.tolist() == [1000, 1]
     keys = jax.random.split(KEY, 2)
-    _, timestep = jax.vmap(group.dynamics.reset)(group.task, keys)
+    _, timestep = jax.vmap(dynamics_of(group).reset)(group.task, keys)
     assert timestep.observation.shape == (2, 10, 10, 4)
     assert sokoban.POOL_SIZES == {"train": 10_000, "valid": 1_000, "test": 1_000}
 
 
 def test_rollouts_compile_once(environment):
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = dynamics_of(environment), environment.task
     traces = []
 
     @jax.jit
@@ -404,8 +410,9 @@ def test_rollouts_compile_once(environment):
         traces.append(key)
 
         def step(carry, key):
+            state, timestep = carry
             action = jax.random.randint(key, (), 0, 4)
-            return stream(dynamics, task, *carry, action, key), carry[1].step_type
+            return stream(dynamics, task, state, timestep, action, key), timestep.step_type
 
         return jax.lax.scan(step, carry, jax.random.split(key, 121))
 

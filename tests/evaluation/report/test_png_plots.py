@@ -58,13 +58,13 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
     png_plots.learning_curves(summary, contenders, contender_curves, CONFIG)
     png_plots.aggregate(summary, contenders, contender_curves, CONFIG)
     curves, aggregate = figures
+    expected = [*(c.name for c in made), shown]
     assert f"{shown}: mean ± standard error over 2 seeds" in _texts(curves)
     assert {"a", shown} <= set(_texts(curves))
     for figure in figures:
         [legend] = figure.legends
-        labels = [text.get_text() for text in legend.get_texts()]
-        assert labels == [*(c.name for c in made), shown]
-    assert len(_texts(aggregate)) > len(labels)
+        assert [text.get_text() for text in legend.get_texts()] == expected
+    assert len(_texts(aggregate)) > len(expected)
 
 
 def test_names_of_points_are_drawn_as_they_are(figures):

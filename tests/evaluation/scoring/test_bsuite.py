@@ -1,3 +1,5 @@
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
@@ -10,13 +12,14 @@ from environments import EnvironmentNameError
 from environments.episodes import Episode
 from environments.suites import bsuite
 from evaluation.scoring.bsuite import score
+from tests.environments.streams import dynamics_of
 
 
 def run(bsuite_id, policy, interrupted_at=None):
     """All episodes of a run, by a function of observation and random generator."""
     name = f"bsuite/{bsuite_id}"
     environment, generator = bsuite.make(bsuite_id), np.random.default_rng(0)
-    simulators = environment.dynamics.start(environment.task, 1, 0)
+    simulators = dynamics_of(environment).start(environment.task, 1, 0)
     episodes, length, total = [], 0, 0.0
     timestep = simulators.reset()
     while len(episodes) < bsuite.num_episodes(name):
@@ -27,7 +30,7 @@ def run(bsuite_id, policy, interrupted_at=None):
             episodes.append(Episode(total, length + 1, results))
             length, total = -1, 0.0  # The next step starts an episode.
             if len(episodes) == interrupted_at:
-                simulators = environment.dynamics.start(environment.task, 1, 1)
+                simulators = dynamics_of(environment).start(environment.task, 1, 1)
                 timestep, length = simulators.reset(), -1
         length += 1
     return {name: episodes}
@@ -66,7 +69,7 @@ def test_catching_every_ball_scores_one():
 def test_scores_are_those_of_bsuites_own_logs(tmp_path):
     runs = {}
     for bsuite_id in ("umbrella_length/2", "umbrella_length/9", "cartpole_swingup/3"):
-        environment = engine.load_and_record_to_csv(bsuite_id, str(tmp_path))
+        environment: Any = engine.load_and_record_to_csv(bsuite_id, str(tmp_path))
         generator, episodes, before = np.random.default_rng(1), [], environment.bsuite_info()
         for _ in range(40):
             timestep, length, total = environment.reset(), 0, 0.0

@@ -1,6 +1,7 @@
 import contextlib
 import dataclasses
 import json
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -180,14 +181,15 @@ def test_probes_find_what_is_there_and_nothing_else(rule, trajectory):
         "logits": rng.normal(size=(steps + 1, batch, 3)).astype(np.float32),
         "q": np.zeros((steps + 1, batch, 3, rule.num_bins), np.float32),
     }
+    numpy: Any = np  # A type checker takes its arrays for none.
     made_up = disco.Trajectory(
         observation=None,
-        action=np.zeros((steps, batch), np.int32),
-        reward=reward,
-        discount=np.ones((steps, batch), np.float32),
-        last=np.zeros((steps, batch), bool),
-        behaviour_logits=np.zeros((steps, batch, 3), np.float32),
-        mask=np.ones((steps, batch), bool),
+        action=numpy.zeros((steps, batch), np.int32),
+        reward=numpy.asarray(reward),
+        discount=numpy.ones((steps, batch), np.float32),
+        last=numpy.zeros((steps, batch), bool),
+        behaviour_logits=numpy.zeros((steps, batch, 3), np.float32),
+        mask=numpy.ones((steps, batch), bool),
     )
     found = information(rule, outputs, made_up, horizon=4, seed=0)
     scores = {name: mean for name, (mean, _) in found["large reward (accuracy)"].items()}

@@ -40,7 +40,8 @@ class Key:
 class Box:
     def __init__(self, size, highest):
         self.size, self.highest = size, highest
-        self.dtype = np.float  # noqa: NPY001  As in the real one, which needs an older NumPy.
+        # As in the real one, which needs an older NumPy.
+        self.dtype = np.float  # noqa: NPY001  # pyright: ignore[reportAttributeAccessIssue]
 
     def __contains__(self, value):
         return value.shape == (self.size,) and (abs(value) <= self.highest).all()
