@@ -6,6 +6,7 @@ by its state of one update ago, for which the batch holds the behaviour policy.
 """
 
 import contextlib
+import operator
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -75,7 +76,8 @@ class HostExperience:
         self._actor = HostActor(agent, dynamics, task, number, seed, workers)
         self._thread = ThreadPoolExecutor(1, "experience")
         self._going: Future[Collected] | None = None
-        self._placed: tuple[list[Any], Any] = ([], None)  # Leaves as given; on the acting device.
+        # The last acting state's leaves as given, and the state on the acting device.
+        self._placed: tuple[list[Any], Any] | None = None
 
     @property
     def restarts(self) -> int:
@@ -173,11 +175,10 @@ class HostExperience:
 
     def _on_device(self, acting_state: Any) -> Any:
         """Return an acting state on the acting device, sent there only if it changed."""
-        given, (leaves, placed) = jax.tree.leaves(acting_state), self._placed
-        if len(given) != len(leaves) or any(x is not y for x, y in zip(given, leaves, strict=True)):
-            placed = jax.device_put(acting_state, self._device)
-            self._placed = given, placed
-        return placed
+        leaves = jax.tree.leaves(acting_state)
+        if self._placed is None or any(map(operator.is_not, leaves, self._placed[0])):
+            self._placed = leaves, jax.device_put(acting_state, self._device)
+        return self._placed[1]
 
     @contextlib.contextmanager
     def _timed(self):

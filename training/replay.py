@@ -22,7 +22,7 @@ from jaxtyping import Array, Int, PyTree
 from agents.history import History, HistorySpec
 from agents.protocol import Batch, Experience, Extras, ReplaySpec, UpdateSpec
 
-_Integer = int | Int[Array, ""] | Int[np.ndarray, ""]
+_Integer = int | np.integer | Int[Array, ""] | Int[np.ndarray, ""]
 _Integers = Int[Array, "B"] | Int[np.ndarray, "B"]
 
 

@@ -421,6 +421,7 @@ def test_the_memory_of_a_replay_is_foreseen(name):
         assert kept == factory._step_bytes(agent.model)
 
 
+@unchecked()
 def test_continuous_actions_are_scaled_to_the_environments_bounds():
     task = environments.make("catch/5x5")
     spec = specs.BoundedArray((2,), np.float32, [-2.0, 0.0], [2.0, 10.0])

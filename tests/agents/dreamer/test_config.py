@@ -4,7 +4,7 @@ import pytest
 
 import environments
 from agents import registry
-from agents.dreamer.agent import Dreamer, make
+from agents.dreamer.factory import Dreamer, make
 from agents.dreamer.config import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
 
 
