@@ -46,7 +46,7 @@ def sicken(what: str) -> None:
             state = jax.device_put(ill, discovery.sharding)
         return healthy(discovery, state)
 
-    Discovery.step = step
+    setattr(Discovery, "step", step)  # noqa: B010  As a method of another signature.
 
 
 def _ill(what: str, path, leaf: np.ndarray) -> np.ndarray:
