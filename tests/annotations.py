@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import jaxtyping
 
-PACKAGES = "agents benchmarks disco disco_common environments evaluation training".split()
+PACKAGES = "agents benchmarks disco disco_common environments evaluation meta training".split()
 
 
 def check() -> None:

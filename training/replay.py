@@ -20,8 +20,8 @@ class Replay:
     """
 
     sequences: Batch
-    position: Int[Array, ""]
-    size: Int[Array, ""]
+    position: Int[Array, "*runs"]
+    size: Int[Array, "*runs"]
 
 
 def init(example: Batch, capacity: int) -> Replay:
