@@ -19,9 +19,10 @@ class Agent(eqx.Module):
     action: eqx.nn.Linear
     heads: dict[str, eqx.nn.Linear]
     output_ranks: dict[str, int] = eqx.field(static=True)
+    num_actions: int = eqx.field(static=True)
 
     def __init__(self, key, observation_size, output_shapes):
-        num_actions = output_shapes["logits"][0]
+        self.num_actions = num_actions = output_shapes["logits"][0]
         torso_key, action_key, *head_keys = jax.random.split(key, 2 + len(output_shapes))
         self.torso = eqx.nn.Linear(observation_size, HIDDEN, key=torso_key)
         self.action = eqx.nn.Linear(HIDDEN + num_actions, HIDDEN, key=action_key)
@@ -34,10 +35,9 @@ class Agent(eqx.Module):
     def __call__(self, observation):
         """All outputs of one state."""
         state = jax.nn.relu(self.torso(observation))
-        num_actions = self.action.in_features - HIDDEN
         by_action = jax.vmap(
             lambda action: jax.nn.relu(self.action(jnp.concatenate([state, action])))
-        )(jnp.eye(num_actions))
+        )(jnp.eye(self.num_actions))
         return {
             name: self.heads[name](state) if rank == 1 else jax.vmap(self.heads[name])(by_action)
             for name, rank in self.output_ranks.items()

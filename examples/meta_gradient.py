@@ -9,6 +9,7 @@ python -m examples.meta_gradient
 """
 
 import argparse
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +31,10 @@ def main() -> list[float]:
     parser.add_argument("--rule", default="grid57", help="rule file, or a name in the zoo")
     parser.add_argument("--meta_steps", type=int, default=5)
     args = parser.parse_args()
-    rule = disco.load(args.rule)
+    rule: Any = disco.load(args.rule)  # To Optax, whose types know arrays only, a pytree of them.
     environment = environments.make("catch/5x5")
     dynamics, task = environment.dynamics, environment.task
+    assert isinstance(dynamics, environments.JaxEnvironment)
     num_actions = environments.num_actions(dynamics)
     size = 5 * 5
 

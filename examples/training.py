@@ -43,12 +43,15 @@ def learn(
     args = arguments()
     rule = disco.load(args.rule)
     environment = environments.make(args.environment)
-    num_actions = int(environment.dynamics.action_spec().num_values)
-    key = jax.random.key(args.seed)
-    observation_size = environment.dynamics.observation_spec().shape[0]
-    params, apply = make_network(key, observation_size, rule.output_shapes(num_actions))
-    optimizer = optax.adam(args.learning_rate)
     dynamics, task = environment.dynamics, environment.task
+    assert isinstance(dynamics, environments.JaxEnvironment)  # Host environments: `training.host`.
+    observation_spec = dynamics.observation_spec()
+    assert not isinstance(observation_spec, dict)
+    (observation_size,) = observation_spec.shape
+    key = jax.random.key(args.seed)
+    output_shapes = rule.output_shapes(environments.num_actions(dynamics))
+    params, apply = make_network(key, observation_size, output_shapes)
+    optimizer = optax.adam(args.learning_rate)
     agent = PolicyAgent(lambda params, x, memory: (apply(params, x)["logits"], memory))
     actor = collection.start(agent, dynamics, task, key, BATCH_SIZE)
 

@@ -133,12 +133,12 @@ class Discovery:
 
     def _by_part(self, groups: Sequence[Any], rest: Any) -> Any:
         """Return a tree like a state, with a value for each group and one for all else."""
-        tree = jax.tree.map(lambda _: rest, self._shapes)
-        members = tuple(
-            jax.tree.map(lambda _, value=value: value, group)
-            for group, value in zip(self._shapes.groups, groups, strict=True)
-        )
-        return dataclasses.replace(tree, groups=members)
+
+        def value(path: tuple[Any, ...], _: Any) -> Any:
+            field, *below = path
+            return groups[below[0].idx] if field.name == "groups" else rest
+
+        return jax.tree.map_with_path(value, self._shapes)
 
     def check(self) -> None:
         """Check that the machines have work and memory, before anything starts.

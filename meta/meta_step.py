@@ -45,7 +45,7 @@ from meta.value_function import ValueFunctionState
 from training import collection
 from training.passes import agents_per_pass, map_agents
 
-AgentMetrics = dict[str, Shaped[Array, "agents"]]
+AgentMetrics = dict[str, Shaped[Array, "_agents"]]
 
 
 def agent_meta_step(
@@ -224,7 +224,8 @@ class Contribution(NamedTuple):
     """
 
     rule_update: Float[Array, "D R"]
-    count: Float[Array, "D"]
+    # Tuples have a method of that name, which nobody calls here.
+    count: Float[Array, "D"]  # pyright: ignore[reportIncompatibleMethodOverride]
     metrics: AgentMetrics
 
 

@@ -127,10 +127,10 @@ def summarize(discovery: Discovery, window: list[tuple[AgentMetrics, ...]]) -> R
     task, the mean validation reward per step over the window (`meta_return`), and the environment
     steps since the agent's last reset (`life_steps`).
     """
-    window = jax.device_get(window)
+    fetched: Any = jax.device_get(window)
     columns = {
-        name: np.stack([np.concatenate([group[name] for group in metrics]) for metrics in window])
-        for name in window[0][0]
+        name: np.stack([np.concatenate([group[name] for group in metrics]) for metrics in fetched])
+        for name in fetched[0][0]
     }
     summary: RunMetrics = {}
     for name, values in columns.items():
@@ -143,14 +143,14 @@ def summarize(discovery: Discovery, window: list[tuple[AgentMetrics, ...]]) -> R
     summary["episode_return"] = float(total / episodes) if episodes else None
     summary["non_finite_agents"] = int((columns["finite"] == 0).sum())
     summary["reborn_agents"] = int(columns["reset"].sum())
-    summary["agents"] = _by_agent(discovery, columns, window[-1])
+    summary["agents"] = _by_agent(discovery, columns, fetched[-1])
     return summary
 
 
 def _by_agent(
     discovery: Discovery,
     columns: Mapping[str, Shaped[np.ndarray, "meta_steps agents"]],
-    last: tuple[AgentMetrics, ...],
+    last: tuple[Mapping[str, Shaped[np.ndarray, "_agents"]], ...],
 ) -> dict[str, list[Any]]:
     """Return lists over the population, in the order of the agents' indices.
 

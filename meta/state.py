@@ -61,5 +61,5 @@ class DiscoveryState:
     rule: disco.DiscoveredRule
     average: disco.DiscoveredRule
     groups: tuple[Member, ...]
-    task_meta_steps: tuple[Int[Array, "tasks"], ...]
+    task_meta_steps: tuple[Int[Array, "_tasks"], ...]
     meta_step: Int[Array, ""]

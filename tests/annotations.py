@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import jaxtyping
 
-PACKAGES = "agents benchmarks disco disco_common environments evaluation training".split()
+PACKAGES = """agents benchmarks disco disco_common environments evaluation launch meta
+    training""".split()
 
 
 def check() -> None:

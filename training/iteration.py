@@ -29,7 +29,7 @@ class TrainingState:
     learner: PyTree[Array]
     actor: ActorState | None
     replay: Replay | None
-    updates: Int[Array, ""]
+    updates: Int[Array, "*runs"]
 
 
 def init(

@@ -22,7 +22,8 @@ from jaxtyping import Array, Int, PyTree
 from agents.history import History, HistorySpec
 from agents.protocol import Batch, Experience, Extras, ReplaySpec, UpdateSpec
 
-_Integer = int | np.integer | Int[Array, ""] | Int[np.ndarray, ""]
+# Of one run, or `[runs]` of several that are vectorised.
+_Integer = int | np.integer | Int[Array, "*runs"] | Int[np.ndarray, ""]
 _Integers = Int[Array, "B"] | Int[np.ndarray, "B"]
 
 

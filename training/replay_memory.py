@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 
@@ -15,7 +14,8 @@ from training.replay import ReplayLayout
 _MARGIN = 0.9  # Of the free memory, that replays may take.
 
 
-class Planned(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Planned:
     """Replays of one kind of agent.
 
     Attributes:
@@ -42,7 +42,8 @@ class Planned(NamedTuple):
 
     def resized(self, num_kept: int) -> "Planned":
         """Return one of them that keeps so many unrolls of each environment."""
-        return self._replace(layout=dataclasses.replace(self.layout, num_kept=num_kept), count=1)
+        layout = dataclasses.replace(self.layout, num_kept=num_kept)
+        return dataclasses.replace(self, layout=layout, count=1)
 
 
 def plan(

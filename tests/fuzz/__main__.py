@@ -99,9 +99,9 @@ def main(argv: list[str]) -> None:
             original.mkdir(parents=True)
             for request in ("write", "read"):
                 answer = reader.ask(request, name, original, 300.0)
-                if answer is not None and answer[0] != "value":
+                if answer is None or answer[0] != "value":
                     sys.exit(f"{name} cannot be {request}: {answer}")
-            good[name] = answer[1]
+                good[name] = answer[1]
         end = time.monotonic() + _SECONDS.value
         case, shown = 0, time.monotonic()
         while time.monotonic() < end and not (only and case):

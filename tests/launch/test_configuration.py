@@ -59,7 +59,7 @@ def test_an_unknown_ablation_is_refused():
 
 
 def test_field_without_a_value_can_be_set():
-    config = to_config(DiscoverSettings())
+    config: Any = to_config(DiscoverSettings())
     assert config.meta.segment_length is None
     config.meta.segment_length = 5
     assert from_config(DiscoverSettings, config).meta.segment_length == 5
@@ -68,7 +68,7 @@ def test_field_without_a_value_can_be_set():
 
 
 def test_unknown_field_is_refused():
-    config = to_config(DiscoverSettings())
+    config: Any = to_config(DiscoverSettings())
     with pytest.raises(AttributeError, match="num_update"):
         config.meta.num_update = 3
     with config.unlocked():

@@ -251,7 +251,8 @@ def test_a_process_alone_on_its_machine_has_all_of_its_devices(variables, expect
 def addresses_listened_at(port: int) -> set[str]:
     """Of the processes of this machine."""
     found = psutil.net_connections("tcp")
-    return {x.laddr.ip for x in found if x.status == psutil.CONN_LISTEN and x.laddr.port == port}
+    addresses = (x.laddr for x in found if x.status == psutil.CONN_LISTEN)
+    return {address.ip for address in addresses if address and address.port == port}
 
 
 def test_the_coordinator_listens_at_its_address_only(tmp_path):

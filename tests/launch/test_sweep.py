@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from typing import Any
 
 import psutil
 import pytest
@@ -73,7 +74,8 @@ def test_points_are_the_product_and_readable():
     settings = points[-1].settings
     assert (settings.meta.learning_rate, settings.agent.network.torso) == (3e-4, (8, 4))
     assert settings.meta_steps == 7
-    assert parse_config(points[-1].arguments).agent.network.torso == (8, 4)
+    config: Any = parse_config(points[-1].arguments)
+    assert config.agent.network.torso == (8, 4)
 
 
 def test_what_is_said_of_points_is_printed_as_it_is(tmp_path, capsys):

@@ -6,8 +6,10 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
@@ -56,9 +58,9 @@ def history(discovery):
 def test_does_not_recompile_and_reports_finite_numbers(discovery, tmp_path):
     compiled, reports = [], []
 
-    def count(event: str, seconds: float, **_):
+    def count(event: str, duration_secs: float, **_: str | int):
         if event == "/jax/core/compile/backend_compile_duration":
-            compiled.append(seconds)
+            compiled.append(duration_secs)
 
     def go_on(meta_steps: int):
         checkpoints = Checkpoints(tmp_path / "checkpoints")
@@ -117,11 +119,17 @@ def assert_moved(before, after, expected):
         np.testing.assert_allclose(y - x, move, rtol=1e-3, atol=max(resolution, 1e-6 * RATE))
 
 
+def adam_of(state: DiscoveryState, group: int) -> Any:
+    """The Adam states of a group's agents."""
+    chain: Any = state.groups[group].meta_optimizer
+    return chain[1]
+
+
 def mean_of_own_adams(after: DiscoveryState, agents: list[tuple[int, int]]):
     """The rule's first update, from the Adam states of the agents (group, number) after it."""
     updates = []
     for group, number in agents:
-        adam = after.groups[group].meta_optimizer[1]
+        adam = adam_of(after, group)
         mu, nu = adam.mu[number], adam.nu[number]
         assert adam.count[number] == 1
         assert np.linalg.norm(mu / 0.1) < 1 + 1e-5  # Clipped before Adam.
@@ -210,10 +218,11 @@ def test_a_non_finite_meta_gradient_is_masked_out_and_its_agent_reset(discovery,
     params = jax.tree.map(np.copy, healthy[0].groups[0].agent.learner.params)
     for leaf in jax.tree.leaves(params):
         leaf[1] = np.nan
-    agents = healthy[0].groups[0]
+    start, params = jax.tree.map(jnp.asarray, (healthy[0], params))
+    agents = start.groups[0]
     learner = dataclasses.replace(agents.agent.learner, params=params)
     agents = dataclasses.replace(agents, agent=dataclasses.replace(agents.agent, learner=learner))
-    before = dataclasses.replace(healthy[0], groups=(agents, healthy[0].groups[1]))
+    before = dataclasses.replace(start, groups=(agents, start.groups[1]))
 
     state, metrics = discovery.step(jax.device_put(before, discovery.sharding))
     after = copy(state)
@@ -222,7 +231,7 @@ def test_a_non_finite_meta_gradient_is_masked_out_and_its_agent_reset(discovery,
     assert [list(report["reset"]) for report in metrics] == [[0, 1], [0, 0]]
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(after))
     # Its meta-optimiser is as it was; the others, and their updates, as without it.
-    masked, unmasked = after.groups[0].meta_optimizer[1], healthy[1].groups[0].meta_optimizer[1]
+    masked, unmasked = adam_of(after, 0), adam_of(healthy[1], 0)
     assert list(masked.count) == [1, 0]
     assert all(np.all(x[1] == 0) for x in jax.tree.leaves(masked.mu))
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[0], b[0]), masked, unmasked)

@@ -97,9 +97,9 @@ def _gradient_errors(gradient: disco.DiscoveredRule, expected: Arrays) -> dict[s
     return errors | {"grad_global_norm": abs(np.sqrt(squares) - norm) / norm}
 
 
-def _relative(difference: Any, norm: float) -> float:
+def _relative(difference: Any, norm: float | np.floating) -> float:
     error = float(np.linalg.norm(difference))
-    return error / norm if norm > 0 else error
+    return error / float(norm) if norm > 0 else error
 
 
 def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, jax.Array]):

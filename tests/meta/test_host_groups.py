@@ -52,9 +52,9 @@ def outcome(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     compiled, reports = [], []
 
-    def count(event: str, seconds: float, **_):
+    def count(event: str, duration_secs: float, **_: str | int):
         if event == "/jax/core/compile/backend_compile_duration" and len(reports) >= 2:
-            compiled.append(seconds)
+            compiled.append(duration_secs)
 
     jax.monitoring.register_event_duration_secs_listener(count)
     checkpoints = Checkpoints(folder)

@@ -1,5 +1,7 @@
 """Replays that do not fit in memory are refused, whoever bounds it."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ LENGTH, BATCH = 7, 4
 
 
 def planned(capacity, name="corridor", count=1):
-    def rows(dtype, *shape):
+    def rows(dtype, *shape) -> Any:
         return np.zeros((LENGTH, BATCH, *shape), dtype)
 
     example = Batch(

@@ -1,6 +1,7 @@
 """The replay: what is kept, drawn, and written back, of NumPy and of JAX arrays."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,16 +19,16 @@ def unroll_of(start: int, length: int, library) -> Batch:
     """Steps from `start` on, whose numbers are the step's, and 100 more in each environment."""
     rows = np.arange(start, start + length + 1)[:, None] + 100 * np.arange(ENVIRONMENTS)
     number = rows[:-1]
-    batch = Batch(
-        observation=rows.astype(np.float32),
-        action=number.astype(np.int32),
-        reward=number.astype(np.float32),
-        discount=np.ones(number.shape, np.float32),
-        last=np.zeros(number.shape, bool),
-        mask=np.ones(number.shape, bool),
-        extras={"z": np.zeros(number.shape, np.uint8), "y": number.astype(np.float32)},
-    )
-    return jax.tree.map(library.asarray, batch)
+    fields: dict[str, Any] = {
+        "observation": rows.astype(np.float32),
+        "action": number.astype(np.int32),
+        "reward": number.astype(np.float32),
+        "discount": np.ones(number.shape, np.float32),
+        "last": np.zeros(number.shape, bool),
+        "mask": np.ones(number.shape, bool),
+        "extras": {"z": np.zeros(number.shape, np.uint8), "y": number.astype(np.float32)},
+    }
+    return jax.tree.map(library.asarray, Batch(**fields))
 
 
 def filled(experience: Experience, count: int, library) -> replay.Replay:

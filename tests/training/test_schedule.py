@@ -1,6 +1,7 @@
 """When updates are due."""
 
 import fractions
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,9 +12,8 @@ from training.schedule import Schedule, num_updates, schedules
 
 
 def of(update: UpdateSpec, num_steps: int = 10**9, **experience) -> Schedule:
-    asked = Experience(**{"num_environments": 4, "unroll_length": 1} | experience)
-    asked = Experience(**{**vars(asked), "updates": (update,)})
-    return schedules(asked, num_steps)[update.name]
+    sizes: dict[str, Any] = {"num_environments": 4, "unroll_length": 1} | experience
+    return schedules(Experience(**sizes, updates=(update,)), num_steps)[update.name]
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.1, 1 / 3, 2.0, 7 / 16, 1.3])

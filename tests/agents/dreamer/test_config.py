@@ -4,8 +4,8 @@ import pytest
 
 import environments
 from agents import registry
-from agents.dreamer.factory import Dreamer, make
 from agents.dreamer.config import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
+from agents.dreamer.factory import Dreamer, make
 
 
 def test_names():
