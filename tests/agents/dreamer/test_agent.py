@@ -161,7 +161,7 @@ def test_bfloat16_is_near_float32(name):
                 model,
                 batch,
                 initial_state(config, shape[1]),
-                losses.newborn_scales(model),
+                losses.initial_scales(model),
                 None,
             )
             return total, jax.tree.map(jnp.mean, outcome.losses)
