@@ -1,4 +1,4 @@
-"""Agents, and what they share: networks, optimisers, acting, replays."""
+"""Agents, and their common parts: protocol, networks, optimisers, compilation."""
 
 import importlib.util
 

@@ -1,4 +1,4 @@
-"""How programs are compiled: XLA's options by how often a program runs (docs/performance.md)."""
+"""Compilation: XLA options by how often a program runs, and the cache (docs/performance.md)."""
 
 import functools
 import os
@@ -16,19 +16,19 @@ from absl import logging
 
 _CACHE_BYTES = 4 << 30
 
-# Of XLA_FLAGS: one thread per CPU device.
+# A flag for XLA_FLAGS: one thread per CPU device.
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 
-# Options of XLA's that shorten compilation, each on any backend and release that has it.
+# XLA options that shorten compilation; those that XLA does not accept are left out.
 _FASTEST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @functools.cache
 def supported_options(**options: bool | int) -> dict[str, Any]:
-    """Returns those compiler options that this release of XLA accepts on the default backend.
+    """Return the compiler options that this release of XLA accepts on the default backend.
 
-    XLA's options come and go with its releases, and it refuses a program with an unknown one. So
-    each is tried once on an empty program. Starts the backend.
+    XLA's options differ between releases, and XLA rejects a program with an unknown option. So
+    each option is tried once on an empty program. This starts the backend.
     """
     return {name: value for name, value in options.items() if _accepts(name, value)}
 
@@ -37,7 +37,7 @@ def _accepts(name: str, value: bool | int) -> bool:
     try:
         jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
     except jax.errors.JaxRuntimeError as error:
-        # Anything else is not the option's fault, and not to be hidden.
+        # Other errors are not caused by the option, so they are raised.
         if "compile option" not in str(error):
             raise
         return False
@@ -45,10 +45,10 @@ def _accepts(name: str, value: bool | int) -> bool:
 
 
 def jit_compiled_fast(function: Callable[..., Any] | None = None, **jit_arguments: Any) -> Any:
-    """`jax.jit` for programs that run seldom or compute little: compiled fast rather than well.
+    """Wrap a function in `jax.jit` with options that shorten compilation but give slower code.
 
-    The options are looked up at the first call, as looking them up starts the backend. What
-    `jax.jit` returned is the result of `function.jitted()`.
+    For programs that run seldom or compute little. The options are looked up at the first call,
+    because the lookup starts the backend. `function.jitted()` returns the result of `jax.jit`.
     """
     if function is None:
         return functools.partial(jit_compiled_fast, **jit_arguments)
@@ -66,26 +66,29 @@ def jit_compiled_fast(function: Callable[..., Any] | None = None, **jit_argument
 
 
 def fast_on_cpu() -> dict[str, Any] | None:
-    """Compiler options of large programs that run once a second on a CPU.
+    """Return compiler options for large programs that run about once a second on a CPU.
 
-    They take a third less time to compile (docs/performance.md).
+    They reduce compilation time by a third (docs/performance.md).
+
+    Returns:
+      The options; None on other backends.
     """
     if jax.default_backend() != "cpu":
         return None
     options: dict[str, bool | int] = {"xla_cpu_use_fusion_emitters": False}
-    if not jax.config.read("jax_disable_most_optimizations"):  # That one asks for level 0.
+    if not jax.config.read("jax_disable_most_optimizations"):  # Which sets level 0.
         options["xla_backend_optimization_level"] = 1
     return supported_options(**options)
 
 
 def xla_flags(*flags: str) -> str:
-    """The environment variable XLA_FLAGS with those of the given flags added that XLA knows.
+    """Return the environment variable XLA_FLAGS with those given flags added that XLA knows.
 
-    An unknown flag ends a process when its backend starts, so each is tried in another process
-    first, which takes a second. What the variable has already is not tried again.
+    An unknown flag ends a process when its backend starts. So each flag is first tried in another
+    process, which takes a second. Flags that the variable already contains are not tried.
 
     Args:
-      *flags: each `--name=value`. One whose name the variable has already is left out.
+      *flags: each `--name=value`. A flag whose name the variable already contains is left out.
     """
     found = os.environ.get("XLA_FLAGS", "")
     new = [flag for flag in flags if flag.partition("=")[0] not in found]
@@ -100,23 +103,23 @@ def _is_known_flag(flag: str) -> bool:
 
 
 def keep_programs() -> None:
-    """Compiles no program twice: JAX keeps them in the user's cache folder, the last few GB.
+    """Enable JAX's persistent compilation cache in the user's cache folder, of a few GB.
 
-    A CPU's programs use all that the CPU can do, so that each kind of CPU has a folder of its own.
-    The environment variable JAX_COMPILATION_CACHE_DIR names another folder;
-    JAX_ENABLE_COMPILATION_CACHE=0 keeps nothing. Where the folder cannot be written, or the user
-    has no home for it, nothing is kept, which a warning says.
+    A program for a CPU uses all of that CPU's instructions, so each kind of CPU has its own folder.
+    The environment variable JAX_COMPILATION_CACHE_DIR names another folder.
+    JAX_ENABLE_COMPILATION_CACHE=0 disables the cache. If the folder cannot be written, or the user
+    has no home folder, a warning is logged and the cache is disabled.
     """
     if not jax.config.jax_enable_compilation_cache:  # pyright: ignore[reportAttributeAccessIssue]
         return
     named = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     try:
         folder = named or str(_users_folder())
-        if "://" not in folder:  # A bucket, which JAX sees to.
+        if "://" not in folder:  # JAX itself accesses buckets.
             pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
     except (OSError, RuntimeError) as error:
-        # JAX would warn of each program that it cannot read or write.
+        # Otherwise JAX would warn of each program that it cannot read or write.
         logging.warning("Compiled programs are not kept: %s", error)
         jax.config.update("jax_enable_compilation_cache", False)
         os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # For child processes.
@@ -129,7 +132,7 @@ def keep_programs() -> None:
 
 
 def _users_folder() -> pathlib.Path:
-    """This CPU's folder of compiled programs.
+    """Return the cache folder of programs for this CPU.
 
     Raises:
       RuntimeError: if the user has no home folder.
@@ -140,7 +143,7 @@ def _users_folder() -> pathlib.Path:
 
 
 def _cpu_features() -> str:
-    """What this machine's CPU can do, as the system tells it."""
+    """Return the CPU's feature flags as the operating system lists them."""
     try:
         lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,15 +1,15 @@
-"""Convolutions whose derivatives are fast on a CPU, inside loops too.
+"""Convolutions whose derivatives are fast on a CPU, also inside loops.
 
-XLA's compiler for CPUs brings a convolution into the layout that its fast library takes only where
-it stands outside loops (https://github.com/jax-ml/jax/issues/12868), and all of a meta-step is
-inside. Forward, images with their channels last are in that layout; JAX's own derivatives are
-not, and some thirty times slower. Here the derivatives are convolutions in that layout, with
-their operands transposed, and so are derivatives of any order. Accelerators' compilers know JAX's
-derivatives by their form, so there they stay.
+XLA's CPU compiler converts a convolution to the layout of its fast library only outside loops
+(https://github.com/jax-ml/jax/issues/12868). A whole meta-step is inside a loop. The forward
+convolution of channels-last images already has that layout. JAX's own derivatives do not, and are
+about thirty times slower. Here the derivatives of any order are convolutions in that layout, with
+transposed operands. Compilers for accelerators recognise JAX's derivatives, so accelerators use
+JAX's.
 
-Derivatives of any order and in both modes need a primitive of our own, which JAX lets others make
-in modules that are not part of its public API. A release in which they have changed uses JAX's
-derivatives.
+Derivatives of any order, in forward and reverse mode, need a custom primitive. JAX's functions for
+primitives are not part of its public API. With a release in which they have changed, this module
+uses JAX's derivatives.
 """
 
 import logging
@@ -26,10 +26,10 @@ Padding = tuple[tuple[int, int], tuple[int, int]]  # Before and after, of height
 
 
 class Conv2D(hk.Module):
-    """`haiku.Conv2D` of stride 1, with "SAME" padding: the same parameters, the same numbers."""
+    """`haiku.Conv2D` of stride 1 with "SAME" padding: equal parameters and equal outputs."""
 
     def __init__(self, channels: int, kernel: int, name: str = "conv2_d"):
-        """With `channels` outputs, and a kernel of that side."""
+        """Make a module of `channels` outputs with a square kernel of side `kernel`."""
         super().__init__(name=name)
         self._channels = channels
         self._kernel = kernel
@@ -48,13 +48,13 @@ class Conv2D(hk.Module):
 
 
 def convolve(x: Array, kernel: Array, *, padding: Padding) -> Array:
-    """A convolution `[N, H, W, C], [h, w, C, D] -> [N, H', W', D]` of stride 1."""
+    """Return the convolution `[N, H, W, C], [h, w, C, D] -> [N, H', W', D]` of stride 1."""
     layout = ("NHWC", "HWIO", "NHWC")
     return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=layout)
 
 
 def _make_primitive() -> Any:
-    """The convolution whose derivatives are in the fast layout; None where JAX has changed."""
+    """Return the primitive whose derivatives have the fast layout; None if JAX has none."""
     try:
         from jax.core import ShapedArray
         from jax.extend.core import Primitive
@@ -77,14 +77,14 @@ def _make_primitive() -> Any:
 
 
 def _shape(make: Any, x: Any, kernel: Any, *, padding: Padding) -> Any:
-    """The result's shape and dtype, by JAX's class for these."""
+    """Return the result's shape and dtype as an instance of JAX's class `make`."""
     shapes = (jax.ShapeDtypeStruct(operand.shape, operand.dtype) for operand in (x, kernel))
     output = jax.eval_shape(partial(convolve, padding=padding), *shapes)
     return make(output.shape, output.dtype)
 
 
 def _pulled_back_to_images(cotangent, x, kernel, *, padding: Padding):
-    """The transposed convolution: with the kernel turned round, and in and out exchanged."""
+    """Return the transposed convolution: a flipped kernel with its channel axes exchanged."""
     del x
     turned = jnp.swapaxes(kernel[::-1, ::-1], 2, 3)
     sides = zip(kernel.shape[:2], padding, strict=True)
@@ -93,7 +93,7 @@ def _pulled_back_to_images(cotangent, x, kernel, *, padding: Padding):
 
 
 def _pulled_back_to_kernel(cotangent, x, kernel, *, padding: Padding):
-    """Images convolved with cotangents, summed over the batch: it is what channels were."""
+    """Return images convolved with cotangents; the batch axis takes the channel axis's role."""
     del kernel
     images, as_kernel = jnp.transpose(x, (3, 1, 2, 0)), jnp.transpose(cotangent, (1, 2, 0, 3))
     return jnp.transpose(convolution.bind(images, as_kernel, padding=padding), (1, 2, 0, 3))

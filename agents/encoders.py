@@ -1,16 +1,16 @@
-"""From an observation to a vector: convolutions for images, embeddings for symbols, an MLP.
+"""Encoders of observations: convolutions for images, embeddings for symbols, an MLP.
 
-Which parts an observation needs is told by its spec:
+The observation's spec determines the parts:
 
-- a number of a few, `DiscreteArray`: one-hot;
+- an integer of a small range, `DiscreteArray`: one-hot;
 - an image, of rank 3, if the encoder has convolutions: the deep residual net of IMPALA
   (Espeholt et al. 2018, figure 3), with any number and width of its sections;
 - `instruction`, tokens of a text with 0 for padding: IMPALA's language channel, an LSTM;
 - `glyphs`, NetHack's map, with `blstats` and `message` beside it: an embedding of each symbol,
   convolutions over the map and over a crop around the hero (Küttler et al. 2020, section 4.1);
-- anything else is flattened; whole numbers, whose range is wide, after a signed logarithm.
+- anything else is flattened; integers, whose range is wide, after a signed logarithm.
 
-All parts side by side go through the MLP.
+The concatenated parts go through the MLP.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ Observation = Any  # An array, or a dictionary of them: leaves [*s, S, ...], S s
 
 _TOKEN_SIZE, _TEXT_SIZE = 20, 64
 _GLYPH_SIZE, _LETTER_SIZE = 32, 16
-_CROP = 9  # Cells, with the hero in the middle.
+_CROP = 9  # Side of the crop in cells; the hero is in its centre.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +43,10 @@ class EncoderConfig:
 
     Attributes:
       hidden: units of the MLP's layers.
-      channels: of each section of the residual net; none to flatten images instead.
+      channels: of each section of the residual net; empty to flatten images instead.
       blocks: residual blocks in each section.
       patch: side of square patches that are embedded before the first section; 1 for none.
-      dtype: to compute in; parameters and the result are float32 in any case.
+      dtype: of the computation; parameters and the result are float32 in any case.
     """
 
     hidden: tuple[int, ...]
@@ -57,16 +57,16 @@ class EncoderConfig:
 
 
 class Encoder(hk.Module):
-    """See the module's text."""
+    """An encoder of observations of one spec; see the module's docstring."""
 
     def __init__(self, config: EncoderConfig, spec: ObservationSpec, name: str = "torso"):
-        """For observations of this spec."""
+        """Make an encoder of observations of this spec."""
         super().__init__(name=name)
         self._config = config
         self._spec = spec
 
     def __call__(self, observation: Observation) -> Float[Array, "*s E"]:
-        """Leaves `[*s, S, ...]` to vectors."""
+        """Return a vector for each observation, whose leaves are `[*s, S, ...]`."""
         wide = jnp.result_type(float)
         narrow = jnp.dtype(self._config.dtype) if self._config.dtype != "float32" else wide
         with computing_in(narrow):
@@ -108,17 +108,17 @@ class Encoder(hk.Module):
 class ResidualNet(hk.Module):
     """Sections of convolution, max-pooling by 2, and residual blocks; flattened at the end.
 
-    With patches, each is first embedded linearly, which leaves the sections a smaller image: 16
-    times less arithmetic with patches of 4.
+    If `patch` is larger than 1, square patches are first embedded linearly. The sections then
+    process a smaller image, with 16 times fewer operations for patches of 4.
     """
 
     def __init__(self, config: EncoderConfig, name: str = "residual_net"):
-        """Of a section per entry of the config's channels."""
+        """Make a net with one section per entry of the config's `channels`."""
         super().__init__(name=name)
         self._config = config
 
     def __call__(self, image: Float[Array, "*s H W C"]) -> Float[Array, "*s _"]:
-        """Features of an image."""
+        """Return the features of each image."""
         lead = image.shape[:-3]
         x = image.reshape(-1, *image.shape[-3:])
         if self._config.patch > 1:
@@ -137,13 +137,13 @@ class ResidualNet(hk.Module):
 
 
 class LanguageEncoder(hk.Module):
-    """Embeds tokens and reads them by an LSTM; its last output."""
+    """Token embeddings and an LSTM over them; the output is the LSTM's last one."""
 
     def __init__(self, name: str = "language"):
         super().__init__(name=name)
 
     def __call__(self, tokens: Int[Array, "*s N"], dtype) -> Float[Array, "*s _"]:
-        """Padding, 0, is passed over."""
+        """Return a vector for each text; padding tokens, 0, are skipped."""
         lead, length = tokens.shape[:-1], tokens.shape[-1]
         tokens = tokens.reshape(-1, length)
         words = hk.Embed(1 + NUM_TOKENS, _TOKEN_SIZE)(tokens).astype(dtype)
@@ -161,15 +161,15 @@ class LanguageEncoder(hk.Module):
 
 
 class NetHackEncoder(hk.Module):
-    """The map, a crop of it around the hero, the message and the inventory."""
+    """An encoder of the map, a crop of it around the hero, the message and the inventory."""
 
     def __init__(self, config: EncoderConfig, name: str = "nethack"):
-        """With the encoder's convolutions; without any, the crop alone is flattened."""
+        """Make a module; without convolutions in the config it flattens the crop alone."""
         super().__init__(name=name)
         self._config = config
 
     def __call__(self, observation: Mapping[str, Array], dtype) -> Float[Array, "*s _"]:
-        """Of S frames each; `blstats` is read for the hero's place only."""
+        """Return features of S frames each; of `blstats` only the hero's position is read."""
         glyphs, blstats = observation["glyphs"], observation["blstats"]
         embed_glyph = hk.Embed(NUM_GLYPHS, _GLYPH_SIZE, name="glyph")
         embed_letter = hk.Embed(256, _LETTER_SIZE, name="letter")
@@ -187,7 +187,7 @@ class NetHackEncoder(hk.Module):
             maps = [net(whole), near]
         else:
             maps = [_flatten(crop, 3)]
-        # The newest frame is enough of what stays on the screen or in the bag.
+        # Message and inventory persist, so the newest frame is enough.
         message = embedded(embed_letter, observation["message"][..., -1, :])
         items = embedded(embed_glyph, observation["inventory_glyphs"][..., -1, :])
         letters = embedded(embed_letter, observation["inventory_letters"][..., -1, :])
@@ -205,7 +205,7 @@ class NetHackEncoder(hk.Module):
 def _crop(
     glyphs: Int[Array, "*s height width"], blstats: Int[Array, "*s stats"]
 ) -> Int[Array, "*s crop crop"]:
-    """The cells around the hero, whose column and row are the first two of `blstats`."""
+    """Return the cells around the hero, whose column and row are the first two of `blstats`."""
     height, width = glyphs.shape[-2:]
     reach = jnp.arange(_CROP, dtype=blstats.dtype) - _CROP // 2
     rows = blstats[..., 1, None] + reach
@@ -225,7 +225,7 @@ def _crop(
 
 @contextlib.contextmanager
 def computing_in(dtype):
-    """Within it, Haiku's parameters are float32 (or wider) and are used in `dtype`."""
+    """Store Haiku's parameters in float32 (or wider), but compute with them in `dtype`."""
     wide = jnp.result_type(float)
 
     def create(creator, shape, _, init, context):
@@ -241,13 +241,13 @@ def computing_in(dtype):
 
 
 def _channels_last(x: Array) -> Array:
-    """`[*s, S, H, W, C]` to `[*s, H, W, S*C]`."""
+    """Return an array `[*s, S, H, W, C]` as `[*s, H, W, S*C]`."""
     x = jnp.moveaxis(x, -4, -2)
     return x.reshape(*x.shape[:-2], -1)
 
 
 def _patches(image: Float[Array, "n H W C"], side: int) -> Float[Array, "n h w _"]:
-    """Squares of an image, flattened; the image is extended by zeros to a multiple of them."""
+    """Return the flattened square patches of an image, zero-padded to a multiple of `side`."""
     n, height, width, channels = image.shape
     image = jnp.pad(image, ((0, 0), (0, -height % side), (0, -width % side), (0, 0)))
     h, w = -(-height // side), -(-width // side)
@@ -260,7 +260,7 @@ def _as_batch(image: Array) -> Array:
 
 
 def _flatten(x: Array, axes: int) -> Array:
-    """Joins the last axes to one."""
+    """Flatten the last axes into one."""
     return x.reshape(*x.shape[: x.ndim - axes], -1)
 
 

@@ -1,8 +1,8 @@
 """Parameters in one vector.
 
-An update touches every array of parameters a dozen times, elementwise (gradients, moments, target
-network, and all of it once more in a meta-gradient). As one vector they are a dozen operations to
-compile and to start, and not a dozen for each of a network's many arrays.
+An update applies about a dozen elementwise operations to all parameters (gradients, moments, target
+network), and a meta-gradient differentiates them. For one vector there are a dozen operations to
+compile and to launch, instead of a dozen for each array of a network.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from agents.networks import Network
 
 
 def with_flat_parameters(network: Network) -> Network:
-    """The network as a function of one vector."""
+    """Return the network as a function of one parameter vector."""
     init, unravel = flat_init(network.init)
     return network._replace(
         init=init,
@@ -31,7 +31,7 @@ def with_flat_parameters(network: Network) -> Network:
 def flat_init(
     init: Callable[[PRNGKeyArray], disco.Params],
 ) -> tuple[Callable[[PRNGKeyArray], Float[Array, "P"]], Callable[[Float[Array, "P"]], Any]]:
-    """What makes parameters in one vector, and what makes of one the arrays that `init` does."""
+    """Return an `init` that gives one vector, and the function from that vector to the arrays."""
     leaves, structure = jax.tree.flatten(jax.eval_shape(init, jax.random.key(0)))
     ends = np.cumsum([x.size for x in leaves])
 

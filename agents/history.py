@@ -1,8 +1,8 @@
-"""Observations of the past: stacked frames, and where episodes begin.
+"""Histories of observations: stacked frames, and where episodes begin.
 
-Environments give single observations, which are stored and moved once. Agents that stack frames, or
-that have a memory, get a `History`: the observations of some consecutive steps and of a few steps
-before them, and the age of the episode at each. The network stacks them.
+Environments return single observations, and each is stored and transferred once. Agents that stack
+frames, or that have a memory, get a `History`: the observations of consecutive steps and of a few
+steps before them, and the episode's age at each step. The network stacks the frames.
 """
 
 import dataclasses
@@ -19,12 +19,12 @@ from environments import ObservationSpec
 
 @dataclasses.dataclass(frozen=True)
 class HistorySpec:
-    """Observations that a sequence holds besides its own T + 1 rows.
+    """The observations that a sequence contains besides its own T + 1 rows.
 
     Attributes:
-      frame_stack: S, frames that the network gets at once.
+      frame_stack: S, frames in one input of the network.
       memory: whether the network has a memory.
-      burn_in: rows before the first that bring the memory up to date.
+      burn_in: rows before the first that only update the memory (R2D2's burn-in).
     """
 
     frame_stack: int = 1
@@ -33,7 +33,7 @@ class HistorySpec:
 
     @property
     def is_history(self) -> bool:
-        """Whether observations are a `History` rather than what the environment gives."""
+        """Whether observations are a `History` rather than the environment's observations."""
         return self.frame_stack > 1 or self.memory
 
     @property
@@ -49,8 +49,8 @@ class History:
     With burn-in, the first rows are those of the burn-in, and R = burn-in + T + 1.
 
     Attributes:
-      frames: leaves `[S-1+R, B, ...]`. Those before an episode's first are not read.
-      age: `[R, B]`, steps since the first of the episode.
+      frames: leaves `[S-1+R, B, ...]`. `stack` ignores frames before an episode's first.
+      age: `[R, B]`, steps since the episode's first; 0 where an episode begins.
     """
 
     frames: PyTree[Leaf]
@@ -60,7 +60,7 @@ class History:
 def stack(history: HistorySpec, spec: ObservationSpec, observation: Any) -> PyTree[Array]:
     """Return the last S observations at each step, the newest last: leaves `[*s, S, ...]`.
 
-    Those before the episode's first are zeros.
+    Frames before the episode's first are zeros.
 
     Args:
       history: of the agent.
@@ -86,7 +86,7 @@ def stack(history: HistorySpec, spec: ObservationSpec, observation: Any) -> PyTr
 
 
 def example(history: HistorySpec, spec: ObservationSpec) -> Any:
-    """Return the zero observation of a sequence without transitions, with B = 1."""
+    """Return a sequence's observation of zeros, without transitions and with B = 1."""
     zeros = jax.tree.map(
         lambda leaf: jnp.zeros((history.rows_before + 1, 1, *leaf.shape), leaf.dtype), spec
     )

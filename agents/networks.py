@@ -24,7 +24,7 @@ from disco.types import taken
 from disco.values import select_action
 from environments import ObservationSpec
 
-# Of the heads on the embedding. Small, so that a newborn's policy is nearly uniform.
+# Of the heads on the embedding. Small, so that an initial agent's policy is nearly uniform.
 _STATE_HEAD_STDDEV = 1e-2
 _DTYPES = ("float32", "bfloat16")
 
@@ -36,7 +36,7 @@ class NetworkConfig:
     Attributes:
       torso: hidden units of the MLP that embeds an observation, after the convolutions if there
         are any.
-      channels: of each section of a residual net over images; none to flatten them instead.
+      channels: of each section of a residual net over images; empty to flatten images instead.
       blocks: residual blocks of each section.
       patch: side of the square patches of images that are embedded before the first section; 1
         for none.
@@ -44,8 +44,8 @@ class NetworkConfig:
       model: units of the action-conditional LSTM.
       head: hidden units of the MLP of each output of the action-conditional model. Outputs of
         the state alone are linear in the embedding.
-      dtype: `"float32"` or `"bfloat16"`, of what the encoder and the action-conditional model
-        compute. Parameters, memory, heads and all that the rule sees stay in float32.
+      dtype: `"float32"` or `"bfloat16"`, in which the encoder and the action-conditional model
+        compute. Parameters, memory, heads and all inputs of the rule are float32.
     """
 
     torso: tuple[int, ...] = (512, 512)
@@ -81,7 +81,7 @@ class NetworkConfig:
             raise ValueError(f"network.dtype is {self.dtype!r}; expected one of {_DTYPES}.")
 
     def encoder(self, hidden: tuple[int, ...] | None = None) -> EncoderConfig:
-        """Of the encoder, or of another one that sees the same with an MLP of its own."""
+        """Return the encoder's config, with other hidden layers of the MLP if they are given."""
         return EncoderConfig(
             hidden=self.torso if hidden is None else hidden,
             channels=self.channels,
@@ -91,17 +91,17 @@ class NetworkConfig:
         )
 
 
-# Networks of the papers, by name.
+# The papers' networks, by name.
 NETWORKS: Mapping[str, NetworkConfig] = {
     # Vectors; the sizes of the published tutorial's agent.
     "mlp": NetworkConfig(),
     # The deep residual net (Espeholt et al. 2018, figure 3).
     "impala": NetworkConfig(torso=(256,), channels=(16, 32, 32)),
-    # DiscoRL, Methods: the Atari evaluation's, with about as many parameters as MuZero's.
+    # DiscoRL's network for Atari (Methods), with about as many parameters as MuZero's.
     "impala_large": NetworkConfig(
         torso=(768,), channels=(256, 384, 384, 256), model=1024, head=(1024,)
     ),
-    # IMPALA's for DMLab-30: its residual net, the language channel, a memory.
+    # IMPALA's network for DMLab-30: the residual net, the language channel, a memory.
     "dmlab": NetworkConfig(torso=(256,), channels=(16, 32, 32), memory=256),
     # After NLE's baseline: embedded glyphs, a crop around the hero, the message.
     "nethack": NetworkConfig(torso=(512, 512), channels=(16, 32, 32)),
@@ -119,12 +119,13 @@ class Network(NamedTuple):
     Attributes:
       init: from a key to parameters.
       policy: from parameters, observations of B states and the memory's state to logits `[B, A]`
-        and the memory's next state. Cheaper than all outputs, for acting.
+        and the memory's next state. For acting; cheaper than all outputs. It resets the memory
+        where `History.age` is 0.
       unroll: from parameters and a trajectory to all outputs, each `[T+1, B, ...]`, and to those
         per action also at the actions taken (`disco.types.taken`).
       initial_memory: from B to the memory's state before an episode, leaves `[B, ...]`; None if
         there is none.
-      history: what its observations hold of the past.
+      history: the past observations that an observation contains.
     """
 
     init: Callable[[PRNGKeyArray], disco.Params]
@@ -142,7 +143,7 @@ def make_network(
     frame_stack: int = 1,
     burn_in: int = 0,
 ) -> Network:
-    """A network for a rule.
+    """Return a network with the outputs of a rule.
 
     Args:
       config: sizes.
@@ -150,9 +151,9 @@ def make_network(
       num_actions: A.
       output_shapes: the rule's. An output of rank 2 has a row per action and comes from the
         action-conditional model; the others come from the embedding.
-      frame_stack: S, frames that it sees at once.
-      burn_in: rows at the start of each unroll that only bring the memory up to date; through
-        them no gradient flows, and they have no outputs.
+      frame_stack: S, frames in one input.
+      burn_in: rows at the start of each unroll that only update the memory. They have no outputs,
+        and no gradient flows through them.
     """
     history_spec = HistorySpec(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
     lstm_size = config.memory
@@ -179,7 +180,7 @@ def make_network(
         if history_spec.is_history:
             embedding = embedding[0]
         if lstm_size:
-            memory = _forget(memory, observation.age[0] == 0)
+            memory = _reset_where(observation.age[0] == 0, memory)
             embedding, memory = _lstm()(embedding, memory)
         return _state_head("logits")(embedding), memory
 
@@ -188,16 +189,16 @@ def make_network(
         if lstm_size:
             lstm, is_first = _lstm(), observation.age == 0
 
-            def remember(memory, row):
+            def step(memory, row):
                 x, starts = row
-                return lstm(x, _forget(memory, starts))[::-1]
+                return lstm(x, _reset_where(starts, memory))[::-1]
 
             if burn_in:
                 rows = (embedding[:burn_in], is_first[:burn_in])
-                memory, _ = hk.scan(remember, memory, rows)
+                memory, _ = hk.scan(step, memory, rows)
                 memory = jax.lax.stop_gradient(memory)
             embedding, is_first = embedding[burn_in:], is_first[burn_in:]
-            _, embedding = hk.scan(remember, memory, (embedding, is_first))
+            _, embedding = hk.scan(step, memory, (embedding, is_first))
         by_name = {}
         by_action: Any = None  # Of no use to a rule without outputs per action.
         by_action_taken: Any = None
@@ -240,13 +241,13 @@ def make_network(
     )
 
 
-def _forget(memory: hk.LSTMState, is_first: Array) -> hk.LSTMState:
-    """The memory's state, blank where an episode begins."""
+def _reset_where(is_first: Array, memory: hk.LSTMState) -> hk.LSTMState:
+    """Return the memory's state, set to zero where an episode begins."""
     return jax.tree.map(lambda x: jnp.where(is_first[:, None], 0.0, x).astype(x.dtype), memory)
 
 
 class ActionConditionalModel(hk.Module):
-    """One LSTM step from each state with each action: an embedding per state and action."""
+    """One LSTM step from each state with each action; one embedding per state and action."""
 
     def __init__(self, size: int, name: str = "action_conditional_model"):
         super().__init__(name=name)
@@ -256,8 +257,8 @@ class ActionConditionalModel(hk.Module):
         cell = hk.Linear(self._size, name="cell")(embedding)
         fan_in = num_actions + self._size
         initializer = hk.initializers.TruncatedNormal(fan_in**-0.5)
-        # The hidden state's part of the gates is common to all actions, and computed once; a
-        # one-hot action's part is a row of its matrix.
+        # The hidden state's contribution to the gates is equal for all actions and computed once.
+        # A one-hot action's contribution is a row of the action's weight matrix.
         by_hidden = hk.Linear(4 * self._size, w_init=initializer, name="gates")(jnp.tanh(cell))
         by_action = hk.get_parameter(
             "action_gates", (num_actions, 4 * self._size), cell.dtype, initializer

@@ -20,12 +20,11 @@ class AdamState(NamedTuple):
 def scale_by_adam_through_first_moment(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 ) -> optax.GradientTransformation:
-    """Adam whose second moment counts as a constant when the update is differentiated.
+    """Return Adam whose second moment is a constant when the update is differentiated.
 
-    Equal to `optax.scale_by_adam` in what it computes. A meta-gradient flows through the
-    first moment only: through the second it would be divided by vanishing gradients. With a
-    `b1` of 0 it is RMSProp, that of `optax.scale_by_rms(b2, eps, eps_in_sqrt=False,
-    bias_correction=True)`.
+    Its updates equal those of `optax.scale_by_adam`. A meta-gradient flows through the first moment
+    only; the derivative of the second moment would divide by vanishing gradients. With a `b1` of 0
+    it is the RMSProp of `optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True)`.
     """
 
     def init(params):
@@ -47,7 +46,7 @@ def scale_by_adam_through_first_moment(
 
 
 def clip_by_norm(max_norm: float) -> optax.GradientTransformation:
-    """`optax.clip_by_global_norm`, which has a derivative at a gradient of zero too."""
+    """Return `optax.clip_by_global_norm` with a derivative also at a gradient of zero."""
 
     def update(updates, params):
         del params
@@ -66,10 +65,10 @@ OPTIMIZERS = {
 
 
 def clip_elementwise(max_abs: float) -> optax.GradientTransformation:
-    """`optax.clip`, whose derivative needs one bit per element to be remembered.
+    """Return `optax.clip` whose derivative stores one bit per element as residual.
 
-    That of `jnp.clip` keeps two floats, which is a third of what a meta-gradient must remember
-    of an update.
+    The derivative of `jnp.clip` stores two floats per element, a third of the residuals that a
+    meta-gradient needs of an update.
     """
     return optax.stateless(
         lambda updates, params: jax.tree.map(
@@ -87,16 +86,16 @@ def agent_optimizer(
     kind: str = "adam",
     max_gradient_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    """Adam or RMSProp, an elementwise clip of its update, weight decay, the learning rate.
+    """Return Adam or RMSProp with elementwise clipping of its update and weight decay.
 
     Args:
-      learning_rate: the highest.
-      max_abs_update: bound of the clip.
+      learning_rate: the peak.
+      max_abs_update: bound of the clipping.
       weight_decay: fraction of the parameters that is added to the update (decoupled).
-      schedule: from the number of updates to the fraction of the learning rate to use; None for
-        all of it always.
+      schedule: from the number of updates to the fraction of the learning rate; None for a
+        constant learning rate.
       kind: one of `OPTIMIZERS`.
-      max_gradient_norm: that gradients are scaled down to before all else; 0 for any.
+      max_gradient_norm: global norm that gradients are first clipped to; 0 for no clipping.
     """
     parts = [OPTIMIZERS[kind](), clip_elementwise(max_abs_update)]
     if max_gradient_norm:
@@ -110,7 +109,7 @@ def agent_optimizer(
 
 
 def cosine_schedule(num_updates: int, end: float, num_warmup: int = 0) -> optax.Schedule:
-    """From 0 to 1 over the warm-up, linearly, then to `end` along half a cosine."""
+    """Return a linear warm-up from 0 to 1, followed by half a cosine from 1 to `end`."""
     schedule = optax.warmup_cosine_decay_schedule(
         init_value=0.0 if num_warmup else 1.0,
         peak_value=1.0,

@@ -1,6 +1,6 @@
 """Pictures of observations: images, boards, and grids of planes.
 
-They are PNG files, whose text `caption` says what they are of.
+They are PNG files. Their text chunk `caption` describes their contents.
 """
 
 import io
@@ -19,22 +19,25 @@ CAPTION = "caption"
 _LEAST_SIDE = 4
 _HEIGHT, _GAP = 64, 2  # Pixels; smaller images are enlarged.
 _BACKGROUND, _BETWEEN = 24, 128
-# Of planes. The second is grey: those are the walls of our grid-worlds.
+# Of planes. The second is grey, for the walls of this project's grid-worlds.
 _COLOURS = tuple(matplotlib.colormaps["tab10"].colors[i] for i in (0, 7, 2, 3, 1, 4, 6, 8, 9, 5))  # pyright: ignore
 
 
 def is_picture(spec: environments.ObservationSpec) -> bool:
-    """Whether observations can be looked at: images, boards, grids of planes."""
+    """Return whether observations can be drawn: images, boards, grids of planes."""
     shape = getattr(spec, "shape", ())
     return len(shape) in (2, 3) and sorted(shape)[-2] >= _LEAST_SIDE and min(shape[:2]) > 1
 
 
 def as_image(observation: np.ndarray, brightest: float | None = None) -> UInt8[np.ndarray, "H W 3"]:
-    """Grey, colours, or a colour for each plane, the later ones above.
+    """Return an observation as an RGB image.
+
+    One channel is drawn in grey, three in RGB. Otherwise each plane has a colour, and later planes
+    cover earlier ones.
 
     Args:
-      observation: `[H, W]` or `[H, W, C]`; bytes, or numbers.
-      brightest: number that is bright, where it is more than 1; by default the largest.
+      observation: `[H, W]` or `[H, W, C]`; uint8, or numbers.
+      brightest: number that is drawn at full brightness, at least 1; by default the largest.
     """
     x = observation[..., None] if observation.ndim == 2 else observation
     if x.dtype != np.uint8:
@@ -51,7 +54,7 @@ def as_image(observation: np.ndarray, brightest: float | None = None) -> UInt8[n
 
 
 def as_png(rows: Sequence[Sequence[UInt8[np.ndarray, "H W 3"]]], caption: str) -> bytes:
-    """A PNG file of images of one size, side by side and in rows of as many."""
+    """Return a PNG file of a grid of images; all are of one size, and all rows of one length."""
     height, width, _ = rows[0][0].shape
     scale = -(-_HEIGHT // height)
     found = np.full(
@@ -75,13 +78,13 @@ def as_png(rows: Sequence[Sequence[UInt8[np.ndarray, "H W 3"]]], caption: str) -
 
 
 def strip(observations: np.ndarray, reward: float, num_frames: int, *, is_whole: bool) -> bytes:
-    """A PNG file of an episode, or of its beginning, side by side and evenly spaced.
+    """Return a PNG file of evenly spaced frames of an episode, or of its beginning, in one row.
 
     Args:
-      observations: pictures, of all its steps and the one before, `[steps + 1, H, W, ...]`.
-      reward: the sum over its steps.
-      num_frames: at most.
-      is_whole: whether the last one ends it.
+      observations: all observations, the first included, `[steps + 1, H, W, ...]`.
+      reward: the sum over the steps.
+      num_frames: maximum number of frames.
+      is_whole: whether the last observation ends the episode.
     """
     num_steps = len(observations) - 1
     shown = np.unique(np.linspace(0, num_steps, num_frames).round().astype(int))
@@ -91,10 +94,10 @@ def strip(observations: np.ndarray, reward: float, num_frames: int, *, is_whole:
 
 
 def read_caption(picture: bytes) -> str:
-    """What a file of `as_png` is of.
+    """Return the caption of a file of `as_png`.
 
     Raises:
-      OSError: if it is not a picture, or too large a one.
+      OSError: if it is not a picture, or is too large.
     """
     try:
         with Image.open(io.BytesIO(picture), formats=["PNG"]) as image:

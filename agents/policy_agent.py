@@ -1,4 +1,4 @@
-"""An agent that acts by a policy, and is trained elsewhere: in a user's own training code."""
+"""An agent that acts by a given policy; the user's own code trains it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,8 +24,8 @@ class PolicyAgent:
       policy: from parameters, observations of B environments and memory to logits `[B, A]` and
         the memory after it, as `agents.networks.Network.policy`.
       initial_memory: as `agents.networks.Network.initial_memory`.
-      history: what its observations hold of the past.
-      num_environments: environments that it acts in at once.
+      history: the past observations that an observation contains.
+      num_environments: number of parallel environments.
       unroll_length: steps of an unroll.
     """
 

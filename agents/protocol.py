@@ -1,19 +1,24 @@
-"""What an agent is.
+"""The protocol that an agent implements.
 
-An agent is a set of pure functions over pytrees. It never opens a file, steps an environment or
-keeps time: the trainer (`training`) does, and asks the agent
+An agent is a set of pure functions over pytrees. It does not open files, step environments or
+measure time. The trainer (`training`) does, and calls the agent
 
-- for a first learning state (`init`) and a first memory (`initial_memory`);
-- to act (`act`) on a batch of time steps;
-- what experience it needs (`experience`): environments, unroll length, replay, updates;
-- to learn from one batch (`update`).
+- for the initial learning state (`init`) and the initial memory (`initial_memory`);
+- for actions (`act`) on a batch of time steps;
+- for the experience that it needs (`experience`): environments, unroll length, replay, updates;
+- for an update from one batch (`update`).
 
-The functions are traced: the same agent trains inside one compiled program with JAX environments,
-and beside host environments. An agent is a frozen dataclass, and may be registered as a pytree:
-then agents that differ in their arrays only (a rule's parameters, a learning rate) share one
-compiled program. Otherwise it must be hashable.
+JAX traces these functions. The same agent trains inside one compiled program with JAX environments,
+and beside host environments. An agent is a frozen dataclass. It may be registered as a pytree; then
+agents that differ in their arrays only (a rule's parameters, a learning rate) share one compiled
+program. Otherwise it must be hashable.
 
-`docs/agents.md` checks the protocol against the algorithms that it is made for.
+An environment step is one action in one environment. The transition from an episode's last
+observation to the first observation of the next episode counts as one, too (`Batch.mask` is False
+there). Budgets, `ReplaySpec`, `UpdateSpec` and all records count these steps over all of a run's
+environments.
+
+`docs/agents.md` checks the protocol against several families of algorithms.
 """
 
 import dataclasses
@@ -28,17 +33,26 @@ from agents.history import HistorySpec
 from disco.types import Leaf
 
 State = Any
-"""A pytree of arrays: whatever learning changes."""
+"""A pytree of arrays: all that an update changes."""
 Memory = Any
-"""A pytree of arrays `[B, ...]`: what an agent carries from step to step while it acts; None for
-an agent without."""
+"""A pytree of arrays `[B, ...]`: the recurrent state that an agent carries from step to step while
+it acts; None for an agent without one.
+
+The trainer does not reset it. The agent itself resets an environment's entry where an episode
+begins: where `timestep.first()` or, for agents with a `History`, where `History.age` is 0."""
 Extras = Any
-"""A pytree of arrays `[B, ...]`: what an agent stores beside each step."""
+"""A pytree of arrays `[B, ...]`: what an agent stores with each step, such as the behaviour
+policy's logits."""
 Metrics = dict[str, Float[Array, ""]]
 
 
 class Mode(enum.Enum):
-    """What an agent acts for."""
+    """The purpose of acting.
+
+    TRAINING: collection of experience to learn from. An evaluation's scores are the returns of
+    these episodes. EVALUATION: a trained agent's analyses, pictures and examinations
+    (`evaluation.playing`). Scores never come from them.
+    """
 
     TRAINING = "training"
     EVALUATION = "evaluation"
@@ -50,7 +64,7 @@ class Batch:
 
     Attributes:
       observation: `[T+1, B, ...]`; a `History` with earlier rows where the agent asks for one.
-      action: `[T, B, ...]`.
+      action: `[T, B, ...]`, as `act` returned it.
       reward: `[T, B]`, of the transition.
       discount: `[T, B]`, 0 where the transition terminates its episode, otherwise 1.
       last: `[T, B]`, whether the transition ends its episode, by termination or by a cut.
@@ -73,17 +87,18 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class ReplaySpec:
-    """A replay of the last steps of each environment.
+    """A replay of each environment's last steps.
 
     Attributes:
-      capacity: environment steps that it holds, of all environments together.
+      capacity: environment steps that it holds, over all environments.
       anywhere: whether sequences begin at any step, across episodes; otherwise they are unrolls
         as they were collected.
       online: whether each new sequence is learned from once, in order and without overlap, before
         sequences are drawn at random (DreamerV3, Nature version, "Experience replay"). Only with
         `anywhere`.
-      in_checkpoints: whether checkpoints of runs in host environments hold it. Otherwise it fills
-        anew after an interruption. In JAX environments they always do.
+      in_checkpoints: whether checkpoints of runs in host environments contain the replay. If not,
+        a restored run starts with an empty replay. In JAX environments checkpoints always contain
+        it.
     """
 
     capacity: int
@@ -97,17 +112,17 @@ class UpdateSpec:
     """One kind of update: what it learns from, and when it is due.
 
     Attributes:
-      name: handed to `Agent.update`.
+      name: the argument `name` of `Agent.update`.
       batch_size: B, sequences of a batch.
-      num_replayed: of these, the sequences drawn from the replay. The others are the unroll that
+      num_replayed: how many of these are drawn from the replay. The others are the unroll that
         was just collected, one sequence per environment; they come first in the batch.
-      length: T, transitions of a sequence; None for the unroll's.
-      context: earlier steps that each replayed sequence has besides, with their actions and
-        extras: the batch then has `context + T` transitions.
-      updates_per_step: updates per environment step, on average, once any is due; None for one
+      length: T, transitions of a sequence; None for the unroll length.
+      context: additional earlier steps of each replayed sequence, with their actions and extras.
+        The batch then has `context + T` transitions.
+      updates_per_step: mean number of updates per environment step, after the first; None for one
         update per unroll.
-      first_step: environment steps before which none is due.
-      min_sequences: sequences that the replay must offer before the first is due.
+      first_step: environment steps before the first update.
+      min_sequences: sequences that the replay must contain before the first update.
     """
 
     name: str = "update"
@@ -125,14 +140,14 @@ class Experience:
     """The experience that an agent needs, as data.
 
     Attributes:
-      num_environments: environments that it acts in at once.
-      unroll_length: steps of each environment after which the updates that are due are made.
-      history: what its observations hold of the past.
-      replay: None for an agent that learns from each unroll once.
-      updates: the kinds of update, in the order in which they are made; none for an agent that
+      num_environments: number of parallel environments.
+      unroll_length: steps of each environment in an unroll. Updates are made after an unroll.
+      history: the past observations that an observation contains.
+      replay: its replay; None for an agent that learns from each unroll once.
+      updates: the kinds of update, in the order in which they are made; empty for an agent that
         does not learn.
-      acts_one_behind: whether it may act by the state of one update ago while a host environment
-        is stepped and the device learns.
+      acts_one_behind: whether it may collect an unroll with the acting state before the latest
+        updates. In host environments collection and learning then overlap.
     """
 
     num_environments: int
@@ -144,7 +159,7 @@ class Experience:
 
     @property
     def steps_per_unroll(self) -> int:
-        """Environment steps of one unroll."""
+        """Environment steps of one unroll, over all environments."""
         return self.num_environments * self.unroll_length
 
 
@@ -152,11 +167,11 @@ class Update(NamedTuple):
     """The result of one update.
 
     Attributes:
-      state: the learning state after it.
-      metrics: scalars for the log.
-      refreshed: new values of some of the extras, by name, `[T, B, ...]`, which replace those of
-        the last T rows of each sequence (without its context) in the replay; None for none. Only
-        of updates whose sequences are all replayed.
+      state: the learning state after the update.
+      metrics: scalars to record.
+      refreshed: new values of some extras, by name, `[T, B, ...]`; None for none. They replace the
+        replay's values in the last T rows of each sequence (without its context). Only allowed
+        where all sequences of the update are replayed.
     """
 
     state: State
@@ -170,19 +185,23 @@ class Agent(Protocol):
 
     @property
     def experience(self) -> Experience:
-        """What it needs to learn from."""
+        """The experience that it needs."""
         ...
 
     def init(self, key: PRNGKeyArray) -> State:
-        """Return a first learning state."""
+        """Return the initial learning state."""
         ...
 
     def acting_state(self, state: State) -> Any:
-        """Return the part of a learning state that acting reads."""
+        """Return the part of a learning state that `act` needs."""
         ...
 
     def initial_memory(self, batch_size: int, /) -> Memory:
-        """Return the memory before the first step of B environments."""
+        """Return the memory before the first step of B environments.
+
+        The trainer calls it once, before a run's first episodes. At the start of later episodes
+        `act` resets the memory.
+        """
         ...
 
     def act(
@@ -197,36 +216,40 @@ class Agent(Protocol):
 
         Args:
           acting_state: from `acting_state`.
-          memory: after the previous step.
-          timestep: the present one of each environment, leaves `[B, ...]`. Its observation is a
+          memory: after the previous step, possibly of an earlier episode. `act` must reset it where
+            an episode begins: where `timestep.first()`, or where the observation is a `History`
+            and its last `age` is 0.
+          timestep: the current one of each environment, leaves `[B, ...]`. Its observation is a
             `History` where `experience.history` asks for one. Where it is an episode's last, the
-            action has no effect.
-          key: of the actions.
-          mode: what the agent acts for.
+            action has no effect: the environment starts its next episode.
+          key: random key of the actions.
+          mode: the purpose of acting.
 
         Returns:
-          The memory, the actions `[B, ...]`, and what to store beside the step.
+          The memory after the step; the actions `[B, ...]`, of the shape and dtype that the
+          environment's `action_spec` accepts (an int32 choice `[B]`, or a float32 vector `[B, A]`);
+          and the extras to store with the step.
         """
         ...
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
-        """Learn from one batch.
+        """Make one update.
 
         Args:
-          state: before the update.
-          batch: as the update's specification asks for.
-          key: of the update's randomness.
-          name: of the kind of update.
+          state: the learning state before the update.
+          batch: sequences, as the update's `UpdateSpec` describes them.
+          key: random key of the update.
+          name: `UpdateSpec.name` of the kind of update.
         """
         ...
 
 
 class Examination(NamedTuple):
-    """The result of an agent's own examination.
+    """The result of `ExaminedAgent.examine`.
 
     Attributes:
       metrics: numbers by name.
-      pictures: PNG files by their names.
+      pictures: contents of PNG files by file name.
     """
 
     metrics: dict[str, float]
@@ -235,15 +258,15 @@ class Examination(NamedTuple):
 
 @runtime_checkable
 class ExaminedAgent(Agent, Protocol):
-    """An agent of which more can be told at its end than its scores: what its model predicts."""
+    """An agent with a final examination besides its scores, such as of its model's predictions."""
 
     def examine(self, state: State, batch: Batch, key: PRNGKeyArray) -> Examination:
-        """Examine a trained agent; not traced.
+        """Examine a trained agent. JAX does not trace this function.
 
         Args:
           state: the final learning state.
-          batch: what it did in new episodes (`Mode.EVALUATION`), NumPy. Nothing was learned from
-            it, and each environment's first row begins an episode.
-          key: of the examination's randomness.
+          batch: transitions of new episodes in `Mode.EVALUATION`, NumPy. The agent did not learn
+            from them. Each environment's first row begins an episode.
+          key: random key of the examination.
         """
         ...

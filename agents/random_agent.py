@@ -1,4 +1,4 @@
-"""The random policy: uniform over actions, or within the bounds of continuous ones."""
+"""The random policy: uniform over discrete actions, or within the bounds of continuous actions."""
 
 import dataclasses
 from typing import Any
@@ -15,12 +15,12 @@ from agents.protocol import Batch, Experience, Mode, Update
 
 @dataclasses.dataclass(frozen=True)
 class RandomAgent:
-    """An agent that acts at random and learns nothing (`agents.protocol.Agent`).
+    """An agent that acts at random and does not learn (`agents.protocol.Agent`).
 
     Attributes:
-      dynamics: of its environments, of which it needs the specs.
-      num_environments: environments that it acts in at once.
-      unroll_length: steps of each between two looks at the progress.
+      dynamics: of its environments; only the specs are used.
+      num_environments: number of parallel environments.
+      unroll_length: steps of each environment in an unroll.
     """
 
     dynamics: environments.JaxEnvironment | environments.HostEnvironment

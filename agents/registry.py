@@ -1,8 +1,8 @@
 """Agents by name.
 
-Other packages add agents by an entry point of the group `disco.agents`, which has the agent's name
-and is a function of one text, what stands behind a slash, that returns an `AgentFactory` or a
-`SelfContainedAgent` (`docs/extending.md`).
+Other packages add agents by an entry point of the group `disco.agents`. Its name is the agent's. It
+refers to a function of one string, the part of the name after a slash, that returns an
+`AgentFactory` or a `SelfContainedAgent` (`docs/extending.md`).
 """
 
 from typing import Protocol, runtime_checkable
@@ -17,22 +17,22 @@ PLUGINS = "disco.agents"
 
 @runtime_checkable
 class AgentFactory(Configured, Protocol):
-    """Makes the agent for an environment. To be picklable, for sweeps on Ray."""
+    """A factory of agents for environments. It must be picklable, for sweeps on Ray."""
 
     def make(self, task: environments.Environment) -> Agent:
-        """Return the agent for an environment; for environments of equal dynamics an equal one."""
+        """Return the agent for an environment; for equal dynamics it returns equal agents."""
         ...
 
 
 def make(name: str) -> AgentFactory | SelfContainedAgent:
-    """Return what makes, or is, the agent of a name.
+    """Return the factory of the agent of a name, or the agent if it is self-contained.
 
     Args:
-      name: of the agent; what stands behind a slash is handed to the function that makes it.
+      name: of the agent; the part after a slash is the argument of the entry point's function.
 
     Raises:
-      ValueError: if there is none.
-      disco_common.plugins.PluginError: if it is another package's, and fails.
+      ValueError: if there is no such agent.
+      disco_common.plugins.PluginError: if another package's entry point fails.
     """
     family, _, parameters = name.partition("/")
     plugin = plugins.find(PLUGINS, family)

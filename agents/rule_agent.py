@@ -25,28 +25,28 @@ from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig:
-    """How an agent collects and learns.
+    """An agent's settings of acting and learning.
 
     Attributes:
       network: sizes of its network.
-      learning_rate: of its optimiser, the highest; 0 for an agent that learns nothing.
-      end_learning_rate: at the end of its life, as a fraction of `learning_rate`. With less than
+      learning_rate: of its optimiser, the peak; 0 for an agent that does not learn.
+      end_learning_rate: at the end of the lifetime, as a fraction of `learning_rate`. If less than
         1, the learning rate follows half a cosine over `lifetime`.
-      warmup: environment steps in which the learning rate rises from 0.
-      lifetime: environment steps to the end of its life; 0 for what an evaluation's budget says.
+      warmup: environment steps in which the learning rate rises linearly from 0.
+      lifetime: environment steps of the agent's training; 0 for an evaluation's budget.
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       max_abs_update: elementwise bound of the optimiser's update, before the learning rate.
-      max_gradient_norm: that gradients are scaled down to; 0 for any.
+      max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       optimizer_kind: `"adam"` or `"rmsprop"`.
-      num_environments: that it acts in at once.
+      num_environments: number of parallel environments.
       unroll_length: T, steps of a trajectory.
-      batch_size: B, trajectories that an update learns from.
-      replay_ratio: fraction of a batch that is replayed. The rest are the update's fresh
-        trajectories: `batch_size * (1 - replay_ratio)` must be `num_environments`, or 0 for
-        batches that are drawn from the replay only (fresh ones included, by chance).
-      replay_capacity: trajectories that it remembers.
-      frame_stack: frames that the network sees at once.
-      burn_in: steps before each trajectory that bring a network's memory up to date.
+      batch_size: B, trajectories in an update's batch.
+      replay_ratio: fraction of a batch that is replayed. The rest are the newest trajectories, one
+        per environment: `batch_size * (1 - replay_ratio)` must be `num_environments`, or 0 for
+        batches that are drawn from the replay only.
+      replay_capacity: trajectories in the replay.
+      frame_stack: frames in one input of the network.
+      burn_in: steps before each trajectory that only update the network's memory.
     """
 
     network: NetworkConfig = NetworkConfig()
@@ -69,7 +69,7 @@ class AgentConfig:
     def __post_init__(self):
         counts = "num_environments unroll_length batch_size replay_capacity frame_stack".split()
         AT_LEAST_1.require(self, "agent.", *counts)
-        # Those of the random policy, which learns nothing, have a learning rate of 0.
+        # Configs of the random policy, which does not learn, have a learning rate of 0.
         AT_LEAST_0.require(
             self,
             "agent.",
@@ -116,21 +116,21 @@ class AgentConfig:
 
     @property
     def num_replayed(self) -> int:
-        """Trajectories of a batch that come from the replay."""
+        """Replayed trajectories of a batch."""
         return round(self.batch_size * self.replay_ratio)
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps that an update consumes."""
+        """Environment steps between two updates."""
         return self.num_environments * self.unroll_length
 
     def optimizer(
         self, learning_rate: optax.ScalarOrSchedule | None = None
     ) -> optax.GradientTransformation:
-        """The optimiser, with this learning rate or another.
+        """Return the optimiser, with the configured learning rate or the given one.
 
         Raises:
-          ValueError: if the learning rate is to fall over a lifetime of unknown length.
+          ValueError: if `end_learning_rate` is less than 1 and `lifetime` is 0.
         """
         if self.end_learning_rate < 1.0 and not self.lifetime:
             raise ValueError(
@@ -155,12 +155,12 @@ class AgentConfig:
 
 @chex.dataclass(frozen=True)
 class LearnerState:
-    """The state that learning changes.
+    """The learning state.
 
     Attributes:
       params: of the network, in one vector.
       optimizer: the optimiser's state.
-      rule_state: the rule's own.
+      rule_state: the rule's state.
     """
 
     params: disco.Params
@@ -182,9 +182,9 @@ class RuleAgent:
 
     Attributes:
       config: its settings.
-      network: its parameters are one vector.
-      rule: to learn by.
-      learning_rate: instead of the configuration's, `[]`; None for that one.
+      network: a network whose parameters are one vector.
+      rule: the update rule.
+      learning_rate: replaces the configuration's, `[]`; None for the configuration's.
     """
 
     config: AgentConfig
@@ -203,11 +203,11 @@ class RuleAgent:
 
         Args:
           config: its settings.
-          dynamics: of its environments, of which it needs the specs.
-          rule: to learn by.
+          dynamics: of its environments; only the specs are used.
+          rule: the update rule.
 
         Raises:
-          ValueError: if the environment's actions are not one choice among a number of them.
+          ValueError: if the environment's action space is not discrete.
         """
         num_actions = environments.num_actions(dynamics)
         shapes = tuple(rule.output_shapes(num_actions).items())
@@ -253,7 +253,7 @@ class RuleAgent:
         key: PRNGKeyArray,
         mode: Mode,
     ) -> tuple[PyTree[Array], Array, dict[str, Array]]:
-        del mode  # The policy that learns is the policy that is judged.
+        del mode  # It samples from its policy in both modes.
         logits, memory = self.network.policy(acting_state, timestep.observation, memory)
         action = jax.random.categorical(key, logits)
         return memory, action, {"behaviour_logits": logits}
@@ -269,7 +269,7 @@ class RuleAgent:
         """Make one update by the rule.
 
         Returns:
-          The state after it, the gradient, and what else the rule computed.
+          The state after it, the gradient, and the rule's auxiliary outputs.
         """
         gradients, aux = self.rule.gradient(
             state.params, state.rule_state, trajectory, self.network.unroll
@@ -277,7 +277,7 @@ class RuleAgent:
         return self.apply(state, gradients, aux), gradients, aux
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
-        """Apply a gradient of the rule."""
+        """Apply the rule's gradient with the optimiser."""
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         return LearnerState(params=params, optimizer=optimizer, rule_state=aux.state)
@@ -289,7 +289,7 @@ class RuleAgent:
 
 
 def to_trajectory(batch: Batch) -> disco.Trajectory:
-    """Return a batch as rules take it."""
+    """Return a batch as the trajectory that rules expect."""
     return disco.Trajectory(
         observation=batch.observation,
         action=batch.action,
@@ -311,7 +311,7 @@ def _network(
     frame_stack: int,
     burn_in: int,
 ) -> Network:
-    """Return a network: the same object for the same arguments, as it is part of programs' keys."""
+    """Return a network; equal arguments give the same object, so that programs are reused."""
     return with_flat_parameters(
         make_network(
             config, dynamics.observation_spec(), num_actions, dict(shapes), frame_stack, burn_in

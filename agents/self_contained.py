@@ -1,7 +1,7 @@
-"""Agents that bring their own training: other algorithms, in whatever framework.
+"""Agents with their own training loop: other algorithms, in any framework.
 
-The trainer gives such an agent a task, a seed, a budget and a folder, and records the episodes that
-it reports (`training.self_contained`).
+The trainer passes such an agent a task, a seed, a budget and a folder, and records the episodes
+that it reports (`training.self_contained`).
 """
 
 import dataclasses
@@ -15,13 +15,13 @@ from environments.episodes import Episode
 
 @dataclasses.dataclass(frozen=True)
 class TrainingReport:
-    """What happened in an agent's training since its last report.
+    """An agent's progress since its last report.
 
     Attributes:
-      environment_steps: made so far in the run, in all of its environments together.
+      environment_steps: of the run so far, over all of its environments.
       episodes: that ended since the last report.
-      metrics: to be recorded, by name: losses, and whatever else. One that is not finite marks the
-        run.
+      metrics: to record, by name, such as losses. A metric that is not finite marks the run as not
+        finite.
     """
 
     environment_steps: int
@@ -30,33 +30,33 @@ class TrainingReport:
 
 
 class Configured(Protocol):
-    """An agent's settings, and the runs that it refuses."""
+    """An agent's settings, and a check of the runs that it supports."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """All that its results depend on besides task, seed and budget; JSON values.
+        """All settings that its results depend on besides task, seed and budget; JSON values.
 
-        Runs of other settings are another agent's.
+        Runs with different settings are runs of different agents.
         """
         ...
 
     def check(self, task: environments.Environment, num_steps: int) -> None:
-        """Refuse a run before anything starts.
+        """Check that the agent supports a run, before anything starts.
 
         Args:
           task: to learn.
           num_steps: environment steps of the whole run.
 
         Raises:
-          ValueError: if it cannot act there, or cannot learn from so few or so many steps; the
-            message says what it found and expected.
+          ValueError: if it does not support the task's specs or the number of steps; the message
+            says what it found and expected.
         """
         ...
 
 
 @runtime_checkable
 class SelfContainedAgent(Configured, Protocol):
-    """An algorithm that acts and learns by itself. To be picklable, for sweeps on Ray."""
+    """An algorithm with its own training loop. It must be picklable, for sweeps on Ray."""
 
     def train(
         self,
@@ -66,24 +66,25 @@ class SelfContainedAgent(Configured, Protocol):
         folder: pathlib.Path,
         checkpoint_seconds: float,
     ) -> Generator[TrainingReport]:
-        """Train an agent, or continue to, and report progress.
+        """Train an agent, or continue its training, and report progress.
 
         Args:
-          task: to learn; `environments.start` steps it, whatever its kind.
+          task: to learn; `environments.start` makes its simulators, of JAX and host environments.
           seed: of all randomness.
-          num_steps: environment steps of the whole run. Reports must reach them; after the one that
-            does, the generator is closed. Episodes of reports beyond do not count.
-          folder: of the run, there already; for checkpoints. An agent that draws its behaviour at
-            the end writes `strip.png` there, and its model's predictions `prediction.png`
+          num_steps: environment steps of the whole run. Reports must reach this number. The
+            generator is closed after the report that does. Episodes of a report of more steps do
+            not count.
+          folder: of the run; it exists. The agent saves its checkpoints there. An agent that draws
+            its behaviour writes `strip.png` there, and its model's predictions `prediction.png`
             (`agents.pictures`), before its last report.
-          checkpoint_seconds: between two checkpoints, for agents that save any.
+          checkpoint_seconds: seconds between two checkpoints, for agents that save any.
 
         Yields:
-          First, without episodes, the step that it begins with: 0, or where a checkpoint in the
-          folder has it continue. Then reports, each of later steps than the last, often enough for
-          a learning curve: an episode counts as ended at the steps of its report. A report is
-          recorded before the next one is asked for, so an agent that saves a checkpoint after it
-          yielded loses nothing. When the run is stopped the generator is closed: an agent that then
-          saves a checkpoint loses nothing either.
+          First a report without episodes of the step that it begins with: 0, or the step of a
+          checkpoint in the folder. Then reports of increasing steps, often enough for a learning
+          curve: an episode counts as ended at the steps of its report. Each report is recorded
+          before the generator resumes, so a checkpoint saved after a `yield` agrees with the
+          records. When the run is stopped the generator is closed. The agent may save a checkpoint
+          then, too.
         """
         ...

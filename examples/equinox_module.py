@@ -33,7 +33,7 @@ class Agent(eqx.Module):
         self.output_ranks = {name: len(shape) for name, shape in output_shapes.items()}
 
     def __call__(self, observation):
-        """All outputs of one state."""
+        """Return all outputs of one state."""
         state = jax.nn.relu(self.torso(observation))
         by_action = jax.vmap(
             lambda action: jax.nn.relu(self.action(jnp.concatenate([state, action])))
@@ -45,7 +45,7 @@ class Agent(eqx.Module):
 
 
 def make_network(key, observation_size, output_shapes):
-    """The module, split into what is learned and what is not."""
+    """Return the module's parameters, and a function of them."""
     params, structure = eqx.partition(
         Agent(key, observation_size, output_shapes), eqx.is_inexact_array
     )

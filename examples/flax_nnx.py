@@ -24,7 +24,7 @@ class Agent(nnx.Module):
         )
 
     def __call__(self, observation):
-        """All outputs, for any leading axes."""
+        """Return all outputs, for any leading axes."""
         state = nnx.relu(self.torso(observation))
         actions = jnp.broadcast_to(
             jnp.eye(self.num_actions), (*state.shape[:-1], self.num_actions, self.num_actions)
@@ -38,7 +38,7 @@ class Agent(nnx.Module):
 
 
 def make_network(key, observation_size, output_shapes):
-    """The module, split into what is learned and what is not."""
+    """Return the module's parameters, and a function of them."""
     agent = Agent(observation_size, output_shapes, nnx.Rngs(key))
     structure, params = nnx.split(agent)
     return params, lambda params, observation: nnx.merge(structure, params)(observation)

@@ -1,9 +1,10 @@
-"""The derivative of what agents become with respect to the rule by which they learn.
+"""A minimal meta-gradient: the gradient of an agent's final loss in the parameters of its rule.
 
-An agent learns Catch for some updates by a rule, and is then judged by the policy gradient's loss
-on new experience. The rule moves down the derivative of that, through the updates and through
-Adam, and the next agent learns by it. This is discovery at its smallest (DiscoRL, Methods,
-"Meta-gradient"); `launch.discover` is the real thing.
+The inner loop: an initial agent learns Catch for a few updates by a rule. The meta-loss is the
+policy-gradient loss of the resulting agent on new experience. The outer loop: Adam updates the rule
+by the meta-loss's gradient, which flows through the inner loop's updates and their optimiser, Adam.
+Each meta-step starts from the same initial agent (DiscoRL, Methods, "Meta-gradient").
+`launch.discover` is the complete algorithm.
 
 python -m examples.meta_gradient
 """
@@ -26,7 +27,7 @@ BATCH_SIZE, UNROLL_LENGTH, NUM_UPDATES = 16, 9, 4
 
 
 def main() -> list[float]:
-    """Improves a rule a few times; returns the meta-gradients' norms."""
+    """Make a few meta-updates of a rule, and return the norms of their meta-gradients."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rule", default="grid57", help="rule file, or a name in the zoo")
     parser.add_argument("--meta_steps", type=int, default=5)
@@ -47,30 +48,30 @@ def main() -> list[float]:
     def unroll(params, trajectory):
         return apply_flat(params, trajectory.observation)
 
-    # Without eps_root all of the meta-gradient is NaN: the square root in Adam has no derivative
-    # at 0, and 0 is what the gradients of unused parameters are.
+    # Without eps_root the meta-gradient is NaN: the gradients of unused parameters are 0, where the
+    # square root in Adam has no derivative.
     optimizer = optax.adam(1e-3, eps_root=1e-8)
 
     def play(agent, actor, key):
         actor, batch, _ = collection.unroll(
             policy, dynamics, task, agent, actor, key, UNROLL_LENGTH
         )
-        # Experience counts as given: no derivative goes through how it came about.
+        # The gradient does not flow through the collection of experience.
         return actor, jax.lax.stop_gradient(to_trajectory(batch))
 
-    def judge_after_learning(rule, key):
+    def meta_loss(rule, key):
         def update(carry, key):
             agent, rule_state, opt_state, actor = carry
             actor, trajectory = play(agent, actor, key)
-            # `rule.gradient`: through jax.grad(rule.loss) there is no derivative.
+            # `rule.gradient` can be differentiated in the rule; jax.grad(rule.loss) cannot.
             grads, aux = rule.gradient(agent, rule_state, trajectory, unroll)
             updates, opt_state = optimizer.update(grads, opt_state)
             return (optax.apply_updates(agent, updates), aux.state, opt_state, actor), None
 
         actor = collection.start(policy, dynamics, task, key, BATCH_SIZE)
-        newborn = (params, rule.init(params), optimizer.init(params), actor)
+        initial = (params, rule.init(params), optimizer.init(params), actor)
         *keys, last_key = jax.random.split(key, NUM_UPDATES + 1)
-        (agent, _, _, actor), _ = jax.lax.scan(update, newborn, jnp.stack(keys))
+        (agent, _, _, actor), _ = jax.lax.scan(update, initial, jnp.stack(keys))
         _, trajectory = play(agent, actor, last_key)
         logits = unroll(agent, trajectory)["logits"][:-1]
         log_pi = jnp.take_along_axis(
@@ -81,7 +82,7 @@ def main() -> list[float]:
 
     meta_optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-4))
     meta_state = meta_optimizer.init(rule)
-    meta_gradient = jax.jit(jax.value_and_grad(judge_after_learning))
+    meta_gradient = jax.jit(jax.value_and_grad(meta_loss))
     norms = []
     for step in range(args.meta_steps):
         loss, gradient = meta_gradient(rule, jax.random.key(step))

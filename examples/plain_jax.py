@@ -12,7 +12,7 @@ HIDDEN = 64
 
 
 def make_network(key, observation_size, output_shapes):
-    """A dictionary of matrices, and a function of it."""
+    """Return the network's parameters, and a function of them."""
     num_actions = output_shapes["logits"][0]
 
     def layer(name, inputs, outputs):
@@ -33,7 +33,7 @@ def make_network(key, observation_size, output_shapes):
             return x @ params[name]["w"] + params[name]["b"]
 
         state = jax.nn.relu(linear("torso", observation))
-        # One row per action, for the outputs that the rule wants per action.
+        # One row per action, for the outputs that the rule needs per action.
         actions = jnp.broadcast_to(
             jnp.eye(num_actions), (*state.shape[:-1], num_actions, num_actions)
         )

@@ -17,7 +17,7 @@ BATCH_SIZE, UNROLL_LENGTH = 16, 16
 
 
 def arguments() -> argparse.Namespace:
-    """What each example can be told."""
+    """Return the command-line arguments of an example."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rule", default="grid57", help="rule file, or a name in the zoo")
     parser.add_argument("--environment", default="gymnax/CartPole-v1")
@@ -33,12 +33,11 @@ def arguments() -> argparse.Namespace:
 def learn(
     make_network: Callable[[jax.Array, int, dict], tuple[disco.Params, Callable]],
 ) -> list[float]:
-    """Learns, printing the mean return of the episodes that ended since the last print.
+    """Train a network, and print the mean return of the episodes since the last print.
 
     Args:
       make_network: from a key, the observation's size and the rule's output shapes to
-        `(params, apply)`; `apply(params, observation)` has all outputs, for any
-        leading axes.
+        `(params, apply)`. `apply(params, observation)` returns all outputs, for any leading axes.
     """
     args = arguments()
     rule = disco.load(args.rule)
@@ -67,7 +66,7 @@ def learn(
         trajectory = to_trajectory(batch)
         if args.check_values:
             disco.check_values(trajectory, unroll(params, trajectory))
-        # The two lines that matter: a rule instead of a loss.
+        # The rule replaces the gradient of a loss.
         grads, aux = rule.gradient(params, rule_state, trajectory, unroll)
         updates, opt_state = optimizer.update(grads, opt_state)
         return optax.apply_updates(params, updates), opt_state, aux.state, actor, episodes
@@ -78,7 +77,7 @@ def learn(
         error, (params, opt_state, rule_state, actor, episodes) = update(
             params, opt_state, rule_state, actor, jax.random.fold_in(key, step)
         )
-        error.throw()  # If --check_values found something.
+        error.throw()  # Raises if --check_values found an error.
         total, count = total + float(episodes.return_sum), count + float(episodes.count)
         if step % max(args.updates // 10, 1) == 0 and count:
             returns.append(total / count)

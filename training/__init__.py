@@ -1,1 +1,1 @@
-"""The trainer: one loop for every agent, on the device or beside host environments."""
+"""The trainer: one training loop for all agents, with JAX or host environments."""

@@ -1,4 +1,4 @@
-"""Batches of sequences, of which most arrays have the batch as their second axis."""
+"""Operations on batches of sequences. The batch is the second axis of most arrays."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ from agents.protocol import Agent, Batch, Mode
 
 
 def map_batch(function: Callable[..., Any], *batches: Any) -> Any:
-    """Return `function(axis, *leaves)` of all leaves, where `axis` is that of the batch.
+    """Map `function(axis, *leaves)` over all leaves; `axis` is a leaf's batch axis.
 
     Args:
       function: of the axis and a leaf of each of the batches.
-      batches: `Batch`es, or others of their structure with leaves of any kind.
+      batches: `Batch`es, or pytrees of their structure with leaves of any kind.
     """
     memories = (batch.memory for batch in batches)
     memory = jax.tree.map(lambda *leaves: function(0, *leaves), *memories)
@@ -29,7 +29,7 @@ def map_batch(function: Callable[..., Any], *batches: Any) -> Any:
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
-    """Return several batches as one; of NumPy arrays, another of NumPy arrays."""
+    """Concatenate batches along the batch axis; NumPy arrays give NumPy arrays."""
     if len(batches) == 1:
         return batches[0]
     library = np if isinstance(batches[0].action, np.ndarray) else jnp
@@ -50,7 +50,7 @@ def example(
       dynamics: of the environments.
       batch_size: B.
       num_steps: T.
-      acting_state: of the agent; None for one of its initial state.
+      acting_state: of the agent; None for that of an initial learning state.
     """
     if acting_state is None:
         acting_state = jax.eval_shape(

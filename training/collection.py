@@ -1,4 +1,4 @@
-"""Collecting experience from JAX environments, on the device."""
+"""Collection of experience in JAX environments, on the device."""
 
 import dataclasses
 from typing import Any
@@ -16,17 +16,17 @@ from agents.protocol import Agent, Batch, Mode
 
 @chex.dataclass(frozen=True)
 class ActorState:
-    """The state of B environments, and of the agent that acts in them. Leaves are `[B, ...]`.
+    """The state of B environments, and the acting agent's memory. Leaves are `[B, ...]`.
 
     Attributes:
-      environment: the simulators' states.
-      timestep: the last time step of each.
+      environment: the environments' states.
+      timestep: the current time step of each.
       episode_return: undiscounted, of the episode so far.
       episode_length: steps of the episode so far.
       before: the last observations before that of `timestep`, and the age of each, leaves
         `[B, rows, ...]`; None if the agent asks for no history.
-      memory: the agent's, before it acts on `timestep`.
-      memory_before: the agent's, before the burn-in of the next unroll.
+      memory: the agent's memory before it acts on `timestep`.
+      memory_before: the agent's memory before the burn-in of the next unroll.
     """
 
     environment: PyTree[Array]
@@ -43,12 +43,13 @@ class EpisodeStatistics:
     """Sums over the episodes that ended in some unrolls.
 
     Attributes:
-      count: episodes that ended.
-      return_sum: of their undiscounted returns.
-      length_sum: of their steps.
-      result_sums: of the suite's own results.
-      reward_sum: of all rewards, of ended and of unfinished episodes.
-      steps: transitions, without those from an episode's end to the next one's start.
+      count: number of episodes that ended.
+      return_sum: sum of their undiscounted returns.
+      length_sum: sum of their lengths.
+      result_sums: sums of the suite's own results.
+      reward_sum: sum of all rewards, of unfinished episodes too.
+      steps: transitions, without those from an episode's last observation to the next episode's
+        first.
     """
 
     count: Float[Array, ""]
@@ -104,21 +105,22 @@ def unroll(
 ) -> tuple[ActorState, Batch, EpisodeStatistics]:
     """Act for `num_steps` in each environment.
 
-    Episodes follow one another; see `environments.stream` for what lies between.
+    When an episode ends, the next one starts. The transition between them is one of the steps
+    (`environments.stream`); `Batch.mask` is False there.
 
     Args:
       agent: that acts.
       dynamics: of the environments.
-      task: their task.
+      task: of the environments.
       acting_state: of the agent.
-      actor: where the environments stand.
-      key: of the actions and the environments.
+      actor: the environments' states before the unroll.
+      key: random key of the actions and the environments.
       num_steps: T.
-      mode: what the agent acts for.
+      mode: the purpose of acting.
 
     Returns:
-      The environments afterwards, one sequence of T transitions per environment, and sums over
-      the episodes that ended.
+      The actor state after the unroll, one sequence of T transitions per environment, and sums
+      over the episodes that ended.
     """
     spec, batch_size = agent.experience.history, actor.episode_return.shape[0]
     stream = jax.vmap(
@@ -191,7 +193,7 @@ def unroll(
 def _with_history(
     spec: HistorySpec, observation: Any, first: ActorState, actor: ActorState, past: Any
 ) -> tuple[History, ActorState]:
-    """Put earlier observations before an unroll's, and note the memory before the next burn-in.
+    """Prepend earlier observations to an unroll's, and store the memory before the next burn-in.
 
     Args:
       spec: of the history.
@@ -215,7 +217,7 @@ def _with_history(
 
 
 def _observation(actor: ActorState, spec: HistorySpec) -> Any:
-    """Return what the agent observes at the present time steps."""
+    """Return the agent's observation at the current time steps."""
     if not spec.is_history:
         return actor.timestep.observation
     assert actor.before is not None
@@ -231,7 +233,7 @@ def _observation(actor: ActorState, spec: HistorySpec) -> Any:
 
 
 def _shifted(actor: ActorState, spec: HistorySpec) -> History | None:
-    """Return the history before the next observation: the present one, moved on by a step."""
+    """Return the history before the next observation: the current one, shifted by one step."""
     if actor.before is None or not spec.rows_before:
         return actor.before
 

@@ -1,10 +1,10 @@
 """Training in JAX environments: the device backend.
 
-Runs of one agent in environments of equal dynamics are trained together by one compiled program. It
-advances all of them by some unrolls, a few runs per vectorised pass. What a run computes depends on
-its agent, task and seed only, neither on the runs beside it nor on the number of devices. (The
-number of runs in a pass may change the last bits of a sum: on an accelerator, where a pass has all
-runs unless `runs_at_once` says otherwise, and where one run is alone on a device.)
+One compiled program trains all runs of one agent in environments of equal dynamics. A call advances
+all runs by some unrolls, a few runs per vectorised pass. A run's results depend on its agent, task
+and seed only, not on the other runs nor on the number of devices. One exception: the number of runs
+in a pass may change the last bits of a sum. It varies on accelerators, where by default
+(`runs_at_once`) a pass has all runs of a device, and where a device has a single run.
 """
 
 import contextlib
@@ -50,12 +50,12 @@ _log = logging.getLogger(__name__)
 
 
 class Rows(NamedTuple):
-    """What tells runs of one program apart; leaves have a leading axis of runs.
+    """The inputs of a program that differ between runs; leaves have a leading axis of runs.
 
     Attributes:
-      task: of their environments.
+      task: of the environments.
       code: a checksum of the task's name.
-      seed: of their randomness.
+      seed: of all randomness.
     """
 
     task: PyTree[Array]
@@ -64,11 +64,11 @@ class Rows(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Sums over an interval of each run, leaves `[runs]`.
+    """Sums over each run's interval, leaves `[runs]`.
 
     Attributes:
-      episodes: over the episodes that ended.
-      metrics: over the updates, by their kind and their name.
+      episodes: sums over the episodes that ended.
+      metrics: sums over the updates, by kind of update and name.
     """
 
     episodes: EpisodeStatistics
@@ -79,14 +79,14 @@ class Totals(NamedTuple):
 class Program:
     """The compiled functions that train one agent in environments of one dynamics.
 
-    An agent's arrays are arguments, so that agents that differ in these only (rules of equal sizes,
-    a grid of learning rates) share one compilation; and so do equal programs.
+    An agent's arrays are arguments. So agents that differ in arrays only (rules of equal sizes, a
+    grid of learning rates) share one compilation, and so do equal programs.
 
     Attributes:
       dynamics: of the environments.
       agent: without its arrays (`split_agent`).
       per_pass: runs per device and vectorised pass.
-      replay_steps: environment steps that a replay needs to keep at most; None for any number.
+      replay_steps: upper bound of a replay's environment steps; None for no bound.
     """
 
     dynamics: environments.JaxEnvironment
@@ -95,10 +95,10 @@ class Program:
     replay_steps: int | None = None
 
     def place(self, tasks: Sequence[environments.Environment], seeds: Sequence[int]) -> Rows:
-        """Place runs on all devices, padded so that they divide among passes.
+        """Place runs on all devices, padded to a multiple of the runs of a pass.
 
-        Whole passes only, so that a run is computed alike whatever runs are beside it. Those that
-        pad repeat the first ones, and are not to be read.
+        All passes have equal sizes, so that a run's results do not depend on the other runs. The
+        padding repeats the first runs; its results are ignored.
 
         Args:
           tasks: of each run, of these dynamics.
@@ -118,7 +118,7 @@ class Program:
 
     @compilation.jit_compiled_fast(static_argnums=0)
     def init(self, arrays: Sequence[Array], rows: Rows) -> TrainingState:
-        """Return the runs before their first unroll, stacked."""
+        """Return the stacked states of the runs before their first unroll."""
 
         def init_one(arrays, row: Rows):
             key = keys.key(row.seed, Purpose.INITIALIZE, row.code, 0)
@@ -142,11 +142,11 @@ class Program:
           arrays: of the agent.
           rows: the runs.
           states: from `init` or the last call; donated.
-          first: unrolls made so far.
-          number: of unrolls to make now; any, by the same compiled program.
+          first: number of unrolls so far.
+          number: of unrolls to make. It is traced, so any number uses one compiled program.
 
         Returns:
-          The runs after it, and sums over what happened in it.
+          The runs' states after these unrolls, and sums over them.
         """
 
         def advance_one(arrays, first, number, state_and_row):
@@ -172,7 +172,7 @@ class Program:
         return self._map(advance_one, replicated=(arrays, first, number), per_run=(states, rows))
 
     def _map(self, function, replicated, per_run):
-        """Return `function(*replicated, run)` for all runs, over all devices."""
+        """Map `function(*replicated, run)` over all runs, on all devices."""
 
         def shard(replicated, per_run):
             return map_agents(partial(function, *replicated), per_run, self.per_pass)
@@ -193,14 +193,14 @@ def train(
     folder: pathlib.Path,
     report: Report = lambda *_: None,
 ) -> list[TrainedRun]:
-    """Train an agent in each of some runs, or continue to.
+    """Train an agent in several runs, or continue their training.
 
     Args:
       agent: that learns.
       runs: in JAX environments of equal dynamics.
-      settings: how long.
-      folder: of these runs together, for checkpoints, from which they go on bit for bit, also on
-        other devices of the kind.
+      settings: the length of each run.
+      folder: for the common checkpoints of these runs. Restored runs continue bit for bit, also on
+        other devices of the same kind.
       report: called after each interval.
 
     Returns:
@@ -208,7 +208,7 @@ def train(
 
     Raises:
       CheckpointError: if a checkpoint cannot be written, or none can be read.
-      StoppedBySignal: if a signal asked for it; a checkpoint was saved.
+      StoppedBySignal: after a stop signal; a checkpoint was saved.
       ValueError: if the budget is less than one unroll.
     """
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
@@ -249,11 +249,11 @@ class _Runs:
         self._start_seconds = time.perf_counter() - started
 
     def _restore(self) -> None:
-        """Continue from the newest good checkpoint, or begin."""
+        """Restore the newest undamaged checkpoint, or initialise the runs."""
         shapes = Program.init.jitted().eval_shape(self._program, self._arrays, self._rows)
         like = {"states": _placed(shapes), "seconds": np.zeros(())}
         restored = self._checkpoints.restore(like, self._stacked())
-        # The runs may have been trained in other packs since, or the machine lost power.
+        # The runs may since have been trained beside other runs, or records may be lost.
         while restored is not None and restored[0] * self._steps_per_unroll > self._recorded():
             self._checkpoints.set_aside(restored[0], "its runs' records end before it")
             restored = self._checkpoints.restore(like, self._stacked())
@@ -268,15 +268,15 @@ class _Runs:
             self._is_finite[number] = records.are_finite()
 
     def _recorded(self) -> int:
-        """Return the step that the records of all runs reach."""
+        """Return the last step that the records of all runs contain."""
         return min(records.last_step() for records in self._records)
 
     def _stacked(self) -> Any:
-        """Return over how many runs a checkpoint's arrays are stacked."""
+        """Return the number of stacked runs of each of a checkpoint's entries; 0 for no stack."""
         return {"states": len(self._runs), "seconds": 0}
 
     def _compile(self) -> None:
-        """Compile the program by advancing by nothing."""
+        """Compile the program by a call that advances by 0 unrolls."""
         self._states, _ = self._advance(0, 0)
         jax.block_until_ready(self._states)
 
@@ -286,7 +286,7 @@ class _Runs:
         )
 
     def train(self, report: Report) -> None:
-        """Make the unrolls that are left."""
+        """Make the remaining unrolls."""
         begun_at, seconds_before = time.perf_counter(), self._seconds
         begun_with, saved_at = self._unrolls, begun_at
         for first, last in self._intervals:
@@ -310,12 +310,12 @@ class _Runs:
                     stopping.raise_if_requested()
 
     def _record(self, totals: Totals, first: int, seconds: float) -> float | None:
-        """Write an interval's records; return the mean return of all episodes that ended.
+        """Write an interval's records; return the mean return of the episodes that ended in it.
 
         Args:
-          totals: of the interval.
-          first: unrolls made before it.
-          seconds: that it took.
+          totals: sums over the interval.
+          first: unrolls before the interval.
+          seconds: duration of the interval.
         """
         steps = self._unrolls * self._steps_per_unroll
         speed = (self._unrolls - first) * self._steps_per_unroll / seconds
@@ -382,7 +382,7 @@ class _Runs:
 
 
 def _placed(shapes: PyTree[jax.ShapeDtypeStruct]) -> PyTree[jax.ShapeDtypeStruct]:
-    """Return shapes of arrays with a leading axis of runs, spread over all devices."""
+    """Return shapes of arrays whose leading axis, of runs, is sharded over all devices."""
     sharding = NamedSharding(_mesh(), P(_AXIS))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
 

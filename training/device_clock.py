@@ -1,4 +1,4 @@
-"""How much of the time the device has nothing to do."""
+"""A measurement of the fraction of time in which the device is idle."""
 
 import time
 from collections.abc import Callable
@@ -9,21 +9,21 @@ import jax
 
 
 class DeviceClock:
-    """Follows computations that are dispatched one after the other, without waiting for them."""
+    """A clock of asynchronously dispatched computations; it does not block the dispatch."""
 
     def __init__(self):
-        """Starts now."""
+        """Start the clock."""
         self._watch = ThreadPoolExecutor(1, "device-clock")
         self._began = time.monotonic()
         self._followed: list[tuple[float, Future[float]]] = []
 
     def follow(self, dispatch: Callable[[], Any], watched: Callable[[Any], Any]) -> Any:
-        """Dispatches a computation, and notes when it begins and ends.
+        """Dispatch a computation, and record when it begins and ends.
 
         Args:
-          dispatch: starts it and returns its results.
-          watched: picks some of them to wait for, in a thread of its own. They must not be
-            donated to another computation.
+          dispatch: dispatches the computation and returns its results.
+          watched: returns some of the results; a thread waits for them. They must not be donated to
+            another computation.
         """
         began = time.monotonic()
         results = dispatch()
@@ -31,7 +31,10 @@ class DeviceClock:
         return results
 
     def idle_fraction(self) -> float:
-        """Of the time since the last call; waits until all that was followed is done."""
+        """Return the idle fraction of the time since the last call.
+
+        Waits for all followed computations.
+        """
         idle, free_from = 0.0, self._began
         for began, done in sorted(self._followed, key=lambda pair: pair[0]):
             idle += max(0.0, began - free_from)
@@ -43,7 +46,7 @@ class DeviceClock:
         return fraction
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._watch.shutdown()
 
 

@@ -1,9 +1,9 @@
 """Training in host environments: the host backend.
 
-In one process runs follow one another. Threads step the simulators while the device learns, so that
-the agent acts by its state of one update ago (`Experience.acts_one_behind`). A run that is
-continued starts new episodes. Its replay fills anew, unless checkpoints hold it
-(`ReplaySpec.in_checkpoints`).
+A process trains one run at a time. Threads step the simulators while the device learns. So the
+agent collects an unroll with its acting state before the latest updates
+(`Experience.acts_one_behind`). A restored run starts new episodes. Its replay is empty at first,
+unless checkpoints contain it (`ReplaySpec.in_checkpoints`).
 """
 
 import contextlib
@@ -47,12 +47,12 @@ def train(
     settings: TrainingSettings,
     report: Report = lambda *_: None,
 ) -> TrainedRun:
-    """Train an agent, or continue to.
+    """Train an agent in one run, or continue its training.
 
     Args:
       agent: that learns.
       run: in a host environment.
-      settings: how long.
+      settings: the length of the run.
       report: called after each interval.
 
     Returns:
@@ -61,7 +61,7 @@ def train(
     Raises:
       CheckpointError: if a checkpoint cannot be written, or none can be read.
       SimulatorError: if a simulator failed, or died and could not be replaced.
-      StoppedBySignal: if a signal asked for it; a checkpoint was saved.
+      StoppedBySignal: after a stop signal; a checkpoint was saved.
       ValueError: if the budget is less than one unroll.
     """
     with contextlib.ExitStack() as stack:
@@ -79,7 +79,7 @@ class _Functions(NamedTuple):
     Attributes:
       init: from arrays and a key to a learning state.
       update: from arrays, a learning state, a batch, a key and the name of the kind of update to
-        what `Agent.update` returns.
+        the result of `Agent.update`.
     """
 
     init: Any
@@ -88,7 +88,7 @@ class _Functions(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _compiled(static: StaticAgent, donates: bool) -> _Functions:
-    """Compile them; `donates` says whether an update may write over the learning state."""
+    """Return the compiled functions; `donates` is whether an update may donate its state."""
 
     def init(arrays: Any, key: Any) -> Any:
         return static.with_arrays(arrays).init(key)
@@ -102,10 +102,10 @@ def _compiled(static: StaticAgent, donates: bool) -> _Functions:
 
 @dataclasses.dataclass
 class _Progress:
-    """The progress of a run over all of its parts.
+    """A run's progress, kept in checkpoints.
 
     Attributes:
-      is_finite: whether all metrics so far are.
+      is_finite: whether all metrics so far are finite.
       seconds: of training, without compilation.
       restarts: simulator processes that died and were replaced.
     """
@@ -115,17 +115,17 @@ class _Progress:
     restarts: int = 0
 
     def as_arrays(self) -> dict[str, np.ndarray]:
-        """Return it for a checkpoint."""
+        """Return the progress as arrays for a checkpoint."""
         return {name: np.asarray(value) for name, value in dataclasses.asdict(self).items()}
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, Any]) -> "_Progress":
-        """Return the inverse."""
+        """Return the progress of a checkpoint's arrays."""
         return cls(**{name: np.asarray(value).item() for name, value in arrays.items()})
 
 
 class _Training:
-    """A run that is being trained."""
+    """A run in training."""
 
     def __init__(
         self, agent: Agent, run: Run, settings: TrainingSettings, checkpoints: Checkpoints
@@ -137,7 +137,7 @@ class _Training:
         require_consistent(agent.experience)
         self._schedules = schedules(agent.experience, settings.num_steps)
         static, self._arrays = split_agent(agent)
-        # An agent that acts one behind acts by the state before, while the update is computed.
+        # An agent that acts one behind reads the previous state while the update is computed.
         self._compiled = _compiled(static, donates=not agent.experience.acts_one_behind)
         self._records = Records(run.folder)
         self._clock = DeviceClock()
@@ -149,10 +149,10 @@ class _Training:
         self._records.keep(self._unrolls * self._spec.steps_per_unroll)
 
     def _start(self, replay: Replay | None) -> HostExperience:
-        """Start the environments, and continue with a checkpoint's replay if there is one."""
+        """Start the environments, and restore a checkpoint's replay if there is one."""
         run, dynamics = self._run, self._run.task.dynamics
         assert isinstance(dynamics, environments.HostEnvironment)
-        # Other environments and draws than before an interruption, and than those of other runs.
+        # The seed differs from that before an interruption and from those of other runs.
         seed = environments.seed_of(run.task.name, run.seed, self._unrolls)
         experience = HostExperience(
             self._agent,
@@ -175,7 +175,7 @@ class _Training:
         return keys.key(self._run.seed, purpose, _code(self._run), *address)
 
     def _initial_or_restored(self) -> tuple[Any, int, _Progress, Replay | None]:
-        """Return the learning state, the unrolls that were made, the progress, and a replay."""
+        """Return the learning state, the number of unrolls, the progress, and the replay."""
         initial = self._compiled.init(self._arrays, self._key(Purpose.INITIALIZE, 0))
         progress, spec, dynamics = _Progress(), self._spec.replay, self._run.task.dynamics
         assert isinstance(dynamics, environments.HostEnvironment)
@@ -198,7 +198,7 @@ class _Training:
         return jax.device_put(found["learner"]), unrolls, progress, found.get("replay")
 
     def train(self, report: Report) -> None:
-        """Make the unrolls that are left."""
+        """Make the remaining unrolls."""
         progress, first, saved_at = self._progress, self._unrolls, time.monotonic()
         started, seconds_before, restarts_before = saved_at, progress.seconds, progress.restarts
         intervals = self._settings.intervals(self._spec.steps_per_unroll)
@@ -217,7 +217,7 @@ class _Training:
                 self._request()
             steps = self._unrolls * self._spec.steps_per_unroll
             self._records.add_episodes(EpisodeSums.of_one(steps, x) for x in collected.episodes)
-            if self._unrolls == first + 1:  # Which compiles.
+            if self._unrolls == first + 1:  # The first unroll compiles.
                 jax.block_until_ready(self._state)
                 started = time.monotonic()
             progress.seconds = seconds_before + time.monotonic() - started
@@ -252,12 +252,12 @@ class _Training:
         """Make the updates that are due after an unroll.
 
         Returns:
-          The kind of each, and its metrics, which are still being computed.
+          The kind and the metrics of each update. The metrics may still be in computation.
         """
         made = []
         for kind, update in enumerate(self._spec.updates):
             number = self._schedules[update.name].num_due(self._unrolls - 1)
-            if not self._experience.has_sequences(update):  # After an interruption.
+            if not self._experience.has_sequences(update):  # The replay of a restored run refills.
                 continue
             for i in range(number):
                 made.append((update.name, self._update(update, unroll, (kind, i))))
@@ -312,7 +312,7 @@ class _Window:
             self._metrics.setdefault(kind, []).append(one)
 
     def summary(self, spec: Experience) -> dict[str, float | None]:
-        """Return means over the updates; times are in seconds per unroll."""
+        """Return speed, means over episodes and updates, and times in seconds per unroll."""
         metrics = jax.device_get(self._metrics)
         count, seconds = len(self._collected), time.monotonic() - self._began
         episodes = [x for collected in self._collected for x in collected.episodes]
@@ -338,7 +338,7 @@ def _sums(metrics: list[dict[str, Any]]) -> tuple[dict[str, float], int]:
 
 
 def acting_device() -> Any:
-    """Return where agents act: a CPU beside the learner's core, else the learner's device."""
+    """Return the device for acting: another CPU device than the learner's if there is one."""
     devices = jax.local_devices()
     return devices[-1] if devices[0].platform == "cpu" else devices[0]
 

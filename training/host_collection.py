@@ -1,9 +1,9 @@
-"""Collecting experience from host environments, while the device computes.
+"""Collection of experience in host environments.
 
-An actor's environments are split in halves, each stepped by a thread of its own: while one
-half's engine steps, the agent computes the other half's actions (Hessel et al. 2021,
-"Podracer architectures for scalable reinforcement learning", Sebulba). What is collected
-depends on the seeds and parameters only, not on which thread was faster.
+An actor's environments are split into halves, each stepped by its own thread. While one half's
+simulators step, the agent computes the other half's actions (Sebulba; Hessel et al. 2021, "Podracer
+architectures for scalable reinforcement learning"). The experience depends on seeds and parameters
+only, not on the threads' timing.
 """
 
 import dataclasses
@@ -30,11 +30,11 @@ NUM_HALVES = 2
 
 
 class Timing(NamedTuple):
-    """Seconds that the halves' threads spent, summed over them.
+    """Seconds, summed over the halves' threads.
 
     Attributes:
-      engine: in environments' steps.
-      policy: in waiting for actions.
+      engine: spent in the environments' steps.
+      policy: spent waiting for actions.
     """
 
     engine: float
@@ -42,11 +42,11 @@ class Timing(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """One unroll of an actor: NumPy arrays as `collection.unroll` returns, and what else happened.
+    """One unroll of an actor.
 
     Attributes:
-      batch: the unroll.
-      episodes: that ended.
+      batch: the unroll, as `collection.unroll` returns it, but of NumPy arrays.
+      episodes: that ended in it.
       timing: of its threads.
     """
 
@@ -56,7 +56,7 @@ class Collected(NamedTuple):
 
 
 def make_act(agent: Agent, mode: Mode = Mode.TRAINING) -> Act:
-    """Return the compiled `(acting_state, memory, timestep, key, step)` to what `act` returns.
+    """Return `agent.act`, compiled, as a function of `(acting_state, memory, timestep, key, step)`.
 
     Agents that differ in their arrays only share one compilation.
     """
@@ -75,7 +75,7 @@ def _compiled_act(static: StaticAgent, mode: Mode) -> Any:
 
 
 class _Part(NamedTuple):
-    """The results of a half's part of an unroll, besides the rows that it wrote."""
+    """The results of one half's unroll, besides the rows that it wrote."""
 
     memory: PyTree[np.ndarray]
     episodes: list[Episode]
@@ -83,7 +83,7 @@ class _Part(NamedTuple):
 
 
 class HostActor:
-    """B environments of one task, and where their episodes stand."""
+    """An actor in B environments of one task, with the state of their episodes."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class HostActor:
         workers: int | None = None,
         mode: Mode = Mode.TRAINING,
     ):
-        """Starts the environments.
+        """Start the environments.
 
         Args:
           agent: that acts.
@@ -104,7 +104,7 @@ class HostActor:
           batch_size: B.
           seed: of the environments' randomness.
           workers: threads or processes that step each half; None for half of the processors.
-          mode: what the agent acts for.
+          mode: the purpose of acting.
 
         Raises:
           SimulatorError: if a simulator cannot be started.
@@ -114,7 +114,7 @@ class HostActor:
         self._agent, self._dynamics = agent, dynamics
         act = make_act(agent, mode)
         self._history = agent.experience.history
-        self._shapes: dict[int, Batch] = {}  # Of unrolls, by their numbers of steps.
+        self._shapes: dict[int, Batch] = {}  # Shapes of unrolls, by number of steps.
         self._threads = ThreadPoolExecutor(len(sizes), "actor")
         starting = [
             self._threads.submit(
@@ -138,7 +138,7 @@ class HostActor:
         return sum(half.simulators.restarts for half in self._halves)
 
     def collect(self, acting_state: Any, key: PRNGKeyArray, num_steps: int) -> Collected:
-        """Act by a state of the agent for `num_steps` in each environment.
+        """Act with an acting state for `num_steps` in each environment.
 
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
@@ -158,7 +158,7 @@ class HostActor:
                 half.collect,
                 acting_state,
                 jax.random.fold_in(key, number),
-                # Halves write side by side, so that nothing is copied to join them.
+                # Halves write to slices of common arrays, which need no concatenation.
                 jax.tree.map(lambda x, i=end - half.batch_size, j=end: x[:, i:j], rows),
             )
             for number, (half, end) in enumerate(zip(self._halves, ends, strict=True))
@@ -173,14 +173,14 @@ class HostActor:
         )
 
     def close(self) -> None:
-        """Ends the environments, once a stretch that is being collected is there."""
+        """End the environments, after an unroll in collection is complete."""
         self._threads.shutdown()
         for half in self._halves:
             half.simulators.close()
 
 
 class _Half:
-    """Some of an actor's environments. Used by one thread at a time."""
+    """Some of an actor's environments. Only one thread at a time may use it."""
 
     def __init__(self, start, agent: Agent, act: Act, arguments):
         self._spec: HistorySpec = agent.experience.history
@@ -193,7 +193,7 @@ class _Half:
         self._memory = agent.initial_memory(batch_size)
         self._memory_before = jax.device_get(self._memory)
         before = self._spec.rows_before
-        # The last observations, of which the newest is the current one; and their ages.
+        # The last observations, of which the newest is the current one, and their ages.
         self._frames = jax.tree.map(
             lambda x: np.zeros((before + 1, *x.shape), x.dtype), observation
         )
@@ -201,7 +201,7 @@ class _Half:
         self._ages = np.zeros((self._spec.burn_in + 1, batch_size), np.int32)
 
     def collect(self, acting_state: Any, key: PRNGKeyArray, rows: Batch) -> _Part:
-        """Fill an unroll's rows, `[T, B, ...]`; of frames and ages, those before are there too."""
+        """Fill an unroll's rows, `[T, B, ...]`; frames and ages also have earlier rows."""
         spec, num_steps, before = self._spec, len(rows.action), self._spec.rows_before
         frames, ages = rows.observation, np.empty((0, 0), np.int32)
         if spec.is_history:
@@ -241,10 +241,10 @@ class _Half:
         return _Part(memory_before, episodes, Timing(in_engine, in_policy))
 
     def _observation(self, frames: Any, ages: Int[np.ndarray, "R B"], t: int) -> Any:
-        """Return what the agent observes at step t of an unroll."""
+        """Return the agent's observation at step t of an unroll."""
         if not self._spec.is_history:
             return jax.tree.map(lambda x: x[t], frames)
-        first = t + self._spec.burn_in  # The newest S of the rows up to this step's.
+        first = t + self._spec.burn_in  # The newest S rows up to this step.
         stop = t + self._spec.rows_before + 1
         return History(
             frames=jax.tree.map(lambda x: x[first:stop], frames),

@@ -1,8 +1,8 @@
 """Experience from host environments, collected while the device learns.
 
-`request` starts a thread that acts; `take` waits for its unroll and stores it; `draw` returns the
-batch of an update. A trainer that requests before it learns overlaps the two. The agent then acts
-by its state of one update ago, for which the batch holds the behaviour policy.
+`request` starts to collect an unroll in a thread; `take` waits for the unroll and stores it in the
+replay; `draw` returns the batch of an update. If the trainer calls `request` before it makes
+updates, collection and learning overlap. The agent then acts with its state before these updates.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class Drawn(NamedTuple):
 
     Attributes:
       batch: to learn from; NumPy.
-      sequences: where its replayed sequences are; None without any.
+      sequences: the replay positions of its replayed sequences; None without any.
     """
 
     batch: Batch
@@ -40,7 +40,7 @@ class HostExperience:
     """One agent's environments, its replay, and the thread that acts in them.
 
     Attributes:
-      replay_seconds: that storing and drawing took so far.
+      replay_seconds: seconds spent in storing and drawing so far.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class HostExperience:
           dynamics: of the environments.
           task: of the environments.
           seed: of all randomness.
-          device: to act on; None for that of the agent's state.
+          device: for acting; None for that of the agent's state.
           workers: as `HostActor`'s.
-          num_steps: environment steps of the run, more than which the replay need not keep; None
-            for any number.
+          num_steps: environment steps of the run, an upper bound of the replay's; None for no
+            bound.
 
         Raises:
           SimulatorError: if an environment cannot be started.
@@ -86,21 +86,21 @@ class HostExperience:
 
     @property
     def is_requested(self) -> bool:
-        """Whether an unroll is being collected, or waits to be taken."""
+        """Whether an unroll is in collection, or collected but not taken."""
         return self._going is not None
 
     def request(self, acting_state: Any, unroll: int) -> None:
-        """Start to collect an unroll, acting by a state of the agent.
+        """Start to collect an unroll with an acting state.
 
         Args:
           acting_state: of the agent.
-          unroll: its number, of which the randomness depends.
+          unroll: its number, on which its randomness depends.
         """
         assert self._going is None, "the last request's unroll was not taken"
         self._going = self._thread.submit(self._collect, acting_state, unroll)
 
     def take(self) -> Collected:
-        """Return the unroll that was requested, once it is there and in the replay.
+        """Wait for the requested unroll, store it in the replay, and return it.
 
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
@@ -114,7 +114,7 @@ class HostExperience:
         return collected
 
     def has_sequences(self, update: UpdateSpec) -> bool:
-        """Return whether the replay offers the sequences that an update waits for."""
+        """Return whether the replay contains the sequences that an update requires."""
         if not update.num_replayed:
             return True
         assert self._replay is not None
@@ -125,9 +125,9 @@ class HostExperience:
         """Return the batch of an update.
 
         Args:
-          update: that is due.
-          unroll: the one taken last.
-          *address: which update it is; non-negative integers.
+          update: the kind of update.
+          unroll: the unroll taken last.
+          *address: non-negative integers that identify the update, for its randomness.
         """
         if not update.num_replayed:
             return Drawn(unroll, None)
@@ -152,16 +152,16 @@ class HostExperience:
 
     @property
     def replay(self) -> Replay | None:
-        """The replay, for a checkpoint; it changes with the next unroll."""
+        """The replay, for a checkpoint; the next unroll changes its arrays in place."""
         return self._replay
 
     def resume(self, restored: Replay) -> None:
-        """Continue with a checkpoint's replay, in whose environments new episodes begin."""
+        """Restore a checkpoint's replay, and mark its last episodes as ended."""
         self._replay = jax.tree.map(np.array, restored)
         replay.cut_episodes(self._spec, self._replay)
 
     def close(self) -> None:
-        """End the environments, also while an unroll is collected, and free the replay."""
+        """End the environments, after an unroll in collection, and free the replay."""
         self._thread.shutdown()
         self._actor.close()
         self._replay = self._going = None

@@ -1,4 +1,4 @@
-"""One unroll and the updates after it, on the device: what every agent does again and again."""
+"""One iteration of training on the device: an unroll and the updates after it."""
 
 import dataclasses
 
@@ -21,9 +21,9 @@ class TrainingState:
 
     Attributes:
       learner: the agent's learning state.
-      actor: its environments; None outside JAX.
-      replay: its replay; None without, or outside JAX.
-      updates: times that it has learned.
+      actor: the state of its environments; None for host environments.
+      replay: its replay; None without one, or for host environments.
+      updates: number of updates so far.
     """
 
     learner: PyTree[Array]
@@ -45,9 +45,8 @@ def init(
       agent: that learns.
       dynamics: of the environments.
       task: their task.
-      key: of the initial agent and its environments.
-      num_steps: environment steps of the run, more than which its replay need not keep; None for
-        any number.
+      key: random key of the initial agent and its environments.
+      num_steps: environment steps of the run, an upper bound of the replay's; None for no bound.
     """
     learner_key, actor_key = _split(agent, key)
     learner = agent.init(learner_key)
@@ -78,12 +77,12 @@ def advance(
       dynamics: of the environments.
       task: their task.
       state: before the unroll.
-      key: of the unroll and the updates.
-      unroll: its number in the run, from 0 on.
+      key: random key of the unroll and the updates.
+      unroll: its number in the run, from 0.
 
     Returns:
-      The state after it, sums over the episodes that ended, and by kind of update the sums of its
-      updates' metrics.
+      The state after the updates, sums over the episodes that ended, and by kind of update the sums
+      of the updates' metrics.
     """
     unroll_key, update_key = _split(agent, key)
     state, batch, statistics = collect(agent, dynamics, task, state, unroll_key)
@@ -110,7 +109,7 @@ def _updates(
     key: PRNGKeyArray,
     number: Int[Array, ""],
 ) -> tuple[TrainingState, Metrics]:
-    """Make a number of updates of one kind; return the sums of their metrics, too."""
+    """Make a number of updates of one kind; return the state and the sums of their metrics."""
 
     def one(i, state):
         first, second = jax.random.split(jax.random.fold_in(key, i))
@@ -133,7 +132,7 @@ def _update(
     unroll: Batch,
     keys: tuple[PRNGKeyArray, PRNGKeyArray],
 ) -> tuple[TrainingState, Metrics]:
-    """Make one update; the keys are of the draw and of the update's own randomness."""
+    """Make one update; the keys are for the draw and for `Agent.update`."""
     kept, batch, sequences = draw(agent, spec, state, unroll, keys[0])
     updated = agent.update(state.learner, batch, keys[1], spec.name)
     if updated.refreshed is not None:
@@ -194,11 +193,11 @@ def draw(
       agent: that learns.
       spec: of the update.
       state: after the unroll.
-      unroll: just collected.
-      key: of the draw.
+      unroll: the unroll just collected.
+      key: random key of the draw.
 
     Returns:
-      The replay after the draw, the batch, and where its replayed sequences are.
+      The replay after the draw, the batch, and the replay positions of its replayed sequences.
     """
     if not spec.num_replayed:
         return state.replay, unroll, None
@@ -224,7 +223,7 @@ def _unroll(agent, dynamics, task, learner, actor, key):
 
 
 def _split(agent: Agent, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
-    """Return two keys; an agent that does not learn needs that of its environments only."""
+    """Return two keys; for an agent that does not learn both are the given key."""
     if not agent.experience.updates:
         return key, key
     first, second = jax.random.split(key)

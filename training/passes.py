@@ -1,4 +1,4 @@
-"""Many agents on one device: some in each vectorised pass, the passes one after the other."""
+"""Many agents on one device, in sequential passes that are each vectorised over some agents."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,10 +11,10 @@ Results = TypeVar("Results", bound=PyTree[Array])
 
 
 def agents_per_pass(wanted: int | None, total: int) -> int:
-    """How many of `total` agents a pass computes: what is wanted, or else what is fast.
+    """Return the number of agents per pass: `wanted`, or the fastest for the backend.
 
-    That is one on a CPU, whose caches hold one agent and whose matrix products are faster
-    without a batch of matrices, and all on an accelerator.
+    The fastest is one agent on a CPU, whose caches fit one agent and whose matrix products are
+    faster without a batch of matrices. It is all agents on an accelerator.
     """
     if wanted is None:
         wanted = 1 if jax.default_backend() == "cpu" else total
@@ -22,7 +22,7 @@ def agents_per_pass(wanted: int | None, total: int) -> int:
 
 
 def map_agents(function: Callable[[Rows], Results], agents: Rows, per_pass: int) -> Results:
-    """Applies a function to each row of the leaves' leading axis."""
+    """Map a function over the leaves' leading axis, `per_pass` rows at a time."""
     total = jax.tree.leaves(agents)[0].shape[0]
     if per_pass >= total > 1:
         return jax.vmap(function)(agents)

@@ -1,11 +1,11 @@
-"""The records of a run on disk, the same for every agent and environment.
+"""A run's records on disk, in one format for all agents and environments.
 
-    episodes.jsonl   the episodes that ended, as sums over those that ended together: one line per
-                     episode from host environments, one per interval from JAX environments
-    metrics.jsonl    the agent's metrics, speed, and mean return, one line per interval
+    episodes.jsonl   sums over the episodes that ended: one line per episode from host environments,
+                     one line per interval from JAX environments
+    metrics.jsonl    the agent's metrics, speed, and mean return: one line per interval
 
-Each line has `environment_steps`, the steps of the run by then, in all of its environments. Metrics
-that are not finite are null.
+Each line has `environment_steps`, the run's steps so far over all of its environments. Metrics that
+are not finite are null.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ EPISODES = "episodes.jsonl"
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeSums:
-    """Sums over episodes that ended together.
+    """Sums over the episodes of one record.
 
     Attributes:
-      environment_steps: of the run by then.
-      episodes: how many ended.
-      return_sum: of their undiscounted returns.
-      length_sum: of their steps.
-      result_sums: of the suite's own results, by name.
+      environment_steps: of the run so far.
+      episodes: number of episodes that ended.
+      return_sum: sum of their undiscounted returns.
+      length_sum: sum of their lengths.
+      result_sums: sums of the suite's own results, by name.
     """
 
     environment_steps: int
@@ -52,11 +52,11 @@ class EpisodeSums:
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> "EpisodeSums":
-        """Return the sums of a line of `episodes.jsonl`, also of one that an older version wrote.
+        """Return the sums in a line of `episodes.jsonl`, also in an older version's format.
 
         Raises:
-          KeyError: if the line lacks something.
-          TypeError: if something is not a number.
+          KeyError: if the line lacks a field.
+          TypeError: if a field is not a number.
         """
         if "return" in line:
             sums = [line[STEPS], 1.0, line["return"], line["length"], line["results"]]
@@ -69,7 +69,7 @@ class EpisodeSums:
         return cls(steps, float(episodes), float(return_sum), float(length_sum), dict(results))
 
     def as_means(self) -> dict[str, float | None]:
-        """Return the metrics `episodes`, `episode_return` and `episode_length`; None for none."""
+        """Return metrics: the number of episodes and their means, None without episodes."""
         number = self.episodes
         return {
             "episodes": number,
@@ -82,19 +82,19 @@ class Records:
     """The records in a run's folder."""
 
     def __init__(self, folder: pathlib.Path):
-        """Make the folder, if there is none."""
+        """Make the folder if it does not exist."""
         folder.mkdir(parents=True, exist_ok=True)
         self._episodes = JsonLines(folder / EPISODES)
         self._metrics = JsonLines(folder / "metrics.jsonl")
 
     def keep(self, environment_steps: int) -> None:
-        """Drop what was recorded after a step, and damaged lines.
+        """Delete the records after a step, and damaged lines.
 
         Raises:
           OSError: naming the file, if it cannot be read or written.
         """
         for lines in (self._episodes, self._metrics):
-            # Nothing ends at step 0; a run that begins anew keeps nothing.
+            # No record is of step 0, so a run that starts again keeps no records.
             lines.keep(STEPS, environment_steps or -1)
 
     def add_episodes(self, episodes: Iterable[EpisodeSums]) -> None:
@@ -120,21 +120,21 @@ class Records:
         return None not in line.values()
 
     def sync(self) -> None:
-        """Wait until the records are on the disk, as a checkpoint after them will be."""
+        """Wait until the records are on disk; called before a checkpoint is saved."""
         self._episodes.sync()
         self._metrics.sync()
 
     def last_step(self) -> int:
-        """Return the step of the last metrics; 0 without any. Errors as of `episodes`."""
+        """Return the step of the last metrics; 0 without any. Raises the errors of `episodes`."""
         lines = self._metrics.read_undamaged()[0]
         return max((int(line.get(STEPS, 0)) for line in lines.values()), default=0)
 
     def are_finite(self) -> bool:
-        """Return whether all metrics so far are finite; errors as of `episodes`."""
+        """Return whether all metrics so far are finite; raises the errors of `episodes`."""
         return not any(None in line.values() for line in self._metrics.read())
 
     def episodes(self) -> Iterator[EpisodeSums]:
-        """Yield what was recorded of episodes, in order.
+        """Yield the records of episodes, in order.
 
         Raises:
           OSError: naming the file, if it cannot be read.
@@ -144,7 +144,7 @@ class Records:
             yield EpisodeSums.of_line(line)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics, in order; errors as of `episodes`."""
+        """Return the lines of metrics, in order; raises the errors of `episodes`."""
         return self._metrics.read()
 
 
@@ -155,7 +155,8 @@ def mean_metrics(sums: Mapping[str, tuple[Mapping[str, float], int]]) -> dict[st
       sums: by kind of update, the sums of its metrics and the number of updates.
 
     Returns:
-      By name; with several kinds, `kind/name`. Kinds without an update are left out.
+      Means by name, or by `kind/name` if there are several kinds. Kinds without updates are left
+      out.
     """
     return {
         f"{kind}/{name}" if len(sums) > 1 else name: x / number

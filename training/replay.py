@@ -1,12 +1,12 @@
-"""A replay of the last steps of each environment, on the device or in the host's memory.
+"""A replay of each environment's last steps, on the device or in the host's memory.
 
-Each environment's steps are one stream, in a ring of rows: every observation once, in its own
-dtype. A sequence is a range of rows. It begins at the first row of an unroll, or at any row
-(`ReplaySpec.anywhere`). Its last observation, and the rows before its first (for stacked frames and
-burn-in), belong to its neighbours. A million single Atari frames take 6.7 GiB.
+Each environment's steps are one stream in a ring buffer of rows. Every observation is stored once,
+in its own dtype. A sequence is a range of rows. It begins at the first row of an unroll, or at any
+row (`ReplaySpec.anywhere`). Its last observation, and the rows before its first (for stacked frames
+and burn-in), are rows of the neighbouring sequences. A million single Atari frames take 6.7 GiB.
 
-The same functions serve both backends: a replay of NumPy arrays is changed in place, one of JAX
-arrays is not, and both return the replay to go on with.
+Both backends use the same functions. They change a replay of NumPy arrays in place, but not a
+replay of JAX arrays. In both cases the returned replay is the valid one.
 """
 
 import dataclasses
@@ -32,11 +32,11 @@ class ReplayLayout:
     """The sizes of a replay.
 
     Attributes:
-      spec: what the agent asks for.
-      history: what its observations hold of the past.
+      spec: the agent's specification of the replay.
+      history: the past observations that an observation contains.
       num_environments: E.
       unroll_length: U, rows that each insertion adds.
-      num_kept: unrolls of each environment that sequences are drawn from.
+      num_kept: unrolls of each environment from which sequences are drawn.
     """
 
     spec: ReplaySpec
@@ -47,21 +47,21 @@ class ReplayLayout:
 
     @property
     def num_slots(self) -> int:
-        """Unrolls of each environment that there is room for."""
-        # The newest unroll's last row, and rows before the oldest, need room besides.
+        """Capacity in unrolls of each environment."""
+        # More than `num_kept`, for the newest unroll's last row and the rows before the oldest.
         return self.num_kept + math.ceil((self.history.rows_before + 1) / self.unroll_length)
 
     @property
     def num_rows(self) -> int:
-        """R, rows that there is room for."""
+        """R, the capacity in rows of each environment."""
         return self.num_slots * self.unroll_length
 
     def num_sequences(self, update: UpdateSpec, num_unrolls: Any) -> Any:
-        """Return the number of sequences to draw from after some unrolls.
+        """Return the number of sequences in the replay after some unrolls.
 
         Args:
-          update: that they are for.
-          num_unrolls: inserted so far, an integer or `[]`.
+          update: the kind of update, which determines the sequences' length.
+          num_unrolls: number of inserted unrolls, an integer or `[]`.
         """
         if not self.spec.anywhere:
             return _minimum(num_unrolls, self.num_kept) * self.num_environments
@@ -75,7 +75,7 @@ def layout(experience: Experience, num_steps: int | None = None) -> ReplayLayout
 
     Args:
       experience: that the agent needs; with a replay.
-      num_steps: environment steps of a run, more than which no replay keeps; None for any number.
+      num_steps: environment steps of a run, an upper bound of the replay's; None for no bound.
     """
     spec = experience.replay
     assert spec is not None
@@ -93,14 +93,14 @@ def layout(experience: Experience, num_steps: int | None = None) -> ReplayLayout
 
 
 def layout_of(experience: Experience, replay: "Replay") -> ReplayLayout:
-    """Return the sizes of a replay that is there."""
+    """Return the sizes of an existing replay."""
     whole = layout(experience)
     num_slots = replay.rows["transition"]["reward"].shape[0] // experience.unroll_length
     return dataclasses.replace(whole, num_kept=num_slots - (whole.num_slots - whole.num_kept))
 
 
 def num_transitions(update: UpdateSpec, unroll_length: int) -> int:
-    """Return the transitions of an update's sequences, those of the context included."""
+    """Return the number of transitions of an update's sequences, their context included."""
     return update.context + (update.length or unroll_length)
 
 
@@ -111,9 +111,10 @@ class Replay:
     Attributes:
       rows: by name, leaves `[R, E, ...]`.
       memories: the agent's memory before each unroll, leaves `[num_slots, E, ...]`; None for an
-        agent without.
-      num_unrolls: inserted so far.
-      num_online: fresh sequences that were learned from or overwritten (`ReplaySpec.online`).
+        agent without one.
+      num_unrolls: number of inserted unrolls.
+      num_online: number of new sequences that were already used or overwritten
+        (`ReplaySpec.online`).
     """
 
     rows: dict[str, PyTree]
@@ -123,11 +124,11 @@ class Replay:
 
 
 class Sequences(NamedTuple):
-    """Where some sequences are in a replay.
+    """The positions of sequences in a replay.
 
     Attributes:
-      environment: of each, `[B]`.
-      first: its first row, counted from the run's beginning, `[B]`.
+      environment: of each sequence, `[B]`.
+      first: each sequence's first row, counted from the run's start, `[B]`.
     """
 
     environment: _Integers
@@ -140,8 +141,8 @@ def init(layout: ReplayLayout, example: Batch, library: Any = jnp) -> Replay:
     Args:
       layout: its sizes.
       example: an unroll, arrays or shapes, `[T, E, ...]`.
-      library: `jax.numpy` or `numpy`. Of the latter's arrays the system hands out the memory as it
-        is filled.
+      library: `jax.numpy` or `numpy`. The operating system allocates NumPy's zeros lazily, as they
+        are filled.
     """
     rows, memories = _split(example)
 
@@ -156,14 +157,14 @@ def init(layout: ReplayLayout, example: Batch, library: Any = jnp) -> Replay:
 
 
 def insert(experience: Experience, replay: Replay, unroll: Batch) -> Replay:
-    """Add an unroll of each environment, which continues those inserted last."""
+    """Add an unroll of each environment; it must continue the last inserted unroll."""
     layout = layout_of(experience, replay)
     slot = replay.num_unrolls % layout.num_slots
     start, length, before = slot * layout.unroll_length, layout.unroll_length, layout.history
     new, memory = _split(unroll)
     kept = dict(replay.rows)
 
-    def write_with_last(kept, new):  # The row after the unroll is the next one's first.
+    def write_with_last(kept, new):  # The last row is the next unroll's first.
         kept = _write(kept, start, new[:length])
         return _write(kept, (start + length) % layout.num_rows, new[length:])
 
@@ -186,7 +187,7 @@ def insert(experience: Experience, replay: Replay, unroll: Batch) -> Replay:
 
 
 def num_sequences(experience: Experience, replay: Replay, update: UpdateSpec) -> Any:
-    """Return the number of sequences that an update's are drawn from, an integer or `[]`."""
+    """Return the number of sequences from which an update draws, an integer or `[]`."""
     return layout_of(experience, replay).num_sequences(update, replay.num_unrolls)
 
 
@@ -198,12 +199,12 @@ def sample(
     Args:
       experience: that the agent needs.
       replay: to draw from.
-      update: that the batch is for.
-      index: uniformly random integers from 0 to `num_sequences - 1`, `[B]`; NumPy's for a replay
-        of NumPy arrays.
+      update: the kind of update.
+      index: uniformly random integers from 0 to `num_sequences - 1`, `[B]`; a NumPy array for a
+        replay of NumPy arrays.
 
     Returns:
-      The replay after the draw, the batch, and where its sequences are.
+      The replay after the draw, the batch, and the positions of its sequences.
     """
     layout = layout_of(experience, replay)
     sequences = _locate(layout, replay, index)
@@ -213,7 +214,7 @@ def sample(
 
 
 def _locate(layout: ReplayLayout, replay: Replay, index: Any) -> Sequences:
-    """Return the sequences of some numbers, `[B]`."""
+    """Return the positions of sequences, given by their indices `[B]`."""
     kept = _minimum(replay.num_unrolls, layout.num_kept)
     place, environment = index // layout.num_environments, index % layout.num_environments
     if layout.spec.anywhere:
@@ -227,10 +228,10 @@ def _locate(layout: ReplayLayout, replay: Replay, index: Any) -> Sequences:
 def _take_online(
     layout: ReplayLayout, replay: Replay, update: UpdateSpec, drawn: Sequences
 ) -> tuple[Replay, Sequences]:
-    """Put fresh sequences in the place of the first of those drawn (`ReplaySpec.online`).
+    """Replace the first drawn sequences by new, unused ones, if any (`ReplaySpec.online`).
 
-    Fresh ones follow one another every `length` rows, in all environments in turn. Their context
-    is the end of the one before.
+    New sequences begin every `length` rows, in all environments in turn. A new sequence's context
+    is the end of the previous one.
     """
     assert update.length is not None
     size, number = drawn.first.shape[0], layout.num_environments
@@ -253,7 +254,7 @@ def _take_online(
 def _gather(
     layout: ReplayLayout, replay: Replay, update: UpdateSpec, sequences: Sequences
 ) -> Batch:
-    """Return sequences as a batch."""
+    """Return a batch of the sequences at these positions."""
     history, (environment, first) = layout.history, sequences
     library = np if isinstance(first, np.ndarray) else jnp
     length = num_transitions(update, layout.unroll_length)
@@ -285,10 +286,10 @@ def write_back(
 
     Args:
       experience: that the agent needs.
-      replay: that they are from.
-      update: that was made.
-      sequences: that it learned from.
-      refreshed: by name, leaves `[length, B, ...]` (`agents.protocol.Update`).
+      replay: from which the sequences were drawn.
+      update: the kind of update.
+      sequences: positions of the update's sequences.
+      refreshed: new extras by name, leaves `[length, B, ...]` (`agents.protocol.Update`).
     """
     layout, (environment, first) = layout_of(experience, replay), sequences
     library = np if isinstance(first, np.ndarray) else jnp
@@ -304,9 +305,9 @@ def write_back(
 
 
 def cut_episodes(experience: Experience, replay: Replay) -> None:
-    """End the episodes at the newest row, in place: what follows are new episodes.
+    """Mark the episodes as ended at the newest row, in place; new episodes follow.
 
-    The transition from there is marked as one to a first observation.
+    The transition from the newest row is marked as one to an episode's first observation.
     """
     layout = layout_of(experience, replay)
     newest = int(replay.num_unrolls) * layout.unroll_length - 1
@@ -320,7 +321,7 @@ def cut_episodes(experience: Experience, replay: Replay) -> None:
 
 
 def num_bytes(layout: ReplayLayout, example: Batch) -> int:
-    """Return the size of a replay, full.
+    """Return the size of a full replay in bytes.
 
     Args:
       layout: of the replay.
@@ -331,7 +332,7 @@ def num_bytes(layout: ReplayLayout, example: Batch) -> int:
 
 
 def _split(batch: Batch) -> tuple[dict[str, PyTree], PyTree]:
-    """Return what is kept of every step, and what of every unroll."""
+    """Return the arrays to store of each step, and those of each unroll."""
     fields = ("action", "reward", "discount", "last", "mask", "extras")
     rows: dict[str, PyTree] = {
         "observation": batch.observation,
@@ -343,7 +344,7 @@ def _split(batch: Batch) -> tuple[dict[str, PyTree], PyTree]:
 
 
 def _write(kept: Any, start: Any, new: Any) -> Any:
-    """Write rows from one on; they do not reach beyond the end."""
+    """Write consecutive rows from `start`; they must fit before the end."""
     if isinstance(kept, np.ndarray):
         kept[int(start) : int(start) + len(new)] = new
         return kept

@@ -1,4 +1,4 @@
-"""Whether replays fit in memory, before they are allocated."""
+"""A check that replays fit in memory, before they are allocated."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,18 +11,18 @@ from disco_common.memory import free_memory
 from training import batches, replay
 from training.replay import ReplayLayout
 
-_MARGIN = 0.9  # Of the free memory, that replays may take.
+_MARGIN = 0.9  # Fraction of the free memory that replays may take.
 
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    """Replays of one kind of agent.
+    """The planned replays of agents of one kind.
 
     Attributes:
       name: of the agents, for messages.
       layout: the sizes of each replay.
       example: an unroll, arrays or shapes.
-      count: number of agents.
+      count: number of replays.
     """
 
     name: str
@@ -32,16 +32,16 @@ class Planned:
 
     @property
     def capacity(self) -> int:
-        """Trajectories of `unroll_length` steps that each of them holds."""
+        """Capacity of each replay in trajectories of `unroll_length` steps."""
         return self.layout.num_kept * self.layout.num_environments
 
     @property
     def num_bytes(self) -> int:
-        """Size of all of them, full."""
+        """Size of all replays in bytes, when full."""
         return self.count * replay.num_bytes(self.layout, self.example)
 
     def resized(self, num_kept: int) -> "Planned":
-        """Return one of them that keeps so many unrolls of each environment."""
+        """Return one such replay with a capacity of `num_kept` unrolls of each environment."""
         layout = dataclasses.replace(self.layout, num_kept=num_kept)
         return dataclasses.replace(self, layout=layout, count=1)
 
@@ -53,14 +53,14 @@ def plan(
     count: int = 1,
     num_steps: int | None = None,
 ) -> Planned:
-    """Return the replays of some agents of a kind, each of which has one.
+    """Return the planned replays of agents of one kind, one replay each.
 
     Args:
       name: of the agents, for messages.
       agent: one of them.
       dynamics: of its environments.
       count: number of agents.
-      num_steps: environment steps of each run; None for any number.
+      num_steps: environment steps of each run; None for no bound.
     """
     spec = agent.experience
     example = batches.example(agent, dynamics, spec.num_environments, spec.unroll_length)
@@ -68,14 +68,14 @@ def plan(
 
 
 def require_memory(replays: Sequence[Planned], on_device: bool = False) -> None:
-    """Refuse replays that do not fit in memory together.
+    """Check that replays fit in memory together.
 
     Args:
       replays: of this process, or of one device.
       on_device: whether they are in the device's memory, which a CPU shares with the host.
 
     Raises:
-      ValueError: saying how large they would be, how much memory is free, and what would fit.
+      ValueError: if they do not; the message has their size, the free memory, and a size that fits.
     """
     there = free_memory()
     if on_device:

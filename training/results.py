@@ -33,11 +33,11 @@ class TrainedRun:
 
     Attributes:
       episodes: sums over the episodes that ended, in the order of their steps.
-      is_finite: whether all of the agent's numbers are, at the end and in all records.
-      start_seconds: of wall time, to compile and start.
-      train_seconds: of wall time, over all parts of the run.
-      restarts: simulator processes that died and were replaced.
-      learner: the final learning state, NumPy; None where the agent keeps its own.
+      is_finite: whether the final learning state and all recorded metrics are finite.
+      start_seconds: wall time of compilation and start.
+      train_seconds: wall time of training, over all sessions of the run.
+      restarts: number of simulator processes that died and were replaced.
+      learner: the final learning state, NumPy; None for a self-contained agent.
     """
 
     episodes: tuple[EpisodeSums, ...]
@@ -49,6 +49,6 @@ class TrainedRun:
 
 
 def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
-    """Return whether all floating-point numbers of a tree are finite."""
+    """Return whether all floating-point numbers of a pytree are finite."""
     floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
     return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in floats], bool))

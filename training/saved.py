@@ -1,4 +1,4 @@
-"""The agent at the end of a run, on disk: `agent.npz` has its learning state."""
+"""The final agent of a run on disk: `agent.npz` contains its learning state."""
 
 import io
 import pathlib
@@ -23,7 +23,7 @@ def save(folder: pathlib.Path, state: Any) -> None:
 
     Args:
       folder: of the run, which exists.
-      state: a pytree of arrays. Without any, nothing is written.
+      state: a pytree of arrays. If it has no arrays, nothing is written.
 
     Raises:
       OSError: naming the file, if it cannot be written.
@@ -47,8 +47,8 @@ def load(folder: pathlib.Path, like: Any) -> Any:
       A pytree of the structure of `like`, of NumPy arrays.
 
     Raises:
-      FileNotFoundError: if the run saved none.
-      SavedAgentError: if the file is damaged, or is that of another agent.
+      FileNotFoundError: if the run saved no agent.
+      SavedAgentError: if the file is damaged, or is another agent's.
     """
     path, expected = folder / FILE, by_path(like)
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""When updates are due: a function of the unrolls made, the same on device and host."""
+"""The schedule of updates: a function of the number of unrolls, equal on device and host."""
 
 import bisect
 import dataclasses
@@ -18,16 +18,16 @@ _LARGEST_DENOMINATOR = 2**15  # So that products of two numbers below it are 32-
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """How many updates of one kind are due after each unroll.
+    """The number of updates of one kind after each unroll.
 
-    After unroll `first`, and each that follows, `whole + part / of` updates are due on average, as
-    evenly as whole numbers can be.
+    After each unroll from `first` on, `whole + part / of` updates are due on average, in numbers as
+    equal as integers allow.
 
     Attributes:
-      first: number of the unroll after which the first update may be due, from 0 on.
-      whole: see above.
-      part: likewise, less than `of`.
-      of: likewise.
+      first: number of the first unroll with updates, from 0.
+      whole: integer part of the mean number of updates.
+      part: numerator of its fractional part, less than `of`.
+      of: denominator of its fractional part.
     """
 
     first: int = 0
@@ -53,7 +53,7 @@ class Schedule:
         return jnp.where(unroll >= self.first, due, 0)
 
     def num_made(self, num_unrolls: int) -> int:
-        """Return the number of updates that are due in a run's first unrolls."""
+        """Return the total number of updates after a run's first `num_unrolls` unrolls."""
         count = max(0, num_unrolls - self.first)
         return count * self.whole + count * self.part // self.of
 
@@ -66,7 +66,7 @@ def schedules(experience: Experience, num_steps: int) -> dict[str, Schedule]:
       num_steps: environment steps of the run.
 
     Raises:
-      ValueError: if a replay can never have the sequences that an update waits for.
+      ValueError: if a replay can never contain the sequences that an update requires.
     """
     layout = None if experience.replay is None else replay.layout(experience, num_steps)
     return {update.name: schedule(experience, update, layout) for update in experience.updates}
@@ -104,7 +104,7 @@ def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | 
 
 
 def _first_filled(update: UpdateSpec, layout: ReplayLayout) -> int:
-    """Return the first unroll after which a replay offers the sequences that an update needs."""
+    """Return the first unroll after which a replay contains the sequences an update requires."""
     needed = max(1, update.min_sequences)
     unrolls = range(layout.num_kept)
     found = bisect.bisect_left(

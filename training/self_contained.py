@@ -1,7 +1,6 @@
-"""Training of agents that bring their own (`agents.self_contained`).
+"""Training of agents with their own training loop (`agents.self_contained`).
 
-A run's folder has the records that all runs have (`training.records`), and what the agent keeps
-itself.
+A run's folder contains the records of all runs (`training.records`), and the agent's own files.
 """
 
 import contextlib
@@ -22,22 +21,22 @@ def train(
     settings: TrainingSettings,
     report: Report = lambda *_: None,
 ) -> TrainedRun:
-    """Have an agent train itself, or continue to.
+    """Run a self-contained agent's training, or continue it.
 
     Args:
-      agent: that trains itself.
+      agent: with its own training loop.
       run: its task, seed and folder.
-      settings: how long.
+      settings: the length of the run.
       report: called at each of the agent's reports.
 
     Returns:
       The result of the run.
 
     Raises:
-      StoppedBySignal: if a signal asked for it; the agent's generator is closed before.
-      ValueError: if the agent reports steps in another order than that in which they were made,
-        ends before its budget, or reports nothing of the steps that scores are taken from. What
-        else it raises is raised.
+      StoppedBySignal: after a stop signal; the agent's generator is closed first.
+      ValueError: if the agent reports steps that do not increase, ends before its budget, or
+        reports nothing of the steps that scores are taken from. Other errors of the agent are
+        raised, too.
     """
     training, num_steps = _Training(run), settings.num_steps
     progress = agent.train(run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds)
@@ -48,7 +47,7 @@ def train(
                 report(
                     min(training.steps, num_steps), training.steps_per_second, training.mean_return
                 )
-            except BaseException as error:  # What was not recorded must not be saved.
+            except BaseException as error:  # The agent must not save steps without records.
                 with contextlib.suppress(StopIteration):
                     reports.throw(error)
                 raise
@@ -63,10 +62,10 @@ def train(
 
 
 class _Training:
-    """A run that trains itself, and its records.
+    """A run of a self-contained agent, and its records.
 
     Attributes:
-      steps: that the last report reached.
+      steps: environment steps at the last report.
       mean_return: of the last report's episodes; None without any.
     """
 
@@ -78,12 +77,12 @@ class _Training:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Since this part of the run began; None before its first report."""
+        """Environment steps per second since the first report of this call; None before others."""
         past = self._seconds - self._seconds_before
         return (self.steps - self._first) / past if past else None
 
     def follow(self, progress: TrainingReport, num_steps: int) -> None:
-        """Record a report; the first one says where the run goes on."""
+        """Record a report; the first one gives the step at which the run begins or continues."""
         if self.steps < 0:
             self._begin(progress)
             return

@@ -1,4 +1,4 @@
-"""How long a run is, and how often the trainer looks at it."""
+"""The length of a run, and of its intervals between records."""
 
 import dataclasses
 import itertools
@@ -7,22 +7,33 @@ from collections.abc import Callable, Iterator
 from agents.protocol import Experience, UpdateSpec
 
 Report = Callable[[int, float | None, float | None], None]
-"""Called with the environment steps made so far in each run, the environment steps per second since
-this call of the trainer began, and the mean return of the episodes that ended since the last report
-(None if none did)."""
+"""A callback at the end of each interval.
+
+Args:
+  steps: environment steps so far of one run, over all of its environments.
+  speed: environment steps per second of wall time, updates included. The backends differ:
+    `training.device` counts the steps of all runs that the call trains together, since training
+    began in this call (after compilation); `training.host` counts the run's steps in the last
+    interval (the first interval includes compilation); `training.self_contained` counts the run's
+    steps since the agent's first report in this call (None before the first later report).
+  mean_return: of the episodes that ended in the last interval, over all runs of the call; None if
+    none ended.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings:
-    """The length of a run and of its parts.
+    """The length of a run and of its intervals.
+
+    Environment steps count over all of a run's environments (`agents.protocol`).
 
     Attributes:
       num_steps: environment steps of a run.
       boundaries: environment steps at which an interval of the records ends, ascending.
-      interval: environment steps of an interval at most.
+      interval: maximum environment steps of an interval.
       scored_from: environment steps after which episodes count for the run's score.
-      checkpoint_seconds: between two checkpoints.
-      runs_at_once: see `training.passes.agents_per_pass`.
+      checkpoint_seconds: seconds between two checkpoints.
+      runs_at_once: runs of a vectorised pass; see `training.passes.agents_per_pass`.
     """
 
     num_steps: int
@@ -33,7 +44,7 @@ class TrainingSettings:
     runs_at_once: int | None = None
 
     def num_unrolls(self, steps_per_unroll: int) -> int:
-        """Return the unrolls that fit into the budget.
+        """Return the number of unrolls that fit into the budget.
 
         Raises:
           ValueError: if there is none.
@@ -46,7 +57,7 @@ class TrainingSettings:
         return self.num_steps // steps_per_unroll
 
     def intervals(self, steps_per_unroll: int) -> Iterator[tuple[int, int]]:
-        """Yield the first unroll of each interval, and the first one of the next.
+        """Yield the first unroll of each interval, and the first unroll of the next interval.
 
         No interval spans a boundary, and none is longer than `interval`.
         """
@@ -59,10 +70,10 @@ class TrainingSettings:
 
 
 def require_consistent(experience: Experience) -> None:
-    """Refuse an agent that asks for experience which contradicts itself.
+    """Check that an agent's experience specification is consistent.
 
     Raises:
-      ValueError: naming what it asks for.
+      ValueError: naming the inconsistencies.
     """
     replay, asked = experience.replay, []
     if len({update.name for update in experience.updates}) < len(experience.updates):

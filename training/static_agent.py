@@ -1,4 +1,4 @@
-"""Agents as arguments of compiled programs."""
+"""Agents as arguments of compiled programs, split into static parts and arrays."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class StaticAgent:
 
     Attributes:
       structure: of the agent as a pytree.
-      others: its leaves that are no arrays, None in the place of those that are.
+      others: its leaves that are not arrays; None in the place of arrays.
     """
 
     structure: Any
@@ -31,7 +31,7 @@ class StaticAgent:
 
 
 def split_agent(agent: Agent) -> tuple[StaticAgent, tuple[Array, ...]]:
-    """Split an agent into what a compiled program is made for, and the arrays that it is given."""
+    """Split an agent into its static part and its arrays."""
     leaves, structure = jax.tree.flatten(agent)
     is_array = [isinstance(x, jax.Array | np.ndarray) for x in leaves]
     others = tuple(None if is_it else x for x, is_it in zip(leaves, is_array, strict=True))

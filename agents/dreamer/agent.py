@@ -1,8 +1,8 @@
-"""Dreamer as an agent (`agents.protocol.Agent`): it acts by its model, and learns from replay.
+"""Dreamer as an agent (`agents.protocol.Agent`).
 
-For every step that it acts, it learns from `replay_ratio` replayed ones. The replay holds the model
-states beside each step: a sequence begins with that of the step before it, and those that an update
-computes replace what was stored.
+For each environment step it learns from `replay_ratio` replayed steps. The replay stores the model
+state with each step. A sequence starts from the stored model state of the step before it. An update
+replaces the stored model states by those that it computes.
 """
 
 import dataclasses
@@ -23,18 +23,18 @@ from agents.protocol import Batch, Examination, Experience, Mode, ReplaySpec, Up
 
 ACTION = "action"
 _OBSERVATION = "observation"
-_CONTEXT = 1  # Steps before a sequence, of which the last one's model state is where it starts.
+_CONTEXT = 1  # Steps before a sequence; it starts from the model state of the last of them.
 
 
 @dataclasses.dataclass(frozen=True)
 class ActionRange:
-    """The bounds of continuous actions, `[A]`. Dreamer's own are from -1 to 1."""
+    """The environment's bounds of continuous actions, `[A]`. The agent's are -1 and 1."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
 
     def scale(self, action: Float[Array, "B A"]) -> Float[Array, "B A"]:
-        """Return the environment's actions for the agent's."""
+        """Return the agent's actions, scaled to the environment's bounds."""
         low, high = jnp.asarray(self.low, action.dtype), jnp.asarray(self.high, action.dtype)
         return low + 0.5 * (jnp.clip(action, -1.0, 1.0) + 1.0) * (high - low)
 
@@ -45,7 +45,7 @@ class DreamerAgent:
 
     Attributes:
       model: its networks and settings.
-      action_range: of continuous actions; None for a choice.
+      action_range: of continuous actions; None for discrete actions.
     """
 
     model: Model
@@ -93,7 +93,7 @@ class DreamerAgent:
         key: PRNGKeyArray,
         mode: Mode,
     ) -> tuple[ActorState, Array, dict[str, Any]]:
-        del mode  # Its policy is drawn from in both.
+        del mode  # It samples from its policy in both modes.
         is_first = timestep.step_type == dm_env.StepType.FIRST
         observation = named(timestep.observation)
         memory = learner.act(self.model, acting_state, memory, observation, is_first, key)
@@ -110,22 +110,22 @@ class DreamerAgent:
         return Update(state, metrics, _stored(states) if self.model.config.stored_latents else None)
 
     def sequences(self, batch: Batch) -> tuple[losses.Batch, State]:
-        """Return what is learned from, `[T, B]`, and the model states before it, `[B]`.
+        """Return the sequences to learn from, `[T, B]`, and the model states before them, `[B]`.
 
         Args:
-          batch: of T + 1 transitions, the context's one first.
+          batch: T + 1 transitions; the first is the context.
         """
         config = self.model.config
         arrived = _arrivals(batch, slice(1, -1), slice(-1))
         if config.stored_latents:
             h, z = batch.extras["h"][0], batch.extras["z"][0]
             return arrived, State(h, jax.nn.one_hot(z, config.classes))
-        # As if an episode began with each sequence.
+        # Each sequence starts from the initial model state.
         is_first = arrived.is_first.at[0].set(True)
         return arrived._replace(is_first=is_first), initial_state(config, is_first.shape[1])
 
     def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
-        """Compare what the model predicts with what happened (`agents.protocol.ExaminedAgent`)."""
+        """Compare the model's predictions with the experience (`agents.protocol.ExaminedAgent`)."""
         before = jax.tree.map(np.zeros_like, jax.tree.map(lambda x: x[:1], batch))
         padded = jax.tree.map(lambda *x: np.concatenate(x), before, batch)
         padded.mask[0] = False  # The first row begins an episode.
@@ -134,7 +134,7 @@ class DreamerAgent:
 
 
 def _arrivals(batch: Batch, rows: slice, transitions: slice) -> losses.Batch:
-    """Return rows, and the transitions that led to them."""
+    """Return rows, each with the transition that led to it."""
     last, discount = batch.last[transitions], batch.discount[transitions]
     return losses.Batch(
         observation={name: x[rows] for name, x in named(batch.observation).items()},
@@ -147,10 +147,10 @@ def _arrivals(batch: Batch, rows: slice, transitions: slice) -> losses.Batch:
 
 
 def _stored(states: State) -> dict[str, Array]:
-    """Return states as the replay keeps them: h, and which class each variable of z has."""
+    """Return states as the replay stores them: h, and the class index of each variable of z."""
     return {"h": states.h, "z": states.z.argmax(axis=-1).astype(jnp.uint8)}
 
 
 def named(observation: Any) -> dict[str, Any]:
-    """Return an observation by name, also one without."""
+    """Return an observation as a dictionary by name, also if it is a single array."""
     return dict(observation) if isinstance(observation, Mapping) else {_OBSERVATION: observation}

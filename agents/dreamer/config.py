@@ -1,4 +1,4 @@
-"""What a Dreamer is: the two versions' presets, and sizes by name."""
+"""Dreamer's settings: presets of its two versions, and sizes by name."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,72 +9,76 @@ from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE, Rang
 
 @dataclasses.dataclass(frozen=True)
 class DreamerConfig:
-    """An agent; the defaults are those of the Nature version, at its size of 12M.
+    """An agent's settings; the defaults are those of the Nature version at its size of 12M.
 
-    Where the Nature paper and its authors' code disagree, these are the code's, which made the
-    paper's numbers.
+    Where the Nature paper and its authors' code disagree, the defaults are the code's. The code
+    produced the paper's results.
 
     Attributes:
       deterministic: units of the recurrent state h.
-      hidden: units of the dense layers around it.
+      hidden: units of the RSSM's dense layers.
       latents: S, categorical variables of the stochastic state z.
       classes: C of each.
       blocks: of the recurrent weights; 1 for a dense GRU.
       units: of all other dense layers.
       depth: channels of the first convolution, of which all others are multiples.
       layers: of encoder's, decoder's, actor's and critic's MLPs.
-      head_layers: of the reward's and the continuation's.
+      head_layers: of the reward's and the continuation's MLPs.
       norm: `"rms"` or `"layer"`.
       architecture: `"nature"` (5x5 convolutions and pooling, blocks: the code's; the Nature
         paper's text has strided convolutions) or `"v1"` (4x4 convolutions of stride 2, a dense GRU
         whose gates are normalised).
-      unimix: share of the uniform distribution in latents.
+      unimix: weight of the uniform distribution in the latents' mixtures.
       policy_unimix: likewise in discrete policies. The Nature paper says 0.01, its code has none.
       regression: of reward and value: `"symexp_twohot"`, `"symlog_twohot"`, `"sqrt_twohot"` or
         `"symlog_regression"`.
       bins: of two-hot regressions.
       symlog_vectors: whether vectors are encoded and decoded as symlogs.
-      free_nats: of the KL terms, below which they are constant.
+      free_nats: lower bound of the KL terms, below which they have no gradient.
       reconstruction_cost: weight of the decoder's loss.
-      vector_cost: of what is no image, beside that. A board of a few cells has little to tell
-        beside the KL terms; an image has thousands of pixels.
-      reward_cost, continue_cost: of those heads'.
+      vector_cost: additional factor for observations that are not images. The loss of a board of a
+        few cells is small compared with the KL terms; an image's sums over thousands of pixels.
+      reward_cost, continue_cost: weights of the losses of reward and continuation.
       dynamics_cost, representation_cost: β_dyn and β_rep.
-      target_kl: that the KL terms' weight is adapted to; 0 for a fixed weight (TargetKL: 3.5).
+      target_kl: KL divergence that the KL terms' weight is adapted to; 0 for a fixed weight
+        (TargetKL: 3.5).
       horizon: H, imagined steps.
-      imagine_last: steps at the end of each sequence that imagination starts from; 0 for all.
+      imagine_last: number of last steps of each sequence that imagination starts from; 0 for all.
       discount_horizon: 1 / (1 - γ).
       learns_discount: whether the continuation's target includes γ, as in the Nature version's
-        code; in its paper it is the flag, and γ a factor of its own.
-      lambda_: of returns.
+        code. In its paper the target is the flag, and γ is a separate factor.
+      lambda_: λ of the λ-returns.
       entropy_cost: η.
-      target_randomness: that η is adapted to; 0 for a fixed η (TargetEntropy: 0.4).
-      return_norm: `"range"` of percentiles; `"std"`; `"advantage_std"`.
-      least_norm: that returns are divided by; 1e-8 for NoDenomMax.
-      return_norm_decay: of its moving average.
-      reward_norm: whether rewards are divided by a running deviation (RewardNorm).
-      dynamics_gradients: whether the actor of continuous actions learns through the dynamics.
+      target_randomness: randomness of the policy that η is adapted to; 0 for a fixed η
+        (TargetEntropy: 0.4).
+      return_norm: scale of the returns: `"range"` of percentiles, `"std"` or `"advantage_std"`.
+      least_norm: lower bound of the returns' scale; 1e-8 for NoDenomMax.
+      return_norm_decay: decay of the scale's moving average.
+      reward_norm: whether rewards are divided by their running standard deviation (RewardNorm).
+      dynamics_gradients: whether the gradient of the actor of continuous actions flows through the
+        dynamics.
       actor_cost, critic_cost: weights of their losses.
-      critic_replay_cost: of the critic's loss on replayed states; 0 for none.
-      slow_target: whether returns are of the slow critic (SlowTarget).
-      slow_critic_cost: of the critic's distance to the slow one.
-      slow_critic_decay: of the moving average that it is.
-      optimizer: `"laprop"`, one for all, or `"adam"`, one each.
-      learning_rate: of the one, or of the world model.
-      actor_critic_learning_rate: of actor and critic, if they have their own.
-      warmup: updates in which a single learning rate rises; the Nature paper does not speak of it.
+      critic_replay_cost: weight of the critic's loss on replayed states; 0 for none.
+      slow_target: whether returns bootstrap from the slow critic (SlowTarget).
+      slow_critic_cost: weight of the regulariser towards the slow critic's predictions.
+      slow_critic_decay: decay of the slow critic's moving average.
+      optimizer: `"laprop"`, one for all networks, or `"adam"`, one each for world model, actor and
+        critic.
+      learning_rate: of LaProp, or of the world model's Adam.
+      actor_critic_learning_rate: of the actor's and the critic's Adam.
+      warmup: updates in which LaProp's learning rate rises; the Nature paper does not mention it.
       rms_decay: β2 of LaProp. The Nature paper says 0.99, its code has 0.999.
       batch_size: B, sequences of an update.
       batch_length: T, steps of a sequence.
       online_queue: whether each new sequence is learned from once before others are drawn.
-      stored_latents: whether sequences begin with the model's state that the replay has of them;
-        otherwise as if an episode did.
-      replay_capacity: steps.
-      replay_ratio: replayed steps for each step that the agent acts.
-      num_environments: that it acts in at once.
+      stored_latents: whether sequences start from the model states in the replay; otherwise from
+        the initial model state.
+      replay_capacity: environment steps in the replay.
+      replay_ratio: replayed steps per environment step.
+      num_environments: number of parallel environments.
       prefill: sequences in the replay before the first update.
-      dtype: that the networks compute in: `"float32"`, `"bfloat16"`, or `"auto"`, which is the
-        latter on accelerators. Parameters, the recurrent state, norms and losses are float32.
+      dtype: in which the networks compute: `"float32"`, `"bfloat16"`, or `"auto"`, which is
+        bfloat16 on accelerators. Parameters, the recurrent state, norms and losses are float32.
     """
 
     deterministic: int = 2048
@@ -135,10 +139,10 @@ class DreamerConfig:
     dtype: str = "auto"
 
     def __post_init__(self):
-        """Refuses what cannot be.
+        """Check the settings.
 
         Raises:
-          ValueError: naming the setting.
+          ValueError: naming a setting that is out of range.
         """
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
@@ -176,7 +180,7 @@ class DreamerConfig:
 
     @property
     def feature_size(self) -> int:
-        """Numbers of a model state, h and z."""
+        """Size of a model state, h and z."""
         return self.deterministic + self.latents * self.classes
 
 
@@ -204,7 +208,7 @@ _RANGES = {
 }
 _MOST_CLASSES = 256
 
-# Deterministic units, hidden units, classes, depth; units are as many as hidden ones.
+# Deterministic units, hidden units, classes, depth; `units` equals `hidden`.
 _NATURE_SIZES = {
     "1m": (512, 64, 4, 4),
     "12m": (2048, 256, 16, 16),
@@ -214,7 +218,8 @@ _NATURE_SIZES = {
     "200m": (8192, 1024, 64, 64),
     "400m": (12288, 1536, 96, 96),
 }
-# Table B.1: recurrent units, depth, units, layers; and classes, 32 in the paper. 1M is ours.
+# Table B.1: recurrent units, depth, units, layers; and classes, 32 in the paper. The paper has no
+# size 1M.
 _V1_SIZES = {
     "1m": (256, 8, 64, 1, 8),
     "xs": (256, 24, 256, 1, 32),
@@ -223,7 +228,7 @@ _V1_SIZES = {
     "l": (2048, 64, 768, 4, 32),
     "xl": (4096, 96, 1024, 5, 32),
 }
-# The arXiv version: Table W.1, and what the text says beside it.
+# The arXiv version: Table W.1 and the text.
 _V1: dict[str, Any] = {
     "blocks": 1,
     "norm": "layer",
@@ -241,7 +246,7 @@ _V1: dict[str, Any] = {
     "stored_latents": False,
     "replay_capacity": 1_000_000,
 }
-# Appendix E of the arXiv version.
+# Ablations of the arXiv version's Appendix E.
 ABLATIONS: dict[str, dict[str, Any]] = {
     "NoFreeBits": {"free_nats": 0.0},
     "NoKLBalance": {"dynamics_cost": 0.5, "representation_cost": 0.5},
@@ -259,11 +264,11 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 
 
 class Benchmark(NamedTuple):
-    """How a version was run on a benchmark. Actions are repeated by the environments.
+    """A version's settings on a benchmark. The environments repeat actions.
 
     Attributes:
       size: of the networks.
-      num_environments: at once.
+      num_environments: number of parallel environments.
       replay_ratio: see `DreamerConfig`.
     """
 
@@ -273,8 +278,8 @@ class Benchmark(NamedTuple):
 
 
 # By family of environments. The Nature version's settings are its code's; the arXiv version's are
-# Table A.1's. Of these families, one that a version was not run on has the settings of the nearest
-# that it was; all others have `preset`'s size and `DreamerConfig`'s defaults.
+# Table A.1's. A family here on which the papers did not run a version has the settings of the most
+# similar family. All other families have `preset`'s size and `DreamerConfig`'s defaults.
 BENCHMARKS = {
     "nature": {
         "atari": Benchmark("200m", 16, 32),
@@ -328,14 +333,14 @@ _LAPTOP: dict[str, Any] = {
 def preset(
     name: str = "nature", size: str = "", ablation: str = "", family: str = ""
 ) -> DreamerConfig:
-    """A version at a size, perhaps without one of its parts.
+    """Return a version's settings at a size, with an ablation if one is given.
 
     Args:
       name: `"nature"` or `"v1"`.
-      size: of `sizes(name)`; by default what the version had on the family's benchmark, and else
+      size: of `sizes(name)`; by default the version's on the family's benchmark, otherwise
         `"12m"`, or `"s"` of `"v1"`.
-      ablation: of `ABLATIONS`, or none.
-      family: of environments, by which train ratio and environments at once are chosen.
+      ablation: of `ABLATIONS`, or empty for none.
+      family: of environments; it determines the replay ratio and the number of environments.
 
     Raises:
       ValueError: if there is no such preset, size or ablation.
@@ -364,7 +369,7 @@ def preset(
 
 
 def sizes(name: str) -> tuple[str, ...]:
-    """Names of a preset's sizes, from small to large.
+    """Return the names of a preset's sizes, from small to large.
 
     Raises:
       ValueError: if there is no such preset.
@@ -376,7 +381,7 @@ def sizes(name: str) -> tuple[str, ...]:
 
 
 def laptop(name: str = "nature", size: str = "", ablation: str = "") -> DreamerConfig:
-    """A version for tasks that are learned in minutes on two cores: its smallest size by default.
+    """Return settings for small tasks, learned in minutes on two cores; by default the least size.
 
     Raises:
       ValueError: see `preset`.
@@ -390,10 +395,10 @@ _KINDS = {bool: "true or false", int: "a number without point", float: "a number
 
 
 def changed(config: DreamerConfig, settings: Mapping[str, str]) -> DreamerConfig:
-    """With some settings as texts say, by name.
+    """Return a config with some settings replaced, parsed from strings by name.
 
     Raises:
-      ValueError: if there is no such setting, or its text is not what it should be.
+      ValueError: if there is no such setting, or its string cannot be parsed.
     """
     found: dict[str, Any] = {}
     for name, text in settings.items():

@@ -1,4 +1,4 @@
-"""What Dreamer predicts with: numbers of any size, latents, continuations, actions.
+"""Dreamer's distributions: regressions at any scale, latents, continuations, actions.
 
 "The arXiv version" is Hafner et al. 2023 (arXiv 2301.04104v1), "the Nature version" Hafner et al.
 2025 (Nature 640, "Mastering diverse control tasks through world models").
@@ -26,12 +26,12 @@ def symexp(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
 
 
 def signed_sqrt(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """R2D2's transformation, which ablation SqrtTransform has instead of `symlog`."""
+    """Return R2D2's transformation, which ablation SqrtTransform uses instead of `symlog`."""
     return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + 1e-3 * x
 
 
 def signed_square(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Inverse of `signed_sqrt`."""
+    """Return the inverse of `signed_sqrt`."""
     root = jnp.sqrt(1.0 + 4e-3 * (jnp.abs(x) + 1.0 + 1e-3))
     return jnp.sign(x) * (jnp.square((root - 1.0) / 2e-3) - 1.0)
 
@@ -42,12 +42,12 @@ def _identity(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TwoHot:
-    """Regression by a softmax over bins, trained towards two-hot targets.
+    """Regression by a softmax over bins, trained on two-hot targets.
 
     Attributes:
-      bins: in ascending order, mirrored about 0; `[K]`.
-      transform: of targets, to where the bins are.
-      inverse: back.
+      bins: in ascending order, symmetric about 0; `[K]`.
+      transform: from targets to the scale of the bins.
+      inverse: of `transform`.
     """
 
     bins: np.ndarray
@@ -56,15 +56,15 @@ class TwoHot:
 
     @property
     def num_logits(self) -> int:
-        """K."""
+        """K, the number of bins."""
         return len(self.bins)
 
     def mean(self, logits: Float[Array, "*s K"]) -> Float[Array, "*s"]:
-        """The prediction: the expected bin.
+        """Return the prediction: the inverse transformation of the expected bin.
 
-        Bins span seventeen orders of magnitude. Mirrored ones are subtracted before they are
-        multiplied, so that symmetric probabilities give exactly 0, also where a compiler contracts
-        products and sums.
+        Bins span seventeen orders of magnitude. The probabilities of opposite bins are subtracted
+        before they are multiplied by the bin. So symmetric probabilities give exactly 0, even if a
+        compiler fuses multiplications and additions.
         """
         probabilities = jax.nn.softmax(logits)
         half = self.num_logits // 2
@@ -72,7 +72,7 @@ class TwoHot:
         return self.inverse(jnp.sum(above * self.bins[-half:].astype(logits.dtype), axis=-1))
 
     def loss(self, logits: Float[Array, "*s K"], target: Float[Array, "*s"]) -> Float[Array, "*s"]:
-        """Cross-entropy to the two-hot target (the Nature version, "Distributions")."""
+        """Return the cross-entropy to the two-hot target (the Nature version, "Distributions")."""
         bins, target = jnp.asarray(self.bins, logits.dtype), self.transform(target)
         last, count = self.num_logits - 1, jnp.sum(bins <= target[..., None], axis=-1)
         below, above = jnp.clip(count - 1, 0, last), jnp.clip(count, 0, last)
@@ -85,28 +85,28 @@ class TwoHot:
             jnp.take_along_axis(log_p, i[..., None], axis=-1)[..., 0] for i in (below, above)
         )
         found = -(weight * log_below + (1.0 - weight) * log_above)
-        return jnp.where(jnp.isnan(target), jnp.nan, found)  # Which is in no bin.
+        return jnp.where(jnp.isnan(target), jnp.nan, found)  # NaN is in no bin.
 
 
 def exponential_bins(number: int = 255, largest: float = 20.0) -> np.ndarray:
-    """Bins that are equally spaced on the scale of symlog (the Nature version)."""
+    """Return bins that are equally spaced on the symlog scale (the Nature version)."""
     half = np.linspace(-largest, 0.0, number // 2 + number % 2, dtype=np.float32)
     half = np.asarray(symexp(jnp.asarray(half)))
     return np.concatenate([half, -half[::-1][number % 2 :]])
 
 
 def symexp_twohot(number: int = 255) -> TwoHot:
-    """The Nature version's: bins among the numbers themselves."""
+    """Return the Nature version's regression: bins on the scale of the targets."""
     return TwoHot(exponential_bins(number))
 
 
 def symlog_twohot(number: int = 255) -> TwoHot:
-    """The arXiv version's (equations 8 to 10): bins among their symlogs."""
+    """Return the arXiv version's regression (equations 8 to 10): bins on the symlog scale."""
     return TwoHot(np.linspace(-20.0, 20.0, number, dtype=np.float32), symlog, symexp)
 
 
 def sqrt_twohot(number: int = 255) -> TwoHot:
-    """Of ablation SqrtTransform."""
+    """Return the regression of ablation SqrtTransform."""
     return TwoHot(np.linspace(-300.0, 300.0, number, dtype=np.float32), signed_sqrt, signed_square)
 
 
@@ -117,11 +117,11 @@ class SymlogRegression:
     num_logits: int = 1
 
     def mean(self, logits: Float[Array, "*s 1"]) -> Float[Array, "*s"]:
-        """The prediction."""
+        """Return the prediction."""
         return symexp(logits[..., 0])
 
     def loss(self, logits: Float[Array, "*s 1"], target: Float[Array, "*s"]) -> Float[Array, "*s"]:
-        """Equation 1 of the arXiv version."""
+        """Return the squared error of symlogs (the arXiv version, equation 1)."""
         return 0.5 * jnp.square(logits[..., 0] - symlog(target))
 
 
@@ -135,7 +135,7 @@ class Regression(Protocol):
         ...
 
     def mean(self, logits: Float[Array, "*s K"]) -> Float[Array, "*s"]:
-        """The prediction."""
+        """Return the prediction."""
         ...
 
     def loss(self, logits: Float[Array, "*s K"], target: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -149,7 +149,7 @@ class Regression(Protocol):
 def mixed_log_probabilities(
     logits: Float[Array, "*s C"], unimix: float = 0.01
 ) -> Float[Array, "*s C"]:
-    """Log-probabilities of a mixture with the uniform distribution ("Distributions")."""
+    """Return the log-probabilities of a mixture with the uniform distribution."""
     if not unimix:
         return jax.nn.log_softmax(logits)
     return jnp.log((1.0 - unimix) * jax.nn.softmax(logits) + unimix / logits.shape[-1])
@@ -158,7 +158,7 @@ def mixed_log_probabilities(
 def straight_through(
     one_hot: Float[Array, "*s C"], log_probabilities: Float[Array, "*s C"]
 ) -> Float[Array, "*s C"]:
-    """A sample that has the gradient of its probabilities."""
+    """Return one-hot samples with the straight-through gradient of their probabilities."""
     probabilities = jnp.exp(log_probabilities)
     return jax.lax.stop_gradient(one_hot - probabilities) + probabilities
 
@@ -166,7 +166,7 @@ def straight_through(
 def sample(
     key: PRNGKeyArray | None, log_probabilities: Float[Array, "*s C"]
 ) -> Float[Array, "*s C"]:
-    """One-hot samples, straight-through; without a key the modes."""
+    """Return one-hot samples with straight-through gradients; without a key the modes."""
     if key is None:
         index = jnp.argmax(log_probabilities, axis=-1)
     else:
@@ -178,19 +178,19 @@ def sample(
 def kl_divergence(
     log_p: Float[Array, "*s S C"], log_q: Float[Array, "*s S C"]
 ) -> Float[Array, "*s"]:
-    """Of S independent variables together, from their log-probabilities."""
+    """Return the KL divergence of S independent variables, summed over them."""
     return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=(-2, -1))
 
 
 def entropy(log_p: Float[Array, "*s C"]) -> Float[Array, "*s"]:
-    """From log-probabilities, in nats."""
+    """Return the entropy in nats, from log-probabilities."""
     return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
 
 
 def bernoulli_loss(
     logit: Float[Array, "*s"], probability: Float[Array, "*s"]
 ) -> Float[Array, "*s"]:
-    """Cross-entropy to a probability."""
+    """Return the cross-entropy to a probability."""
     return -probability * jax.nn.log_sigmoid(logit) - (1.0 - probability) * jax.nn.log_sigmoid(
         -logit
     )
@@ -210,22 +210,22 @@ class Discrete:
     log_probabilities: Float[Array, "*s A"]
 
     def sample(self, key: PRNGKeyArray | None) -> Int[Array, "*s"]:
-        """An action; without a key the likeliest."""
+        """Return a sampled action; without a key the mode."""
         if key is None:
             return jnp.argmax(self.log_probabilities, axis=-1)
         return jax.random.categorical(key, self.log_probabilities)
 
     def log_prob(self, action: Int[Array, "*s"]) -> Float[Array, "*s"]:
-        """Of actions."""
+        """Return the log-probabilities of actions."""
         chosen = jnp.take_along_axis(self.log_probabilities, action[..., None], axis=-1)
         return chosen[..., 0]
 
     def entropy(self) -> Float[Array, "*s"]:
-        """In nats."""
+        """Return the entropy in nats."""
         return entropy(self.log_probabilities)
 
     def randomness(self) -> Float[Array, "*s"]:
-        """Entropy, from 0 for a policy that is sure to 1 for the uniform one."""
+        """Return the normalised entropy: 0 for a deterministic policy, 1 for the uniform one."""
         return self.entropy() / jnp.log(self.log_probabilities.shape[-1])
 
 
@@ -234,7 +234,7 @@ _LEAST_STDDEV, _MOST_STDDEV = 0.1, 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Continuous:
-    """A policy over vectors: independent normals of bounded means and deviations.
+    """A policy over vectors: independent normals with bounded means and standard deviations.
 
     Attributes:
       mean: `[*s, D]`, in -1 to 1.
@@ -246,26 +246,26 @@ class Continuous:
 
     @classmethod
     def of_outputs(cls, mean: Float[Array, "*s D"], stddev: Float[Array, "*s D"]) -> "Continuous":
-        """From what a network says."""
+        """Return the policy of a network's outputs."""
         width = _MOST_STDDEV - _LEAST_STDDEV
         return cls(jnp.tanh(mean), width * jax.nn.sigmoid(stddev + 2.0) + _LEAST_STDDEV)
 
     def sample(self, key: PRNGKeyArray | None) -> Float[Array, "*s D"]:
-        """An action, which may lie beyond the mean's bounds; without a key the mean."""
+        """Return a sampled action, possibly outside the mean's bounds; without a key the mean."""
         if key is None:
             return self.mean
         return self.mean + self.stddev * jax.random.normal(key, self.mean.shape, self.mean.dtype)
 
     def log_prob(self, action: Float[Array, "*s D"]) -> Float[Array, "*s"]:
-        """Of actions."""
+        """Return the log-densities of actions."""
         return jnp.sum(jax.scipy.stats.norm.logpdf(action, self.mean, self.stddev), axis=-1)
 
     def entropy(self) -> Float[Array, "*s"]:
-        """In nats."""
+        """Return the entropy in nats."""
         return jnp.sum(jnp.log(self.stddev) + 0.5 * jnp.log(2.0 * jnp.pi * jnp.e), axis=-1)
 
     def randomness(self) -> Float[Array, "*s"]:
-        """Entropy, from 0 where all deviations are the least to 1 where they are the largest."""
+        """Return the mean log-deviation, normalised to 0 at the least and 1 at the largest."""
         low, high = np.log(_LEAST_STDDEV), np.log(_MOST_STDDEV)
         return jnp.mean((jnp.log(self.stddev) - low) / (high - low), axis=-1)
 

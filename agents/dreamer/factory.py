@@ -1,4 +1,4 @@
-"""Dreamer by name: its settings on a task, and what it refuses."""
+"""Dreamer by name: its settings on a task, and the checks of a run."""
 
 import dataclasses
 import functools
@@ -36,7 +36,7 @@ class Dreamer:
 
     Attributes:
       config: all of its settings.
-      of_family: other ones for some families of environments, by their names.
+      of_family: settings for some families of environments, by name, instead of `config`.
     """
 
     config: DreamerConfig
@@ -52,7 +52,7 @@ class Dreamer:
         return self.of_family.get(task.name.partition("/")[0], self.config)
 
     def make(self, task: environments.Environment) -> DreamerAgent:
-        """Return the agent for a task; errors as of `check`, but for those of memory."""
+        """Return the agent for a task; raises the errors of `check` except those of memory."""
         _check_observations(task)
         _check_actions(task)
         model = _model(self.config_for(task), *_interfaces(task))
@@ -108,14 +108,15 @@ def _check_actions(task: environments.Environment) -> None:
 
 
 def make(parameters: str = "") -> Dreamer:
-    """The agent `"dreamer"`, or `"dreamer/WORD,WORD..."`.
+    """Return the factory of the agent `"dreamer"`, or `"dreamer/WORD,WORD..."`.
 
     A word is a version (`nature`, the default, or `v1`), a size of it, an ablation (of
-    `config.ABLATIONS`), `paper` for size, train ratio and environments as the version's papers had
-    them on each benchmark, instead of a laptop's; or a setting, as `horizon=10`, which comes last.
+    `config.ABLATIONS`), `paper` for the paper's size, replay ratio and number of environments on
+    each benchmark instead of a laptop's, or a setting, such as `horizon=10`. Settings are applied
+    last.
 
     Raises:
-      ValueError: if a word is none of these, or a setting is not what it should be.
+      ValueError: if a word is none of these, or a setting cannot be parsed.
     """
     words = [word.strip() for word in parameters.split(",") if word.strip()]
     settings = dict(word.split("=", 1) for word in words if "=" in word)
@@ -145,12 +146,12 @@ def make(parameters: str = "") -> Dreamer:
 
 @functools.lru_cache(maxsize=8)
 def _model(config: DreamerConfig, observations: tuple, actions: tuple) -> Model:
-    """The same for equal interfaces, so that it is compiled once for all of a process's runs."""
+    """Return a model; equal arguments give the same object, so that it is compiled once."""
     return make_model(config, dict(observations), dict(actions))
 
 
 def _interfaces(task: environments.Environment) -> tuple[tuple, tuple]:
-    """What `_model` tells agents apart by."""
+    """Return the specs of observations and actions as hashable arguments of `_model`."""
     spec = task.dynamics.action_spec()
     is_discrete = isinstance(spec, specs.DiscreteArray)
     size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
@@ -159,21 +160,21 @@ def _interfaces(task: environments.Environment) -> tuple[tuple, tuple]:
 
 
 def _replay_steps(config: DreamerConfig, num_steps: int) -> int:
-    """What the replay has room for, of all environments: no more than a run can fill."""
+    """Return the replay's capacity in steps of all environments, at most what a run fills."""
     number = config.num_environments
     rows = max(-(-num_steps // number), config.batch_length + 1)
     return number * min(config.replay_capacity // number, rows)
 
 
 def _check_sizes(model: Model, num_steps: int, is_host: bool) -> None:
-    """Refuse sizes that cannot learn or do not fit, before anything is allocated or compiled.
+    """Check that a run can learn and fits in memory, before anything is allocated or compiled.
 
-    In host environments the replay is in the host's memory, otherwise in the device's. On the host
-    it counts twice, as a checkpoint is a copy.
+    For host environments the replay is in the host's memory, otherwise in the device's. On the host
+    it counts twice, because a checkpoint copies it.
 
     Raises:
-      ValueError: if the replay of a run of so many steps can never have enough to learn from, or
-        an update or the replay does not fit in memory.
+      ValueError: if the replay of such a run can never contain `prefill` sequences, or if an update
+        or the replay does not fit in memory.
     """
     config, capacity = model.config, _replay_steps(model.config, num_steps)
     most = capacity - config.num_environments * config.batch_length
@@ -185,7 +186,7 @@ def _check_sizes(model: Model, num_steps: int, is_host: bool) -> None:
             f" {num_steps} steps."
         )
     device, host = jax.local_devices()[0], free_memory()
-    # Only accelerators tell; a CPU's memory is the host's.
+    # Only accelerators report their memory; a CPU's is the host's.
     own = (device.memory_stats() or {}).get("bytes_limit")
     free, needed = own or host, learner.update_bytes(model)
     if needed > free:
@@ -209,7 +210,7 @@ def _check_sizes(model: Model, num_steps: int, is_host: bool) -> None:
 
 
 def _step_bytes(model: Model) -> int:
-    """Of the replay, for a step of one environment."""
+    """Return the replay's bytes per environment step."""
     config = model.config
     seen = sum(math.prod(x.shape) * x.dtype.itemsize for x in model.observations.values())
     done = 4 * sum(1 if part.is_discrete else part.size for part in model.actions.values())
@@ -220,7 +221,7 @@ def _step_bytes(model: Model) -> int:
 
 
 class _Hashable(specs.BoundedArray):
-    """A spec by which dictionaries know it."""
+    """A spec that is hashable and compares by value."""
 
     def __init__(self, spec: specs.Array):
         low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
@@ -243,7 +244,7 @@ def _observations(task: environments.Environment) -> Specs:
 
 
 def _action_range(spec: Any) -> ActionRange | None:
-    """Return the bounds of continuous actions; None for a choice."""
+    """Return the bounds of continuous actions; None for discrete actions."""
     if isinstance(spec, specs.DiscreteArray):
         return None
     low, high = (np.broadcast_to(x, spec.shape).tolist() for x in (spec.minimum, spec.maximum))

@@ -1,4 +1,4 @@
-"""What a trained model expects, beside what happens: on experience that was never learned from."""
+"""The world model's predictions on held-out experience, compared with what happens."""
 
 from typing import NamedTuple
 
@@ -16,71 +16,71 @@ from agents.dreamer.networks import is_image, num_classes
 from agents.dreamer.rssm import State, embed_action, initial_state
 from agents.protocol import Examination
 
-CONTEXT, PREDICTED = 5, 45  # Steps that are seen, and those that are then predicted.
+CONTEXT, PREDICTED = 5, 45  # Observed steps, and steps of the open-loop prediction after them.
 
 _BINS = 10
 _FRAMES = 20  # Of a picture.
 
 
-class Foreseen(NamedTuple):
-    """What the model expects of sequences.
+class Predictions(NamedTuple):
+    """The model's predictions of sequences.
 
     Attributes:
-      reward: of each step, once its observation was seen, `[T, B]`.
-      goes_on: probability that the episode does, likewise.
-      observation: by name, `[C + P, B, ...]`: of the context what was made of it, and then what the
-        model expects from the actions alone.
+      reward: of each step, from the model state that includes the step's observation, `[T, B]`.
+      continue_probability: that the episode continues after the step, likewise.
+      observation: by name, `[C + P, B, ...]`: the context's reconstructions, followed by open-loop
+        predictions from the actions alone.
     """
 
     reward: Float[Array, "T B"]
-    goes_on: Float[Array, "T B"]
+    continue_probability: Float[Array, "T B"]
     observation: dict[str, Array]
 
 
 @compilation.jit_compiled_fast(static_argnums=(0, 5))
-def foresee(
+def predict(
     model: Model, params: Params, scales: Scales, batch: Batch, key: PRNGKeyArray, num_steps: int
-) -> Foreseen:
-    """Follows sequences with the model.
+) -> Predictions:
+    """Return the model's predictions of sequences.
 
     Args:
       model: the networks.
-      params: theirs.
+      params: their parameters.
       scales: of the losses.
-      batch: sequences that begin with an episode, `[T, B]`.
-      key: of samples.
+      batch: sequences that begin with an episode's first step, `[T, B]`.
+      key: random key of the latents.
       num_steps: C + P.
     """
-    seen_key, dream_key = jax.random.split(key)
+    posterior_key, prior_key = jax.random.split(key)
     start = initial_state(model.config, batch.reward.shape[1])
-    states = losses.observe(model, params, start, batch, seen_key).states
-    goes_on = jax.nn.sigmoid(model.continuation(params, states.features))
+    states = losses.observe(model, params, start, batch, posterior_key).states
+    continue_probability = jax.nn.sigmoid(model.continuation(params, states.features))
     if model.config.learns_discount:
-        goes_on = jnp.minimum(1.0, goes_on / model.config.discount)
+        continue_probability = jnp.minimum(1.0, continue_probability / model.config.discount)
 
-    def dream(state: State, row):
+    def predict_step(state: State, row):
         action, t = row
         h = model.advance(params, state, action)
         log_p = model.prior(params, h)
-        state = State(h, distributions.sample(jax.random.fold_in(dream_key, t), log_p))
+        state = State(h, distributions.sample(jax.random.fold_in(prior_key, t), log_p))
         return state, state
 
     actions = embed_action(model.actions, batch.action)[CONTEXT:num_steps]
     context = jax.tree.map(lambda x: x[:CONTEXT], states)
     last = jax.tree.map(lambda x: x[-1], context)
-    _, dreamt = jax.lax.scan(dream, last, (actions, jnp.arange(len(actions))))
-    shown = jax.tree.map(lambda *x: jnp.concatenate(x), context, dreamt)
+    _, predicted = jax.lax.scan(predict_step, last, (actions, jnp.arange(len(actions))))
+    shown = jax.tree.map(lambda *x: jnp.concatenate(x), context, predicted)
     decoded = model.decode(params, shown.h, shown.flat_z)
     reward = model.regression.mean(model.reward(params, states.features))
-    return Foreseen(
+    return Predictions(
         reward=reward * losses.reward_divisor(scales) if model.config.reward_norm else reward,
-        goes_on=goes_on,
-        observation={name: _as_seen(model, name, x) for name, x in decoded.items()},
+        continue_probability=continue_probability,
+        observation={name: _as_observation(model, name, x) for name, x in decoded.items()},
     )
 
 
-def _as_seen(model: Model, name: str, decoded: Array) -> Array:
-    """A prediction as the observation would be."""
+def _as_observation(model: Model, name: str, decoded: Array) -> Array:
+    """Return the decoder's output in the observation's range and dtype."""
     spec = model.observations[name]
     if is_image(spec):
         return (255.0 * jnp.clip(decoded, 0.0, 1.0)).astype(jnp.uint8)
@@ -90,7 +90,7 @@ def _as_seen(model: Model, name: str, decoded: Array) -> Array:
 
 
 def calibration_error(predicted: np.ndarray, actual: np.ndarray) -> float:
-    """Expected calibration error: mean distance between means, in tenths of the predictions."""
+    """Return the expected calibration error over ten bins with equal numbers of predictions."""
     order = np.argsort(predicted, axis=None, kind="stable")
     groups = zip(
         np.array_split(predicted.ravel()[order], _BINS),
@@ -101,13 +101,14 @@ def calibration_error(predicted: np.ndarray, actual: np.ndarray) -> float:
     return float(sum(gaps) / predicted.size)
 
 
-def figures(batch: Batch, foreseen: Foreseen) -> dict[str, float]:
-    """How good predicted rewards and ends are.
+def figures(batch: Batch, predictions: Predictions) -> dict[str, float]:
+    """Return errors of the predicted rewards and terminations.
 
-    Steps that begin an episode have neither.
+    Steps that begin an episode are left out.
     """
     counts = ~np.asarray(batch.is_first)
-    reward, goes_on = np.asarray(foreseen.reward)[counts], np.asarray(foreseen.goes_on)[counts]
+    reward = np.asarray(predictions.reward)[counts]
+    end_probability = 1.0 - np.asarray(predictions.continue_probability)[counts]
     actual, ends = np.asarray(batch.reward)[counts], np.asarray(batch.is_terminal)[counts]
     return {
         "held_out/reward": float(actual.mean()),
@@ -116,45 +117,45 @@ def figures(batch: Batch, foreseen: Foreseen) -> dict[str, float]:
         "held_out/reward_rmse": float(np.sqrt(np.mean(np.square(reward - actual)))),
         "held_out/reward_calibration_error": calibration_error(reward, actual),
         "held_out/ends": float(ends.mean()),
-        "held_out/predicted_ends": float((1.0 - goes_on).mean()),
-        "held_out/ends_brier": float(np.mean(np.square((1.0 - goes_on) - ends))),
-        "held_out/ends_calibration_error": calibration_error(1.0 - goes_on, ends),
+        "held_out/predicted_ends": float(end_probability.mean()),
+        "held_out/ends_brier": float(np.mean(np.square(end_probability - ends))),
+        "held_out/ends_calibration_error": calibration_error(end_probability, ends),
     }
 
 
 def examine(
     model: Model, params: Params, scales: Scales, batch: Batch, key: PRNGKeyArray
 ) -> Examination:
-    """Compare predictions with experience that was never learned from.
+    """Compare the model's predictions with held-out experience.
 
     Args:
       model: the networks.
-      params: theirs.
+      params: their parameters.
       scales: of the losses.
-      batch: sequences that begin with an episode, `[T, B]`; NumPy.
-      key: of samples.
+      batch: sequences that begin with an episode's first step, `[T, B]`; NumPy.
+      key: random key of the latents.
 
     Returns:
-      Calibration figures and, where observations are pictures, `prediction.png`.
+      Calibration metrics and, if observations are pictures, `prediction.png`.
     """
     num_steps = min(CONTEXT + PREDICTED, first_episode(batch) + 1)
-    foreseen = jax.device_get(foresee(model, params, scales, batch, key, num_steps))
+    predictions = jax.device_get(predict(model, params, scales, batch, key, num_steps))
     pictured = [name for name, spec in model.observations.items() if pictures.is_picture(spec)]
     drawn = {}
     if pictured and num_steps > CONTEXT:
-        drawn["prediction.png"] = prediction(batch, foreseen, pictured[0])
-    return Examination(figures(batch, foreseen), drawn)
+        drawn["prediction.png"] = prediction(batch, predictions, pictured[0])
+    return Examination(figures(batch, predictions), drawn)
 
 
 def first_episode(batch: Batch) -> int:
-    """Steps after the first of the first environment's first episode, as far as it was seen."""
+    """Return the length of the first environment's first episode, or of its part in the batch."""
     ends = np.flatnonzero(np.asarray(batch.is_last)[:, 0])
     return int(ends[0]) if len(ends) else len(batch.reward) - 1
 
 
-def prediction(batch: Batch, foreseen: Foreseen, name: str) -> bytes:
-    """Open-loop prediction: what happened, what the model made of it, and how far they differ."""
-    expected = np.asarray(foreseen.observation[name])[:, 0]
+def prediction(batch: Batch, predictions: Predictions, name: str) -> bytes:
+    """Draw the open-loop prediction: rows of observations, predictions and their difference."""
+    expected = np.asarray(predictions.observation[name])[:, 0]
     seen = np.asarray(batch.observation[name])[: len(expected), 0]
     later = np.linspace(CONTEXT, len(expected) - 1, _FRAMES - CONTEXT).round().astype(int)
     shown = [*range(CONTEXT), *np.unique(later)]

@@ -1,8 +1,8 @@
-"""Layers that Dreamer's networks are made of.
+"""Layers of Dreamer's networks.
 
-The Nature version normalises by RMSNorm, the arXiv version by LayerNorm; both activate by SiLU.
-All but norms compute in the type that their weights are used in. Initialisation is that of the
-Nature version's code: truncated normals whose variance is one over the inputs, biases 0.
+The Nature version uses RMSNorm, the arXiv version LayerNorm; both use SiLU. All layers but norms
+compute in the dtype of their weights. Initialisation is that of the Nature version's code:
+truncated normals of variance 1 / fan-in, and biases of 0.
 """
 
 import re
@@ -18,7 +18,7 @@ _TRUNCATION = 0.87962566  # Standard deviation of a standard normal that is cut 
 
 
 def initializer(fan_in: int, scale: float = 1.0) -> hk.initializers.Initializer:
-    """Truncated normals of variance `scale`^2 / `fan_in`."""
+    """Return the initialiser of truncated normals of variance `scale`^2 / `fan_in`."""
     if scale == 0.0:
         return hk.initializers.Constant(0.0)
     return hk.initializers.TruncatedNormal(scale / _TRUNCATION / fan_in**0.5)
@@ -28,7 +28,7 @@ class Linear(hk.Module):
     """A linear map of the last axis."""
 
     def __init__(self, size: int, scale: float = 1.0, *, bias: bool = True, name: str):
-        """Of `size` outputs; `scale` is that of the first weights."""
+        """Make a layer of `size` outputs; `scale` is that of the initial weights."""
         super().__init__(name)
         self._size, self._scale, self._bias = size, scale, bias
 
@@ -43,13 +43,13 @@ class Linear(hk.Module):
 
 
 class BlockLinear(hk.Module):
-    """A linear map whose weights are block-diagonal: inputs and outputs are in G groups.
+    """A linear map with block-diagonal weights: inputs and outputs are divided into G groups.
 
-    Inputs that all groups share may come with them; their weights are not block-diagonal.
+    Shared inputs may be added, which all groups read; their weights are dense.
     """
 
     def __init__(self, size: int, blocks: int, *, name: str):
-        """Of `size` outputs in `blocks` groups, of which it must be a multiple."""
+        """Make a layer of `size` outputs in `blocks` groups; `blocks` must divide `size`."""
         super().__init__(name)
         self._size, self._blocks = size, blocks
 
@@ -59,7 +59,7 @@ class BlockLinear(hk.Module):
         groups, each = self._blocks, x.shape[-1] // self._blocks
         common = 0 if shared is None else shared.shape[-1]
         shape = (groups, each + common, self._size // groups)
-        # As if each group had its own copy of what is shared.
+        # The fan-in counts the shared inputs once per group.
         init = initializer(groups * (each + common))
         weight = hk.get_parameter("w", shape, jnp.float32, init)
         bias = hk.get_parameter("b", (self._size,), jnp.float32, jnp.zeros)
@@ -78,7 +78,7 @@ class StridedConvolution(hk.Module):
     """A 4x4 convolution without bias of images `[B, H, W, C]` that halves or doubles their size."""
 
     def __init__(self, channels: int, *, transposed: bool = False, bias: bool = False, name: str):
-        """To `channels`; doubles the size if `transposed`."""
+        """Make a layer of `channels` outputs; it doubles the size if `transposed`."""
         super().__init__(name)
         self._channels, self._transposed, self._bias = channels, transposed, bias
 
@@ -91,20 +91,21 @@ class StridedConvolution(hk.Module):
 
 
 class PooledConvolution(hk.Module):
-    """A 5x5 convolution of images `[B, H, W, C]`, and of each 2x2 of its results the largest.
+    """A 5x5 convolution of images `[B, H, W, C]`, followed by 2x2 max-pooling.
 
-    Computed as a 3x3 convolution of squares of 2x2 pixels to squares of results: a third more
-    multiplications, of which a CPU does three times as many in a second (`benchmarks.dreamer`).
+    It is computed as a 3x3 convolution from squares of 2x2 pixels to squares of outputs. This needs
+    a third more multiplications, but a CPU performs three times as many per second
+    (`benchmarks.dreamer`).
     """
 
     def __init__(self, channels: int, *, name: str):
-        """To `channels`."""
+        """Make a layer of `channels` outputs."""
         super().__init__(name)
         self._channels = channels
 
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 O"]:
         weight, bias = _filters(5, x.shape[-1], self._channels)
-        # [q, u, p, a]: whether result p of a square has its filter's row a on pixel q of square u.
+        # [q, u, p, a]: whether output p of a square applies filter row a to pixel q of square u.
         reaches = np.array(
             [
                 [[[2 * u + q == p + a for a in range(5)] for p in (0, 1)] for u in range(3)]
@@ -123,20 +124,20 @@ class PooledConvolution(hk.Module):
 
 
 class EnlargingConvolution(hk.Module):
-    """A 5x5 convolution of images `[B, H, W, C]` whose pixels were doubled in both directions.
+    """A 5x5 convolution of images `[B, H, W, C]` after nearest-neighbour upsampling by 2.
 
-    Computed as a 3x3 convolution of the images as they are, to squares of 2x2 pixels, as all of
-    a square's pixels see the same ones: two thirds fewer multiplications.
+    It is computed as a 3x3 convolution of the original images to squares of 2x2 pixels, because all
+    pixels of a square read the same inputs. This needs two thirds fewer multiplications.
     """
 
     def __init__(self, channels: int, *, name: str):
-        """To `channels`."""
+        """Make a layer of `channels` outputs."""
         super().__init__(name)
         self._channels = channels
 
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B 2*H 2*W O"]:
         weight, bias = _filters(5, x.shape[-1], self._channels)
-        # [u, p, a]: whether pixel p of a square has its filter's row a on square u.
+        # [u, p, a]: whether pixel p of a square applies filter row a to square u.
         reaches = np.array(
             [[[(p + a) // 2 == u for a in range(5)] for p in (0, 1)] for u in range(3)], np.float32
         )
@@ -154,7 +155,7 @@ _AXES = ("NHWC", "HWIO", "NHWC")
 def _filters(
     size: int, inputs: int, outputs: int, with_bias: bool = True
 ) -> tuple[Float[Array, "K K I O"], Float[Array, "O"] | float]:
-    """A module's filters, and its bias if it has one."""
+    """Return a module's filters, and its bias or 0."""
     init = initializer(size**2 * inputs)
     weight = hk.get_parameter("w", (size, size, inputs, outputs), jnp.float32, init)
     return weight, hk.get_parameter("b", (outputs,), jnp.float32, jnp.zeros) if with_bias else 0.0
@@ -168,7 +169,7 @@ def _convolve(x: Array, weight: Array) -> Array:
 def convolved(
     x: Float[Array, "B H W I"], weight: Float[Array, "K K I O"]
 ) -> Float[Array, "B H W O"]:
-    """A convolution that keeps the size, and whose weights' gradient is fast on CPUs, too."""
+    """Return a convolution with "SAME" padding whose weight gradient is fast on CPUs, too."""
     return _convolve(x, weight)
 
 
@@ -176,13 +177,13 @@ def _convolved_forward(x, weight):
     return _convolve(x, weight), (x, weight)
 
 
-def _convolved_backward(seen, cotangent):
-    x, weight = seen
+def _convolved_backward(residuals, cotangent):
+    x, weight = residuals
     (of_x,) = jax.linear_transpose(lambda x: _convolve(x, weight), x)(cotangent)
 
     def by_products(x, cotangent):
-        # For each of the filter's places a product of matrices whose rows are pixels. XLA's own
-        # is a convolution by filters as large as the image, for which CPUs have no fast code.
+        # One matrix product per filter position; the matrices' rows are pixels. XLA's gradient is
+        # a convolution with filters as large as the image, for which CPUs have no fast code.
         size, reach = weight.shape[0], weight.shape[0] // 2
         _, height, width, channels = x.shape
         x = jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)))
@@ -210,14 +211,14 @@ class Norm(hk.Module):
     """RMSNorm or LayerNorm over the last axis, computed in float32."""
 
     def __init__(self, kind: str, *, name: str):
-        """Of the kind `"rms"` or `"layer"`."""
+        """Make a norm of the kind `"rms"` or `"layer"`."""
         super().__init__(name)
         self._kind = kind
 
     def __call__(self, x: Float[Array, "*s F"]) -> Float[Array, "*s F"]:
         wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
         scale = hk.get_parameter("scale", x.shape[-1:], jnp.float32, jnp.ones)
-        scale = scale.astype(wide.dtype)  # Parameters may be narrower, too.
+        scale = scale.astype(wide.dtype)  # Parameters may be narrower than float32.
         if self._kind == "rms":
             variance = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
             return (wide * (jax.lax.rsqrt(variance + 1e-4) * scale)).astype(x.dtype)
@@ -230,9 +231,9 @@ class Dense(hk.Module):
     """A linear map, a norm and SiLU."""
 
     def __init__(self, size: int, norm: str, *, name: str):
-        """Of `size` outputs, normalised by `norm`."""
+        """Make a layer of `size` outputs, normalised by `norm`."""
         super().__init__(name)
-        # A bias before LayerNorm, which has an offset, would be one too many.
+        # LayerNorm has an offset, so a bias before it is redundant.
         self._linear = Linear(size, bias=norm == "rms", name="linear")
         self._norm = Norm(norm, name="norm")
 
@@ -241,7 +242,7 @@ class Dense(hk.Module):
 
 
 class MLP(hk.Module):
-    """Layers of `Dense`, and linear outputs by name."""
+    """`Dense` layers, followed by named linear outputs."""
 
     def __init__(
         self,
@@ -252,13 +253,13 @@ class MLP(hk.Module):
         *,
         name: str,
     ):
-        """Makes nothing yet.
+        """Make an MLP.
 
         Args:
           hidden: units of its layers.
-          outputs: sizes of its outputs.
+          outputs: sizes of its outputs, by name.
           norm: of its layers.
-          output_scale: of the outputs' first weights.
+          output_scale: of the outputs' initial weights.
           name: of the module.
         """
         super().__init__(name)
@@ -275,8 +276,8 @@ class MLP(hk.Module):
 
 
 def _module_name(text: str) -> str:
-    """With an underscore where Haiku wants none of what an environment may call its observations.
+    """Return a text with underscores in the place of characters that Haiku's names exclude.
 
-    Haiku tells two modules of one name apart by their order.
+    Haiku numbers modules of equal names in their order.
     """
     return re.sub(r"\W|^(?=\d)", "_", text, flags=re.ASCII)

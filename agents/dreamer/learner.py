@@ -1,4 +1,4 @@
-"""Dreamer's update, and how it acts: two functions of its state."""
+"""Dreamer's update and its choice of actions, as pure functions of its state."""
 
 import functools
 import math
@@ -20,14 +20,14 @@ Metrics = dict[str, Array]
 
 
 class LearnerState(NamedTuple):
-    """What learning changes.
+    """The learning state.
 
     Attributes:
       params: of all networks.
-      slow_critic: moving average of the critic's.
-      optimizer: its state.
-      scales: of the losses.
-      updates: made so far, `[]`.
+      slow_critic: moving average of the critic's parameters.
+      optimizer: the optimiser's state.
+      scales: running statistics and adaptive weights of the losses.
+      updates: number of updates so far, `[]`.
     """
 
     params: Params
@@ -38,11 +38,11 @@ class LearnerState(NamedTuple):
 
 
 class ActorState(NamedTuple):
-    """What an agent remembers while it acts in E environments.
+    """The memory of an agent that acts in E environments.
 
     Attributes:
-      state: of the model, `[E]`.
-      action: its last one, by name, `[E, ...]`.
+      state: the model state, `[E]`.
+      action: the last action, by name, `[E, ...]`.
     """
 
     state: State
@@ -50,7 +50,7 @@ class ActorState(NamedTuple):
 
 
 def make_optimizer(model: Model) -> optax.GradientTransformation:
-    """One for all networks (the Nature version), or one for each group of them (v1)."""
+    """Return one optimiser for all networks (the Nature version) or one for each group (v1)."""
     config = model.config
     if config.optimizer == "laprop":
         return laprop(config.learning_rate, config.warmup, b2=config.rms_decay)
@@ -70,7 +70,7 @@ def init(model: Model, key: PRNGKeyArray) -> LearnerState:
         params=params,
         slow_critic=jax.tree.map(jnp.copy, params[CRITIC]),
         optimizer=make_optimizer(model).init(params),
-        scales=losses.newborn_scales(model),
+        scales=losses.initial_scales(model),
         updates=jnp.zeros((), jnp.int32),
     )
 
@@ -82,13 +82,13 @@ def update(
 
     Args:
       model: the networks.
-      learner: before it.
+      learner: the learning state before the update.
       batch: sequences, `[T, B]`.
-      start: model states before them, `[B]`.
-      key: of its samples.
+      start: model states before the sequences, `[B]`.
+      key: random key of the samples.
 
     Returns:
-      The learner after it, the model's states along the sequences, and metrics.
+      The learning state after the update, the model states of the sequences, and metrics.
     """
     (total, outcome), gradients = jax.value_and_grad(losses.loss, has_aux=True)(
         learner.params, learner.slow_critic, model, batch, start, learner.scales, key
@@ -111,11 +111,12 @@ def update(
 
 @functools.lru_cache(maxsize=8)
 def update_bytes(model: Model) -> int:
-    """Memory that an update needs, about; nothing is compiled.
+    """Estimate the memory of an update in bytes, without compiling it.
 
-    It is what is kept for the way back, and five copies of the parameters: themselves, gradients,
-    two moments, and those that follow. XLA's figures for the compiled update, which are without
-    the latter, are 3% to 5% larger than the former at sizes 1m and 12m.
+    The estimate counts the residuals of the backward pass and five copies of the parameters: the
+    parameters, gradients, two moments, and the new parameters. XLA's figures for the compiled
+    update do not count the new parameters. At sizes 1m and 12m they exceed the rest of the estimate
+    by 3% to 5%.
     """
     config = model.config
     shape = (config.batch_length, config.batch_size)
@@ -135,17 +136,17 @@ def update_bytes(model: Model) -> int:
         is_terminal=array(bool),
     )
 
-    def way_back(batch: Batch) -> Any:
+    def residuals(batch: Batch) -> Any:
         params = model.init(jax.random.key(0))
 
         def loss(params: Params) -> Array:
-            start, scales = initial_state(config, config.batch_size), losses.newborn_scales(model)
+            start, scales = initial_state(config, config.batch_size), losses.initial_scales(model)
             key = jax.random.key(0)
             return losses.loss(params, params[CRITIC], model, batch, start, scales, key)[0]
 
         return params, jax.vjp(loss, params)[1]
 
-    params, kept = jax.eval_shape(way_back, batch)
+    params, kept = jax.eval_shape(residuals, batch)
     kept_bytes, params_bytes = (
         sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
         for tree in (kept, params)
@@ -154,7 +155,7 @@ def update_bytes(model: Model) -> int:
 
 
 def initial_actor(model: Model, num_environments: int) -> ActorState:
-    """Before the first step of all environments."""
+    """Return the memory before the first step of all environments."""
     return ActorState(
         state=initial_state(model.config, num_environments),
         action={
@@ -174,15 +175,16 @@ def act(
     is_first: Bool[Array, "E"],
     key: PRNGKeyArray,
 ) -> ActorState:
-    """Observe, and choose an action.
+    """Update the model state with an observation, and choose an action.
 
     Returns:
-      The actor after it, whose `state` is the model's with the observation, and whose `action` is
-      the one to do now.
+      The new memory: its `state` includes the observation, and its `action` is the action to take.
     """
     state_key, action_key = jax.random.split(key)
     embedded, tokens = embed_action(model.actions, actor.action), model.encode(params, observation)
-    state, _ = losses.see(model, params, actor.state, embedded, tokens, is_first, state_key)
+    state, _ = losses.observe_step(
+        model, params, actor.state, embedded, tokens, is_first, state_key
+    )
     keys = jax.random.split(action_key, len(model.actions))
     policies: dict[str, Any] = model.policies(params, state.features)
     action = {

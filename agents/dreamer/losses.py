@@ -1,11 +1,11 @@
-"""What Dreamer minimises. Equation numbers are those of the arXiv version.
+"""Dreamer's losses. Equation numbers are those of the arXiv version.
 
 Arrays are time-major, `[T, B, ...]`. x is an observation, h and z are the model state, r a reward,
-c whether the episode goes on, a an action, v a value, R a λ-return.
+c whether the episode continues, a an action, v a value, R a λ-return.
 
-One loss serves both versions. Of the Nature version's, one optimiser follows the gradient of all of
-it; the arXiv version's parts concern different parameters, as nothing of the actor's and the
-critic's reaches the world model there.
+Both versions minimise one sum of losses. The Nature version has one optimiser for it. In the arXiv
+version the losses of world model, actor and critic have gradients in separate parameters, because
+the losses of actor and critic have no gradient in the world model.
 """
 
 from collections.abc import Mapping
@@ -30,10 +30,10 @@ class Batch(NamedTuple):
     Attributes:
       observation: x_t, by name.
       action: a_{t-1}, by name, which led to x_t.
-      reward: r_t, for arriving there.
+      reward: r_t, of the transition to x_t.
       is_first: whether x_t is the first of an episode.
-      is_last: whether it is the last.
-      is_terminal: whether the episode ended there by the task's rules.
+      is_last: whether x_t is the last of an episode, by termination or truncation.
+      is_terminal: whether x_t is terminal.
     """
 
     observation: Mapping[str, Array]
@@ -45,14 +45,14 @@ class Batch(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """What the losses remember from one update to the next.
+    """Running statistics and adaptive weights of the losses.
 
     Attributes:
-      returns: range of the returns.
-      spread: of returns (ReturnStd) or advantages (AdvantageStd).
+      returns: percentiles of the returns.
+      spread: standard deviation of returns (ReturnStd) or advantages (AdvantageStd).
       kl: weight of the KL terms (TargetKL).
       entropy: η.
-      reward: of rewards (RewardNorm).
+      reward: standard deviation of rewards (RewardNorm).
     """
 
     returns: Range
@@ -63,10 +63,10 @@ class Scales(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What the world model makes of sequences.
+    """The world model's states and distributions along sequences.
 
     Attributes:
-      states: `[T, B]`.
+      states: model states, samples of the posterior, `[T, B]`.
       posterior: log-probabilities of z, `[T, B, S, C]`.
       prior: likewise.
     """
@@ -76,7 +76,7 @@ class Observed(NamedTuple):
     prior: Float[Array, "T B S C"]
 
 
-def see(
+def observe_step(
     model: Model,
     params: Params,
     state: State,
@@ -85,19 +85,19 @@ def see(
     is_first: Bool[Array, "B"],
     key: PRNGKeyArray | None,
 ) -> tuple[State, Float[Array, "B S C"]]:
-    """A step of the model along what happened (equation 3).
+    """Advance the model state by one observed step (equation 3).
 
     Args:
       model: the networks.
-      params: theirs.
-      state: before the step; zeros stand for it, and for the action, where an episode begins.
-      action: embedded, which led to the observation.
-      tokens: of the observation.
+      params: their parameters.
+      state: before the step. State and action are set to zero where an episode begins.
+      action: the embedded action that led to the observation.
+      tokens: the encoded observation.
       is_first: where an episode begins.
-      key: of the sample; None for the mode.
+      key: random key of the sample; None for the mode.
 
     Returns:
-      The state after it, and the log-probabilities that its z is drawn from.
+      The state after the step, and the log-probabilities of its z.
     """
     keep = 1.0 - is_first.astype(tokens.dtype)
     state = jax.tree.map(lambda x: x * keep.reshape(-1, *(1,) * (x.ndim - 1)), state)
@@ -109,14 +109,14 @@ def see(
 def observe(
     model: Model, params: Params, start: State, batch: Batch, key: PRNGKeyArray | None
 ) -> Observed:
-    """Runs the model along sequences.
+    """Infer the model states along sequences.
 
     Args:
       model: the networks.
-      params: theirs.
+      params: their parameters.
       start: the states before the first step, `[B]`.
       batch: the sequences.
-      key: of samples; None for modes.
+      key: random key of the samples; None for modes.
     """
     tokens = model.encode(params, batch.observation)
     actions = embed_action(model.actions, batch.action)
@@ -124,7 +124,7 @@ def observe(
     def step(state: State, row):
         tokens, action, is_first, t = row
         step_key = None if key is None else jax.random.fold_in(key, t)
-        state, posterior = see(model, params, state, action, tokens, is_first, step_key)
+        state, posterior = observe_step(model, params, state, action, tokens, is_first, step_key)
         return state, (state, posterior)
 
     steps = jnp.arange(len(batch.reward))
@@ -133,11 +133,11 @@ def observe(
 
 
 class Imagined(NamedTuple):
-    """Sequences that the model dreams of, from N states on.
+    """Imagined sequences from N start states.
 
     Attributes:
-      states: `[H+1, N]`; the first ones are given.
-      actions: in each of them, by name.
+      states: `[H+1, N]`; the first row contains the start states.
+      actions: in each state, by name.
     """
 
     states: State
@@ -147,13 +147,13 @@ class Imagined(NamedTuple):
 def imagine(
     model: Model, params: Params, start: State, key: PRNGKeyArray | None, num_steps: int
 ) -> Imagined:
-    """Follows the policies in the model, whose parameters have no gradient here.
+    """Imagine sequences by the policies; the model's parameters have no gradient here.
 
     Args:
       model: the networks.
-      params: theirs.
-      start: where from, `[N]`; without a gradient.
-      key: of samples; None for modes.
+      params: their parameters.
+      start: start states, `[N]`; without a gradient.
+      key: random key of the samples; None for modes.
       num_steps: H.
     """
     frozen = sg(params)
@@ -180,7 +180,7 @@ def imagine(
 
 
 def _act(model: Model, params: Params, state: State, key: PRNGKeyArray | None) -> dict[str, Array]:
-    """An action of each part, with the gradient that the version has."""
+    """Sample each part of the action; it has a gradient if `dynamics_gradients` is set."""
     found = {}
     for i, (name, policy) in enumerate(model.policies(params, state.features).items()):
         action = policy.sample(None if key is None else jax.random.fold_in(key, i))
@@ -189,14 +189,14 @@ def _act(model: Model, params: Params, state: State, key: PRNGKeyArray | None) -
 
 
 class Outcome(NamedTuple):
-    """Of a loss.
+    """Auxiliary outputs of `loss`.
 
     Attributes:
-      losses: each term, unweighted, by name: of each step of the batch (`[T, B]`), of imagination
-        (`[H, N]`; actor, critic), or of all steps but the last (`[T-1, B]`; critic_replay). Their
-        means are what is minimised.
-      scales: after it.
-      observed: of the batch.
+      losses: each unweighted term, by name: of each step of the batch (`[T, B]`), of imagination
+        (`[H, N]`; actor, critic), or of all steps but the last (`[T-1, B]`; critic_replay). The
+        loss is the weighted sum of their means.
+      scales: after this batch.
+      observed: model states of the batch.
       metrics: by name, `[]`.
     """
 
@@ -215,16 +215,16 @@ def loss(
     scales: Scales,
     key: PRNGKeyArray | None,
 ) -> tuple[Float[Array, ""], Outcome]:
-    """All that is minimised, for one batch.
+    """Return the total loss of one batch.
 
     Args:
       params: of all networks.
       slow_critic: parameters of the critic's moving average.
       model: the networks.
       batch: sequences.
-      start: model states before them.
+      start: model states before the sequences.
       scales: from the last update.
-      key: of samples; None for modes.
+      key: random key of the samples; None for modes.
     """
     config = model.config
     keys = (None, None) if key is None else jax.random.split(key)
@@ -236,7 +236,7 @@ def loss(
     observed = observe(model, params, start, batch, keys[0])
     world, scales, metrics = world_model_losses(model, params, batch, observed, scales)
 
-    # By default all states; else those of the sequences' last steps.
+    # Imagination starts from all states, or from the last `imagine_last` of each sequence.
     batch, states = jax.tree.map(lambda x: x[-config.imagine_last :], (batch, observed.states))
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
     imagined = imagine(model, params, flat, keys[1], config.horizon)
@@ -256,7 +256,7 @@ def loss(
 
 
 def reward_divisor(scales: Scales) -> Float[Array, ""]:
-    """What rewards are divided by before they are learned (RewardNorm)."""
+    """Return the divisor of rewards in the losses (RewardNorm)."""
     return jnp.maximum(1e-3, scales.reward.size)
 
 
@@ -280,9 +280,9 @@ def _costs(model: Model, losses: Mapping[str, Array], scales: Scales) -> dict[st
 def world_model_losses(
     model: Model, params: Params, batch: Batch, observed: Observed, scales: Scales
 ) -> tuple[dict[str, Float[Array, "T B"]], Scales, dict[str, Array]]:
-    """L_pred, L_dyn and L_rep (equations 4 and 5) by name.
+    """Return L_pred, L_dyn and L_rep (equations 4 and 5) by name.
 
-    The decoder's are `decoder/NAME` of each observation.
+    The decoder's loss of each observation is `decoder/NAME`.
     """
     config, states = model.config, observed.states
     decoded = model.decode(params, states.h, states.flat_z)
@@ -291,8 +291,8 @@ def world_model_losses(
 
     features = states.features
     reward = model.regression.loss(model.reward(params, features), batch.reward)
-    goes_on = 1.0 - batch.is_terminal.astype(reward.dtype)
-    target = goes_on * config.discount if config.learns_discount else goes_on
+    continues = 1.0 - batch.is_terminal.astype(reward.dtype)
+    target = continues * config.discount if config.learns_discount else continues
     continuation = bernoulli_loss(model.continuation(params, features), target)
 
     # Free bits and KL balancing.
@@ -326,24 +326,24 @@ def actor_critic_losses(
     alive: Float[Array, "N"],
     scales: Scales,
 ) -> tuple[dict[str, Float[Array, "H N"]], Float[Array, "H N"], Scales, dict[str, Array]]:
-    """Of imagined sequences (equations 6 to 12): losses, returns, scales, metrics.
+    """Return losses, returns, scales and metrics of imagined sequences (equations 6 to 12).
 
-    `alive` is 0 where a sequence began at the end of an episode, as happened and not as predicted.
-    The arXiv version's code weighs by it; the Nature version's by what is predicted.
+    `alive` is 0 where a sequence starts from a terminal state of the replay. The arXiv version's
+    code weights imagined steps by it, the Nature version's by the predicted continuation.
     """
     config, regression = model.config, model.regression
     frozen, features = sg(params), imagined.states.features
     reward = regression.mean(model.reward(frozen, features))
-    goes_on = jax.nn.sigmoid(model.continuation(frozen, features))
+    continue_probability = jax.nn.sigmoid(model.continuation(frozen, features))
     if config.learns_discount:
-        discount = goes_on
+        discount = continue_probability
         weight = sg(jnp.cumprod(discount, axis=0))[:-1]
     else:
-        # The flag that is likelier, and γ; the first state counts in full unless it is an end.
-        discount = config.discount * jnp.round(sg(goes_on))
+        # The likelier flag times γ. The first state has weight 1 unless it is terminal.
+        discount = config.discount * jnp.round(sg(continue_probability))
         weight = jnp.cumprod(jnp.concatenate([alive[None], discount[1:-1]]), axis=0)
     logits = model.critic(params, sg(features))
-    # Values through which the features have their gradient, for actions that have one.
+    # Values with a gradient in the features, for the gradient through the dynamics.
     through = regression.mean(model.critic(frozen, features))
     slowly = regression.mean(model.critic(sg({**params, CRITIC: slow_critic}), features))
     value, slow = slowly if config.slow_target else through, sg(slowly)
@@ -360,18 +360,18 @@ def actor_critic_losses(
             log_prob = policy.log_prob(sg(imagined.actions[name]))[:-1]
             objective = objective + log_prob * sg(advantage)
     if config.dynamics_gradients and not all(x.is_discrete for x in model.actions.values()):
-        objective = objective + advantage  # Which depends on the actions, by the dynamics.
+        objective = objective + advantage  # It depends on the actions through the dynamics.
     actor = -weight * (objective + scales.entropy * entropies)
     critic = weight * _critic_losses(model, logits[:-1], sg(returns), slow[:-1])
 
     randomness = jnp.mean(jnp.stack([x.randomness() for x in policies.values()]))
     if config.target_randomness:
-        # More entropy is asked for where the policy is less random than it should be.
+        # η grows if the policy is less random than the target.
         eta = _adapted(scales.entropy, config.target_randomness, jnp.mean(randomness), 1e-3, 3e-2)
         scales = scales._replace(entropy=sg(eta))
     metrics = {
         "imagined_reward": jnp.mean(reward),
-        "imagined_continuation": jnp.mean(goes_on),
+        "imagined_continuation": jnp.mean(continue_probability),
         "imagined_return": jnp.mean(returns),
         "value": jnp.mean(through),
         "advantage_stddev": jnp.std(advantage),
@@ -390,9 +390,9 @@ def critic_replay_loss(
     states: State,
     bootstrap: Float[Array, "T B"],
 ) -> Float[Array, "T-1 B"]:
-    """The critic's loss on replayed states, whose gradient the world model has, too.
+    """Return the critic's loss on replayed states; it also has a gradient in the world model.
 
-    Returns are of replayed rewards, and bootstrap from the imagined return of each state.
+    The λ-returns use replayed rewards, and bootstrap from the imagined return of each state.
     """
     config, features = model.config, states.features
     alive, inside = (1.0 - x.astype(batch.reward.dtype) for x in (batch.is_terminal, batch.is_last))
@@ -405,7 +405,7 @@ def critic_replay_loss(
 
 
 def _critic_losses(model: Model, logits, returns, slow) -> Float[Array, "..."]:
-    """Equation 10, and the distance to the critic's moving average."""
+    """Return the critic's loss (equation 10) with the regulariser towards the slow critic."""
     regression = model.regression
     found = regression.loss(logits, returns)
     if model.config.slow_critic_cost:
@@ -414,7 +414,7 @@ def _critic_losses(model: Model, logits, returns, slow) -> Float[Array, "..."]:
 
 
 def _normalized(model: Model, returns, values, scales: Scales):
-    """Equations 11 and 12: scales after these returns, advantages, and what divided them."""
+    """Return the new scales, the normalised advantages and their divisor (equations 11, 12)."""
     config, advantage = model.config, returns - values
     if config.return_norm == "range":
         moved = scales.returns.update(sg(returns), config.return_norm_decay)
@@ -427,23 +427,23 @@ def _normalized(model: Model, returns, values, scales: Scales):
     return scales, advantage / divisor, divisor
 
 
-def newborn_scales(model: Model) -> Scales:
-    """Before the first update."""
+def initial_scales(model: Model) -> Scales:
+    """Return the scales before the first update."""
     return Scales(
-        returns=Range.newborn(),
-        spread=Deviation.newborn(),
+        returns=Range.initial(),
+        spread=Deviation.initial(),
         kl=jnp.ones(()),
         entropy=jnp.array(model.config.entropy_cost),
-        reward=Deviation.newborn(),
+        reward=Deviation.initial(),
     )
 
 
 def _adapted(weight, found, target, least: float, most: float):
-    """A weight that grows by a tenth where `found` is above `target`, and falls where below."""
+    """Return a weight, grown by a tenth if `found` is above `target`, and reduced if below."""
     grown = jnp.where(found > 1.1 * target, 1.1, jnp.where(found < target / 1.1, 1 / 1.1, 1.0))
     return jnp.clip(sg(weight * grown), least, most)
 
 
 def _share_used(z: Float[Array, "T B S C"]) -> Float[Array, ""]:
-    """Of all classes of all latents, those that occur in the batch."""
+    """Return the fraction of all latents' classes that occur in the batch."""
     return jnp.mean(jnp.any(sg(z) > 0.5, axis=(0, 1)))

@@ -1,4 +1,4 @@
-"""All networks of an agent, as pure functions of their parameters."""
+"""All of an agent's networks, as pure functions of their parameters."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from agents.dreamer.rssm import RSSM, ActionParts, State, initial_state
 from agents.encoders import computing_in
 
 Params = dict[str, Any]
-"""By network: encoder, rssm, decoder, reward, continuation, actor, critic."""
+"""Parameters by network: encoder, rssm, decoder, reward, continuation, actor, critic."""
 
 WORLD_MODEL = ("encoder", "rssm", "decoder", "reward", "continuation")
 ACTOR, CRITIC = "actor", "critic"
@@ -32,7 +32,9 @@ ACTOR, CRITIC = "actor", "critic"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Model:
-    """Functions whose first argument is `Params`, but for `init` and those without parameters.
+    """An agent's networks, as functions whose first argument is `Params`.
+
+    `init` takes a key, and `decoder_losses` has no parameters.
 
     Attributes:
       init: from a key to parameters.
@@ -47,8 +49,8 @@ class Model:
       policies: features to a policy for each part of the action.
       critic: features to logits of `regression`.
       regression: of reward and value.
-      observations: what is seen, by name.
-      actions: the parts of an action.
+      observations: specs of the observations, by name.
+      actions: the parts of an action, by name.
       config: of the agent.
     """
 
@@ -70,12 +72,12 @@ class Model:
 
 
 def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts) -> Model:
-    """The networks of an agent.
+    """Return an agent's networks.
 
     Args:
       config: of the agent.
-      observations: what it sees, by name.
-      actions: what it does, by name.
+      observations: specs of the observations, by name.
+      actions: the parts of an action, by name.
     """
     regression: Regression
     if config.regression == "symlog_regression":
@@ -134,7 +136,7 @@ def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts)
                 found[name] = Continuous.of_outputs(mean, stddev)
         return found
 
-    # Losses have no parameters; Haiku makes modules within a transformation only.
+    # Losses have no parameters, but Haiku creates modules inside a transformation only.
     losses = hk.without_apply_rng(
         hk.transform(lambda predicted, x: Decoder(config, observations).losses(predicted, x))
     )
@@ -160,7 +162,7 @@ def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts)
 
 
 def _rssm(config: DreamerConfig):
-    """For `hk.multi_transform`: all at once, for the parameters; and one by one."""
+    """Return a function that uses all layers, and single ones, for `hk.multi_transform`."""
     rssm = RSSM(config)
 
     def everything(state: State, action: Array, tokens: Array):
@@ -183,7 +185,7 @@ def _pure(config: DreamerConfig, f: Callable[..., Any]) -> hk.Transformed:
 
 
 def _narrow(config: DreamerConfig, f: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose layers compute in the config's dtype; its results are as wide as ever."""
+    """Return a function whose layers compute in the config's dtype; its outputs are float32."""
     dtype = config.dtype
     if dtype == "auto":
         dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
@@ -207,5 +209,5 @@ def _actor_outputs(actions: ActionParts) -> dict[str, int]:
 
 
 def count_parameters(params: Mapping[str, Any]) -> int:
-    """Numbers in parameters."""
+    """Return the number of parameters."""
     return sum(x.size for x in jax.tree.leaves(params))

@@ -1,7 +1,7 @@
-"""Encoder, decoder and heads.
+"""Encoder and decoder.
 
-What an agent sees is a dictionary by name: images (uint8 `[H, W, C]`), vectors and grids of
-numbers, and integers of known ranges. Images go through convolutions, all else through MLPs.
+Observations are dictionaries by name of images (uint8 `[H, W, C]`), vectors and grids of numbers,
+and integers of known ranges. Convolutions process images, MLPs everything else.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from agents.dreamer.layers import (
     StridedConvolution,
 )
 
-_MULTIPLES = (2, 3, 4, 4)  # Of the depth, by stage (the Nature version's code).
+_MULTIPLES = (2, 3, 4, 4)  # Channels by stage, in units of `depth` (the Nature version's code).
 _SMALLEST = 4  # Side of the smallest feature maps, at least.
 _MOST_CLASSES = 64  # Integers of more values are encoded as numbers.
 
@@ -37,12 +37,12 @@ Specs = Mapping[str, specs.Array]
 
 
 def is_image(spec: specs.Array) -> bool:
-    """Whether an observation is encoded by convolutions."""
+    """Return whether an observation is encoded by convolutions."""
     return len(spec.shape) == 3 and spec.dtype == np.uint8
 
 
 def num_classes(spec: specs.Array) -> int:
-    """Of integers, which are encoded as one-hot vectors; 0 of other observations."""
+    """Return the number of classes of integers, encoded as one-hot vectors; otherwise 0."""
     if not isinstance(spec, specs.BoundedArray) or not np.issubdtype(spec.dtype, np.integer):
         return 0
     classes = int(np.max(spec.maximum)) + 1
@@ -50,17 +50,17 @@ def num_classes(spec: specs.Array) -> int:
 
 
 def split(observation_specs: Specs) -> tuple[Specs, Specs]:
-    """Images, and all others, each in the order of their names."""
+    """Split observations into images and others, both in the order of their names."""
     ordered = sorted(observation_specs.items())
     images = {name: spec for name, spec in ordered if is_image(spec)}
     return images, {name: spec for name, spec in ordered if name not in images}
 
 
 class Encoder(hk.Module):
-    """From observations to the numbers that the posterior reads."""
+    """An encoder from observations to tokens, the inputs of the posterior."""
 
     def __init__(self, config: DreamerConfig, observation_specs: Specs, name: str = "encoder"):
-        """For observations of these specs."""
+        """Make an encoder of observations of these specs."""
         super().__init__(name)
         self._config = config
         self._images, self._vectors = split(observation_specs)
@@ -95,10 +95,10 @@ class Encoder(hk.Module):
 
 
 class Decoder(hk.Module):
-    """From model states back to observations."""
+    """A decoder from model states to observations."""
 
     def __init__(self, config: DreamerConfig, observation_specs: Specs, name: str = "decoder"):
-        """For observations of these specs."""
+        """Make a decoder of observations of these specs."""
         super().__init__(name)
         self._config = config
         self._images, self._vectors = split(observation_specs)
@@ -122,7 +122,7 @@ class Decoder(hk.Module):
         self._start = (height, width, channels[-1])
         size = math.prod(self._start)
         if config.architecture == "nature":
-            # Whole channels in each block, which small images have few of.
+            # A block has whole channels, so the blocks are at most as many as the channels.
             self._blocks = math.gcd(config.blocks, channels[-1])
             self._from_h = BlockLinear(size, self._blocks, name="from_h")
             self._from_z = Dense(2 * config.units, config.norm, name="from_z")
@@ -144,7 +144,7 @@ class Decoder(hk.Module):
     def __call__(
         self, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]
     ) -> dict[str, Float[Array, "..."]]:
-        """Predictions by name: images from 0 to 1; vectors (their symlogs); logits of integers."""
+        """Return predictions by name: images in 0 to 1, vectors or their symlogs, class logits."""
         found = {}
         if self._vectors:
             predicted = self._mlp(jnp.concatenate([z, h], axis=-1))
@@ -179,7 +179,7 @@ class Decoder(hk.Module):
     def losses(
         self, predicted: Mapping[str, Array], observation: Mapping[str, Array]
     ) -> dict[str, Float[Array, "*s"]]:
-        """Of each observation, summed over its numbers."""
+        """Return the loss of each observation, summed over its elements."""
         found = {}
         for name, spec in {**self._vectors, **self._images}.items():
             target, axes = observation[name], tuple(range(-len(spec.shape), 0))
@@ -199,11 +199,11 @@ class Decoder(hk.Module):
 
 @dataclasses.dataclass(frozen=True)
 class ActionPart:
-    """One of an agent's actions.
+    """One part of an action.
 
     Attributes:
-      size: choices of a discrete action, numbers of a continuous one.
-      is_discrete: which of the two.
+      size: number of choices of a discrete action, or dimension of a continuous one.
+      is_discrete: whether the action is discrete.
     """
 
     size: int
@@ -211,7 +211,7 @@ class ActionPart:
 
 
 def _channels(config: DreamerConfig, images: Specs) -> list[int]:
-    """Of each stage of the convolutions; none without images."""
+    """Return the channels of each stage of the convolutions; empty without images."""
     if not images:
         return []
     side = min(next(iter(images.values())).shape[:2])
@@ -230,7 +230,7 @@ def _flat(x: Array, spec: specs.Array, config: DreamerConfig) -> Float[Array, "*
 
 
 def _padded(x: Float[Array, "N H W C"], multiple: int) -> Float[Array, "N h w C"]:
-    """With black at the bottom and on the right, so that sides are multiples of a number."""
+    """Return images, padded with black at bottom and right to multiples of a number."""
     _, height, width, _ = x.shape
     below, right = -height % multiple, -width % multiple
     return jnp.pad(x, ((0, 0), (0, below), (0, right), (0, 0)), constant_values=-0.5)

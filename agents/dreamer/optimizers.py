@@ -6,10 +6,10 @@ import optax
 
 
 def clip_to_parameters(clipping: float = 0.3, eps: float = 1e-3) -> optax.GradientTransformation:
-    """Adaptive gradient clipping by whole tensors.
+    """Return adaptive gradient clipping per tensor.
 
-    A tensor's gradient is at most `clipping` times as long as the tensor, of which at least `eps`
-    counts. (`optax.adaptive_grad_clip` compares single units.)
+    The norm of a tensor's gradient is clipped to `clipping` times the norm of the tensor, but at
+    least `clipping * eps`. (`optax.adaptive_grad_clip` clips per unit.)
     """
 
     def update(updates, state, params=None):
@@ -32,14 +32,14 @@ def laprop(
     eps: float = 1e-20,
     clipping: float = 0.3,
 ) -> optax.GradientTransformation:
-    """The Nature version's: clipped gradients, normalised first and then averaged.
+    """Return the Nature version's optimiser: clipped gradients, normalised, then averaged.
 
     Args:
       learning_rate: after the warm-up.
-      warmup: updates in which it rises from 0, which the first one has.
-      b1: decay of the average.
-      b2: of the squares' average. The paper says 0.99, its code 0.999.
-      eps: beside the root of that.
+      warmup: updates in which it rises linearly from 0; the first update has 0.
+      b1: decay of the average of normalised gradients.
+      b2: decay of the average of squares. The paper says 0.99, its code 0.999.
+      eps: added to the root of the average of squares.
       clipping: see `clip_to_parameters`.
     """
     schedule = optax.linear_schedule(0.0, learning_rate, warmup) if warmup else learning_rate
@@ -54,7 +54,7 @@ def laprop(
 def clipped_adam(
     learning_rate: float, eps: float, max_gradient_norm: float
 ) -> optax.GradientTransformation:
-    """The arXiv version's, of world model, actor and critic each (Table W.1)."""
+    """Return the arXiv version's optimiser of world model, actor or critic (Table W.1)."""
     return optax.chain(
         optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate, eps=eps)
     )

@@ -1,4 +1,4 @@
-"""λ-returns, and the scale by which they are divided."""
+"""λ-returns, and running statistics for their normalisation."""
 
 from typing import NamedTuple
 
@@ -14,15 +14,15 @@ def lambda_returns(
     mixing: Float[Array, "T B"],
     bootstrap: Float[Array, "T B"],
 ) -> Float[Array, "T-1 B"]:
-    """R_t = r + d ((1 - λ) v + λ R_{t+1}), all of step t + 1; at the end R is v.
+    """Return R_t = r + d ((1 - λ) v + λ R_{t+1}); r, d, λ and v are of step t + 1, the last R is v.
 
-    The arXiv version's equation 7, and the Nature version's λ-return. Rewards, discounts and ends
-    are those of the step that is arrived at, so what step 0 has of them is not read.
+    It is the arXiv version's equation 7 and the Nature version's λ-return. Row t has reward,
+    discount and λ of the transition to step t, so row 0 is not used.
 
     Args:
-      reward: for arriving.
-      discount: 0 where arriving ended the episode.
-      mixing: λ, or 0 where what follows belongs to another episode.
+      reward: of the transition to the step.
+      discount: 0 where the step is terminal.
+      mixing: λ, or 0 where the next step belongs to another episode.
       bootstrap: values of the states.
     """
     returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)
@@ -33,20 +33,20 @@ class Range(NamedTuple):
     """Moving averages of two percentiles of returns.
 
     Attributes:
-      low: of the 5th.
-      high: of the 95th.
+      low: of the 5th percentile.
+      high: of the 95th percentile.
     """
 
     low: Float[Array, ""]
     high: Float[Array, ""]
 
     @classmethod
-    def newborn(cls) -> "Range":
-        """From 0, and not corrected for it."""
+    def initial(cls) -> "Range":
+        """Return averages of 0; there is no bias correction."""
         return cls(jnp.zeros(()), jnp.zeros(()))
 
     def update(self, returns: Float[Array, "*s"], decay: float = 0.99) -> "Range":
-        """After a batch of returns."""
+        """Return the averages after a batch of returns."""
         low, high = jnp.percentile(returns, jnp.array([5.0, 95.0]))
         return Range(
             decay * self.low + (1.0 - decay) * low, decay * self.high + (1.0 - decay) * high
@@ -59,12 +59,12 @@ class Range(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """Moving averages of numbers and of their squares, corrected for having begun at 0.
+    """Moving averages of numbers and of their squares, with bias correction.
 
     Attributes:
-      weight: of all numbers so far, from 0 towards 1.
-      mean: of the numbers, times that.
-      square: of their squares, likewise.
+      weight: the correction: the sum of all weights so far, from 0 towards 1.
+      mean: uncorrected average of the numbers.
+      square: uncorrected average of their squares.
     """
 
     weight: Float[Array, ""]
@@ -72,12 +72,12 @@ class Deviation(NamedTuple):
     square: Float[Array, ""]
 
     @classmethod
-    def newborn(cls) -> "Deviation":
-        """Before any number."""
+    def initial(cls) -> "Deviation":
+        """Return the averages before the first batch."""
         return cls(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
     def update(self, x: Float[Array, "*s"], decay: float = 0.99) -> "Deviation":
-        """After a batch of numbers."""
+        """Return the averages after a batch of numbers."""
         news = (jnp.ones(()), jnp.mean(x), jnp.mean(jnp.square(x)))
         return Deviation(
             *(decay * old + (1.0 - decay) * new for old, new in zip(self, news, strict=True))
@@ -85,7 +85,7 @@ class Deviation(NamedTuple):
 
     @property
     def size(self) -> Float[Array, ""]:
-        """The standard deviation; 0 before any number."""
+        """The standard deviation; 0 before the first batch."""
         weight = jnp.maximum(1e-6, self.weight)
         variance = self.square / weight - jnp.square(self.mean / weight)
         return jnp.sqrt(jnp.maximum(0.0, variance))

@@ -39,12 +39,12 @@ class State(NamedTuple):
 
     @property
     def features(self) -> Float[Array, "*s F"]:
-        """What the heads read."""
+        """h and z as one vector, the input of the heads."""
         return jnp.concatenate([self.h, self.flat_z], axis=-1)
 
 
 def initial_state(config: DreamerConfig, *shape: int) -> State:
-    """At the start of an episode: zeros."""
+    """Return the model state at the start of an episode: zeros."""
     return State(
         h=jnp.zeros((*shape, config.deterministic)),
         z=jnp.zeros((*shape, config.latents, config.classes)),
@@ -52,7 +52,7 @@ def initial_state(config: DreamerConfig, *shape: int) -> State:
 
 
 def embed_action(parts: ActionParts, action: Mapping[str, Array]) -> Float[Array, "*s A"]:
-    """All parts as one vector, in the order of their names; a negative choice is none."""
+    """Return all parts of an action as one vector, by name; a negative choice embeds as zeros."""
     vectors = [
         jax.nn.one_hot(action[name], part.size) if part.is_discrete else action[name]
         for name, part in sorted(parts.items())
@@ -61,10 +61,10 @@ def embed_action(parts: ActionParts, action: Mapping[str, Array]) -> Float[Array
 
 
 class RSSM(hk.Module):
-    """The parts of the model that have weights; sampling and time are the caller's."""
+    """The model's layers; the caller samples latents and scans over time."""
 
     def __init__(self, config: DreamerConfig, name: str = "rssm"):
-        """Makes the layers."""
+        """Make the layers."""
         super().__init__(name)
         self._config = config
         hidden, norm = config.hidden, config.norm
@@ -86,7 +86,7 @@ class RSSM(hk.Module):
         self._posterior_logits = Linear(size, name="posterior_logits")
 
     def advance(self, state: State, action: Float[Array, "*s A"]) -> Float[Array, "*s D"]:
-        """h_t, from the state before and the embedded action in it."""
+        """Return h_t, from the previous state and the embedded action taken in it."""
         action = action / jax.lax.stop_gradient(jnp.maximum(1.0, jnp.abs(action)))
         if self._config.architecture == "nature":
             return self._advance_in_blocks(state, action)
@@ -105,13 +105,13 @@ class RSSM(hk.Module):
             ],
             axis=-1,
         )
-        # Each block sees its own part of h, and all of x.
+        # Each block reads its own part of h, and all of x.
         x = jax.nn.silu(self._block_norm(self._block(h, shared=x)))
         gates = self._gates(x).reshape(*lead, groups, 3, -1)
         return _gated(h, *(gates[..., i, :].reshape(h.shape) for i in range(3)))
 
     def prior(self, h: Float[Array, "*s D"]) -> Float[Array, "*s S C"]:
-        """Logits of z_t, from h_t."""
+        """Return the logits of z_t, from h_t."""
         for layer in self._prior:
             h = layer(h)
         return self._shaped(self._prior_logits(h))
@@ -119,12 +119,12 @@ class RSSM(hk.Module):
     def posterior(
         self, h: Float[Array, "*s D"], tokens: Float[Array, "*s E"]
     ) -> Float[Array, "*s S C"]:
-        """Logits of z_t, from h_t and the encoded observation."""
+        """Return the logits of z_t, from h_t and the encoded observation."""
         x = self._posterior(jnp.concatenate([h, tokens], axis=-1))
         return self._shaped(self._posterior_logits(x))
 
     def log_probabilities(self, logits: Float[Array, "*s S C"]) -> Float[Array, "*s S C"]:
-        """Of latents; as wide as all probabilities, whatever the layers compute in."""
+        """Return the latents' log-probabilities, in JAX's default float dtype."""
         return mixed_log_probabilities(logits.astype(jnp.result_type(float)), self._config.unimix)
 
     def _shaped(self, logits: Array) -> Array:
@@ -132,8 +132,8 @@ class RSSM(hk.Module):
 
 
 def _gated(h, reset, candidate, update):
-    """A GRU's step, whose reset gate scales the candidate, and which forgets slowly at first."""
+    """Return a GRU's next state; its reset gate scales the candidate, its update bias is -1."""
     candidate = jnp.tanh(jax.nn.sigmoid(reset) * candidate)
     update = jax.nn.sigmoid(update - 1.0)
-    # The state may be wider than what layers compute in.
+    # The state's dtype may be wider than the layers'.
     return (update * candidate).astype(h.dtype) + (1.0 - update).astype(h.dtype) * h

@@ -46,7 +46,7 @@ def test_outputs_have_the_rules_shapes(rule):
         if len(shape) == 2:
             selected = select_action(outputs[name], trajectory.action)
             np.testing.assert_allclose(outputs[taken(name)], selected, rtol=1e-5, atol=1e-6)
-    # The policy to act by is the policy that learns, and a newborn's is nearly uniform.
+    # The policy to act by is the policy that learns, and an initial agent's is nearly uniform.
     logits, _ = jax.jit(network.policy)(params, observation, None)
     np.testing.assert_allclose(logits, outputs["logits"], rtol=1e-5, atol=1e-6)
     policy = jax.nn.softmax(network.policy(params, jnp.ones((1, 2, 2)), None)[0])

@@ -59,7 +59,7 @@ def behaviour(name: str, ablation: str, continuous: bool = False, ended: int = 0
             jnp.array(2.0),
             Imagined(states, {"action": chosen}),
             (jnp.arange(NUMBER) >= ended).astype(float),
-            losses.newborn_scales(model),
+            losses.initial_scales(model),
         )
         return jnp.mean(found["actor"]), (jax.tree.map(jnp.mean, found), scales, metrics)
 
@@ -142,7 +142,7 @@ def world_model(ablation: str, posterior_logit: float):
     observed = losses.Observed(states, posterior, prior)
     params = model.init(jax.random.key(0))
     return losses.world_model_losses(
-        model, params, batch, observed, losses.newborn_scales(model)._replace(kl=jnp.array(0.5))
+        model, params, batch, observed, losses.initial_scales(model)._replace(kl=jnp.array(0.5))
     )
 
 
@@ -166,7 +166,7 @@ def test_free_bits():
 
 
 def test_rewards_are_divided_by_their_deviation_and_clipped_for_reward_norm():
-    scales = losses.newborn_scales(
+    scales = losses.initial_scales(
         make_model(preset("v1", "1m", "RewardNorm"), {"any": specs.Array((1,), np.float32)}, {})
     )
     rewards = np.random.default_rng(0).normal(0.0, 7.0, 10_000)
@@ -198,7 +198,7 @@ def test_a_target_that_is_no_number_is_no_bins():
 
 def test_deviations_are_right_from_the_first_batch():
     numbers = np.random.default_rng(0).normal(3.0, 0.1, (200, 50))
-    found = Deviation.newborn().update(jnp.asarray(numbers[0]))
+    found = Deviation.initial().update(jnp.asarray(numbers[0]))
     assert found.size == pytest.approx(numbers[0].std(), rel=1e-3)
     for row in numbers[1:]:
         found = found.update(jnp.asarray(row))
@@ -228,7 +228,7 @@ def test_actor_and_critic_leave_the_world_model_alone(name, continuous):
         params = model.init(jax.random.key(1))
         # Zeros at birth would hide what flows through them.
         params = jax.tree.map(lambda x: x + 0.1, params)
-        start, scales = initial_state(config, shape[1]), losses.newborn_scales(model)
+        start, scales = initial_state(config, shape[1]), losses.initial_scales(model)
         key = jax.random.key(2)
 
         def loss(params):

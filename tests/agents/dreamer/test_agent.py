@@ -162,7 +162,7 @@ def test_bfloat16_is_near_float32(name):
                 model,
                 batch,
                 initial_state(config, shape[1]),
-                losses.newborn_scales(model),
+                losses.initial_scales(model),
                 None,
             )
             return total, jax.tree.map(jnp.mean, outcome.losses)
@@ -432,11 +432,12 @@ def test_continuous_actions_are_scaled_to_the_environments_bounds():
     scaled = agent.action_range.scale(given)
     np.testing.assert_allclose(scaled, [[-2.0, 0.0], [0.0, 5.0], [2.0, 10.0]], rtol=1e-6)
     state = jax.jit(agent.init)(jax.random.key(0))
+    observed: Any = task.dynamics.observation_spec()
     timestep = dm_env.TimeStep(
         np.zeros(3, np.int32),
         np.zeros(3, np.float32),
         np.ones(3, np.float32),
-        jnp.zeros((3, *task.dynamics.observation_spec().shape), jnp.float32),
+        jnp.zeros((3, *observed.shape), jnp.float32),
     )
     memory, action, extras = agent.act(
         agent.acting_state(state),

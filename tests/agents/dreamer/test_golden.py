@@ -117,7 +117,7 @@ def test_the_whole_loss(case):
     )
     start = State(jnp.asarray(given["deter0"]), jnp.asarray(given["stoch0"]))
     norm = group(given, "w/retnorm/")
-    scales = losses.newborn_scales(model)._replace(
+    scales = losses.initial_scales(model)._replace(
         returns=Range(jnp.asarray(norm["lo/value"]), jnp.asarray(norm["hi/value"]))
     )
     compute = jax.jit(jax.value_and_grad(losses.loss, has_aux=True), static_argnums=2)
@@ -199,7 +199,7 @@ def test_a_step_of_the_model(case):
 
     @jax.jit
     def observed(rssm, state, tokens):
-        seen, _ = losses.see(model, {"rssm": rssm}, state, action, tokens, is_first, None)
+        seen, _ = losses.observe_step(model, {"rssm": rssm}, state, action, tokens, is_first, None)
         prior, posterior = logits(rssm, seen.h, tokens)
         return _weighed(given, seen.h, posterior, prior), (seen, prior, posterior)
 
@@ -477,7 +477,7 @@ def test_actor_and_critic(case):
     states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
     imagined = losses.Imagined(states, chosen)
     low, high = jnp.asarray(given["retnorm_lo"]), jnp.asarray(given["retnorm_hi"])
-    scales = losses.newborn_scales(model)._replace(returns=Range(low, high))
+    scales = losses.initial_scales(model)._replace(returns=Range(low, high))
 
     def total(params, slow):
         alive = jnp.ones(shape[1])
