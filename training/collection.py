@@ -175,11 +175,21 @@ def unroll(
         observation, actor = _with_history(spec, observation, first, actor, past)
         memory = first.memory_before
     batch = Batch(observation=observation, memory=memory, **rows)
+    return actor, batch, _statistics(batch, ended)
+
+
+def _statistics(batch: Batch, ended: dict[str, Any]) -> EpisodeStatistics:
+    """Return sums over the episodes that ended in an unroll.
+
+    Args:
+      batch: the unroll.
+      ended: return, length and results of the episode after each step, leaves `[T, B]`.
+    """
 
     def total_over_ended(x):
         return jnp.sum(jnp.where(batch.last, x, 0.0))
 
-    statistics = EpisodeStatistics(
+    return EpisodeStatistics(
         count=jnp.sum(batch.last, dtype=jnp.float32),
         return_sum=total_over_ended(ended["return"]),
         length_sum=total_over_ended(ended["length"]),
@@ -187,7 +197,6 @@ def unroll(
         reward_sum=jnp.sum(batch.reward),
         steps=jnp.sum(batch.mask, dtype=jnp.float32),
     )
-    return actor, batch, statistics
 
 
 def _with_history(
