@@ -156,89 +156,112 @@ def make_network(
         and no gradient flows through them.
     """
     history_spec = HistorySpec(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
-    lstm_size = config.memory
-    narrow = jnp.dtype(config.dtype) if config.dtype != "float32" else None
-
-    def _embed(observation):
-        stacked = history.stack(history_spec, observation_spec, observation)
-        return Encoder(config.encoder(), observation_spec)(stacked)
-
-    def _lstm():
-        return hk.LSTM(lstm_size, name="memory")
-
-    def _state_head(name):
-        (size,) = output_shapes[name]
-        initializer = hk.initializers.TruncatedNormal(_STATE_HEAD_STDDEV)
-        return hk.Linear(size, w_init=initializer, name=f"{name}_head")
-
-    def _action_head(name):
-        _, size = output_shapes[name]
-        return hk.nets.MLP((*config.head, size), name=f"{name}_head")
-
-    def policy(observation, memory):
-        embedding = _embed(observation)
-        if history_spec.is_history:
-            embedding = embedding[0]
-        if lstm_size:
-            memory = _reset_where(observation.age[0] == 0, memory)
-            embedding, memory = _lstm()(embedding, memory)
-        return _state_head("logits")(embedding), memory
-
-    def outputs(observation, memory, action):
-        embedding = _embed(observation)
-        if lstm_size:
-            lstm, is_first = _lstm(), observation.age == 0
-
-            def step(memory, row):
-                x, starts = row
-                return lstm(x, _reset_where(starts, memory))[::-1]
-
-            if burn_in:
-                rows = (embedding[:burn_in], is_first[:burn_in])
-                memory, _ = hk.scan(step, memory, rows)
-                memory = jax.lax.stop_gradient(memory)
-            embedding, is_first = embedding[burn_in:], is_first[burn_in:]
-            _, embedding = hk.scan(step, memory, (embedding, is_first))
-        by_name = {}
-        by_action: Any = None  # Of no use to a rule without outputs per action.
-        by_action_taken: Any = None
-        if any(len(shape) == 2 for shape in output_shapes.values()):
-            with computing_in(narrow or embedding.dtype):
-                model = ActionConditionalModel(config.model)
-                by_action = model(embedding.astype(narrow or embedding.dtype), num_actions)
-            by_action = by_action.astype(embedding.dtype)
-            by_action_taken = select_action(by_action, action)
-        for name, shape in output_shapes.items():
-            if len(shape) == 1:
-                by_name[name] = _state_head(name)(embedding)
-            else:
-                head = _action_head(name)
-                by_name[name] = head(by_action)
-                by_name[taken(name)] = head(by_action_taken)
-        return by_name
-
-    def initial_memory(batch_size: int):
-        if not lstm_size:
-            return None
-        zeros = jnp.zeros((batch_size, lstm_size), jnp.result_type(float))
-        return hk.LSTMState(hidden=zeros, cell=zeros)
-
-    outputs_transformed = hk.without_apply_rng(hk.transform(outputs))
-    policy_transformed = hk.without_apply_rng(hk.transform(policy))
+    functions = _Functions(config, observation_spec, num_actions, output_shapes, history_spec)
+    outputs = hk.without_apply_rng(hk.transform(functions.outputs))
+    policy = hk.without_apply_rng(hk.transform(functions.policy))
     return Network(
-        init=lambda key: outputs_transformed.init(
+        init=lambda key: outputs.init(
             key,
             history.example(history_spec, observation_spec),
-            initial_memory(1),
+            functions.initial_memory(1),
             jnp.zeros((0, 1), jnp.int32),
         ),
-        initial_memory=initial_memory,
-        policy=policy_transformed.apply,
-        unroll=lambda params, trajectory: outputs_transformed.apply(
+        initial_memory=functions.initial_memory,
+        policy=policy.apply,
+        unroll=lambda params, trajectory: outputs.apply(
             params, trajectory.observation, trajectory.core_state, trajectory.action
         ),
         history=history_spec,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Functions:
+    """The functions of a network, for `hk.transform`.
+
+    Attributes:
+      config: sizes.
+      observation_spec: of one observation.
+      num_actions: A.
+      output_shapes: as of `make_network`.
+      history: what observations hold of the past.
+    """
+
+    config: NetworkConfig
+    observation_spec: ObservationSpec
+    num_actions: int
+    output_shapes: Mapping[str, tuple[int, ...]]
+    history: HistorySpec
+
+    def initial_memory(self, batch_size: int) -> hk.LSTMState | None:
+        """Return the memory before the first step."""
+        if not self.config.memory:
+            return None
+        zeros = jnp.zeros((batch_size, self.config.memory), jnp.result_type(float))
+        return hk.LSTMState(hidden=zeros, cell=zeros)
+
+    def policy(self, observation: Any, memory: Any) -> tuple[Array, Any]:
+        """Return the policy's logits at one step, and the memory after it."""
+        embedding = self._embed(observation)
+        if self.history.is_history:
+            embedding = embedding[0]
+        if self.config.memory:
+            memory = _reset_where(observation.age[0] == 0, memory)
+            embedding, memory = self._lstm()(embedding, memory)
+        return self._state_head("logits")(embedding), memory
+
+    def outputs(self, observation: Any, memory: Any, action: Array) -> dict[str, Array]:
+        """Return all outputs along an unroll."""
+        embedding = self._embed(observation)
+        if self.config.memory:
+            embedding = self._unroll_lstm(embedding, observation.age == 0, memory)
+        by_name = {}
+        by_action: Any = None  # Of no use to a rule without outputs per action.
+        by_action_taken: Any = None
+        if any(len(shape) == 2 for shape in self.output_shapes.values()):
+            narrow = jnp.dtype(self.config.dtype) if self.config.dtype != "float32" else None
+            with computing_in(narrow or embedding.dtype):
+                model = ActionConditionalModel(self.config.model)
+                by_action = model(embedding.astype(narrow or embedding.dtype), self.num_actions)
+            by_action = by_action.astype(embedding.dtype)
+            by_action_taken = select_action(by_action, action)
+        for name, shape in self.output_shapes.items():
+            if len(shape) == 1:
+                by_name[name] = self._state_head(name)(embedding)
+            else:
+                head = self._action_head(name)
+                by_name[name] = head(by_action)
+                by_name[taken(name)] = head(by_action_taken)
+        return by_name
+
+    def _embed(self, observation: Any) -> Array:
+        stacked = history.stack(self.history, self.observation_spec, observation)
+        return Encoder(self.config.encoder(), self.observation_spec)(stacked)
+
+    def _unroll_lstm(self, embedding: Array, is_first: Array, memory: Any) -> Array:
+        """Return the LSTM's outputs along an unroll, after the burn-in."""
+        lstm, burn_in = self._lstm(), self.history.burn_in
+
+        def step(memory, row):
+            x, starts = row
+            return lstm(x, _reset_where(starts, memory))[::-1]
+
+        if burn_in:
+            memory, _ = hk.scan(step, memory, (embedding[:burn_in], is_first[:burn_in]))
+            memory = jax.lax.stop_gradient(memory)
+        return hk.scan(step, memory, (embedding[burn_in:], is_first[burn_in:]))[1]
+
+    def _lstm(self) -> hk.LSTM:
+        return hk.LSTM(self.config.memory, name="memory")
+
+    def _state_head(self, name: str) -> hk.Linear:
+        (size,) = self.output_shapes[name]
+        initializer = hk.initializers.TruncatedNormal(_STATE_HEAD_STDDEV)
+        return hk.Linear(size, w_init=initializer, name=f"{name}_head")
+
+    def _action_head(self, name: str) -> hk.nets.MLP:
+        _, size = self.output_shapes[name]
+        return hk.nets.MLP((*self.config.head, size), name=f"{name}_head")
 
 
 def _reset_where(is_first: Array, memory: hk.LSTMState) -> hk.LSTMState:

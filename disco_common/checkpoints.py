@@ -11,13 +11,11 @@ them share. Arrays may be stacked over agents, and padded at the end with copies
 among devices; the manifest then has a CRC-32 for each agent.
 """
 
-import itertools
 import logging
 import pathlib
 import re
 import shutil
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -25,25 +23,25 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from disco_common import json_lines
+from disco_common.checkpoint_manifests import (
+    CRC,
+    CheckpointError,
+    arrays_of,
+    checksums,
+    manifest_of,
+    require_fit,
+)
 
 T = TypeVar("T")
 
 # Timeout of a write in seconds. Orbax measures it by the wall clock, which may jump by hours.
 _PATIENCE = 24 * 3600
 
-# The format of manifests. Format 2 has no step, and a CRC-32 of its arrays only.
-_FORMAT = 3
-_CRC = "crc32"
 
 _STEP = re.compile("0|[1-9][0-9]*")  # The name of a checkpoint's folder.
 _LONGEST_REASON = 200  # Characters.
 
 _log = logging.getLogger(__name__)
-
-
-class CheckpointError(OSError):
-    """A checkpoint cannot be written, or none can be read."""
 
 
 class CheckpointReader:
@@ -181,9 +179,9 @@ class CheckpointReader:
         """Return the part of a checkpoint's state that this process's devices hold."""
         folder = self.directory / str(step)
         read = ocp.args.Composite(manifest=ocp.args.JsonRestore())  # pyright: ignore
-        described = _checked(self._reader.restore(folder, args=read)["manifest"], folder)
+        described = arrays_of(self._reader.restore(folder, args=read)["manifest"], folder)
         expected = by_path(like)
-        _require_fit(folder, described, expected, counts, part)
+        require_fit(folder, described, expected, counts, part)
         restore_args = {
             name: _restore_args(target, counts[name]) for name, target in expected.items()
         }
@@ -194,8 +192,8 @@ class CheckpointReader:
         )
         arrays = self._reader.restore(folder, args=read)["state"]
         for name, array in arrays.items():
-            for agent, crc in _checksums(array, counts[name]):
-                if described[name][_CRC][agent] != crc:
+            for agent, crc in checksums(array, counts[name]):
+                if described[name][CRC][agent] != crc:
                     raise ValueError(f"array {name!r} does not have its checksum")
         return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
 
@@ -253,7 +251,7 @@ class Checkpoints(CheckpointReader):
         }
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(arrays),  # pyright: ignore[reportCallIssue]
-            manifest=ocp.args.JsonSave(_manifest(step, arrays, counts)),  # pyright: ignore
+            manifest=ocp.args.JsonSave(manifest_of(step, arrays, counts)),  # pyright: ignore
         )
         self._guarded(lambda: self._manager.save(step, args=args, force=True))
 
@@ -323,115 +321,9 @@ def _counts(state: Any, agents: Any) -> dict[str, int]:
     return by_path(jax.tree.broadcast(agents, state))
 
 
-def _manifest(step: int, arrays: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return the manifest of a checkpoint, by which the arrays are checked when they are read."""
-    described = {
-        name: {
-            "shape": list(_unpadded(x, counts[name])),
-            "dtype": str(x.dtype),
-        }
-        for name, x in arrays.items()
-    }
-    starts = np.cumsum([0, *(max(1, counts[name]) for name in arrays)])
-    own = np.zeros(starts[-1], np.uint32)  # 0 for agents of other processes.
-    for start, (name, x) in zip(starts, arrays.items(), strict=False):
-        for agent, crc in _checksums(x, counts[name]):
-            own[start + agent] = crc
-    if jax.process_count() > 1:
-        own = np.max(multihost_utils.process_allgather(own), axis=0)
-    for (start, end), name in zip(itertools.pairwise(starts), arrays, strict=True):
-        described[name][_CRC] = own[start:end].tolist()
-    manifest = {"format": _FORMAT, "step": step, "arrays": described}
-    return {**manifest, _CRC: json_lines.crc32(manifest)}
-
-
 def _first_line(error: Exception) -> str:
     """Return the first line of an error's message; empty if there is none."""
     return next(iter(str(error).splitlines()), "")
-
-
-def _checked(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:
-    """Return a manifest's description of each array.
-
-    Raises:
-      ValueError: if the manifest is damaged, or is of another step than its folder.
-      CheckpointError: if an unsupported version of this module wrote it.
-    """
-    damaged = ValueError("the manifest does not have its checksum")
-    if not isinstance(manifest, dict):
-        raise damaged
-    content = {name: value for name, value in manifest.items() if name != _CRC}
-    if manifest.get(_CRC) == json_lines.crc32(content):
-        # After the CRC: a flipped bit in the format's number is damage, not another version.
-        if content.get("format") != _FORMAT:
-            raise CheckpointError(
-                f"Checkpoint {folder} has format {content.get('format')!r}; this version of disco"
-                f" reads formats 2 and {_FORMAT}."
-            )
-        if str(content["step"]) != folder.name:
-            raise ValueError(f"it is of step {content['step']}, in a folder named {folder.name}")
-    elif set(content) != {"format", "arrays"} or (2, manifest.get(_CRC)) != (
-        content["format"],
-        json_lines.crc32(content["arrays"]),
-    ):
-        raise damaged
-    if not isinstance(content["arrays"], dict):
-        raise damaged
-    return content["arrays"]
-
-
-def _checksums(array: Any, count: int) -> Iterator[tuple[int, int]]:
-    """Yield each agent that this process holds, and the CRC-32 of its part of an array.
-
-    For an array that is not stacked over agents, yield 0 and the CRC-32 of all of it.
-    """
-    if not count:
-        yield 0, _crc32(array)
-        return
-    if isinstance(array, jax.Array):
-        parts = [(x.index[0].start or 0, x.data) for x in array.addressable_shards]
-    else:
-        parts = [(0, array)]
-    for first, rows in parts:
-        for agent, row in enumerate(np.asarray(rows), first):
-            if agent < count:
-                yield agent, _crc32(row)
-
-
-def _crc32(array: Any) -> int:
-    """Return the CRC-32 of an array's bytes, without copying them."""
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-def _unpadded(array: Any, count: int) -> tuple[int, ...]:
-    """Return the shape of an array, or of its abstract value, without the padding."""
-    return (count, *array.shape[1:]) if count else array.shape
-
-
-def _require_fit(
-    folder: pathlib.Path,
-    described: Mapping[str, Any],
-    expected: Mapping[str, Any],
-    counts: Mapping[str, int],
-    part: bool,
-) -> None:
-    """Refuse a checkpoint whose arrays do not fit the run."""
-    missing, other = set(expected) - set(described), set(described) - set(expected)
-    if missing or (other and not part):
-        odd = sorted(missing if part else missing | other)[:3]
-        raise CheckpointError(
-            f"Checkpoint {folder} is of another kind of run: it differs in {odd}. If another"
-            " version of this code wrote it, that version can finish the run; without the folder"
-            f" {folder.parent} the run starts from the beginning."
-        )
-    for name, target in expected.items():
-        shape = _unpadded(target, counts[name])
-        found = (tuple(described[name]["shape"]), described[name]["dtype"])
-        if found != (shape, str(target.dtype)):
-            raise CheckpointError(
-                f"Checkpoint {folder} is of a run of other sizes: {name} is {found}; expected"
-                f" {(shape, str(target.dtype))}."
-            )
 
 
 def _restore_args(target: Any, count: int) -> ocp.RestoreArgs:

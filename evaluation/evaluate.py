@@ -119,11 +119,7 @@ def evaluate(
         contender_curves,
         config,
         {c.name: _describe(c, contender_curves[c.name], config) for c in contenders},
-        {
-            **provenance,
-            "finished": _now(),
-            "seconds": time.perf_counter() - started,
-        },
+        {**provenance, "finished": _now(), "seconds": time.perf_counter() - started},
     )
     remarks = (*written.remarks, *_score_bsuite(tasks, contenders, config, folder))
     return dataclasses.replace(written, remarks=remarks)

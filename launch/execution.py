@@ -8,7 +8,8 @@ from absl import flags
 
 from disco_common import stopping
 from environments import available_processors
-from evaluation.executors import Executor, LocalExecutor, RayExecutor
+from evaluation.executors import Executor, LocalExecutor
+from evaluation.ray_executor import RayExecutor
 from launch import commands
 from launch.flag_parsing import given
 

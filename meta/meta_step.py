@@ -74,8 +74,7 @@ def agent_meta_step(
     inner_loop_key, validation_key = jax.random.split(
         keys.key(config.seed, Purpose.TRAIN, meta_step, index)
     )
-    task = group.task(member.lifetime.task)
-    learner_before = member.agent.learner
+    task, learner_before = group.task(member.lifetime.task), member.agent.learner
     agent_state, value, residuals, episodes, learning = inner_loop(
         agent,
         dynamics,

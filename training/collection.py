@@ -122,48 +122,11 @@ def unroll(
       The actor state after the unroll, one sequence of T transitions per environment, and sums
       over the episodes that ended.
     """
-    spec, batch_size = agent.experience.history, actor.episode_return.shape[0]
-    stream = jax.vmap(
-        lambda *args: environments.stream(dynamics, task, *args), in_axes=(0, 0, 0, 0)
-    )
-    results_of = jax.vmap(
-        lambda state: environments.episode_results(dynamics, task, state), in_axes=0
-    )
+    spec, first = agent.experience.history, actor
 
-    def step(actor: ActorState, key):
-        act_key, step_key = jax.random.split(key)
-        previous = actor.timestep
-        seen = previous._replace(observation=_observation(actor, spec))
-        memory, action, extras = agent.act(acting_state, actor.memory, seen, act_key, mode)
-        state, timestep = stream(
-            actor.environment, previous, action, jax.random.split(step_key, batch_size)
-        )
-        is_new = previous.last()
-        total = jnp.where(is_new, 0.0, actor.episode_return) + timestep.reward
-        length = jnp.where(is_new, 0.0, actor.episode_length + 1.0)
-        row = {
-            "observation": previous.observation,
-            "action": action,
-            "reward": timestep.reward,
-            "discount": timestep.discount,
-            "last": timestep.last(),
-            "extras": extras,
-            "mask": ~is_new,
-        }
-        ended = {"return": total, "length": length, "results": results_of(state)}
-        past = (actor.episode_length.astype(jnp.int32), actor.memory) if spec.is_history else None
-        actor = dataclasses.replace(
-            actor,
-            environment=state,
-            timestep=timestep,
-            episode_return=total,
-            episode_length=length,
-            before=_shifted(actor, spec),
-            memory=memory,
-        )
-        return actor, (row, ended, past)
+    def step(actor, key):
+        return _step(agent, dynamics, task, acting_state, actor, key, mode)
 
-    first = actor
     actor, (rows, ended, past) = jax.lax.scan(step, actor, jax.random.split(key, num_steps))
     observation = jax.tree.map(
         lambda x, last: jnp.concatenate([x, last[None]]),
@@ -175,11 +138,76 @@ def unroll(
         observation, actor = _with_history(spec, observation, first, actor, past)
         memory = first.memory_before
     batch = Batch(observation=observation, memory=memory, **rows)
+    return actor, batch, _statistics(batch, ended)
+
+
+def _step(
+    agent: Agent,
+    dynamics: environments.JaxEnvironment,
+    task: PyTree,
+    acting_state: Any,
+    actor: ActorState,
+    key: PRNGKeyArray,
+    mode: Mode,
+) -> tuple[ActorState, tuple[dict[str, Any], dict[str, Any], Any]]:
+    """Act once in each environment; arguments as those of `unroll`.
+
+    Returns:
+      The actor state after the step. The batch's row; the return, length and results of the
+      episode so far; its age and the agent's memory before the step, None without a history.
+    """
+    spec, batch_size = agent.experience.history, actor.episode_return.shape[0]
+    stream = jax.vmap(
+        lambda *args: environments.stream(dynamics, task, *args), in_axes=(0, 0, 0, 0)
+    )
+    results_of = jax.vmap(
+        lambda state: environments.episode_results(dynamics, task, state), in_axes=0
+    )
+    act_key, step_key = jax.random.split(key)
+    previous = actor.timestep
+    seen = previous._replace(observation=_observation(actor, spec))
+    memory, action, extras = agent.act(acting_state, actor.memory, seen, act_key, mode)
+    state, timestep = stream(
+        actor.environment, previous, action, jax.random.split(step_key, batch_size)
+    )
+    is_new = previous.last()
+    total = jnp.where(is_new, 0.0, actor.episode_return) + timestep.reward
+    length = jnp.where(is_new, 0.0, actor.episode_length + 1.0)
+    row = {
+        "observation": previous.observation,
+        "action": action,
+        "reward": timestep.reward,
+        "discount": timestep.discount,
+        "last": timestep.last(),
+        "extras": extras,
+        "mask": ~is_new,
+    }
+    ended = {"return": total, "length": length, "results": results_of(state)}
+    past = (actor.episode_length.astype(jnp.int32), actor.memory) if spec.is_history else None
+    actor = dataclasses.replace(
+        actor,
+        environment=state,
+        timestep=timestep,
+        episode_return=total,
+        episode_length=length,
+        before=_shifted(actor, spec),
+        memory=memory,
+    )
+    return actor, (row, ended, past)
+
+
+def _statistics(batch: Batch, ended: dict[str, Any]) -> EpisodeStatistics:
+    """Return sums over the episodes that ended in an unroll.
+
+    Args:
+      batch: the unroll.
+      ended: return, length and results of the episode after each step, leaves `[T, B]`.
+    """
 
     def total_over_ended(x):
         return jnp.sum(jnp.where(batch.last, x, 0.0))
 
-    statistics = EpisodeStatistics(
+    return EpisodeStatistics(
         count=jnp.sum(batch.last, dtype=jnp.float32),
         return_sum=total_over_ended(ended["return"]),
         length_sum=total_over_ended(ended["length"]),
@@ -187,7 +215,6 @@ def unroll(
         reward_sum=jnp.sum(batch.reward),
         steps=jnp.sum(batch.mask, dtype=jnp.float32),
     )
-    return actor, batch, statistics
 
 
 def _with_history(

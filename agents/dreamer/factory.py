@@ -13,18 +13,10 @@ from dm_env import specs
 import environments
 from agents.dreamer import learner
 from agents.dreamer.agent import ACTION, ActionRange, DreamerAgent, named
-from agents.dreamer.config import (
-    ABLATIONS,
-    BENCHMARKS,
-    PRESETS,
-    DreamerConfig,
-    changed,
-    laptop,
-    preset,
-    sizes,
-)
+from agents.dreamer.config import PRESETS, DreamerConfig, changed
 from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Specs, is_image
+from agents.dreamer.presets import ABLATIONS, BENCHMARKS, laptop, preset, sizes
 from disco_common.memory import free_memory
 
 _SMALLEST_IMAGE = 8

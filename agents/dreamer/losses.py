@@ -335,13 +335,7 @@ def actor_critic_losses(
     frozen, features = sg(params), imagined.states.features
     reward = regression.mean(model.reward(frozen, features))
     continue_probability = jax.nn.sigmoid(model.continuation(frozen, features))
-    if config.learns_discount:
-        discount = continue_probability
-        weight = sg(jnp.cumprod(discount, axis=0))[:-1]
-    else:
-        # The likelier flag times γ. The first state has weight 1 unless it is terminal.
-        discount = config.discount * jnp.round(sg(continue_probability))
-        weight = jnp.cumprod(jnp.concatenate([alive[None], discount[1:-1]]), axis=0)
+    discount, weight = _discounts(model, continue_probability, alive)
     logits = model.critic(params, sg(features))
     # Values with a gradient in the features, for the gradient through the dynamics.
     through = regression.mean(model.critic(frozen, features))
@@ -380,6 +374,19 @@ def actor_critic_losses(
         "policy_entropy": jnp.mean(entropies),
     }
     return {"actor": actor, "critic": critic}, returns, scales, sg(metrics)
+
+
+def _discounts(
+    model: Model, continue_probability: Float[Array, "H1 N"], alive: Float[Array, "N"]
+) -> tuple[Float[Array, "H1 N"], Float[Array, "H N"]]:
+    """Return the discount of each imagined state, and the weight of each but the last."""
+    config = model.config
+    if config.learns_discount:
+        return continue_probability, sg(jnp.cumprod(continue_probability, axis=0))[:-1]
+    # The likelier flag times γ. The first state has weight 1 unless it is terminal.
+    discount = config.discount * jnp.round(sg(continue_probability))
+    weight = jnp.cumprod(jnp.concatenate([alive[None], discount[1:-1]]), axis=0)
+    return discount, weight
 
 
 def critic_replay_loss(

@@ -23,26 +23,7 @@ def get_settings(family: str = "") -> EvaluationConfig:
         the settings for vector and grid observations.
     """
     if family in (*_IMAGES, "nethack"):
-        return EvaluationConfig(
-            agent=AgentConfig(
-                network=NetworkConfig(
-                    torso=(64,), channels=(16, 32), blocks=1, patch=4, model=64, head=(64,)
-                ),
-                learning_rate=3e-4,
-                num_environments=8,
-                unroll_length=16,
-                batch_size=16,
-                replay_ratio=0.5,
-                replay_capacity=1_024,
-                frame_stack=1 if family == "nethack" else 4,
-            ),
-            seeds=2,
-            # Episodes are long, above all those of untrained agents in NetHack.
-            budget=60_000 if family == "nethack" else 20_000,
-            score_window=0.5,
-            baselines=("actor_critic",),
-            baseline_learning_rates=(3e-4,),
-        )
+        return _of_images(family)
     if family in ("minatar", "sokoban"):
         return EvaluationConfig(
             agent=AgentConfig(
@@ -79,6 +60,29 @@ def get_settings(family: str = "") -> EvaluationConfig:
         # Actions are continuous, and rules need discrete ones.
         return EvaluationConfig(seeds=3, budget=50_000, baselines=())
     return EvaluationConfig()
+
+
+def _of_images(family: str) -> EvaluationConfig:
+    return EvaluationConfig(
+        agent=AgentConfig(
+            network=NetworkConfig(
+                torso=(64,), channels=(16, 32), blocks=1, patch=4, model=64, head=(64,)
+            ),
+            learning_rate=3e-4,
+            num_environments=8,
+            unroll_length=16,
+            batch_size=16,
+            replay_ratio=0.5,
+            replay_capacity=1_024,
+            frame_stack=1 if family == "nethack" else 4,
+        ),
+        seeds=2,
+        # Episodes are long, above all those of untrained agents in NetHack.
+        budget=60_000 if family == "nethack" else 20_000,
+        score_window=0.5,
+        baselines=("actor_critic",),
+        baseline_learning_rates=(3e-4,),
+    )
 
 
 def get_config(family: str = "") -> ConfigDict:

@@ -14,7 +14,8 @@ from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate, resolve
-from evaluation.executors import ATTEMPTS, Job, JobsFailedError, LocalExecutor, RayExecutor
+from evaluation.executors import ATTEMPTS, Job, JobsFailedError, LocalExecutor
+from evaluation.ray_executor import RayExecutor
 from tests.evaluation import common
 
 CONFIG = EvaluationConfig(

@@ -10,11 +10,11 @@ from dm_env import specs
 
 from agents import compilation
 from agents.dreamer import distributions, losses
-from agents.dreamer.config import preset, sizes
 from agents.dreamer.distributions import Continuous, Discrete
 from agents.dreamer.losses import Imagined
 from agents.dreamer.model import WORLD_MODEL, make_model
 from agents.dreamer.networks import ActionPart
+from agents.dreamer.presets import preset, sizes
 from agents.dreamer.returns import Deviation
 from agents.dreamer.rssm import State, initial_state
 

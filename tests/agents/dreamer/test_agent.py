@@ -17,10 +17,11 @@ from PIL import Image
 import environments
 from agents import pictures
 from agents.dreamer import factory, held_out, learner, losses
-from agents.dreamer.config import DreamerConfig, preset, sizes
+from agents.dreamer.config import DreamerConfig
 from agents.dreamer.factory import Dreamer
 from agents.dreamer.model import count_parameters, make_model
 from agents.dreamer.networks import ActionPart
+from agents.dreamer.presets import preset, sizes
 from agents.dreamer.rssm import State, initial_state
 from agents.protocol import ExaminedAgent, Mode
 from disco_common import stopping

@@ -4,8 +4,9 @@ import pytest
 
 import environments
 from agents import registry
-from agents.dreamer.config import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
+from agents.dreamer.config import PRESETS
 from agents.dreamer.factory import Dreamer, make
+from agents.dreamer.presets import ABLATIONS, BENCHMARKS, laptop, preset, sizes
 
 
 def test_names():

@@ -1,0 +1,188 @@
+"""Dreamer's settings by version, size, ablation and benchmark: the papers', and a laptop's."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from agents.dreamer.config import DreamerConfig
+
+# Deterministic units, hidden units, classes, depth; `units` equals `hidden`.
+_NATURE_SIZES = {
+    "1m": (512, 64, 4, 4),
+    "12m": (2048, 256, 16, 16),
+    "25m": (3072, 384, 24, 24),
+    "50m": (4096, 512, 32, 32),
+    "100m": (6144, 768, 48, 48),
+    "200m": (8192, 1024, 64, 64),
+    "400m": (12288, 1536, 96, 96),
+}
+# Table B.1: recurrent units, depth, units, layers; and classes, 32 in the paper. The paper has no
+# size 1M.
+_V1_SIZES = {
+    "1m": (256, 8, 64, 1, 8),
+    "xs": (256, 24, 256, 1, 32),
+    "s": (512, 32, 512, 2, 32),
+    "m": (1024, 48, 640, 3, 32),
+    "l": (2048, 64, 768, 4, 32),
+    "xl": (4096, 96, 1024, 5, 32),
+}
+# The arXiv version: Table W.1 and the text.
+_V1: dict[str, Any] = {
+    "blocks": 1,
+    "norm": "layer",
+    "architecture": "v1",
+    "policy_unimix": 0.01,
+    "regression": "symlog_twohot",
+    "dynamics_cost": 0.5,
+    "learns_discount": False,
+    "dynamics_gradients": True,
+    "critic_replay_cost": 0.0,
+    "optimizer": "adam",
+    "learning_rate": 1e-4,
+    "warmup": 0,
+    "online_queue": False,
+    "stored_latents": False,
+    "replay_capacity": 1_000_000,
+}
+# Ablations of the arXiv version's Appendix E.
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "NoFreeBits": {"free_nats": 0.0},
+    "NoKLBalance": {"dynamics_cost": 0.5, "representation_cost": 0.5},
+    "NoObsSymlog": {"symlog_vectors": False},
+    "TargetKL": {"target_kl": 3.5, "free_nats": 0.0},
+    "RewardNorm": {"reward_norm": True},
+    "ContRegression": {"regression": "symlog_regression"},
+    "SqrtTransform": {"regression": "sqrt_twohot"},
+    "SlowTarget": {"slow_target": True, "slow_critic_cost": 0.0},
+    "NoDenomMax": {"least_norm": 1e-8},
+    "AdvantageStd": {"return_norm": "advantage_std", "least_norm": 1e-8},
+    "ReturnStd": {"return_norm": "std", "least_norm": 1e-8},
+    "TargetEntropy": {"target_randomness": 0.4},
+}
+
+
+class Benchmark(NamedTuple):
+    """A version's settings on a benchmark. The environments repeat actions.
+
+    Attributes:
+      size: of the networks.
+      num_environments: number of parallel environments.
+      replay_ratio: see `DreamerConfig`.
+    """
+
+    size: str
+    num_environments: int
+    replay_ratio: float
+
+
+# By family of environments. The Nature version's settings are its code's; the arXiv version's are
+# Table A.1's. A family here on which the papers did not run a version has the settings of the most
+# similar family. All other families have `preset`'s size and `DreamerConfig`'s defaults.
+BENCHMARKS = {
+    "nature": {
+        "atari": Benchmark("200m", 16, 32),
+        "atari100k": Benchmark("200m", 1, 256),
+        "bsuite": Benchmark("200m", 1, 1024),
+        "control_proprio": Benchmark("1m", 16, 1024),
+        "control_vision": Benchmark("200m", 16, 256),
+        "craftax_classic": Benchmark("200m", 1, 512),
+        "crafter": Benchmark("200m", 1, 512),
+        "dmlab": Benchmark("200m", 16, 32),
+        "dmlab_test": Benchmark("200m", 16, 32),
+        "minecraft": Benchmark("200m", 16, 32),
+        "nethack": Benchmark("200m", 8, 64),
+        "procgen": Benchmark("200m", 16, 64),
+        "procgen_unseen": Benchmark("200m", 16, 64),
+    },
+    "v1": {
+        "atari": Benchmark("xl", 8, 64),
+        "atari100k": Benchmark("s", 1, 1024),
+        "bsuite": Benchmark("xl", 1, 1024),
+        "control_proprio": Benchmark("s", 4, 512),
+        "control_vision": Benchmark("s", 4, 512),
+        "craftax_classic": Benchmark("xl", 1, 512),
+        "crafter": Benchmark("xl", 1, 512),
+        "dmlab": Benchmark("xl", 8, 64),
+        "dmlab_test": Benchmark("xl", 8, 64),
+        "minecraft": Benchmark("xl", 16, 16),
+        "nethack": Benchmark("xl", 8, 64),
+        "procgen": Benchmark("xl", 8, 64),
+        "procgen_unseen": Benchmark("xl", 8, 64),
+    },
+}
+
+_LAPTOP: dict[str, Any] = {
+    "vector_cost": 10.0,
+    "imagine_last": 8,
+    "policy_unimix": 0.01,
+    "entropy_cost": 1e-1,
+    "free_nats": 0.3,
+    "batch_size": 8,
+    "batch_length": 16,
+    "num_environments": 8,
+    "replay_ratio": 32.0,
+    "prefill": 64,
+    "learning_rate": 1e-3,
+    "actor_critic_learning_rate": 1e-3,
+    "warmup": 100,
+}
+
+
+def preset(
+    name: str = "nature", size: str = "", ablation: str = "", family: str = ""
+) -> DreamerConfig:
+    """Return a version's settings at a size, with an ablation if one is given.
+
+    Args:
+      name: `"nature"` or `"v1"`.
+      size: of `sizes(name)`; by default the version's on the family's benchmark, otherwise
+        `"12m"`, or `"s"` of `"v1"`.
+      ablation: of `ABLATIONS`, or empty for none.
+      family: of environments; it determines the replay ratio and the number of environments.
+
+    Raises:
+      ValueError: if there is no such preset, size or ablation.
+    """
+    benchmark = BENCHMARKS.get(name, {}).get(family)
+    if not size:
+        size = benchmark.size if benchmark else {"nature": "12m", "v1": "s"}.get(name, "")
+    if size not in sizes(name):
+        raise ValueError(f"Dreamer's size is {size!r}; {name!r} has {', '.join(sizes(name))}.")
+    if ablation and ablation not in ABLATIONS:
+        raise ValueError(
+            f"Dreamer's ablation is {ablation!r}; expected one of {', '.join(ABLATIONS)}."
+        )
+    if name == "nature":
+        deterministic, hidden, classes, depth = _NATURE_SIZES[size]
+        settings: dict[str, Any] = {"classes": classes, "depth": depth}
+        settings |= {"deterministic": deterministic, "hidden": hidden, "units": hidden}
+    else:
+        deterministic, depth, units, layers, classes = _V1_SIZES[size]
+        settings = {**_V1, "deterministic": deterministic, "depth": depth, "classes": classes}
+        settings |= {"hidden": units, "units": units, "layers": layers, "head_layers": layers}
+    if benchmark:
+        settings["num_environments"] = benchmark.num_environments
+        settings["replay_ratio"] = benchmark.replay_ratio
+    return DreamerConfig(**(settings | ABLATIONS.get(ablation, {})))
+
+
+def sizes(name: str) -> tuple[str, ...]:
+    """Return the names of a preset's sizes, from small to large.
+
+    Raises:
+      ValueError: if there is no such preset.
+    """
+    known = {"nature": _NATURE_SIZES, "v1": _V1_SIZES}
+    if name not in known:
+        raise ValueError(f"Dreamer's preset is {name!r}; expected one of {', '.join(known)}.")
+    return tuple(known[name])
+
+
+def laptop(name: str = "nature", size: str = "", ablation: str = "") -> DreamerConfig:
+    """Return settings for small tasks, learned in minutes on two cores; by default the least size.
+
+    Raises:
+      ValueError: see `preset`.
+    """
+    size = size or sizes(name)[0]
+    settings = _LAPTOP | ABLATIONS.get(ablation, {})
+    return dataclasses.replace(preset(name, size, ablation), **settings)
