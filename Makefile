@@ -55,7 +55,7 @@ test-slow: install
 test-newest:
 	python=$$($(PYTHON) tests/newest_python.py) && $$python -m venv --clear $(NEWEST)
 	$(NEWEST)/bin/python -m pip install --editable '.[platform]' \
-	    equinox flax gymnasium pytest pytest-xdist seaborn
+	    beartype equinox flax gymnasium pytest pytest-xdist seaborn
 	$(NEWEST)/bin/python -m pip install --no-deps 'gymnax>=1.0'
 	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow" tests/disco_common tests/disco \
 	    tests/test_zoo.py tests/test_examples.py tests/meta/test_golden.py \
