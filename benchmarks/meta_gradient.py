@@ -11,7 +11,9 @@ meta-gradient on recorded batches: K updates, the meta-loss, and the backward pa
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,7 @@ from absl import app, flags
 
 import disco
 import environments
-from agents.rule_agent import RuleAgent, to_trajectory
+from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
 from benchmarks import tutorial
 from benchmarks.timing import compiled, ratios, time_in_turn
 from meta import inner_loop
@@ -56,22 +58,8 @@ def main(argv: list[str]) -> None:
     num_updates = _NUM_UPDATES.value
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make(tutorial.ENVIRONMENT)
-    dynamics, task = environment.dynamics, environment.task
-    assert isinstance(dynamics, environments.JaxEnvironment)
-    agent = RuleAgent.create(tutorial.AGENT, dynamics, rule)
-    state = iteration.init(agent, dynamics, task, jax.random.key(1))
-    learner, actor = state.learner, state.actor
-    assert actor is not None
-
-    @partial(jax.jit, static_argnums=1)
-    def unroll(key, num_steps):
-        collected = collection.unroll(agent, dynamics, task, learner.params, actor, key, num_steps)
-        return to_trajectory(collected[1])
-
-    keys = jax.random.split(jax.random.key(2), num_updates)
-    recorded = [unroll(key, tutorial.AGENT.unroll_length) for key in keys]
-    batches = jax.tree.map(lambda *x: jnp.stack(x), *recorded)
-    validation = unroll(jax.random.key(3), tutorial.META.validation_length)
+    agent = RuleAgent.create(tutorial.AGENT, environment.dynamics, rule)
+    learner, batches, validation = _experience(agent, environment)
     advantage = jax.random.normal(jax.random.key(4), validation.action.shape)
 
     def loss_of(learner, statistics):
@@ -115,15 +103,48 @@ def main(argv: list[str]) -> None:
     for name, program in programs.items():
         calls[name], *figures[name] = compiled(program, rule, learner, batches)
         print(f"{name:>10}: {figures[name][0]:.0f} MB temporary", flush=True)
-    reference = np.concatenate([x.ravel() for x in jax.tree.leaves(calls["plain"]()[1])])
+    _print_differences(calls)
+    _print_ratios(time_in_turn(calls, _REPEATS.value))
+
+
+def _experience(
+    agent: RuleAgent, environment: environments.Environment
+) -> tuple[LearnerState, disco.Trajectory, disco.Trajectory]:
+    """Return an initial agent's state, K batches, and validation trajectories."""
+    dynamics, task = environment.dynamics, environment.task
+    assert isinstance(dynamics, environments.JaxEnvironment)
+    state = iteration.init(agent, dynamics, task, jax.random.key(1))
+    learner, actor = state.learner, state.actor
+    assert actor is not None
+
+    @partial(jax.jit, static_argnums=1)
+    def unroll(key, num_steps):
+        collected = collection.unroll(agent, dynamics, task, learner.params, actor, key, num_steps)
+        return to_trajectory(collected[1])
+
+    keys = jax.random.split(jax.random.key(2), _NUM_UPDATES.value)
+    recorded = [unroll(key, tutorial.AGENT.unroll_length) for key in keys]
+    batches = jax.tree.map(lambda *x: jnp.stack(x), *recorded)
+    return learner, batches, unroll(jax.random.key(3), tutorial.META.validation_length)
+
+
+def _print_differences(calls: Mapping[str, Callable[[], Any]]) -> None:
+    """Print how far the programs' meta-gradients differ from plain's."""
+    reference = _flat(calls["plain"]()[1])
     for name in ("one level", "two levels"):
-        gradient = np.concatenate([x.ravel() for x in jax.tree.leaves(calls[name]()[1])])
-        error = np.linalg.norm(gradient - reference) / np.linalg.norm(reference)
+        error = np.linalg.norm(_flat(calls[name]()[1]) - reference) / np.linalg.norm(reference)
         print(f"{name:>10}: meta-gradient differs from plain's by {error:.1e} (relative, float32)")
-    seconds = time_in_turn(calls, _REPEATS.value)
+
+
+def _flat(tree: Any) -> np.ndarray:
+    return np.concatenate([x.ravel() for x in jax.tree.leaves(tree)])
+
+
+def _print_ratios(seconds: Mapping[str, list[float]]) -> None:
+    """Print the programs' times and their ratios to plain's."""
     for name, times in seconds.items():
         middle = sorted(times)[len(times) // 2]
-        print(f"{name:>10}: {middle:.2f} s (least {min(times):.2f}), K = {num_updates}")
+        print(f"{name:>10}: {middle:.2f} s (least {min(times):.2f}), K = {_NUM_UPDATES.value}")
     for name in ("one level", "two levels"):
         low, middle, high = ratios(seconds, name, "plain")
         print(f"{name} / plain: {middle:.2f} ({low:.2f} to {high:.2f}), {_REPEATS.value} turns")

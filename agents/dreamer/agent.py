@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from agents.dreamer import held_out, learner, losses
+from agents.dreamer import held_out, learner, sequences
 from agents.dreamer.learner import ActorState, LearnerState
 from agents.dreamer.model import ACTOR, Model, Params
 from agents.dreamer.rssm import State, initial_state
@@ -105,11 +105,11 @@ class DreamerAgent:
 
     def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del name
-        sequences, start = self.sequences(batch)
-        state, states, metrics = learner.update(self.model, state, sequences, start, key)
+        replayed, start = self.to_sequences(batch)
+        state, states, metrics = learner.update(self.model, state, replayed, start, key)
         return Update(state, metrics, _stored(states) if self.model.config.stored_latents else None)
 
-    def sequences(self, batch: Batch) -> tuple[losses.Batch, State]:
+    def to_sequences(self, batch: Batch) -> tuple[sequences.Batch, State]:
         """Return the sequences to learn from, `[T, B]`, and the model states before them, `[B]`.
 
         Args:
@@ -133,10 +133,10 @@ class DreamerAgent:
         return held_out.examine(self.model, state.params, state.scales, arrived, key)
 
 
-def _arrivals(batch: Batch, rows: slice, transitions: slice) -> losses.Batch:
+def _arrivals(batch: Batch, rows: slice, transitions: slice) -> sequences.Batch:
     """Return rows, each with the transition that led to it."""
     last, discount = batch.last[transitions], batch.discount[transitions]
-    return losses.Batch(
+    return sequences.Batch(
         observation={name: x[rows] for name, x in named(batch.observation).items()},
         action={name: x[transitions] for name, x in batch.extras["action"].items()},
         reward=batch.reward[transitions],

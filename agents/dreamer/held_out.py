@@ -8,12 +8,13 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from agents import compilation, pictures
-from agents.dreamer import distributions, losses
+from agents.dreamer import distributions, losses, sequences
 from agents.dreamer.distributions import symexp
-from agents.dreamer.losses import Batch, Scales
+from agents.dreamer.losses import Scales
 from agents.dreamer.model import Model, Params
 from agents.dreamer.networks import is_image, num_classes
 from agents.dreamer.rssm import State, embed_action, initial_state
+from agents.dreamer.sequences import Batch
 from agents.protocol import Examination
 
 CONTEXT, PREDICTED = 5, 45  # Observed steps, and steps of the open-loop prediction after them.
@@ -53,7 +54,7 @@ def predict(
     """
     posterior_key, prior_key = jax.random.split(key)
     start = initial_state(model.config, batch.reward.shape[1])
-    states = losses.observe(model, params, start, batch, posterior_key).states
+    states = sequences.observe(model, params, start, batch, posterior_key).states
     continue_probability = jax.nn.sigmoid(model.continuation(params, states.features))
     if model.config.learns_discount:
         continue_probability = jnp.minimum(1.0, continue_probability / model.config.discount)

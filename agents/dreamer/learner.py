@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
-from agents.dreamer import losses
-from agents.dreamer.losses import Batch, Scales
+from agents.dreamer import losses, sequences
+from agents.dreamer.losses import Scales
 from agents.dreamer.model import ACTOR, CRITIC, WORLD_MODEL, Model, Params
 from agents.dreamer.optimizers import clipped_adam, laprop
 from agents.dreamer.rssm import State, embed_action, initial_state
+from agents.dreamer.sequences import Batch
 
 Metrics = dict[str, Array]
 
@@ -182,7 +183,7 @@ def act(
     """
     state_key, action_key = jax.random.split(key)
     embedded, tokens = embed_action(model.actions, actor.action), model.encode(params, observation)
-    state, _ = losses.observe_step(
+    state, _ = sequences.observe_step(
         model, params, actor.state, embedded, tokens, is_first, state_key
     )
     keys = jax.random.split(action_key, len(model.actions))

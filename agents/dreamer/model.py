@@ -79,31 +79,14 @@ def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts)
       observations: specs of the observations, by name.
       actions: the parts of an action, by name.
     """
-    regression: Regression
-    if config.regression == "symlog_regression":
-        regression = distributions.SymlogRegression()
-    else:
-        regression = getattr(distributions, config.regression)(config.bins)
-
+    regression = _regression(config)
     encode = _pure(config, lambda x: Encoder(config, observations)(x))
     decode = _pure(config, lambda h, z: Decoder(config, observations)(h, z))
     rssm = hk.without_apply_rng(hk.multi_transform(lambda: _rssm(config)))
     heads = {
-        name: _pure(config, lambda x, name=name: head(name)(x))
+        name: _pure(config, lambda x, name=name: _head(config, regression, actions, name)(x))
         for name in ("reward", "continuation", ACTOR, CRITIC)
     }
-
-    def head(name: str) -> MLP:
-        layers = config.layers if name in (ACTOR, CRITIC) else config.head_layers
-        logits = {"logits": regression.num_logits}
-        outputs = {
-            "reward": logits,
-            "continuation": {"logit": 1},
-            ACTOR: _actor_outputs(actions),
-            CRITIC: logits,
-        }[name]
-        scale = {"reward": 0.0, CRITIC: 0.0, ACTOR: 0.01}.get(name, 1.0)
-        return MLP((config.units,) * layers, outputs, config.norm, scale, name=name)
 
     def init(key: PRNGKeyArray) -> Params:
         keys = iter(jax.random.split(key, 7))
@@ -121,21 +104,10 @@ def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts)
         }
         return params | {name: f.init(next(keys), state.features) for name, f in heads.items()}
 
+    def head(name: str, params: Params, features: Array) -> dict[str, Array]:
+        return heads[name].apply(params[name], features)
+
     advance, prior, posterior = rssm.apply
-
-    def policies(params: Params, features: Float[Array, "*s F"]) -> dict[str, Policy]:
-        outputs = heads[ACTOR].apply(params[ACTOR], features)
-        found: dict[str, Policy] = {}
-        for name, part in sorted(actions.items()):
-            if part.is_discrete:
-                logits = outputs[f"{name}_logits"]
-                log_p = mixed_log_probabilities(logits, config.policy_unimix)
-                found[name] = Discrete(log_p)
-            else:
-                mean, stddev = outputs[f"{name}_mean"], outputs[f"{name}_stddev"]
-                found[name] = Continuous.of_outputs(mean, stddev)
-        return found
-
     # Losses have no parameters, but Haiku creates modules inside a transformation only.
     losses = hk.without_apply_rng(
         hk.transform(lambda predicted, x: Decoder(config, observations).losses(predicted, x))
@@ -148,17 +120,49 @@ def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts)
         posterior=lambda params, *x: posterior(params["rssm"], *x),
         decode=lambda params, *x: decode.apply(params["decoder"], *x),
         decoder_losses=lambda *x: losses.apply({}, *x),
-        reward=lambda params, x: heads["reward"].apply(params["reward"], x)["logits"],
-        continuation=lambda params, x: heads["continuation"].apply(params["continuation"], x)[
-            "logit"
-        ][..., 0],
-        policies=policies,
-        critic=lambda params, x: heads[CRITIC].apply(params[CRITIC], x)["logits"],
+        reward=lambda params, x: head("reward", params, x)["logits"],
+        continuation=lambda params, x: head("continuation", params, x)["logit"][..., 0],
+        policies=lambda params, x: _policies(config, actions, head(ACTOR, params, x)),
+        critic=lambda params, x: head(CRITIC, params, x)["logits"],
         regression=regression,
         observations=observations,
         actions=actions,
         config=config,
     )
+
+
+def _regression(config: DreamerConfig) -> Regression:
+    if config.regression == "symlog_regression":
+        return distributions.SymlogRegression()
+    return getattr(distributions, config.regression)(config.bins)
+
+
+def _head(config: DreamerConfig, regression: Regression, actions: ActionParts, name: str) -> MLP:
+    layers = config.layers if name in (ACTOR, CRITIC) else config.head_layers
+    logits = {"logits": regression.num_logits}
+    outputs = {
+        "reward": logits,
+        "continuation": {"logit": 1},
+        ACTOR: _actor_outputs(actions),
+        CRITIC: logits,
+    }[name]
+    scale = {"reward": 0.0, CRITIC: 0.0, ACTOR: 0.01}.get(name, 1.0)
+    return MLP((config.units,) * layers, outputs, config.norm, scale, name=name)
+
+
+def _policies(
+    config: DreamerConfig, actions: ActionParts, outputs: Mapping[str, Array]
+) -> dict[str, Policy]:
+    """Return a policy for each part of the action, of the actor's outputs."""
+    policies: dict[str, Policy] = {}
+    for name, part in sorted(actions.items()):
+        if part.is_discrete:
+            logits = outputs[f"{name}_logits"]
+            policies[name] = Discrete(mixed_log_probabilities(logits, config.policy_unimix))
+        else:
+            mean, stddev = outputs[f"{name}_mean"], outputs[f"{name}_stddev"]
+            policies[name] = Continuous.of_outputs(mean, stddev)
+    return policies
 
 
 def _rssm(config: DreamerConfig):

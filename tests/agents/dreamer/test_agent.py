@@ -16,7 +16,7 @@ from PIL import Image
 
 import environments
 from agents import pictures
-from agents.dreamer import factory, held_out, learner, losses
+from agents.dreamer import factory, held_out, learner, losses, sequences
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.factory import Dreamer
 from agents.dreamer.model import count_parameters, make_model
@@ -138,7 +138,7 @@ def test_bfloat16_is_near_float32(name):
         "vector": specs.Array((5,), np.float32),
     }
     keys, never = jax.random.split(jax.random.key(0), 4), jnp.zeros(shape, bool)
-    batch = losses.Batch(
+    batch = sequences.Batch(
         observation={
             "image": jax.random.randint(keys[0], (*shape, 16, 16, 3), 0, 256, np.uint8),
             "vector": jax.random.normal(keys[1], (*shape, 5)),

@@ -11,15 +11,15 @@ import optax
 import pytest
 from dm_env import specs
 
-from agents.dreamer import distributions, losses
+from agents.dreamer import distributions, losses, sequences
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.layers import MLP
-from agents.dreamer.losses import Batch
 from agents.dreamer.model import make_model
 from agents.dreamer.networks import ActionPart, Decoder, Encoder
 from agents.dreamer.optimizers import clip_to_parameters, laprop
 from agents.dreamer.returns import Range, lambda_returns
 from agents.dreamer.rssm import RSSM, State, embed_action, initial_state
+from agents.dreamer.sequences import Batch
 from tests.agents.dreamer.golden import (
     assert_close,
     compared,
@@ -199,7 +199,9 @@ def test_a_step_of_the_model(case):
 
     @jax.jit
     def observed(rssm, state, tokens):
-        seen, _ = losses.observe_step(model, {"rssm": rssm}, state, action, tokens, is_first, None)
+        seen, _ = sequences.observe_step(
+            model, {"rssm": rssm}, state, action, tokens, is_first, None
+        )
         prior, posterior = logits(rssm, seen.h, tokens)
         return _weighed(given, seen.h, posterior, prior), (seen, prior, posterior)
 
@@ -240,7 +242,7 @@ def test_a_sequence_of_the_model(case):
     @jax.jit
     def observed(rssm, start, tokens):
         given_tokens = dataclasses.replace(model, encode=lambda params, x: time_major(tokens))
-        found = losses.observe(given_tokens, {"rssm": rssm}, start, batch, None).states
+        found = sequences.observe(given_tokens, {"rssm": rssm}, start, batch, None).states
         prior = prior_of.apply(rssm, found.h)
         posterior = posterior_of.apply(rssm, found.h, time_major(tokens))
         found, prior, posterior = jax.tree.map(time_major, (found, prior, posterior))
@@ -475,7 +477,7 @@ def test_actor_and_critic(case):
     chosen = {name: time_major(x) for name, x in group(given, "action/").items()}
     shape = params["reward"].shape
     states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
-    imagined = losses.Imagined(states, chosen)
+    imagined = sequences.Imagined(states, chosen)
     low, high = jnp.asarray(given["retnorm_lo"]), jnp.asarray(given["retnorm_hi"])
     scales = losses.initial_scales(model)._replace(returns=Range(low, high))
 
