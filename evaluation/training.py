@@ -136,7 +136,7 @@ def load_agent(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
     """
     agent = make_agent(run.contender, run.task)
     like = jax.eval_shape(agent.init, jax.random.key(0))
-    return agent, saved.load(folder, like)
+    return agent, jax.device_put(saved.load(folder, like))
 
 
 def training_settings(config: EvaluationConfig) -> TrainingSettings:

@@ -84,7 +84,7 @@ class HostGroups:
         }
 
     def reset_agents(
-        self, state: DiscoveryState, is_reset: Sequence[Bool[np.ndarray, "agents"]]
+        self, state: DiscoveryState, is_reset: Sequence[Bool[np.ndarray, "_"]]
     ) -> None:
         """Start new environments and replays of agents that are reset."""
         for number, group in self._groups.items():

@@ -97,11 +97,13 @@ def main(argv: list[str]) -> None:
         for name in names:
             original = folder / name / WRITTEN
             original.mkdir(parents=True)
-            for request in ("write", "read"):
-                answer = reader.ask(request, name, original, 300.0)
-                if answer is None or answer[0] != "value":
-                    sys.exit(f"{name} cannot be {request}: {answer}")
-                good[name] = answer[1]
+            failure = reader.ask("write", name, original, 300.0)
+            if failure is not None:
+                sys.exit(f"{name} cannot be written: {failure}")
+            answer = reader.ask("read", name, original, 300.0)
+            if answer[0] != "value":
+                sys.exit(f"{name} cannot be read: {answer}")
+            good[name] = answer[1]
         end = time.monotonic() + _SECONDS.value
         case, shown = 0, time.monotonic()
         while time.monotonic() < end and not (only and case):
