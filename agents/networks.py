@@ -20,7 +20,7 @@ import disco
 from agents import history
 from agents.encoders import Encoder, EncoderConfig, computing_in
 from agents.history import HistorySpec
-from disco.types import taken
+from disco.types import Leaf, taken
 from disco.values import select_action
 from environments import ObservationSpec
 
@@ -210,7 +210,7 @@ class _Functions:
             embedding, memory = self._lstm()(embedding, memory)
         return self._state_head("logits")(embedding), memory
 
-    def outputs(self, observation: Any, memory: Any, action: Array) -> dict[str, Array]:
+    def outputs(self, observation: Any, memory: Any, action: Leaf) -> dict[str, Array]:
         """Return all outputs along an unroll."""
         embedding = self._embed(observation)
         if self.config.memory:
@@ -238,7 +238,7 @@ class _Functions:
         stacked = history.stack(self.history, self.observation_spec, observation)
         return Encoder(self.config.encoder(), self.observation_spec)(stacked)
 
-    def _unroll_lstm(self, embedding: Array, is_first: Array, memory: Any) -> Array:
+    def _unroll_lstm(self, embedding: Array, is_first: Leaf, memory: Any) -> Array:
         """Return the LSTM's outputs along an unroll, after the burn-in."""
         lstm, burn_in = self._lstm(), self.history.burn_in
 
@@ -264,7 +264,7 @@ class _Functions:
         return hk.nets.MLP((*self.config.head, size), name=f"{name}_head")
 
 
-def _reset_where(is_first: Array, memory: hk.LSTMState) -> hk.LSTMState:
+def _reset_where(is_first: Leaf, memory: hk.LSTMState) -> hk.LSTMState:
     """Return the memory's state, set to zero where an episode begins."""
     return jax.tree.map(lambda x: jnp.where(is_first[:, None], 0.0, x).astype(x.dtype), memory)
 
