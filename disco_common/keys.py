@@ -5,6 +5,7 @@ change what is drawn.
 """
 
 import enum
+import zlib
 
 import jax
 from jaxtyping import Array, Integer, PRNGKeyArray
@@ -42,3 +43,8 @@ def key(
     for number in address:
         key = jax.random.fold_in(key, number)
     return key
+
+
+def code(name: str) -> int:
+    """Return a name's number for an address: a checksum, the same in every process."""
+    return zlib.crc32(name.encode())

@@ -37,16 +37,6 @@ class EpisodeTracker:
         self._return = np.zeros(batch_size, np.float64)
         self._restarts = 0
 
-    def snapshot(self) -> dict[str, np.ndarray]:
-        """Return the progress of all episodes, as arrays."""
-        return {"ended": self.ended, "age": self.age, "return": self._return}
-
-    def resume(self, snapshot: Mapping[str, np.ndarray]) -> None:
-        """Restore a snapshot."""
-        self.ended, self.age, self._return = (
-            np.array(snapshot[name]) for name in ("ended", "age", "return")
-        )
-
     def follow(
         self, timestep: dm_env.TimeStep, results: Mapping[str, np.ndarray], restarts: int
     ) -> list[Episode]:

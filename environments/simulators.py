@@ -3,7 +3,6 @@
 import functools
 import zlib
 from collections.abc import Mapping
-from typing import Any
 
 import dm_env
 import jax
@@ -92,15 +91,6 @@ class JaxSimulators:
 
     def close(self) -> None:
         self._state = None
-
-    def snapshot(self) -> Any:
-        """Return the state after a reset or a step, from which `resume` continues: a pytree."""
-        return {"state": self._state, "timestep": self._timestep, "steps": np.int64(self._steps)}
-
-    def resume(self, snapshot: Any) -> dm_env.TimeStep:
-        """Restore a snapshot of simulators of the same seed; return its time step."""
-        self._steps = int(snapshot["steps"])
-        return self._set(snapshot["state"], snapshot["timestep"], {})
 
     def _next_key(self):
         self._steps += 1

@@ -178,12 +178,13 @@ def check(
         memory; or if the results on two tasks would be in one folder.
     """
     _require_own_folders(task.name for task in tasks)
-    settings = training_settings(config)
+    settings, checked = training_settings(config), set()
     for contender, task in itertools.product(contenders, tasks):
         if contender.other is not None:
             contender.other.check(task, config.num_steps)
-        if contender.trains_itself:
+        if contender.trains_itself or (contender.name, task.dynamics) in checked:
             continue
+        checked.add((contender.name, task.dynamics))  # Equal dynamics have an equal agent.
         agent = make_agent(contender, task)
         require_consistent(agent.experience)
         schedules(agent.experience, config.num_steps)

@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import pathlib
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -184,7 +183,7 @@ def _examine(
         min(agent.experience.num_environments, _EXAMINED_ENVIRONMENTS),
         environments.seed_of(run.task.name, seed, _EXAMINED),
     )
-    key = keys.key(seed, Purpose.EXAMINE, zlib.crc32(run.task.name.encode()))
+    key = keys.key(seed, Purpose.EXAMINE, keys.code(run.task.name))
     found = agent.examine(jax.device_put(learner), played, key)
     run_records = Records(folder)
     run_records.add_metrics(run_records.last_step(), found.metrics)

@@ -13,7 +13,6 @@ import functools
 import logging
 import pathlib
 import time
-import zlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,7 +34,7 @@ from training import iteration
 from training.collection import EpisodeStatistics
 from training.iteration import TrainingState
 from training.passes import agents_per_pass, map_agents
-from training.records import EpisodeSums, Records, mean_metrics
+from training.records import EpisodeSums, Records, name_by_kind
 from training.results import Run, TrainedRun, all_finite
 from training.schedule import num_updates, schedules
 from training.settings import (
@@ -108,7 +107,7 @@ class Program:
         mesh = _mesh()
         block = mesh.size * self.per_pass
         index = np.arange(-(-len(tasks) // block) * block) % len(tasks)
-        codes = np.array([zlib.crc32(task.name.encode()) for task in tasks], np.uint32)
+        codes = np.array([keys.code(task.name) for task in tasks], np.uint32)
         rows = Rows(
             task=jax.tree.map(lambda x: x[index], group.task),
             code=jnp.asarray(codes[index]),
@@ -335,9 +334,11 @@ class _Runs:
             )
             every.append(sums)
             records.add_episodes([sums])
-            metrics = mean_metrics(
+            metrics = name_by_kind(
                 {
-                    kind: ({name: float(x[i]) for name, x in sums.items()}, updates[kind])
+                    kind: {name: float(x[i]) / updates[kind] for name, x in sums.items()}
+                    if updates[kind]
+                    else {}
                     for kind, sums in totals.metrics.items()
                 }
             )

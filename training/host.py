@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import logging
 import time
-import zlib
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +25,7 @@ from disco_common.keys import Purpose
 from training.device_clock import DeviceClock
 from training.host_collection import Collected
 from training.host_experience import HostExperience, replay_shapes
-from training.records import EpisodeSums, Records, mean_metrics
+from training.records import EpisodeSums, Records, name_by_kind
 from training.replay import Replay
 from training.results import Run, TrainedRun, all_finite
 from training.schedule import num_updates, schedules
@@ -172,7 +171,7 @@ class _Training:
         self._clock.close()
 
     def _key(self, purpose: Purpose, *address: int) -> PRNGKeyArray:
-        return keys.key(self._run.seed, purpose, _code(self._run), *address)
+        return keys.key(self._run.seed, purpose, keys.code(self._run.task.name), *address)
 
     def _initial_or_restored(self) -> tuple[Any, int, _Progress, Replay | None]:
         """Return the learning state, the number of unrolls, the progress, and the replay."""
@@ -317,7 +316,7 @@ class _Window:
         count, seconds = len(self._collected), time.monotonic() - self._began
         episodes = [x for collected in self._collected for x in collected.episodes]
         timings = [collected.timing for collected in self._collected]
-        sums = {update.name: _sums(metrics.get(update.name, [])) for update in spec.updates}
+        means = {update.name: _means(metrics.get(update.name, [])) for update in spec.updates}
         return {
             "episode_return": _mean([x.episode_return for x in episodes]),
             "episode_length": _mean([float(x.length) for x in episodes]),
@@ -326,25 +325,20 @@ class _Window:
             "engine_seconds": sum(x.engine for x in timings) / count,
             "policy_seconds": sum(x.policy for x in timings) / count,
             "replay_seconds": (self._experience.replay_seconds - self._replay_seconds) / count,
-            **mean_metrics(sums),
+            **name_by_kind(means),
         }
 
 
-def _sums(metrics: list[dict[str, Any]]) -> tuple[dict[str, float], int]:
+def _means(metrics: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the means of some updates' metrics; none without updates."""
     names = metrics[0] if metrics else ()
-    # NumPy's mean adds in pairs, and so differs from a plain sum in the last bit.
-    sums = {name: _mean([float(x[name]) for x in metrics]) for name in names}
-    return {name: x * len(metrics) for name, x in sums.items() if x is not None}, len(metrics)
+    return {name: float(np.mean([float(x[name]) for x in metrics])) for name in names}
 
 
 def acting_device() -> Any:
     """Return the device for acting: another CPU device than the learner's if there is one."""
     devices = jax.local_devices()
     return devices[-1] if devices[0].platform == "cpu" else devices[0]
-
-
-def _code(run: Run) -> int:
-    return zlib.crc32(run.task.name.encode())
 
 
 def _mean(values: list[float]) -> float | None:

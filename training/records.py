@@ -148,21 +148,19 @@ class Records:
         return self._metrics.read()
 
 
-def mean_metrics(sums: Mapping[str, tuple[Mapping[str, float], int]]) -> dict[str, float]:
-    """Return the means of the metrics of updates.
+def name_by_kind(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the metrics of an agent's updates by their names in the records.
 
     Args:
-      sums: by kind of update, the sums of its metrics and the number of updates.
+      metrics: of each kind of update, by name.
 
     Returns:
-      Means by name, or by `kind/name` if there are several kinds. Kinds without updates are left
-      out.
+      By name; with several kinds, `kind/name`.
     """
     return {
-        f"{kind}/{name}" if len(sums) > 1 else name: x / number
-        for kind, (metrics, number) in sums.items()
-        for name, x in metrics.items()
-        if number
+        f"{kind}/{name}" if len(metrics) > 1 else name: x
+        for kind, of_kind in metrics.items()
+        for name, x in of_kind.items()
     }
 
 

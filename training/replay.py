@@ -240,7 +240,7 @@ def _take_online(
     there = _maximum(rows - update.context, 0) // update.length * number
     first_there = -(-oldest // update.length) * number
     head = _maximum(replay.num_online, first_there)
-    library = np if isinstance(drawn.first, np.ndarray) else jnp
+    library = _library(drawn.first)
     fresh = head + library.arange(size, dtype=library.int32)
     is_fresh = fresh < there
     drawn = Sequences(
@@ -256,7 +256,7 @@ def _gather(
 ) -> Batch:
     """Return a batch of the sequences at these positions."""
     history, (environment, first) = layout.history, sequences
-    library = np if isinstance(first, np.ndarray) else jnp
+    library = _library(first)
     length = num_transitions(update, layout.unroll_length)
 
     def rows(begin: int, end: int):
@@ -292,7 +292,7 @@ def write_back(
       refreshed: new extras by name, leaves `[length, B, ...]` (`agents.protocol.Update`).
     """
     layout, (environment, first) = layout_of(experience, replay), sequences
-    library = np if isinstance(first, np.ndarray) else jnp
+    library = _library(first)
     end = num_transitions(update, layout.unroll_length)
     rows = (first + library.arange(update.context, end)[:, None]) % layout.num_rows
     extras = dict(replay.rows["transition"]["extras"])
@@ -359,8 +359,13 @@ def _set(kept: Any, index: Any, new: Any) -> Any:
 
 
 def _minimum(a: Any, b: Any) -> Any:
-    return (jnp if isinstance(a, jax.Array) or isinstance(b, jax.Array) else np).minimum(a, b)
+    return _library(a, b).minimum(a, b)
 
 
 def _maximum(a: Any, b: Any) -> Any:
-    return (jnp if isinstance(a, jax.Array) or isinstance(b, jax.Array) else np).maximum(a, b)
+    return _library(a, b).maximum(a, b)
+
+
+def _library(*operands: Any) -> Any:
+    """Return the library of an operation: JAX's if an operand is a JAX array, otherwise NumPy."""
+    return jnp if any(isinstance(x, jax.Array) for x in operands) else np

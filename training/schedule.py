@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from agents.protocol import Experience, UpdateSpec
 from training import replay
+from training.records import name_by_kind
 from training.replay import ReplayLayout
 
 _LARGEST_DENOMINATOR = 2**15  # So that products of two numbers below it are 32-bit integers.
@@ -74,10 +75,9 @@ def schedules(experience: Experience, num_steps: int) -> dict[str, Schedule]:
 
 def num_updates(schedules: Mapping[str, Schedule], num_unrolls: int) -> dict[str, float]:
     """Return the number of updates in the first unrolls as metrics, `updates` or `kind/updates`."""
-    return {
-        f"{kind}/updates" if len(schedules) > 1 else "updates": float(one.num_made(num_unrolls))
-        for kind, one in schedules.items()
-    }
+    return name_by_kind(
+        {kind: {"updates": float(one.num_made(num_unrolls))} for kind, one in schedules.items()}
+    )
 
 
 def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | None) -> Schedule:

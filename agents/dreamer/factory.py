@@ -103,7 +103,7 @@ def make(parameters: str = "") -> Dreamer:
     """Return the factory of the agent `"dreamer"`, or `"dreamer/WORD,WORD..."`.
 
     A word is a version (`nature`, the default, or `v1`), a size of it, an ablation (of
-    `config.ABLATIONS`), `paper` for the paper's size, replay ratio and number of environments on
+    `presets.ABLATIONS`), `paper` for the paper's size, replay ratio and number of environments on
     each benchmark instead of a laptop's, or a setting, such as `horizon=10`. Settings are applied
     last.
 
