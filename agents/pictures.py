@@ -7,6 +7,7 @@ import io
 import itertools
 from collections.abc import Sequence
 
+import jax
 import matplotlib
 import numpy as np
 from jaxtyping import UInt8
@@ -27,6 +28,15 @@ def is_picture(spec: environments.ObservationSpec) -> bool:
     """Return whether observations can be drawn: images, boards, grids of planes."""
     shape = getattr(spec, "shape", ())
     return len(shape) in (2, 3) and sorted(shape)[-2] >= _LEAST_SIDE and min(shape[:2]) > 1
+
+
+def image_index(spec: environments.ObservationSpec) -> int | None:
+    """Return which of an observation's arrays to draw, counted in the order of their names.
+
+    It is the first that can be drawn; None if there is none.
+    """
+    drawn = [i for i, part in enumerate(jax.tree.leaves(spec)) if is_picture(part)]
+    return drawn[0] if drawn else None
 
 
 def as_image(observation: np.ndarray, brightest: float | None = None) -> UInt8[np.ndarray, "H W 3"]:

@@ -1,7 +1,7 @@
 """Acting of a trained agent, and a picture of it.
 
-`strip` draws the frames of an episode side by side in one picture, for agents whose observations
-are images (`agents.pictures`).
+`strip` draws the frames of an episode side by side in one picture, for tasks whose observations
+are images or contain some (`agents.pictures`).
 """
 
 from typing import Any
@@ -102,7 +102,7 @@ def strip(
     Args:
       agent: that plays.
       learner: its learning state.
-      task: to play; its observations are images.
+      task: to play; its observations are images, or contain some (`agents.pictures.image_index`).
       seed: of the episode.
       num_frames: number of frames at most, evenly spaced.
 
@@ -116,5 +116,7 @@ def strip(
     ends = np.flatnonzero(played.last[:, 0])
     num_steps = int(ends[0]) + 1 if len(ends) else _STEPS
     reward = float(np.sum(played.reward[:num_steps, 0]))
-    seen = frames(agent, played)[: num_steps + 1, 0]
+    index = pictures.image_index(task.dynamics.observation_spec())
+    assert index is not None
+    seen = jax.tree.leaves(frames(agent, played))[index][: num_steps + 1, 0]
     return pictures.strip(seen, reward, num_frames, is_whole=len(ends) > 0)

@@ -158,7 +158,7 @@ def _strip(run: Run, config: EvaluationConfig, agent: Agent, learner: Any) -> by
         config.strip_frames == 0
         or run.seed_index
         or not agent.experience.updates
-        or not pictures.is_picture(run.task.dynamics.observation_spec())
+        or pictures.image_index(run.task.dynamics.observation_spec()) is None
     ):
         return b""
     try:

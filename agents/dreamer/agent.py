@@ -36,7 +36,8 @@ class ActionRange:
     def scale(self, action: Float[Array, "B A"]) -> Float[Array, "B A"]:
         """Return the agent's actions, scaled to the environment's bounds."""
         low, high = jnp.asarray(self.low, action.dtype), jnp.asarray(self.high, action.dtype)
-        return low + 0.5 * (jnp.clip(action, -1.0, 1.0) + 1.0) * (high - low)
+        scaled = low + 0.5 * (jnp.clip(action, -1.0, 1.0) + 1.0) * (high - low)
+        return jnp.clip(scaled, low, high)  # The sum is rounded.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +109,9 @@ class DreamerAgent:
         replayed, start = self.to_sequences(batch)
         state, states, metrics = learner.update(self.model, state, replayed, start, key)
         return Update(state, metrics, _stored(states) if self.model.config.stored_latents else None)
+
+    def update_bytes(self) -> int:
+        return learner.update_bytes(self.model)
 
     def to_sequences(self, batch: Batch) -> tuple[sequences.Batch, State]:
         """Return the sequences to learn from, `[T, B]`, and the model states before them, `[B]`.

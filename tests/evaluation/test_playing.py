@@ -1,8 +1,10 @@
 import dataclasses
 import io
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from dm_env import specs
 from PIL import Image
 
 import environments
@@ -133,6 +135,43 @@ def test_agents_that_see_histories_leave_strips_of_single_frames(frame_stack, me
     [result] = train([run], config, tmp_path)
     image = Image.open(io.BytesIO(result.strip))
     assert image.width == 3 * image.height + 2 * 2
+
+
+@dataclasses.dataclass(frozen=True)
+class WithNumbers:
+    """Catch, whose observation is its board and some numbers, by name."""
+
+    dynamics: environments.JaxEnvironment
+
+    def observation_spec(self):
+        numbers = specs.Array((3,), np.float32)
+        return {"a": numbers, "board": self.dynamics.observation_spec(), "c": numbers}
+
+    def action_spec(self):
+        return self.dynamics.action_spec()
+
+    def reset(self, task, key):
+        return self._named(self.dynamics.reset(task, key))
+
+    def step(self, task, state, action, key):
+        return self._named(self.dynamics.step(task, state, action, key))
+
+    def _named(self, result):
+        state, timestep = result
+        seen = {"a": jnp.zeros(3), "board": timestep.observation, "c": jnp.zeros(3)}
+        return state, timestep._replace(observation=seen)
+
+
+def test_the_image_among_several_observations_is_drawn(tmp_path):
+    catch = environments.make("catch/5x5")
+    assert isinstance(catch.dynamics, environments.JaxEnvironment)
+    task = dataclasses.replace(catch, dynamics=WithNumbers(catch.dynamics), name="catch/named")
+    assert pictures.image_index(task.dynamics.observation_spec()) == 1
+    _, contender = make_contenders([], CONFIG)
+    [result] = train([Run(contender, task, 0)], CONFIG, tmp_path)
+    [alone] = train([Run(contender, catch, 0)], CONFIG, tmp_path)
+    sizes = [Image.open(io.BytesIO(x.strip)).size for x in (result, alone)]
+    assert sizes[0] == sizes[1]
 
 
 def test_strips_can_be_left_out(tmp_path):
