@@ -29,7 +29,7 @@ from evaluation.scoring import bsuite
 from evaluation.scoring.summary import summarize
 from evaluation.training import Run, make_agent, train_runs, training_settings
 from training import records
-from training.replay_memory import plan, require_memory
+from training.replay_memory import require_memory_for_runs
 from training.schedule import schedules
 from training.settings import require_consistent
 
@@ -143,7 +143,7 @@ def make_runs(
     Returns:
       Each contender's learning curves, by name.
     """
-    check(tasks, contenders, config)
+    check(tasks, contenders, config, runs_per_job)
     storage.require_own_folders(folder, [c.name for c in contenders], [t.name for t in tasks])
     runs = {
         contender.name: [
@@ -169,12 +169,13 @@ def check(
     tasks: Sequence[environments.Environment],
     contenders: Sequence[Contender],
     config: EvaluationConfig,
+    runs_per_job: int | None = None,
 ) -> None:
     """Refuse an evaluation with an impossible run, before any run starts.
 
     Raises:
       ValueError: if a rule or an agent cannot act in an environment; if it needs experience that
-        the trainer does not support, or more than the budget; if an agent's replay does not fit in
+        the trainer does not support, or more than the budget; if a group of runs does not fit in
         memory; or if the results on two tasks would be in one folder.
     """
     _require_own_folders(task.name for task in tasks)
@@ -182,17 +183,24 @@ def check(
     for contender, task in itertools.product(contenders, tasks):
         if contender.other is not None:
             contender.other.check(task, config.num_steps)
+    runs = [Run(*x) for x in itertools.product(contenders, tasks, range(config.seeds))]
+    for pack in _packs(runs, runs_per_job):
+        contender, task = pack[0].contender, pack[0].task
         if contender.trains_itself or (contender.name, task.dynamics) in checked:
             continue
-        checked.add((contender.name, task.dynamics))  # Equal dynamics have an equal agent.
+        checked.add((contender.name, task.dynamics))  # The first group is the largest.
         agent = make_agent(contender, task)
         require_consistent(agent.experience)
         schedules(agent.experience, config.num_steps)
         settings.num_unrolls(agent.experience.steps_per_unroll)
-        if agent.experience.replay is not None:
-            together = 1 if task.is_host else config.seeds
-            replays = plan(task.name, agent, task.dynamics, together, config.num_steps)
-            require_memory([replays], on_device=not task.is_host)
+        require_memory_for_runs(
+            f"{contender.name} on {task.name}",
+            agent,
+            task.dynamics,
+            len(pack),
+            config.num_steps,
+            config.runs_at_once,
+        )
 
 
 def _train_all(

@@ -1,14 +1,17 @@
 """Replays that do not fit in memory are refused, whoever bounds it."""
 
-from typing import Any
+import dataclasses
+from typing import Any, cast
 
 import jax
 import numpy as np
 import pytest
 
+import environments
 from agents.protocol import Batch, Experience, ReplaySpec
-from training import replay, replay_memory
-from training.replay_memory import Planned, require_memory
+from agents.random_agent import RandomAgent
+from training import iteration, replay, replay_memory
+from training.replay_memory import Planned, require_memory, require_memory_for_runs
 
 LENGTH, BATCH = 7, 4
 
@@ -68,3 +71,53 @@ def test_replays_must_fit_together(free):
 def test_nothing_is_asked_of_agents_without_a_replay(free):
     free(0)
     require_memory([])
+
+
+@dataclasses.dataclass(frozen=True)
+class Replaying:
+    """The random policy with a learning state, a replay and updates of a stated size."""
+
+    random: RandomAgent
+    initial_memory = property(lambda self: self.random.initial_memory)
+    act = property(lambda self: self.random.act)
+    update = property(lambda self: self.random.update)
+
+    @property
+    def experience(self):
+        return dataclasses.replace(self.random.experience, replay=ReplaySpec(4000))
+
+    def init(self, key):
+        del key
+        return {"weights": jax.numpy.zeros(10_000)}
+
+    def acting_state(self, state):
+        del state
+        return ()
+
+    def update_bytes(self):
+        return 1_000_000
+
+
+@pytest.mark.parametrize(("devices", "per_device"), [(1, 5), (2, 3)])
+def test_runs_that_are_trained_together_must_fit_together(free, monkeypatch, devices, per_device):
+    """Their states and replays on all devices, one update on each, and the copy that is saved."""
+    task = environments.make("catch/5x5")
+    assert isinstance(task.dynamics, environments.JaxEnvironment)
+    dynamics, agent = task.dynamics, cast(Any, Replaying(RandomAgent(task.dynamics, 2, 10)))
+    monkeypatch.setattr(jax, "local_device_count", lambda: devices)
+    state = jax.eval_shape(
+        lambda: iteration.init(agent, dynamics, task.task, jax.random.key(0), 4000)
+    )
+    leaves = jax.tree.leaves((state.learner, state.replay))
+    one = sum(x.size * x.dtype.itemsize for x in leaves)
+    update = 1_000_000 - 40_000
+    needed = devices * (2 * per_device * one + update)
+    free(needed)
+    require_memory_for_runs("catch", agent, dynamics, 5, 4000)
+    free(needed - 1)
+    with pytest.raises(ValueError, match=r"5 runs of catch ask .* replay_capacity of about 399"):
+        require_memory_for_runs("catch", agent, dynamics, 5, 4000)
+    require_memory_for_runs("catch", agent, dynamics, 4, 4000)
+    free(devices * update)
+    with pytest.raises(ValueError, match=r"Expected a smaller agent .*--runs_per_job"):
+        require_memory_for_runs("catch", agent, dynamics, 5, 4000)
