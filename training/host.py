@@ -28,7 +28,7 @@ from training.host_experience import HostExperience, replay_shapes
 from training.records import EpisodeSums, Records, name_by_kind
 from training.replay import Replay
 from training.results import Run, TrainedRun, all_finite
-from training.schedule import num_updates, schedules
+from training.schedule import as_metrics, schedules
 from training.settings import (
     Report,
     TrainingSettings,
@@ -107,20 +107,22 @@ class _Progress:
       is_finite: whether all metrics so far are finite.
       seconds: of training, without compilation.
       restarts: simulator processes that died and were replaced.
+      updates: number of updates by kind.
     """
 
     is_finite: bool = True
     seconds: float = 0.0
     restarts: int = 0
+    updates: dict[str, int] = dataclasses.field(default_factory=dict)
 
-    def as_arrays(self) -> dict[str, np.ndarray]:
+    def as_arrays(self) -> dict[str, Any]:
         """Return the progress as arrays for a checkpoint."""
-        return {name: np.asarray(value) for name, value in dataclasses.asdict(self).items()}
+        return jax.tree.map(np.asarray, dataclasses.asdict(self))
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, Any]) -> "_Progress":
         """Return the progress of a checkpoint's arrays."""
-        return cls(**{name: np.asarray(value).item() for name, value in arrays.items()})
+        return cls(**jax.tree.map(lambda x: np.asarray(x).item(), arrays))
 
 
 class _Training:
@@ -140,6 +142,8 @@ class _Training:
         self._compiled = _compiled(static, donates=not agent.experience.acts_one_behind)
         self._records = Records(run.folder)
         self._clock = DeviceClock()
+        # The kinds of update that were made at least once, and the seconds of the first of each.
+        self._was_compiled, self._compile_seconds = set[str](), 0.0
         with contextlib.ExitStack() as started:
             started.callback(self._clock.close)
             self._state, self._unrolls, self._progress, replay = self._initial_or_restored()
@@ -176,7 +180,8 @@ class _Training:
     def _initial_or_restored(self) -> tuple[Any, int, _Progress, Replay | None]:
         """Return the learning state, the number of unrolls, the progress, and the replay."""
         initial = self._compiled.init(self._arrays, self._key(Purpose.INITIALIZE, 0))
-        progress, spec, dynamics = _Progress(), self._spec.replay, self._run.task.dynamics
+        progress = _Progress(updates=dict.fromkeys(self._schedules, 0))
+        spec, dynamics = self._spec.replay, self._run.task.dynamics
         assert isinstance(dynamics, environments.HostEnvironment)
         like = {"learner": initial, "past": progress.as_arrays()}
         if spec is not None and spec.in_checkpoints:
@@ -198,8 +203,9 @@ class _Training:
 
     def train(self, report: Report) -> None:
         """Make the remaining unrolls."""
-        progress, first, saved_at = self._progress, self._unrolls, time.monotonic()
-        started, seconds_before, restarts_before = saved_at, progress.seconds, progress.restarts
+        progress, first = self._progress, self._unrolls
+        started = saved_at = time.monotonic()
+        seconds_before, restarts_before = progress.seconds, progress.restarts
         intervals = self._settings.intervals(self._spec.steps_per_unroll)
         ends = {last for _, last in intervals}
         num_unrolls = max(ends)
@@ -216,10 +222,10 @@ class _Training:
                 self._request()
             steps = self._unrolls * self._spec.steps_per_unroll
             self._records.add_episodes(EpisodeSums.of_one(steps, x) for x in collected.episodes)
-            if self._unrolls == first + 1:  # The first unroll compiles.
-                jax.block_until_ready(self._state)
-                started = time.monotonic()
-            progress.seconds = seconds_before + time.monotonic() - started
+            if self._unrolls == first + 1:  # Acting was compiled, and maybe updates.
+                started, self._compile_seconds = time.monotonic(), 0.0
+            trained = time.monotonic() - started - self._compile_seconds
+            progress.seconds = seconds_before + trained
             progress.restarts = restarts_before + self._experience.restarts
             if self._unrolls in ends:
                 self._record(window, report)
@@ -264,6 +270,7 @@ class _Training:
 
     def _update(self, update: UpdateSpec, unroll: Batch, address: tuple[int, int]) -> Any:
         """Make one update; return its metrics."""
+        began = time.monotonic()
         drawn = self._experience.draw(update, unroll, self._unrolls, *address)
         key = self._key(Purpose.TRAIN, self._unrolls, *address)
         updated: Update = self._clock.follow(
@@ -273,13 +280,18 @@ class _Training:
             watched=lambda results: results.metrics,
         )
         self._state = updated.state
+        self._progress.updates[update.name] += 1
+        if update.name not in self._was_compiled:
+            jax.block_until_ready(self._state)
+            self._was_compiled.add(update.name)
+            self._compile_seconds += time.monotonic() - began
         if updated.refreshed is not None:
             self._experience.write_back(update, drawn, updated.refreshed)
         return updated.metrics
 
     def _record(self, window: "_Window", report: Report) -> None:
         steps = self._unrolls * self._spec.steps_per_unroll
-        line = window.summary(self._spec) | num_updates(self._schedules, self._unrolls)
+        line = window.summary(self._spec) | as_metrics(self._progress.updates)
         line["learner_idle_fraction"] = self._clock.idle_fraction()
         is_finite = self._records.add_metrics(steps, line)
         if self._progress.is_finite and not is_finite:

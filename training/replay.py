@@ -284,6 +284,8 @@ def write_back(
 ) -> Replay:
     """Replace extras of the last `length` rows of sequences that were drawn since the last unroll.
 
+    Where sequences overlap, a row has the extras of the sequence in which most rows precede it.
+
     Args:
       experience: that the agent needs.
       replay: from which the sequences were drawn.
@@ -295,13 +297,32 @@ def write_back(
     library = _library(first)
     end = num_transitions(update, layout.unroll_length)
     rows = (first + library.arange(update.context, end)[:, None]) % layout.num_rows
+    latest = _latest(sequences, end - update.context)
     extras = dict(replay.rows["transition"]["extras"])
     for name, new in refreshed.items():
         extras[name] = jax.tree.map(
-            lambda kept, x: _set(kept, (rows, environment), x), extras[name], new
+            lambda kept, x: _set(kept, (rows, environment), x[latest]), extras[name], new
         )
     transition = replay.rows["transition"] | {"extras": extras}
     return dataclasses.replace(replay, rows=replay.rows | {"transition": transition})
+
+
+def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
+    """Return, for each row of sequences, where that row comes last in any of the sequences.
+
+    A scatter with repeated indices has no defined order on a GPU; with these, equal indices have
+    equal values.
+
+    Returns:
+      The time and the sequence, each `[length, B]`.
+    """
+    environment, first = sequences
+    library, size = _library(first), first.shape[0]
+    # [length, B, B]: where row t of sequence b is in sequence c.
+    time = library.arange(length)[:, None, None] + (first[:, None] - first)
+    is_there = (environment[:, None] == environment) & (time >= 0) & (time < length)
+    place = library.where(is_there, time * size + library.arange(size), -1).max(axis=-1)
+    return place // size, place % size
 
 
 def cut_episodes(experience: Experience, replay: Replay) -> None:

@@ -14,7 +14,7 @@ from training import replay
 from training.records import name_by_kind
 from training.replay import ReplayLayout
 
-_LARGEST_DENOMINATOR = 2**15  # So that products of two numbers below it are 32-bit integers.
+_LARGEST_PRODUCT = 2**30  # Of a schedule's `part` and `of`, so that these are 32-bit integers.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,17 +67,16 @@ def schedules(experience: Experience, num_steps: int) -> dict[str, Schedule]:
       num_steps: environment steps of the run.
 
     Raises:
-      ValueError: if a replay can never contain the sequences that an update requires.
+      ValueError: if a replay can never contain the sequences that an update requires, or an update
+        is never due.
     """
     layout = None if experience.replay is None else replay.layout(experience, num_steps)
     return {update.name: schedule(experience, update, layout) for update in experience.updates}
 
 
-def num_updates(schedules: Mapping[str, Schedule], num_unrolls: int) -> dict[str, float]:
-    """Return the number of updates in the first unrolls as metrics, `updates` or `kind/updates`."""
-    return name_by_kind(
-        {kind: {"updates": float(one.num_made(num_unrolls))} for kind, one in schedules.items()}
-    )
+def as_metrics(num_updates: Mapping[str, int]) -> dict[str, float]:
+    """Return numbers of updates by kind as metrics, `updates` or `kind/updates`."""
+    return name_by_kind({kind: {"updates": float(made)} for kind, made in num_updates.items()})
 
 
 def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | None) -> Schedule:
@@ -97,10 +96,16 @@ def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | 
         first = max(first, _first_filled(update, layout))
     if update.updates_per_step is None:
         return Schedule(first)
-    rate = fractions.Fraction(update.updates_per_step) * per_unroll
-    rate = rate.limit_denominator(_LARGEST_DENOMINATOR)
-    whole, part = divmod(rate.numerator, rate.denominator)
-    return Schedule(first, whole, part, rate.denominator)
+    whole, rest = divmod(fractions.Fraction(update.updates_per_step) * per_unroll, 1)
+    largest = math.isqrt(int(_LARGEST_PRODUCT / max(rest, fractions.Fraction(1, _LARGEST_PRODUCT))))
+    rest = rest.limit_denominator(largest)
+    if not whole and not rest:
+        raise ValueError(
+            f"The update {update.name!r} has {update.updates_per_step:g} updates per environment"
+            f" step (updates_per_step); expected at least one in {_LARGEST_PRODUCT} unrolls of"
+            f" {per_unroll} steps."
+        )
+    return Schedule(first, whole, rest.numerator, rest.denominator)
 
 
 def _first_filled(update: UpdateSpec, layout: ReplayLayout) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from agents.protocol import Experience, UpdateSpec
 
 Report = Callable[[int, float | None, float | None], None]
-"""A callback at the end of each interval.
+"""A callback on the progress, at least at the end of each interval.
 
 Args:
   steps: environment steps so far of one run, over all of its environments.
@@ -104,13 +104,13 @@ def _inconsistencies(experience: Experience, update: UpdateSpec) -> Iterator[str
         )
     if update.num_replayed and replay is None:
         yield "replayed sequences without a replay"
-    if update.length is not None or update.context:
-        if fresh or replay is None or not replay.anywhere:
-            yield (
-                "sequences of another length than the unroll's (expected all of them replayed, and"
-                " ReplaySpec.anywhere)"
-            )
-    elif replay is not None and replay.online:
+    has_own_length = update.length is not None or update.context
+    if has_own_length and (fresh or replay is None or not replay.anywhere):
+        yield (
+            "sequences of another length than the unroll's (expected all of them replayed, and"
+            " ReplaySpec.anywhere)"
+        )
+    if replay is not None and replay.online and update.length is None:
         yield "an online queue of sequences without a length"
     if update.updates_per_step is not None and not update.updates_per_step > 0:
         yield f"{update.updates_per_step} updates per step (expected a positive number)"

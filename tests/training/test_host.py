@@ -2,12 +2,16 @@
 
 import dataclasses
 import json
+from typing import Any, cast
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import environments
 from agents.networks import NetworkConfig
+from agents.protocol import Experience, ReplaySpec, Update, UpdateSpec
+from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig
 from disco_common.json_lines import JsonLines
 from environments.processes import SerialSimulators
@@ -16,6 +20,9 @@ from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate, resolve
 from tests.agents.common import HostCorridors
 from tests.evaluation import common
+from training import host
+from training.results import Run
+from training.settings import TrainingSettings
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -121,6 +128,51 @@ def test_what_happened_before_an_interruption_is_not_forgotten(tmp_path, monkeyp
     assert result["restarts"] == 2  # Of two halves.
 
 
+@dataclasses.dataclass(frozen=True)
+class Counting:
+    """Counts its updates, which need 30 sequences of a replay that checkpoints do not contain."""
+
+    random: RandomAgent
+    initial_memory = property(lambda self: self.random.initial_memory)
+    act = property(lambda self: self.random.act)
+
+    @property
+    def experience(self):
+        update = UpdateSpec("count", 4, 4, length=2, min_sequences=30)
+        return Experience(3, 2, replay=ReplaySpec(1000, anywhere=True), updates=(update,))
+
+    def init(self, key):
+        del key
+        return jnp.zeros((), jnp.int32)
+
+    def acting_state(self, state):
+        del state
+        return ()
+
+    def update(self, state, batch, key, name):
+        del batch, key, name
+        return Update(state + 1, {"counted": (state + 1).astype(jnp.float32)})
+
+
+def test_only_updates_that_were_made_are_counted(tmp_path):
+    """A restored run makes none until its replay has filled anew."""
+    agent, run = cast(Any, Counting(RandomAgent(TASK.dynamics))), Run(TASK, 0, tmp_path)
+    settings = TrainingSettings(num_steps=240, interval=6, checkpoint_seconds=0.0)
+
+    def stop(steps, *_):
+        if steps == 120:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        host.train(agent, run, settings, stop)
+    result = host.train(agent, run, settings)
+    lines = JsonLines(tmp_path / "metrics.jsonl").read()
+    assert all(line["updates"] == line["counted"] for line in lines if line.get("counted"))
+    assert 240 / 6 - 14 < lines[-1]["updates"] < 240 / 6 - 6
+    assert lines[-1]["updates"] == result.learner
+    assert result.train_seconds > 0
+
+
 def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
     (random,) = [c for c in make_contenders([], config) if c.kind == "random"]
@@ -161,7 +213,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
     large = dataclasses.replace(CONFIG.agent, replay_capacity=10**13)
     config = dataclasses.replace(CONFIG, agent=large, actor_critic_replay_ratio=0.5, budget=10**14)
     with pytest.raises(
-        ValueError, match=r"agent.replay_capacity.* 1 of 1\d+ .*corridor/host.* GiB are free"
+        ValueError, match=r"corridor/host ask .* of 1\d+ traj.*agent.replay_capacity.* GiB are free"
     ):
         evaluate([TASK], make_contenders([], config), config, tmp_path)
     tasks = resolve(["control_proprio/cartpole_swingup"])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.passes import agents_per_pass, map_agents
+from training.passes import advance_agents, agents_per_pass, map_agents
 
 
 def test_one_on_a_cpu_all_elsewhere(monkeypatch):
@@ -29,3 +29,17 @@ def test_every_agent_is_computed_once_and_alone(total, per_pass):
     expected = np.asarray(rows["x"]).sum(axis=1) * np.arange(total)[:, None]
     np.testing.assert_array_equal(sums, expected)
     np.testing.assert_array_equal(numbers, np.arange(total))
+
+
+@pytest.mark.parametrize(("total", "per_pass"), [(1, 1), (6, 1), (6, 2), (6, 3), (6, 6)])
+def test_every_agent_is_replaced_by_its_successor(total, per_pass):
+    agents = {"x": jnp.arange(4.0 * total).reshape(total, 4), "n": jnp.arange(total)}
+    inputs = jnp.arange(1.0, total + 1)
+
+    def function(agent, row):
+        assert agent["x"].shape == (4,)
+        return {"x": agent["x"] * row, "n": agent["n"] + 1}
+
+    new = jax.jit(lambda agents: advance_agents(function, agents, inputs, per_pass))(agents)
+    np.testing.assert_array_equal(new["x"], agents["x"] * inputs[:, None])
+    np.testing.assert_array_equal(new["n"], agents["n"] + 1)

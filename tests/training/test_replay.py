@@ -135,6 +135,25 @@ def test_extras_are_written_back_where_they_came_from(library):
     np.testing.assert_array_equal(batch.extras["y"], batch.reward)
 
 
+@library
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]])
+def test_where_sequences_overlap_a_row_has_all_extras_of_one_of_them(library, order):
+    """It is the sequence in which most rows precede the row, in any order of the sequences."""
+    update = UpdateSpec(batch_size=4, num_replayed=4, length=3)
+    starts, environments = np.array([3, 5, 4, 5])[order], np.array([0, 0, 0, 1])[order]
+    kept = filled(ANYWHERE, 13, library)
+    oldest = 3
+    _, _, sequences = drawn(ANYWHERE, kept, update, 2 * (starts - oldest) + environments, library)
+    new = 10 * starts + np.arange(3)[:, None]
+    refreshed = {"z": library.asarray(new, np.uint8), "y": library.asarray(new, np.float32)}
+    kept = replay.write_back(ANYWHERE, kept, update, sequences, refreshed)
+    for name in ("z", "y"):
+        extras = np.asarray(kept.rows["transition"]["extras"][name])
+        rows = np.arange(3, 8) % len(extras)
+        assert extras[rows, 0].tolist() == [30, 31, 32, 42, 52]
+        assert extras[rows[2:], 1].tolist() == [50, 51, 52]
+
+
 def test_episodes_are_cut_where_a_run_goes_on():
     kept = filled(ANYWHERE, 6, np)
     replay.cut_episodes(ANYWHERE, kept)

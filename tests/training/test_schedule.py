@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agents.protocol import Experience, ReplaySpec, UpdateSpec
-from training.schedule import Schedule, num_updates, schedules
+from training.schedule import Schedule, as_metrics, schedules
 
 
 def of(update: UpdateSpec, num_steps: int = 10**9, **experience) -> Schedule:
@@ -35,6 +35,21 @@ def test_large_numbers_of_unrolls_do_not_overflow():
     assert traced.tolist() == [when.num_due(int(x)) for x in unrolls]
     assert set(traced) <= {0, 1}
     assert when.num_made(10**9) == pytest.approx(4 * 0.123456789 * 10**9, rel=1e-6)
+
+
+@pytest.mark.parametrize("rate", [1e-8, 2.3456789e-7, 1.5e-5, 0.123456789, 1 - 1e-7, 7 + 1e-6])
+def test_rates_are_kept_to_one_part_in_ten_thousand(rate):
+    when = of(UpdateSpec(batch_size=4, updates_per_step=rate), num_environments=1)
+    assert when.whole + when.part / when.of == pytest.approx(rate, rel=1e-4)
+    unrolls = np.array([0, when.of - 1, when.of, 2**31 - 2], np.int32)
+    traced = np.asarray(jax.jit(jax.vmap(when.num_due))(unrolls))
+    assert traced.tolist() == [when.num_due(int(x)) for x in unrolls]
+
+
+def test_a_rate_that_no_run_reaches_is_refused():
+    update = UpdateSpec("learn", batch_size=4, updates_per_step=1e-12)
+    with pytest.raises(ValueError, match="'learn' has 1e-12 updates per environment step"):
+        of(update)
 
 
 def test_one_update_per_unroll_is_the_default():
@@ -78,5 +93,6 @@ def test_what_is_never_due_is_refused():
 
 def test_updates_are_counted_by_kind():
     one, half = Schedule(), Schedule(whole=0, part=1, of=2)
-    assert num_updates({"learn": half}, 9) == {"updates": 4.0}
-    assert num_updates({"a": one, "b": half}, 9) == {"a/updates": 9.0, "b/updates": 4.0}
+    assert [x.num_made(9) for x in (one, half)] == [9, 4]
+    assert as_metrics({"learn": 4}) == {"updates": 4.0}
+    assert as_metrics({"a": 9, "b": 4}) == {"a/updates": 9.0, "b/updates": 4.0}

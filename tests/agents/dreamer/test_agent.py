@@ -17,6 +17,7 @@ from PIL import Image
 import environments
 from agents import pictures
 from agents.dreamer import factory, held_out, learner, losses, sequences
+from agents.dreamer.agent import ActionRange
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.factory import Dreamer
 from agents.dreamer.model import count_parameters, make_model
@@ -262,6 +263,16 @@ def test_observations_may_have_any_names():
     params = model.init(jax.random.key(0))
     outputs = [name for name in params["decoder"] if "_output" in name]
     assert len(outputs) == 7  # Two more for images.
+
+
+def test_continuous_actions_never_leave_their_bounds():
+    """Sums of 32-bit numbers are rounded: 0.1 + 0.5 * 2 * (0.7 - 0.1) exceeds 0.7."""
+    low, high = (0.1, -1.3, -3.0), (0.7, 0.1, 1e-3)
+    scaled = ActionRange(low, high).scale(jnp.array([[-1.0] * 3, [1.0] * 3, [5.0] * 3, [0.0] * 3]))
+    assert np.all(np.asarray(scaled) >= np.array(low, np.float32))
+    assert np.all(np.asarray(scaled) <= np.array(high, np.float32))
+    np.testing.assert_array_equal(scaled[2], scaled[1])
+    np.testing.assert_allclose(scaled[3], np.add(low, high) / 2, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.slow

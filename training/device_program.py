@@ -1,0 +1,189 @@
+"""The compiled functions of the device backend."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from jaxtyping import Array, Float, Int, PyTree
+
+import environments
+from agents import compilation
+from disco_common import keys
+from disco_common.keys import Purpose
+from training import iteration
+from training.collection import EpisodeStatistics
+from training.iteration import TrainingState
+from training.passes import advance_agents, map_agents
+from training.static_agent import StaticAgent
+
+_AXIS = "runs"
+
+
+class Rows(NamedTuple):
+    """The inputs of a program that differ between runs; leaves have a leading axis of runs.
+
+    Attributes:
+      task: of the environments.
+      code: a checksum of the task's name.
+      seed: of all randomness.
+    """
+
+    task: PyTree[Array]
+    code: Int[Array, "*runs"]
+    seed: Int[Array, "*runs"]
+
+
+class Totals(NamedTuple):
+    """Sums over each run's interval so far, leaves `[runs]`.
+
+    Attributes:
+      episodes: sums over the episodes that ended.
+      metrics: sums over the updates, by kind of update and name.
+    """
+
+    episodes: EpisodeStatistics
+    metrics: dict[str, dict[str, Float[Array, "*runs"]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The compiled functions that train one agent in environments of one dynamics.
+
+    An agent's arrays are arguments. So agents that differ in arrays only (rules of equal sizes, a
+    grid of learning rates) share one compilation, and so do equal programs.
+
+    Attributes:
+      dynamics: of the environments.
+      agent: without its arrays (`split_agent`).
+      per_pass: runs per device and vectorised pass.
+      replay_steps: upper bound of a replay's environment steps; None for no bound.
+    """
+
+    dynamics: environments.JaxEnvironment
+    agent: StaticAgent
+    per_pass: int
+    replay_steps: int | None = None
+
+    def place(self, tasks: Sequence[environments.Environment], seeds: Sequence[int]) -> Rows:
+        """Place runs on all devices, padded to a multiple of the runs of a pass.
+
+        All passes have equal sizes, so that a run's results do not depend on the other runs. The
+        padding repeats the first runs; its results are ignored.
+
+        Args:
+          tasks: of each run, of these dynamics.
+          seeds: of each run.
+        """
+        (group,) = environments.group(tasks)
+        block = mesh().size * self.per_pass
+        index = np.arange(-(-len(tasks) // block) * block) % len(tasks)
+        codes = np.array([keys.code(task.name) for task in tasks], np.uint32)
+        rows = Rows(
+            task=jax.tree.map(lambda x: x[index], group.task),
+            code=jnp.asarray(codes[index]),
+            seed=jnp.asarray(np.array(seeds, np.uint32)[index]),
+        )
+        return jax.device_put(rows, over_runs())
+
+    @compilation.jit_compiled_fast(static_argnums=0)
+    def init(self, arrays: Sequence[Array], rows: Rows) -> TrainingState:
+        """Return the stacked states of the runs before their first unroll."""
+
+        def init_one(arrays, row: Rows):
+            key = keys.key(row.seed, Purpose.INITIALIZE, row.code, 0)
+            agent = self.agent.with_arrays(arrays)
+            return iteration.init(agent, self.dynamics, row.task, key, self.replay_steps)
+
+        def shard(arrays, rows):
+            return map_agents(partial(init_one, arrays), rows, self.per_pass)
+
+        return _on_all_devices(shard)(arrays, rows)
+
+    def no_totals(self, arrays: Sequence[Array], rows: Rows, states: TrainingState) -> Totals:
+        """Return the sums over no unrolls; arguments as `advance`'s."""
+        row, state = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (rows, states)
+        )
+        _, totals = jax.eval_shape(self._advance_one, arrays, state, row, jnp.int32(0))
+        zeros = jax.tree.map(lambda x: jnp.zeros((*rows.seed.shape, *x.shape), x.dtype), totals)
+        return jax.device_put(zeros, over_runs())
+
+    @partial(jax.jit, static_argnums=0, donate_argnums=3)
+    def advance(
+        self,
+        arrays: Sequence[Array],
+        rows: Rows,
+        states: TrainingState,
+        totals: Totals,
+        first: int | Int[Array, ""],
+        number: int | Int[Array, ""],
+    ) -> tuple[TrainingState, Totals]:
+        """Advance every run by some unrolls.
+
+        Args:
+          arrays: of the agent.
+          rows: the runs.
+          states: from `init` or the last call; donated.
+          totals: sums over the interval so far.
+          first: number of unrolls so far.
+          number: of unrolls to make. It is traced, so any number uses one compiled program.
+
+        Returns:
+          The runs' states and sums after these unrolls.
+        """
+
+        def shard(replicated, per_run):
+            arrays, first, number = replicated
+
+            def advance_run(run, row: Rows):
+                def add(i, run):
+                    state, totals = run
+                    state, new = self._advance_one(arrays, state, row, first + i)
+                    return state, jax.tree.map(jnp.add, totals, new)
+
+                return jax.lax.fori_loop(0, number, add, run)
+
+            states, totals, rows = per_run
+            return advance_agents(advance_run, (states, totals), rows, self.per_pass)
+
+        return _on_all_devices(shard)((arrays, first, number), (states, totals, rows))
+
+    def _advance_one(
+        self, arrays: Sequence[Array], state: TrainingState, row: Rows, unroll: Int[Array, ""]
+    ) -> tuple[TrainingState, Totals]:
+        """Advance one run by one unroll."""
+        agent = self.agent.with_arrays(arrays)
+        key = keys.key(row.seed, Purpose.TRAIN, row.code, unroll)
+        state, episodes, metrics = iteration.advance(
+            agent, self.dynamics, row.task, state, key, unroll
+        )
+        return state, Totals(episodes=episodes, metrics=metrics)
+
+
+def _on_all_devices(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a function whose second argument and result are sharded over runs."""
+    return jax.shard_map(
+        function,
+        mesh=mesh(),
+        in_specs=(P(), P(_AXIS)),
+        out_specs=P(_AXIS),
+        check_vma=False,
+    )
+
+
+@functools.cache
+def mesh() -> Mesh:
+    """Return all devices, as one axis of runs."""
+    return Mesh(np.array(jax.devices()), (_AXIS,))
+
+
+def over_runs() -> NamedSharding:
+    """Return the sharding of arrays whose leading axis, of runs, is on all devices."""
+    return NamedSharding(mesh(), P(_AXIS))
