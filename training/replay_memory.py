@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
@@ -115,47 +116,81 @@ def require_memory_for_runs(
     Raises:
       ValueError: if they do not fit; the message has their sizes, and the free memory.
     """
-    spec, per_replay, capacity = agent.experience.replay, 0, 0
-    if spec is not None:
-        planned = plan(name, agent, dynamics, 1, num_steps)
-        per_replay, capacity = planned.num_bytes, planned.capacity
-    is_host = isinstance(dynamics, environments.HostEnvironment)
-    # Host runs follow one another, so that only large agents' updates matter there.
-    state = 0 if is_host else _num_bytes(jax.eval_shape(agent.init, jax.random.key(0)))
-    update = agent.update_bytes() if isinstance(agent, SizedAgent) else state
-    devices = 1 if is_host else jax.local_device_count()
-    per_pass = agents_per_pass(runs_at_once, -(-num_runs // devices))
-    per_device = -(-num_runs // (devices * per_pass)) * per_pass  # With padding.
+    replays = None
+    if agent.experience.replay is not None:
+        replays = plan(name, agent, dynamics, 1, num_steps)
+    runs = _Runs.of(
+        agent, dynamics, num_runs, 0 if replays is None else replays.num_bytes, runs_at_once
+    )
     own = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
-
-    def needed(per_replay: int) -> dict[str, int]:
-        """Return the bytes on the host, and on a device that has memory of its own."""
-        if is_host:
-            copies = 2 if spec is not None and spec.in_checkpoints else 1
-            on_device, on_host = update, copies * per_replay
-        else:
-            on_device = per_device * (state + per_replay) + per_pass * max(update - state, 0)
-            on_host = devices * per_device * (state + per_replay)
-        if own is None:
-            return {"The host": on_host + devices * on_device}
-        return {"The host": on_host, "A device": on_device}
-
     free = {"The host": int(_MARGIN * free_memory()), "A device": int(_MARGIN * (own or 0))}
-    without = needed(0)
-    for where, total in needed(per_replay).items():
-        if total <= free[where]:
+    for where, needed in runs.needed(own is not None).items():
+        if needed <= free[where]:
             continue
-        advice = "a smaller agent or batch, or fewer runs in a job (--runs_per_job)"
-        if without[where] < free[where]:
-            share = (free[where] - without[where]) / (total - without[where])
-            advice = f"a replay_capacity of about {int(share * capacity)}, {advice}"
+        stored, advice = "", "a smaller agent or batch, or fewer runs in a job (--runs_per_job)"
+        if replays is not None:
+            stored = (
+                f"replays of {replays.capacity} trajectories of {replays.layout.unroll_length}"
+                f" steps (agent.replay_capacity), {_gib(runs.replay)} each; "
+            )
+            without = dataclasses.replace(runs, replay=0).needed(own is not None)[where]
+            if without < free[where]:
+                share = (free[where] - without) / (needed - without)
+                advice = f"a replay_capacity of about {int(share * replays.capacity)}, {advice}"
         raise ValueError(
-            f"{num_runs} runs of {name} ask for more memory than there is: replays of {capacity}"
-            f" trajectories of {agent.experience.unroll_length} steps (agent.replay_capacity),"
-            f" {_gib(per_replay)} each; learning states of {_gib(state)}; {per_pass} updates at a"
-            f" time on each device of {_gib(update)}; and the copy of a checkpoint. {where} needs"
-            f" {_gib(total)}, {_gib(free[where])} are free. Expected {advice}."
+            f"{num_runs} runs of {name} ask for more memory than there is: {stored}learning states"
+            f" of {_gib(runs.state)}; {runs.per_pass} updates at a time on each device of"
+            f" {_gib(runs.update)}; and the copy of a checkpoint. {where} needs {_gib(needed)},"
+            f" {_gib(free[where])} are free. Expected {advice}."
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Runs:
+    """Sizes of the runs that a process trains together.
+
+    Attributes:
+      state: bytes of a learning state.
+      replay: bytes of a replay.
+      update: bytes of an update, the learning state included.
+      devices: number of devices.
+      per_device: runs that a device holds; 0 in host environments.
+      per_pass: runs that a device updates at a time.
+      host_replays: replays in the host's memory, copies included; 0 in JAX environments.
+    """
+
+    state: int
+    replay: int
+    update: int
+    devices: int
+    per_device: int
+    per_pass: int
+    host_replays: int
+
+    @classmethod
+    def of(
+        cls, agent: Agent, dynamics: Any, num_runs: int, replay: int, runs_at_once: int | None
+    ) -> "_Runs":
+        """Return the sizes; arguments as those of `require_memory_for_runs`."""
+        state = _num_bytes(jax.eval_shape(agent.init, jax.random.key(0)))
+        update = agent.update_bytes() if isinstance(agent, SizedAgent) else state
+        if isinstance(dynamics, environments.HostEnvironment):
+            spec = agent.experience.replay
+            copies = 2 if spec is not None and spec.in_checkpoints else 1
+            return cls(state, replay, update, 1, 0, 1, copies)
+        devices = jax.local_device_count()
+        per_pass = agents_per_pass(runs_at_once, -(-num_runs // devices))
+        per_device = -(-num_runs // (devices * per_pass)) * per_pass  # With padding.
+        return cls(state, replay, update, devices, per_device, per_pass, 0)
+
+    def needed(self, devices_have_own: bool) -> dict[str, int]:
+        """Return the bytes needed on the host, and on a device that has memory of its own."""
+        held = self.per_device * (self.state + self.replay)
+        on_device = held + self.per_pass * (self.update - self.state)
+        on_host = self.devices * held + self.host_replays * self.replay
+        if devices_have_own:
+            return {"The host": on_host, "A device": on_device}
+        return {"The host": on_host + self.devices * on_device}
 
 
 def _num_bytes(tree: object) -> int:

@@ -14,6 +14,8 @@ import numpy as np
 import rlax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from disco.distributions import entropy
+
 
 def symlog(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """Return sign(x) ln(|x| + 1) (the arXiv version, equation 2)."""
@@ -180,11 +182,6 @@ def kl_divergence(
 ) -> Float[Array, "*s"]:
     """Return the KL divergence of S independent variables, summed over them."""
     return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=(-2, -1))
-
-
-def entropy(log_p: Float[Array, "*s C"]) -> Float[Array, "*s"]:
-    """Return the entropy in nats, from log-probabilities."""
-    return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
 
 
 def bernoulli_loss(

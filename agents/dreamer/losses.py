@@ -15,12 +15,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from agents.dreamer.distributions import bernoulli_loss, entropy, kl_divergence
+from agents.dreamer.distributions import bernoulli_loss, kl_divergence
 from agents.dreamer.model import CRITIC, Model, Params
 from agents.dreamer.networks import is_image
 from agents.dreamer.returns import Deviation, Range, lambda_returns
 from agents.dreamer.rssm import State
 from agents.dreamer.sequences import Batch, Imagined, Observed, imagine, observe
+from disco.distributions import entropy
 
 sg = jax.lax.stop_gradient
 

@@ -22,6 +22,7 @@ from evaluation.report import csv_tables, png_plots
 from evaluation.report.results_json import to_json
 from evaluation.report.score_table import ScoreTable, remarks, score_table
 from evaluation.results import LearningCurves
+from evaluation.scoring.curves import normalized_curves
 from evaluation.scoring.summary import Summary, shown_contenders
 
 
@@ -66,7 +67,10 @@ def write_evaluation(
       OSError: if a file cannot be written.
     """
     shown = shown_contenders(summary, contenders)
-    results = to_json(summary, contender_curves, config, descriptions, provenance)
+    mean_curves = None
+    if summary.aggregate:
+        mean_curves = normalized_curves(summary, contender_curves, config)
+    results = to_json(summary, contender_curves, mean_curves, config, descriptions, provenance)
     files = {
         "results.json": json.dumps(results, allow_nan=False, indent=1),
         "table.csv": csv_tables.scores_to_csv(summary, config),
@@ -76,8 +80,8 @@ def write_evaluation(
     published = {task: scores for task in summary.tasks if (scores := published_scores(task))}
     if published:
         files["published.csv"] = csv_tables.published_to_csv(published, summary, config)
-    if summary.aggregate:
-        files["aggregate.png"] = png_plots.aggregate(summary, shown, contender_curves, config)
+    if mean_curves is not None:
+        files["aggregate.png"] = png_plots.mean_curves(summary, shown, mean_curves, config)
     for name, content in files.items():
         write_atomically(folder / name, content)
     return WrittenEvaluation(

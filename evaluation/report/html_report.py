@@ -27,6 +27,7 @@ from evaluation.report.sections import (
     evaluation_section,
     published_aggregates_section,
 )
+from evaluation.scoring.curves import normalized_curves
 
 
 def write_report(
@@ -96,11 +97,10 @@ def _remarks(names: Sequence[str]) -> list[str]:
 def _pictures(report: EvaluationReport) -> dict[str, bytes]:
     """Return the plots of an evaluation (PNG) by file name."""
     merged, summary, shown = report.merged, report.summary, report.shown
-    name, arguments = (
-        _file_name(report.name),
-        (summary, shown, merged.contender_curves, merged.config),
-    )
-    files = {f"{name}_learning_curves.png": png_plots.learning_curves(*arguments)}
+    name, curves, config = _file_name(report.name), merged.contender_curves, merged.config
+    learning_curves = png_plots.learning_curves(summary, shown, curves, config)
+    files = {f"{name}_learning_curves.png": learning_curves}
     if summary.aggregate:
-        files[f"{name}_aggregate.png"] = png_plots.aggregate(*arguments)
+        mean_curves = normalized_curves(summary, curves, config)
+        files[f"{name}_aggregate.png"] = png_plots.mean_curves(summary, shown, mean_curves, config)
     return files

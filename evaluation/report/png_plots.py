@@ -22,7 +22,7 @@ from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
 from evaluation.results import LearningCurves
-from evaluation.scoring.curves import normalized_curves, task_curves
+from evaluation.scoring.curves import Curves, task_curves
 from evaluation.scoring.summary import Summary
 
 # Okabe and Ito's colours, safe for colour-blind readers. Discovered rules have the warm ones.
@@ -79,18 +79,17 @@ def learning_curves(
         return _png(figure)
 
 
-def aggregate(
+def mean_curves(
     summary: Summary,
     contenders: Sequence[Contender],
-    contender_curves: Mapping[str, LearningCurves],
+    curves_over_tasks: Curves,
     config: EvaluationConfig,
 ) -> bytes:
     """Return a plot of the mean normalised return over tasks, with bootstrap intervals."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = figure.subplots()
-        shown = {contender.name: contender_curves[contender.name] for contender in contenders}
-        steps, curves = normalized_curves(summary, shown, config)
+        steps, curves = curves_over_tasks
         lines = [
             _draw_curve(panel, contender, steps, curves[contender.name], colour)
             for contender, colour in zip(contenders, colours_of(contenders), strict=True)

@@ -12,13 +12,14 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, RANDOM
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
-from evaluation.scoring.curves import normalized_curves
+from evaluation.scoring.curves import Curves
 from evaluation.scoring.summary import Summary
 
 
 def to_json(
     summary: Summary,
     contender_curves: Mapping[str, LearningCurves],
+    mean_curves: Curves | None,
     config: EvaluationConfig,
     descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
@@ -32,13 +33,12 @@ def to_json(
     Args:
       summary: of the curves.
       contender_curves: the learning curves of each contender, by name.
+      mean_curves: each contender's mean normalised return over tasks; None if no task counts.
       config: of the evaluation.
       descriptions: of each contender, by name; JSON values.
       provenance: of the results; JSON values.
     """
-    curve_steps, curves = [], {}
-    if summary.aggregate:
-        curve_steps, curves = normalized_curves(summary, contender_curves, config)
+    curve_steps, curves = ([], {}) if mean_curves is None else mean_curves
     contenders = {
         name: _without_unused_learning_rate(description)
         | _contender_to_json(name, summary, contender_curves[name], config, curves)

@@ -10,6 +10,10 @@ from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.summary import Summary
 
+Curves = tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]
+"""The environment steps of a curve's points; and by contender a value, and the low and high end of
+its band, at each point."""
+
 
 def join_intervals(
     contender_curves: Sequence[LearningCurves], tasks: Bool[np.ndarray, "tasks"]
@@ -45,7 +49,7 @@ def task_curves(
     task: int,
     num_tasks: int,
     config: EvaluationConfig,
-) -> tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]:
+) -> Curves:
     """Return the contenders' learning curves on a task, and the environment steps of their points.
 
     Args:
@@ -70,7 +74,7 @@ def task_curves(
 
 def normalized_curves(
     summary: Summary, contender_curves: Mapping[str, LearningCurves], config: EvaluationConfig
-) -> tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]:
+) -> Curves:
     """Return the mean normalised return over tasks along the budget, and its environment steps.
 
     Args:
@@ -93,7 +97,7 @@ def aggregate_curves(
     tasks: Bool[np.ndarray, "tasks"],
     normalize: Callable[[np.ndarray], np.ndarray],
     config: EvaluationConfig,
-) -> tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]:
+) -> Curves:
     """Return a statistic of normalised returns along the budget, and its environment steps.
 
     Args:

@@ -11,6 +11,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.report import png_plots
 from evaluation.results import Episodes, LearningCurves, intervals
+from evaluation.scoring.curves import normalized_curves
 from evaluation.scoring.summary import summarize
 from tests.evaluation.common import DISCOVERY
 
@@ -56,7 +57,8 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
     summary = summarize([f"{name}/a", f"{name}/{name}"], contenders, contender_curves, CONFIG)
     shown = name.replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\udcff", "\\udcff")
     png_plots.learning_curves(summary, contenders, contender_curves, CONFIG)
-    png_plots.aggregate(summary, contenders, contender_curves, CONFIG)
+    mean_curves = normalized_curves(summary, contender_curves, CONFIG)
+    png_plots.mean_curves(summary, contenders, mean_curves, CONFIG)
     curves, aggregate = figures
     expected = [*(c.name for c in made), shown]
     assert f"{shown}: mean ± standard error over 2 seeds" in _texts(curves)
