@@ -23,7 +23,8 @@ class HistorySpec:
 
     Attributes:
       frame_stack: S, frames in one input of the network.
-      memory: whether the network has a memory.
+      memory: whether unrolls are stored with the agent's memory before them, for a recurrent
+        network that continues from it (R2D2's stored state).
       burn_in: rows before the first that only update the memory (R2D2's burn-in).
     """
 

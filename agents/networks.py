@@ -1,4 +1,4 @@
-"""Networks with the outputs that a rule asks for (DiscoRL, Methods; specification section 1).
+"""Networks with the outputs that a rule asks for (DiscoRL, Methods, "Agent").
 
     observation --encoder--> (--memory-->) embedding --heads--> logits, y, value, ...  (per state)
                  embedding --action-conditional model--> z, q, aux_pi, ...             (per action)

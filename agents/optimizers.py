@@ -1,4 +1,4 @@
-"""The agents' optimiser (DiscoRL, Methods, and the specification's section 5)."""
+"""The agents' optimiser (DiscoRL, Methods)."""
 
 from functools import partial
 from typing import NamedTuple

@@ -18,7 +18,9 @@ def _no_memory(batch_size: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class PolicyAgent:
-    """An agent whose acting state is the parameters of a policy (`agents.protocol.Agent`).
+    """An agent that acts by a policy and does not learn, for users' own training code.
+
+    It implements the acting half of `agents.protocol.Agent`: `init` and `update` raise.
 
     Attributes:
       policy: from parameters, observations of B environments and memory to logits `[B, A]` and

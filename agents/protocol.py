@@ -60,14 +60,16 @@ class Mode(enum.Enum):
 
 @chex.dataclass(frozen=True)
 class Batch:
-    """Sequences of T transitions of B environments. Transition t leads from row t to row t + 1.
+    """B sequences of T transitions. Transition t leads from row t to row t + 1.
+
+    Several replayed sequences may be of one environment.
 
     Attributes:
       observation: `[T+1, B, ...]`; a `History` with earlier rows where the agent asks for one.
       action: `[T, B, ...]`, as `act` returned it.
       reward: `[T, B]`, of the transition.
       discount: `[T, B]`, 0 where the transition terminates its episode, otherwise 1.
-      last: `[T, B]`, whether the transition ends its episode, by termination or by a cut.
+      last: `[T, B]`, whether the transition ends its episode, by termination or by truncation.
       mask: `[T, B]`, False where the transition only leads from an episode's last observation to
         the first one of the next; its action had no effect.
       extras: leaves `[T, B, ...]`, what `act` returned at the row.
@@ -119,8 +121,8 @@ class UpdateSpec:
       length: T, transitions of a sequence; None for the unroll length.
       context: additional earlier steps of each replayed sequence, with their actions and extras.
         The batch then has `context + T` transitions.
-      updates_per_step: mean number of updates per environment step, after the first; None for one
-        update per unroll.
+      updates_per_step: mean number of updates per environment step, from the first unroll after
+        which one is due; None for one update per unroll.
       first_step: environment steps before the first update.
       min_sequences: sequences that the replay must contain before the first update.
     """

@@ -59,8 +59,8 @@ def main(argv: list[str]) -> None:
         )
         agent = RuleAgent.create(config, dynamics, disco.ActorCritic())
         params = agent.network.init(jax.random.key(0))
-        actor = HostActor(agent, dynamics, task.task, batch, seed=0)
-        engine = dynamics.start(task.task, batch, 0)
+        actor = HostActor(agent, dynamics, task.params, batch, seed=0)
+        engine = dynamics.start(task.params, batch, 0)
         engine.reset()
         actions = np.random.default_rng(0).integers(
             environments.num_actions(dynamics), size=(997, batch), dtype=np.int32

@@ -27,7 +27,7 @@ def main() -> None:
     """Print the mean return of the episodes of every 50 updates, and of the last 100."""
     rule = disco.load(_RULE.value)
     environment = environments.make("catch/8x8")
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = environment.dynamics, environment.params
     assert isinstance(dynamics, environments.JaxEnvironment)
     agent = RuleAgent.create(AgentConfig(learning_rate=1e-2), dynamics, rule)
 

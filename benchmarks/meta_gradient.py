@@ -111,7 +111,7 @@ def _experience(
     agent: RuleAgent, environment: environments.Environment
 ) -> tuple[LearnerState, disco.Trajectory, disco.Trajectory]:
     """Return an initial agent's state, K batches, and validation trajectories."""
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = environment.dynamics, environment.params
     assert isinstance(dynamics, environments.JaxEnvironment)
     state = iteration.init(agent, dynamics, task, jax.random.key(1))
     learner, actor = state.learner, state.actor

@@ -41,7 +41,7 @@ def random_returns(
     assert isinstance(task.dynamics, environments.HostEnvironment)
     wanted = -(-num_episodes // num_environments)
     agent = RandomAgent(task.dynamics, num_environments)
-    actor = HostActor(agent, task.dynamics, task.task, num_environments, seed)
+    actor = HostActor(agent, task.dynamics, task.params, num_environments, seed)
     returns: list[list[float]] = [[] for _ in range(num_environments)]
     totals = np.zeros(num_environments)
     unroll = 0

@@ -26,7 +26,7 @@ from meta.meta_step import agent_meta_update
 from meta.state import DiscoveryState, Member
 from training import batches
 from training.host_collection import NUM_HALVES
-from training.replay_memory import plan
+from training.memory_budget import plan
 
 
 class _Shapes(NamedTuple):

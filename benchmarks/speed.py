@@ -61,7 +61,7 @@ def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
     """Return functions for an agent: one for an initial state, and one to compile its iteration."""
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make("catch/8x8")
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = environment.dynamics, environment.params
     assert isinstance(dynamics, environments.JaxEnvironment)
     agent = RuleAgent.create(AgentConfig(learning_rate=1e-2), dynamics, rule)
 

@@ -28,7 +28,7 @@ def main(argv: list[str]) -> None:
     del argv
     rule = disco.DiscoveredRule.create(jax.random.key(0))
     environment = environments.make("catch/8x8")
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = environment.dynamics, environment.params
     assert isinstance(dynamics, environments.JaxEnvironment)
     agent = RuleAgent.create(AgentConfig(num_environments=64, replay_ratio=0.0), dynamics, rule)
     state = iteration.init(agent, dynamics, task, jax.random.key(1))

@@ -30,9 +30,9 @@ class DiscoveredTargets:
 
     Attributes:
       pi, y, z: target logits `[T, B, A]`, `[T, B, Y]`, `[T, B, Y]`; z of the action taken.
-      q_target: `[T, B]`, the return.
-      q_td: `[T, B]`, return - q(s_t, a_t).
-      advantage: `[T, B]`, return - V bar(s_t).
+      q_target: `[T, B]`, the return G of the action value (`disco.values`).
+      q_td: `[T, B]`, G - q(s_t, a_t).
+      advantage: `[T, B]`, G - V bar(s_t), V bar being the target network's state value.
       normalized_advantage: `[T, B]`, normalised by its moving moments.
       normalized_q_td: `[T, B]`, divided by the moving deviation of q_td, mean not subtracted.
       summary: `[T, B, 1]`, the output of the backward LSTM that the lifetime RNN reads.
@@ -73,9 +73,10 @@ class DiscoveredRule(Rule):
       discount: gamma.
       lambda_: decay of the return's traces.
       target_params_coefficient: weight of the old target parameters in their average.
-      policy_prior: weight of the agent's own logits, minus their mean, in the logits of the policy
-        target. With 0, as in the published rule, the meta-network computes the target itself; with
-        1 it computes the change of the policy, and an output of 0 leaves the policy unchanged.
+      policy_prior: a scalar, the weight of the agent's own logits, minus their mean, in the logits
+        of the policy target. With 0, as in the published rule, the meta-network computes the target
+        itself; with 1 it computes the change of the policy, and an output of 0 leaves the policy
+        unchanged.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
       reads_predictions: whether the meta-network reads y and z; otherwise it reads zeros.
       reads_values: whether it reads values, returns and advantages; otherwise it reads zeros.
@@ -90,7 +91,7 @@ class DiscoveredRule(Rule):
     max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
     discount: float = dataclasses.field(default=0.997, metadata={"static": True})
     lambda_: float = dataclasses.field(default=0.95, metadata={"static": True})
-    # Narrower than a rule's in general. Neither is ever assigned to.
+    # Narrower than in `Rule`, which is sound because fields of frozen dataclasses are not assigned.
     target_params_coefficient: float = dataclasses.field(  # pyright: ignore[reportIncompatibleVariableOverride]
         default=0.9, metadata={"static": True}
     )
@@ -240,8 +241,8 @@ class DiscoveredRule(Rule):
     def transition_losses(
         self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Metrics]:
-        meta_loss, value_loss, metrics = self.loss_terms(outputs, targets, trajectory)
-        return meta_loss + value_loss, metrics
+        target_loss, value_loss, metrics = self.loss_terms(outputs, targets, trajectory)
+        return target_loss + value_loss, metrics
 
     def loss_terms(
         self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
@@ -271,7 +272,7 @@ class DiscoveredRule(Rule):
         q_transformed_target = values.signed_hyperbolic(q_value + targets.q_td)
         q_loss = values.value_loss_to(q, q_transformed_target, self.max_value)
 
-        meta_loss = (
+        target_loss = (
             self.pi_cost * pi_loss
             + self.y_cost * y_loss
             + self.z_cost * z_loss
@@ -293,7 +294,7 @@ class DiscoveredRule(Rule):
             "advantage": targets.advantage,
         }
         metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
-        return meta_loss, self.value_cost * q_loss, metrics
+        return target_loss, self.value_cost * q_loss, metrics
 
 
 def hide_predictions(outputs: Outputs) -> Outputs:

@@ -278,14 +278,14 @@ def _gradient_pullback(unroll, inputs, cotangents):
     J = do/dp. The cotangent v of g contracts it to one number, the derivative of the loss
     along v:
 
-        <v, g> = <do, dl/do(o, t)>,  do = J v,
+        <v, g> = <ȯ, dl/do(o, t)>,  ȯ = J v,
 
-    and this function returns that number's gradient. One dual forward pass yields (o, do). Then:
+    and this function returns that number's gradient. One dual forward pass yields (o, ȯ). Then:
 
-    - with respect to the targets it is the derivative of dl/dt along do; added to the other
+    - with respect to the targets it is the derivative of dl/dt along ȯ; added to the other
       cotangents of the targets, it is pulled back through the rule, to the meta-parameters and
       to the outputs that the rule reads, where it is called w;
-    - with respect to the parameters it is J^T (derivative of dl/do along do) + (D_v J)^T dl/do.
+    - with respect to the parameters it is J^T (derivative of dl/do along ȯ) + (D_v J)^T dl/do.
       Because second derivatives commute, that and J^T w are together one backward pass
       through the dual forward pass, with cotangents (derivative + w) for o and dl/do for do.
 

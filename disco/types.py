@@ -108,7 +108,8 @@ class Aux:
     Attributes:
       state: for the agent's next update.
       targets: of the agent's outputs.
-      metrics: scalars; means over all transitions, masked or not.
+      metrics: scalars; means over all transitions, masked or not, but for `loss`, the mean over
+        those that are not masked.
     """
 
     state: RuleState

@@ -145,15 +145,15 @@ class Environment:
     Attributes:
       name: in the registry, for example `"grid57/00_dense_fixed"`.
       dynamics: static; environments with equal dynamics run in one compiled program.
-      task: of a JAX environment a pytree of arrays, of equal structure and shapes for equal
-        dynamics; of a host environment a hashable value.
+      params: the task's parameters: of a JAX environment a pytree of arrays, of equal structure
+        and shapes for equal dynamics; of a host environment a hashable value.
       sha256: of the file that the task was read from; None if there is none. Another file of the
         same name is another task.
     """
 
     name: str
     dynamics: JaxEnvironment | HostEnvironment
-    task: Task = ()
+    params: Task = ()
     sha256: str | None = None
 
     @property

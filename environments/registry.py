@@ -99,12 +99,13 @@ class Group(NamedTuple):
 
     Attributes:
       dynamics: of all members.
-      task: the members' tasks, stacked along a new leading axis; a tuple for host environments.
+      params: the members' parameters, stacked along a new leading axis; a tuple for host
+        environments.
       names: of the members, in the order of that axis.
     """
 
     dynamics: JaxEnvironment | HostEnvironment
-    task: Task
+    params: Task
     names: tuple[str, ...]
 
 
@@ -201,18 +202,18 @@ def group(environments: Iterable[Environment]) -> list[Group]:
     return [
         Group(
             dynamics=dynamics,
-            task=_stack_tasks(members),
+            params=_stack_params(members),
             names=tuple(member.name for member in members),
         )
         for dynamics, members in by_dynamics.items()
     ]
 
 
-def _stack_tasks(members: list[Environment]) -> Task:
-    tasks = [member.task for member in members]
+def _stack_params(members: list[Environment]) -> Task:
+    params = [member.params for member in members]
     if members[0].is_host:
-        return tuple(tasks)
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
+        return tuple(params)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
 
 
 def _module(name: str) -> ModuleType:

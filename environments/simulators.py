@@ -39,8 +39,8 @@ def start(
     """
     dynamics = environment.dynamics
     if isinstance(dynamics, HostEnvironment):
-        return dynamics.start(environment.task, batch_size, seed, workers)
-    return JaxSimulators(dynamics, environment.task, batch_size, seed)
+        return dynamics.start(environment.params, batch_size, seed, workers)
+    return JaxSimulators(dynamics, environment.params, batch_size, seed)
 
 
 def seed_of(task: str, seed: int, first: int) -> int:

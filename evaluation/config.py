@@ -19,10 +19,13 @@ class EvaluationConfig:
         network, environments, unroll and bound on updates.
       seed: the first seed.
       seeds: number of runs of each contender on each task, with consecutive seeds.
-      budget: environment steps of a run, rounded down to whole updates.
-      rule_learning_rate: of every discovered rule. By default the one in the rule's file, with
-        which the rule was discovered, or else `agent.learning_rate`.
-      rule_discount: of every discovered rule's value function; None for the rule's own.
+      budget: environment steps of a run, rounded down to whole updates. The transitions from an
+        episode's last observation to the next one's first count, too (`agents.protocol`): on
+        catch/8x8, one step in eight is no action.
+      rule_learning_rate: learning rate of the agents that learn by discovered rules or by those of
+        other packages. By default the one in the rule's file, with which the rule was discovered,
+        or else `agent.learning_rate`.
+      rule_discount: discount of the same rules' value functions; None for each rule's own.
       baselines: hand-designed rules to compare with.
       baseline_learning_rates: each baseline is trained with each of them. The best one on average
         over the tasks is the tuned one.
@@ -45,7 +48,9 @@ class EvaluationConfig:
         task whose observations are images. 0 for none.
       runs_at_once: per device and vectorised pass. By default one on a CPU, whose caches hold one
         agent, and all on an accelerator. It changes speed only.
-      updates_per_call: number of updates at most between two updates of the progress.
+      updates_per_call: maximum number of agent updates per line of `metrics.jsonl`. Lines of an
+        agent that needs no rule are of at most as many environment steps; an agent that trains
+        itself ignores it.
       checkpoint_seconds: seconds between two checkpoints of unfinished runs.
     """
 

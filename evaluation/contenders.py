@@ -27,7 +27,7 @@ from disco_common.terminal import require_printable
 from evaluation import folder_names
 from evaluation.config import EvaluationConfig
 
-RANDOM, AGENT = "random", "agent"
+DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
 PLUGINS = "disco.rules"
 
 _log = logging.getLogger(__name__)
@@ -39,8 +39,9 @@ class Contender:
 
     Attributes:
       name: unique in an evaluation; also the name of its folder of runs.
-      kind: `"discovered"`, `"random"`, `"agent"`, or the hand-designed rule's name. Contenders of
-        one hand-designed kind differ in learning rate only.
+      kind: `DISCOVERED` for a `disco.DiscoveredRule`, `RULE` for another rule of another package,
+        `RANDOM`, `AGENT` for an agent that needs no rule, or a baseline's name. Contenders of one
+        baseline differ in learning rate only.
       rule: None for the uniformly random policy, which does not learn, and for other agents.
       agent: configuration of the agent that learns by the rule. All contenders have the same
         environments, unroll and network. For other agents, it only gives the unit of the budget,
@@ -80,20 +81,22 @@ def make_contenders(
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
-      ValueError: if an agent is unknown or its configuration is impossible, or two contenders have
-        the same name.
+      ValueError: if an agent is unknown or its configuration is impossible, a rule has no discount
+        to set, or two contenders have the same name.
     """
     random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=_on_policy(config.agent))
     learning = (
         *_baselines(config),
-        *_discovered(rules, config, copies),
+        *_rules(rules, config, copies),
         *_other(agents, config),
     )
     contenders = (random, *learning)
     for contender in contenders:
         if [x.name for x in contenders].count(contender.name) > 1:
             raise ValueError(f"Two contenders are called {contender.name!r}; expected one.")
-    return tuple(dataclasses.replace(c, agent=_living(c.agent, config)) for c in contenders)
+    return tuple(
+        dataclasses.replace(c, agent=_with_schedule_length(c.agent, config)) for c in contenders
+    )
 
 
 def _baselines(config: EvaluationConfig) -> list[Contender]:
@@ -121,19 +124,19 @@ def _baselines(config: EvaluationConfig) -> list[Contender]:
     return found
 
 
-def _discovered(
+def _rules(
     rules: Sequence[str], config: EvaluationConfig, copies: pathlib.Path | None
 ) -> list[Contender]:
     found = []
     for name, rule in zip(_distinct_names(rules), rules, strict=True):
         loaded, header = _load(rule, None if copies is None else copy_of_rule(copies, name))
         if config.rule_discount is not None:
-            loaded = dataclasses.replace(loaded, discount=config.rule_discount)
+            loaded = _with_discount(name, loaded, config.rule_discount)
         learning_rate, origin = _learning_rate(rule, header, config)
         found.append(
             Contender(
                 name=name,
-                kind="discovered",
+                kind=DISCOVERED if isinstance(loaded, disco.DiscoveredRule) else RULE,
                 rule=loaded,
                 agent=dataclasses.replace(config.agent, learning_rate=learning_rate),
                 source={
@@ -145,6 +148,22 @@ def _discovered(
             )
         )
     return found
+
+
+def _with_discount(name: str, rule: disco.Rule, discount: float) -> disco.Rule:
+    """Return a rule with another discount.
+
+    Raises:
+      ValueError: if it has no such field.
+    """
+    if not dataclasses.is_dataclass(rule) or "discount" not in {
+        field.name for field in dataclasses.fields(rule)
+    }:
+        raise ValueError(
+            f"rule_discount is {discount:g}, but the rule {name!r} has no discount to set; expected"
+            " None."
+        )
+    return dataclasses.replace(rule, discount=discount)
 
 
 def _other(names: Sequence[str], config: EvaluationConfig) -> list[Contender]:
@@ -169,7 +188,7 @@ def copy_of_rule(copies: pathlib.Path, contender: str) -> pathlib.Path:
     return copies / f"{folder_names.of_contender(contender)}.npz"
 
 
-def _load(rule: str, copy: pathlib.Path | None) -> tuple[Any, dict[str, Any]]:
+def _load(rule: str, copy: pathlib.Path | None) -> tuple[disco.Rule, dict[str, Any]]:
     """Return a rule and its file's header, from a file, the zoo, a plugin, or the file's copy."""
     if plugin := plugins.find(PLUGINS, rule):
         return plugin(), {}
@@ -265,8 +284,8 @@ def _own_settings(rule: Any) -> dict[str, Any]:
     return found
 
 
-def _living(agent: AgentConfig, config: EvaluationConfig) -> AgentConfig:
-    """Return the agent with the budget as the length of its learning rate's schedule by default."""
+def _with_schedule_length(agent: AgentConfig, config: EvaluationConfig) -> AgentConfig:
+    """Return the agent with a length of its learning rate's schedule: by default, the budget."""
     return agent if agent.lifetime else dataclasses.replace(agent, lifetime=config.budget)
 
 

@@ -29,7 +29,7 @@ from evaluation.scoring import bsuite
 from evaluation.scoring.summary import summarize
 from evaluation.training import Run, make_agent, train_runs, training_settings
 from training import records
-from training.replay_memory import require_memory_for_runs
+from training.memory_budget import require_memory_for_runs
 from training.schedule import schedules
 from training.settings import require_consistent
 
@@ -184,8 +184,8 @@ def check(
         if contender.other is not None:
             contender.other.check(task, config.num_steps)
     runs = [Run(*x) for x in itertools.product(contenders, tasks, range(config.seeds))]
-    for pack in _packs(runs, runs_per_job):
-        contender, task = pack[0].contender, pack[0].task
+    for group in _job_groups(runs, runs_per_job):
+        contender, task = group[0].contender, group[0].task
         if contender.trains_itself or (contender.name, task.dynamics) in checked:
             continue
         checked.add((contender.name, task.dynamics))  # The first group is the largest.
@@ -197,7 +197,7 @@ def check(
             f"{contender.name} on {task.name}",
             agent,
             task.dynamics,
-            len(pack),
+            len(group),
             config.num_steps,
             config.runs_at_once,
         )
@@ -213,21 +213,21 @@ def _train_all(
 ) -> None:
     """Make runs, and check that each one has a result."""
     folder = folder.absolute()
-    packs = list(_packs(runs, runs_per_job))
+    groups = list(_job_groups(runs, runs_per_job))
     jobs = [
         Job(
-            _names(pack),
-            functools.partial(_train, pack, config, folder),
-            units=config.num_steps * len(pack),
-            kind=pack[0].contender.name,
+            _names(group),
+            functools.partial(_train, group, config, folder),
+            units=config.num_steps * len(group),
+            kind=group[0].contender.name,
             seconds_to_stop=_SECONDS_TO_STOP,
         )
-        for pack in packs
+        for group in groups
     ]
     failures = {id(x.job): x for x in executor.run("evaluate", jobs, open_progress)}
     failed = []
-    for job, pack in zip(jobs, packs, strict=True):
-        if left := [run for run in pack if storage.load(folder, run) is None]:
+    for job, group in zip(jobs, groups, strict=True):
+        if left := [run for run in group if storage.load(folder, run) is None]:
             reason = failures.get(id(job))
             failed.append(reason or f"{_names(left)}: done, yet the result is not in {folder}")
     if failed:
@@ -236,38 +236,38 @@ def _train_all(
             len(jobs),
             "The other runs are kept; started again, the command tries only what is missing.",
         )
-    storage.forget_packs(folder)
+    storage.remove_all_group_checkpoints(folder)
 
 
-def _packs(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
-    """Yield groups of runs that are trained together: of one contender, on equal dynamics.
+def _job_groups(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
+    """Yield job groups, runs that are trained together: of one contender, on equal dynamics.
 
     A run in a host environment, or of an agent that trains itself, is a group of its own.
     """
-    together: dict[Any, list[Run]] = {}
+    groups: dict[Any, list[Run]] = {}
     for run in runs:
         is_alone = run.task.is_host or run.contender.trains_itself
         alone = id(run) if is_alone else None
-        together.setdefault((run.contender.name, run.task.dynamics, alone), []).append(run)
-    for pack in together.values():
-        size = most or len(pack)
-        yield from (pack[first : first + size] for first in range(0, len(pack), size))
+        groups.setdefault((run.contender.name, run.task.dynamics, alone), []).append(run)
+    for group in groups.values():
+        size = most or len(group)
+        yield from (group[first : first + size] for first in range(0, len(group), size))
 
 
-def _names(pack: Sequence[Run]) -> str:
+def _names(group: Sequence[Run]) -> str:
     """Return a description, for example `tiny on catch/5x5 (seeds 0, 1), catch/8x8 (seed 0)`."""
     seeds: dict[str, list[str]] = {}
-    for run in pack:
+    for run in group:
         seeds.setdefault(run.task.name, []).append(str(run.seed_index))
     tasks = [
         f"{task} (seed{'s' * (len(found) > 1)} {', '.join(found)})" for task, found in seeds.items()
     ]
     more = f" and {len(tasks) - 4} tasks more" if len(tasks) > 5 else ""
-    return f"{pack[0].contender.name} on {', '.join(tasks[:4] if more else tasks)}{more}"
+    return f"{group[0].contender.name} on {', '.join(tasks[:4] if more else tasks)}{more}"
 
 
 def _train(
-    pack: Sequence[Run],
+    group: Sequence[Run],
     config: EvaluationConfig,
     folder: pathlib.Path,
     report: executors.Report,
@@ -278,20 +278,20 @@ def _train(
             f"{platform.node()} has no folder {folder}; expected a workdir on a file system that"
             " all machines share."
         )
-    pack = [run for run in pack if storage.load(folder, run) is None]
-    if not pack:
+    group = [run for run in group if storage.load(folder, run) is None]
+    if not group:
         return
 
-    runs = len(pack)
+    runs = len(group)
 
     def show(steps: int, steps_per_second: float | None, mean_return: float | None) -> None:
         report(steps * runs, {"steps/s": steps_per_second, "return": mean_return})
 
-    folders = [storage.run_folder(folder, run) for run in pack]
-    results = train_runs(pack, config, folders, storage.pack_folder(folder, pack), show)
-    for run, result in zip(pack, results, strict=True):
+    folders = [storage.run_folder(folder, run) for run in group]
+    results = train_runs(group, config, folders, storage.group_folder(folder, group), show)
+    for run, result in zip(group, results, strict=True):
         storage.save(folder, run, result)
-    storage.forget_pack(folder, pack)
+    storage.remove_group_checkpoints(folder, group)
 
 
 def _finished(folder: pathlib.Path, run: Run) -> RunResult:
@@ -333,7 +333,7 @@ def _score_bsuite(
 def _describe(
     contender: Contender, curves: LearningCurves, config: EvaluationConfig
 ) -> dict[str, Any]:
-    """Return the description of a contender and the duration of its runs, as JSON values."""
+    """Return the description of a contender and the wall time of its jobs, as JSON values."""
     num_runs = curves.is_finite.size
     steps_per_run = config.num_updates * config.agent.steps_per_update
     return {

@@ -47,7 +47,7 @@ def play(
     if task.is_host:
         assert isinstance(task.dynamics, environments.HostEnvironment)
         actor = HostActor(
-            agent, task.dynamics, task.task, num_environments, seed, mode=Mode.EVALUATION
+            agent, task.dynamics, task.params, num_environments, seed, mode=Mode.EVALUATION
         )
         try:
             return actor.collect(acting_state, key, num_steps).batch
@@ -57,7 +57,14 @@ def play(
     assert isinstance(task.dynamics, environments.JaxEnvironment)
     return jax.device_get(
         _unroll(
-            static, task.dynamics, num_steps, num_environments, arrays, acting_state, task.task, key
+            static,
+            task.dynamics,
+            num_steps,
+            num_environments,
+            arrays,
+            acting_state,
+            task.params,
+            key,
         )
     )
 

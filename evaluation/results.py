@@ -39,8 +39,11 @@ class RunResult:
       results: means over the episodes of the window, by name: the `length`, and the suite's own
         results. NaN where no episode ended.
       is_finite: whether all numbers of the trained agent are finite.
-      start_seconds, train_seconds: the run's share of the wall time of the runs that were trained
-        together: to compile and start, and to train.
+      start_seconds: wall time of compilation and start. In JAX environments, that of the job that
+        trained the run, in its last session, divided by the job's number of runs. In host
+        environments and for agents that train themselves 0.0; it is not measured.
+      train_seconds: wall time of training, over all sessions. In JAX environments, that of the
+        job divided by its number of runs.
       devices: that trained it.
       restarts: number of simulator processes that died and were replaced.
       strip: PNG with frames of an episode of the trained agent side by side
@@ -109,7 +112,8 @@ class LearningCurves:
       window: the episodes that ended in the score's window, `[tasks, seeds]`.
       results: see `RunResult`; NaN also where a suite does not report a result.
       is_finite: see `RunResult`.
-      start_seconds, train_seconds: sums over all runs, also of runs that were trained in parallel.
+      start_seconds, train_seconds: sums over all runs of `RunResult`'s; that is, sums of the wall
+        times of jobs, also of jobs that ran at the same time.
       devices: the different devices that trained them.
     """
 

@@ -7,7 +7,7 @@ The workdir of an evaluation holds
     rules/<contender>.npz      copies of the rule files (`launch.evaluate`)
     manifest.json              tasks, contenders and provenance (`evaluation.report.manifest`)
     runs/                      a folder for each run, see below
-    unfinished/<crc32>/        for runs that are trained together, until they are finished:
+    unfinished/<crc32>/        of a job group (runs that are trained together), until it is done:
         checkpoints/           their checkpoints
         damaged/               checkpoints that could not be used
     results.json, table.csv, episode_means.csv, published.csv, curves.png, aggregate.png
@@ -103,21 +103,21 @@ def require_own_folders(
             owners[own] = task
 
 
-def pack_folder(folder: pathlib.Path, runs: Sequence[Run]) -> pathlib.Path:
-    """Return the folder for checkpoints of runs that are trained together."""
-    names = [[run.contender.name, run.task.name, run.seed_index] for run in runs]
+def group_folder(folder: pathlib.Path, group: Sequence[Run]) -> pathlib.Path:
+    """Return the folder for the checkpoints of a job group, runs that are trained together."""
+    names = [[run.contender.name, run.task.name, run.seed_index] for run in group]
     return folder / _UNFINISHED / f"{json_lines.crc32(names):08x}"
 
 
-def forget_pack(folder: pathlib.Path, runs: Sequence[Run]) -> None:
-    """Remove the checkpoints of runs that were trained together and are finished."""
-    shutil.rmtree(pack_folder(folder, runs), ignore_errors=True)
+def remove_group_checkpoints(folder: pathlib.Path, group: Sequence[Run]) -> None:
+    """Remove the checkpoints of a job group whose runs are finished."""
+    shutil.rmtree(group_folder(folder, group), ignore_errors=True)
 
 
-def forget_packs(folder: pathlib.Path) -> None:
-    """Remove all such checkpoints, once all runs are finished.
+def remove_all_group_checkpoints(folder: pathlib.Path) -> None:
+    """Remove the checkpoints of all job groups, once all runs are finished.
 
-    Some may be left: of runs that an earlier call trained in groups of other sizes.
+    Some may be left: of groups of other sizes, in which an earlier call trained the runs.
     """
     shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
 

@@ -1,9 +1,10 @@
 """Training of the agents of an evaluation: contenders on tasks, by the trainer."""
 
+import contextlib
 import dataclasses
 import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -28,7 +29,8 @@ from training.records import Records
 from training.settings import Report, TrainingSettings
 
 _EXAMINED_STEPS, _EXAMINED_ENVIRONMENTS = 200, 8
-_EXAMINED = 2**31 - 1  # Stands for the step of a run in its simulators' seed; none has so many.
+# A step number that no run reaches; it makes the seed of the examination's simulators unique.
+_EXAMINATION_SEED_STEP = 2**31 - 1
 
 _log = logging.getLogger(__name__)
 
@@ -75,19 +77,19 @@ def make_agent(contender: Contender, task: environments.Environment) -> Agent:
 
 
 def train_runs(
-    pack: Sequence[Run],
+    group: Sequence[Run],
     config: EvaluationConfig,
     folders: Sequence[pathlib.Path],
-    together: pathlib.Path,
+    group_folder: pathlib.Path,
     report: Report = lambda *_: None,
 ) -> list[RunResult]:
-    """Train or continue runs that are trained together, and save their agents.
+    """Train or continue a group of runs together, and save their agents.
 
     Args:
-      pack: runs of one contender: several in JAX environments of equal dynamics, or one.
+      group: runs of one contender: several in JAX environments of equal dynamics, or one.
       config: of the evaluation.
       folders: of each run.
-      together: folder for checkpoints of runs that are trained together.
+      group_folder: folder for the checkpoints that the group's runs in JAX environments share.
       report: see `training.settings`.
 
     Returns:
@@ -99,24 +101,25 @@ def train_runs(
       StoppedBySignal: if a signal asked for it; a checkpoint was saved.
       ValueError: if the agent cannot act there, or its replay does not fit in memory.
     """
-    contender, task = pack[0].contender, pack[0].task
+    contender, task = group[0].contender, group[0].task
     settings = training_settings(config)
     runs = [
         results.Run(run.task, config.all_seeds[run.seed_index], folder)
-        for run, folder in zip(pack, folders, strict=True)
+        for run, folder in zip(group, folders, strict=True)
     ]
     if isinstance(contender.other, SelfContainedAgent):
         one = self_contained.train(contender.other, runs[0], settings, report)
-        return [RunResult.of(one, config, "its own")]
+        return [RunResult.of(one, config, "unknown (self-contained agent)")]
     agent = make_agent(contender, task)
     if task.is_host:
         trained = [host.train(agent, runs[0], settings, report)]
     else:
-        trained = device.train(agent, runs, settings, together, report)
+        trained = device.train(agent, runs, settings, group_folder, report)
     found = []
-    for run, folder, one in zip(pack, folders, trained, strict=True):
+    for run, folder, one in zip(group, folders, trained, strict=True):
         saved.save(folder, one.learner)
-        _examine(run, config, agent, one.learner, folder)
+        with _keeping_result(run, "examination results"):
+            _examine(run, config, agent, one.learner, folder)
         strip = _strip(run, config, agent, one.learner)
         found.append(RunResult.of(one, config, _devices(), strip))
     return found
@@ -152,6 +155,20 @@ def training_settings(config: EvaluationConfig) -> TrainingSettings:
     )
 
 
+@contextlib.contextmanager
+def _keeping_result(run: Run, missing: str) -> Iterator[None]:
+    """Log any error as a warning, so that a finished run keeps its result.
+
+    Args:
+      run: whose agent is trained.
+      missing: what an error leaves the run without, a plural.
+    """
+    try:
+        yield
+    except Exception as error:
+        _log.warning("There are no %s of %s: %r", missing, run, error)
+
+
 def _strip(run: Run, config: EvaluationConfig, agent: Agent, learner: Any) -> bytes:
     """Return a picture with frames of the trained agent; empty if there is none or it fails."""
     if (
@@ -161,11 +178,9 @@ def _strip(run: Run, config: EvaluationConfig, agent: Agent, learner: Any) -> by
         or pictures.image_index(run.task.dynamics.observation_spec()) is None
     ):
         return b""
-    try:
+    with _keeping_result(run, "pictures"):
         return playing.strip(agent, learner, run.task, config.seed, config.strip_frames)
-    except Exception as error:
-        _log.warning("There are no pictures of %s: %r", run, error)
-        return b""
+    return b""
 
 
 def _examine(
@@ -181,7 +196,7 @@ def _examine(
         run.task,
         _EXAMINED_STEPS,
         min(agent.experience.num_environments, _EXAMINED_ENVIRONMENTS),
-        environments.seed_of(run.task.name, seed, _EXAMINED),
+        environments.seed_of(run.task.name, seed, _EXAMINATION_SEED_STEP),
     )
     key = keys.key(seed, Purpose.EXAMINE, keys.code(run.task.name))
     found = agent.examine(jax.device_put(learner), played, key)

@@ -34,7 +34,7 @@ def main() -> list[float]:
     args = parser.parse_args()
     rule: Any = disco.load(args.rule)  # To Optax, whose types know arrays only, a pytree of them.
     environment = environments.make("catch/5x5")
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = environment.dynamics, environment.params
     assert isinstance(dynamics, environments.JaxEnvironment)
     num_actions = environments.num_actions(dynamics)
     size = 5 * 5

@@ -42,7 +42,7 @@ def learn(
     args = arguments()
     rule = disco.load(args.rule)
     environment = environments.make(args.environment)
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = environment.dynamics, environment.params
     assert isinstance(dynamics, environments.JaxEnvironment)  # Host environments: `training.host`.
     observation_spec = dynamics.observation_spec()
     assert not isinstance(observation_spec, dict)

@@ -128,7 +128,7 @@ def _run_in(
                 bar.update(
                     report["meta_step"],
                     {
-                        "meta-return": report["meta_return"],
+                        "validation reward": report["validation_reward"],
                         "meta-loss": report["meta_loss"],
                         "env steps/s": report["environment_steps_per_second"],
                     },

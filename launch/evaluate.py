@@ -32,7 +32,15 @@ from absl import flags
 from disco_common import plugins
 from environments import registry
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AGENT, PLUGINS, Contender, copy_of_rule, make_contenders
+from evaluation.contenders import (
+    AGENT,
+    DISCOVERED,
+    PLUGINS,
+    RULE,
+    Contender,
+    copy_of_rule,
+    make_contenders,
+)
 from evaluation.evaluate import evaluate, resolve
 from evaluation.executors import Executor
 from evaluation.report.evaluation_files import WrittenEvaluation
@@ -113,7 +121,11 @@ def run(
     contenders = make_contenders(rules, config, agents, copies_in(workdir))
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
-        rules={c.name: c.source["parameters_sha256"] for c in contenders if c.kind == "discovered"},
+        rules={
+            c.name: c.source["parameters_sha256"]
+            for c in contenders
+            if c.kind in (DISCOVERED, RULE)
+        },
         agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
         config=config,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
@@ -215,8 +227,9 @@ if __name__ == "__main__":
     flags.DEFINE_multi_string(
         "rule",
         [],
-        "Rule file, or name of a rule in the zoo; several by commas or repetition. Without it,"
-        " only the baselines are trained.",
+        "Rule file, or name of a rule in the zoo or of another package; several by commas or"
+        " repetition. The baselines of --config, each --agent and a random policy are evaluated,"
+        " with or without it.",
     )
     flags.DEFINE_multi_string(
         "agent",

@@ -110,7 +110,7 @@ def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report
         now = metrics.stat().st_mtime_ns if metrics.exists() else None
         if now != modified and (reports := discovery_metrics.read_metrics(run)[0]):
             last = reports[-1]
-            report(last["meta_step"], {"meta-return": last["meta_return"]})
+            report(last["meta_step"], {"validation reward": last["validation_reward"]})
         modified = now
 
     log = run / LOG

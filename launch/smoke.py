@@ -61,7 +61,7 @@ def play(
         acting_state = acting.acting_state(jax.jit(acting.init)(jax.random.key(0)))
     key = jax.random.key(1 + _AGENTS.index(agent))
     if isinstance(dynamics, environments.HostEnvironment):
-        actor = HostActor(acting, dynamics, task.task, num_environments, seed=0)
+        actor = HostActor(acting, dynamics, task.params, num_environments, seed=0)
         try:
             began = time.perf_counter()
             collected = actor.collect(acting_state, key, per_environment)
@@ -72,9 +72,9 @@ def play(
 
     @jax.jit
     def rollout(key):
-        state = collection.start(acting, dynamics, task.task, key, num_environments)
+        state = collection.start(acting, dynamics, task.params, key, num_environments)
         return collection.unroll(
-            acting, dynamics, task.task, acting_state, state, key, per_environment
+            acting, dynamics, task.params, acting_state, state, key, per_environment
         )[2]
 
     compiled = rollout.lower(key).compile()

@@ -41,7 +41,7 @@ from launch.points import Point, discover, is_finished, make_points
 from launch.progress import Progress
 from launch.settings import CHANGEABLE
 
-_MEANS = ("meta_return", "meta_loss", "episode_return")
+_MEANS = ("validation_reward", "meta_loss", "episode_return")
 
 
 def sweep(points: Sequence[Point], workdir: pathlib.Path, executor: Executor) -> None:

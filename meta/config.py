@@ -62,31 +62,31 @@ class PopulationConfig:
     """The agents of the population and their experience budgets.
 
     Attributes:
-      size: agents, at least one for each group of tasks with common specs. With fewer agents
-        than tasks, an agent that is reset takes the least-trained of the tasks that the fewest
-        other agents have.
+      size: agents, at least one for each group of tasks with equal dynamics. Unless a group's
+        agents are a multiple of its tasks, an agent that is reset takes the least-trained of the
+        tasks that the fewest other agents have.
       lifetimes: the categories of experience budget, in environment steps.
-      first_rebirth: environment steps that are added to the budget of each agent of the first
+      first_reset_after: environment steps that are added to the budget of each agent of the first
         generation, so that the rule has been trained before the first agents are reset.
     """
 
     size: int = 57
     lifetimes: tuple[int, ...] = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
-    first_rebirth: int = 0
+    first_reset_after: int = 0
 
     def __post_init__(self):
         AT_LEAST_1.require(self, "population.", "size")
-        AT_LEAST_0.require(self, "population.", "first_rebirth")
+        AT_LEAST_0.require(self, "population.", "first_reset_after")
         if not self.lifetimes or min(self.lifetimes) < 1:
             raise ValueError(
                 f"population.lifetimes is {self.lifetimes}; expected positive numbers of"
                 " environment steps."
             )
-        if self.first_rebirth + max(self.lifetimes) > _MAX_LIFETIME:
+        if self.first_reset_after + max(self.lifetimes) > _MAX_LIFETIME:
             raise ValueError(
-                f"population.lifetimes is {self.lifetimes} and population.first_rebirth"
-                f" {self.first_rebirth}; expected lifetimes of at most {_MAX_LIFETIME} environment"
-                " steps, as an int32 counts them."
+                f"population.lifetimes is {self.lifetimes} and population.first_reset_after"
+                f" {self.first_reset_after}; expected lifetimes of at most {_MAX_LIFETIME}"
+                " environment steps, as an int32 counts them."
             )
 
 

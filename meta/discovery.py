@@ -36,7 +36,7 @@ from meta.sharding import (
 from meta.state import DiscoveryState, Member
 from meta.task_assignment import initial_tasks, reassign_tasks
 from meta.value_function import ValueFunctionConfig
-from training.replay_memory import plan, require_memory
+from training.memory_budget import plan, require_memory
 
 
 class Discovery:
@@ -73,8 +73,8 @@ class Discovery:
           meta: the meta-step.
           seed: of all randomness.
           mesh: from `meta.sharding.make_mesh`; by default all devices, one for each agent.
-          family_agents: how agents of some families of environments learn instead, by the part of
-            the environments' names before the slash. They consume as many steps per update.
+          family_agents: settings that replace `agent` for some families of environments, by the
+            part of the environments' names before the slash. Their `steps_per_update` is equal.
 
         Raises:
           ValueError: if there are fewer agents than groups, or a burn-in is too long.

@@ -70,7 +70,7 @@ class Group:
         """Return the agent that learns by a rule."""
         return dataclasses.replace(self.agent, rule=rule)
 
-    def task(self, index: Any) -> PyTree[Array]:
+    def params_of(self, index: Any) -> PyTree[Array]:
         """Return the parameters of a task of JAX environments; `()` for host environments."""
         if self.is_host:
             return ()
@@ -129,7 +129,7 @@ def make_groups(
                 agent=agent,
                 dynamics=group.dynamics,
                 value_function=value_function,
-                tasks=group.task,
+                tasks=group.params,
                 names=group.names,
                 indices=np.array(indices),
                 padded_indices=np.array(indices + indices[:1] * (-len(indices) % num_devices)),

@@ -12,7 +12,7 @@ from training.host_collection import Collected, HostActor
 from training.host_experience import HostExperience
 
 
-class HostAgent:
+class HostAgentExperience:
     """The environments and the replay of one agent, from one reset to the next.
 
     Attributes:

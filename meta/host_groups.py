@@ -3,8 +3,8 @@
 Threads act, store and sample while the device learns. The first batch of a meta-step is collected
 from the end of the last meta-step on, by the agents' parameters at that time; each further batch
 by the parameters from before the last update. After the K updates, the updated agents collect
-their validation trajectories. The meta-gradient is computed from the residuals of the updates, so
-that it is on-policy and no update is made twice.
+their validation trajectories, which are therefore on-policy. The meta-gradient is computed from the
+stored residuals of the updates, so that the backward pass repeats no update.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from disco_common import keys
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig
 from meta.groups import Group
-from meta.host_agent import HostAgent
+from meta.host_agent import HostAgentExperience
 from meta.host_programs import make_programs
 from meta.inner_loop import InnerLoopResiduals
 from meta.meta_step import AgentMetrics, Contribution
@@ -144,7 +144,7 @@ class HostGroup:
         )
         self._first_rows = rows[first]
         self._orders = np.searchsorted(group.indices, self._indices)
-        self._agents: list[HostAgent] = []
+        self._agents: list[HostAgentExperience] = []
         self._residuals: InnerLoopResiduals | None = None
         self._threads = ThreadPoolExecutor(len(self._indices), "agents")
         self._timing = Timing(0.0, 0.0)
@@ -164,11 +164,13 @@ class HostGroup:
         tasks, resets = self._local_integers(lifetime.task), self._local_integers(lifetime.resets)
         return list(zip(self._indices.tolist(), tasks, resets, strict=True))
 
-    def _start_agent(self, index: int, task: int, resets: int, meta_step: int) -> HostAgent:
+    def _start_agent(
+        self, index: int, task: int, resets: int, meta_step: int
+    ) -> HostAgentExperience:
         group = self._group
         address = (self._config.seed, index, resets, meta_step)
         num_validation = self._config.meta.validation_trajectories
-        return HostAgent(group, group.tasks[task], address, num_validation, self._workers)
+        return HostAgentExperience(group, group.tasks[task], address, num_validation, self._workers)
 
     def meta_step(
         self, rule: disco.DiscoveredRule, meta_step: int, members: Member
@@ -349,7 +351,7 @@ class HostGroup:
         episodes = [[e for x in experiences for e in x.episodes] for experiences in by_agent]
         batches = [validation.batch for validation in validations]
         metrics = {
-            "meta_return": place([float(x.reward.sum() / x.mask.sum()) for x in batches]),
+            "validation_reward": place([float(x.reward.sum() / x.mask.sum()) for x in batches]),
             "episode_return_sum": place([sum(e.episode_return for e in x) for x in episodes]),
             "episodes": place([float(len(x)) for x in episodes]),
         }

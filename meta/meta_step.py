@@ -12,8 +12,8 @@ for each agent:
 Over the population:
 
 6. the mean of the agents' updates changes η, and the moving average follows (`update_rule`);
-7. agents that have consumed their experience budget are reset (`must_be_reset`, then
-   `meta.population.reset_agents`).
+7. agents that have consumed their experience budget, or whose meta-gradient was not finite, are
+   reset (`must_be_reset`, then `meta.population.reset_agents`).
 
 `agent_meta_step` makes steps 1 to 5 for JAX environments. With host environments, steps 1 and 2
 are in `meta.host_groups`, and `agent_meta_update` makes steps 3 to 5.
@@ -74,7 +74,7 @@ def agent_meta_step(
     inner_loop_key, validation_key = jax.random.split(
         keys.key(config.seed, Purpose.TRAIN, meta_step, index)
     )
-    task, learner_before = group.task(member.lifetime.task), member.agent.learner
+    task, learner_before = group.params_of(member.lifetime.task), member.agent.learner
     agent_state, value, residuals, episodes, learning = inner_loop(
         agent,
         dynamics,
@@ -103,7 +103,7 @@ def agent_meta_step(
     )
     metrics |= {f"agent_{name}": x for name, x in learning.items()}
     metrics |= {
-        "meta_return": validation_episodes.reward_sum / validation_episodes.steps,
+        "validation_reward": validation_episodes.reward_sum / validation_episodes.steps,
         "episode_return_sum": episodes.return_sum,
         "episodes": episodes.count,
     }
@@ -151,7 +151,7 @@ def agent_meta_update(
         "finite": is_finite.astype(jnp.float32),
         "reset": must_be_reset(lifetime, is_finite).astype(jnp.float32),
         "task": lifetime.task,
-        "life_steps": lifetime.steps,
+        "steps_since_reset": lifetime.steps,
     }
     return member, update, metrics
 

@@ -1,7 +1,8 @@
 """The meta-loss: the policy-gradient loss of the updated agent, with regularisers.
 
 Minimising it maximises the meta-objective J of DiscoRL. The regularisers are those of Methods,
-"Meta-optimization stabilization"; section 7 of the specification.
+"Meta-optimization stabilization", and two of the authors' meta-training notebook
+(https://github.com/google-deepmind/disco_rl).
 """
 
 import dataclasses
@@ -23,11 +24,10 @@ class ObjectiveConfig:
     """Weights of the meta-loss's regularisers; the weight of the policy-gradient loss is 1.
 
     Attributes:
-      policy_entropy_cost: of the updated agent's policy entropy (from the published tutorial).
+      policy_entropy_cost: of the updated agent's policy entropy (from the authors' notebook).
       prediction_entropy_cost: of the entropy of its predictions y and z (L_ent in the paper).
-      target_kl_cost: of the KL divergence of the policy target from the target network's policy
-        (L_KL in the paper).
-      target_mean_cost: of the squared mean of each target's logits (from the tutorial).
+      target_kl_cost: of KL(target network's policy || policy target) (L_KL in the paper).
+      target_mean_cost: of the squared mean of each target's logits (from the authors' notebook).
     """
 
     policy_entropy_cost: float = 1e-2

@@ -123,7 +123,7 @@ def init_member(
     agent, validation, value = init_agent(
         group,
         rule,
-        group.task(task),
+        group.params_of(task),
         agent_key,
         config.meta.validation_trajectories,
     )
@@ -172,7 +172,8 @@ def draw_budget(
 ) -> Int[Array, ""]:
     """Return an experience budget, in environment steps.
 
-    The budgets of the first generation end evenly spread over a lifetime, after `first_rebirth`.
+    The budgets of the first generation end evenly spread over a lifetime, after
+    `first_reset_after`.
 
     Args:
       config: with the categories of budgets.
@@ -185,4 +186,4 @@ def draw_budget(
     weights = 1.0 / jnp.asarray(config.lifetimes, real)
     budget = jax.random.choice(category_key, lifetimes, p=weights / jnp.sum(weights))
     remaining = jax.random.uniform(stagger_key) * budget.astype(real)
-    return jnp.where(resets == 0, config.first_rebirth + remaining.astype(jnp.int32), budget)
+    return jnp.where(resets == 0, config.first_reset_after + remaining.astype(jnp.int32), budget)

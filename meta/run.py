@@ -18,7 +18,7 @@ from meta.state import DiscoveryState
 RunMetrics = dict[str, Any]
 """The metrics of a window of meta-steps, as `metrics.jsonl` has them; JSON values."""
 
-_NOT_AVERAGED = frozenset("task life_steps finite reset episode_return_sum episodes".split())
+_NOT_AVERAGED = frozenset("task steps_since_reset finite reset episode_return_sum episodes".split())
 
 
 def run(
@@ -122,10 +122,11 @@ def restore(
 def summarize(discovery: Discovery, window: list[tuple[AgentMetrics, ...]]) -> RunMetrics:
     """Return the means of the metrics over the agents and meta-steps of a window.
 
-    Non-finite values are left out of the means. `non_finite_agents` and `reborn_agents` count
+    Non-finite values are left out of the means. `non_finite_agents` and `num_resets` count
     non-finite meta-gradients and resets of agents. `agents` has lists over the population: the
-    task, the mean validation reward per step over the window (`meta_return`), and the environment
-    steps since the agent's last reset (`life_steps`).
+    task, the mean validation reward per step over the window (`validation_reward`), and the
+    environment steps since the agent's last reset (`steps_since_reset`). `environment_steps` are
+    those of the inner loops, without validation.
     """
     fetched: Any = jax.device_get(window)
     columns = {
@@ -142,7 +143,7 @@ def summarize(discovery: Discovery, window: list[tuple[AgentMetrics, ...]]) -> R
     total = columns["episode_return_sum"][finite].sum()
     summary["episode_return"] = float(total / episodes) if episodes else None
     summary["non_finite_agents"] = int((columns["finite"] == 0).sum())
-    summary["reborn_agents"] = int(columns["reset"].sum())
+    summary["num_resets"] = int(columns["reset"].sum())
     summary["agents"] = _by_agent(discovery, columns, fetched[-1])
     return summary
 
@@ -167,8 +168,9 @@ def _by_agent(
     ]
     return {
         "task": [names[i] for i in order],
-        "meta_return": [
-            float(x) if np.isfinite(x) else None for x in columns["meta_return"].mean(axis=0)[order]
+        "validation_reward": [
+            float(x) if np.isfinite(x) else None
+            for x in columns["validation_reward"].mean(axis=0)[order]
         ],
-        "life_steps": [int(x) for x in columns["life_steps"][-1][order]],
+        "steps_since_reset": [int(x) for x in columns["steps_since_reset"][-1][order]],
     }

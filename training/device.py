@@ -98,15 +98,15 @@ class _Runs:
         self._intervals = list(settings.intervals(self._steps_per_unroll))
         self._records = [Records(run.folder) for run in runs]
         self._is_finite = np.ones(len(runs), bool)
-        self._rows = self._program.place([run.task for run in runs], [run.seed for run in runs])
+        self._inputs = self._program.place([run.task for run in runs], [run.seed for run in runs])
         self._restore()
         self._compile()
         self._start_seconds = time.perf_counter() - started
 
     def _restore(self) -> None:
         """Restore the newest undamaged checkpoint, or initialise the runs."""
-        shapes = Program.init.jitted().eval_shape(self._program, self._arrays, self._rows)
-        self._no_totals = self._program.no_totals(self._arrays, self._rows, shapes)
+        shapes = Program.init.jitted().eval_shape(self._program, self._arrays, self._inputs)
+        self._no_totals = self._program.no_totals(self._arrays, self._inputs, shapes)
         like = {
             "states": _placed(shapes),
             "totals": _placed(self._no_totals),
@@ -119,7 +119,7 @@ class _Runs:
             restored = self._checkpoints.restore(like, self._stacked())
         if restored is None:
             self._unrolls, self._seconds = 0, 0.0
-            self._states = self._program.init(self._arrays, self._rows)
+            self._states = self._program.init(self._arrays, self._inputs)
             self._totals = self._no_totals
         else:
             self._unrolls, found = restored
@@ -151,7 +151,7 @@ class _Runs:
         began = time.perf_counter()
         self._states, self._totals = self._program.advance(
             self._arrays,
-            self._rows,
+            self._inputs,
             self._states,
             self._totals,
             jnp.int32(self._unrolls),

@@ -26,16 +26,16 @@ from training.static_agent import StaticAgent
 _AXIS = "runs"
 
 
-class Rows(NamedTuple):
+class RunInputs(NamedTuple):
     """The inputs of a program that differ between runs; leaves have a leading axis of runs.
 
     Attributes:
-      task: of the environments.
+      params: of the environments' task.
       code: a checksum of the task's name.
       seed: of all randomness.
     """
 
-    task: PyTree[Array]
+    params: PyTree[Array]
     code: Int[Array, "*runs"]
     seed: Int[Array, "*runs"]
 
@@ -71,7 +71,7 @@ class Program:
     per_pass: int
     replay_steps: int | None = None
 
-    def place(self, tasks: Sequence[environments.Environment], seeds: Sequence[int]) -> Rows:
+    def place(self, tasks: Sequence[environments.Environment], seeds: Sequence[int]) -> RunInputs:
         """Place runs on all devices, padded to a multiple of the runs of a pass.
 
         All passes have equal sizes, so that a run's results do not depend on the other runs. The
@@ -85,41 +85,43 @@ class Program:
         block = mesh().size * self.per_pass
         index = np.arange(-(-len(tasks) // block) * block) % len(tasks)
         codes = np.array([keys.code(task.name) for task in tasks], np.uint32)
-        rows = Rows(
-            task=jax.tree.map(lambda x: x[index], group.task),
+        inputs = RunInputs(
+            params=jax.tree.map(lambda x: x[index], group.params),
             code=jnp.asarray(codes[index]),
             seed=jnp.asarray(np.array(seeds, np.uint32)[index]),
         )
-        return jax.device_put(rows, over_runs())
+        return jax.device_put(inputs, over_runs())
 
     @compilation.jit_compiled_fast(static_argnums=0)
-    def init(self, arrays: Sequence[Array], rows: Rows) -> TrainingState:
+    def init(self, arrays: Sequence[Array], inputs: RunInputs) -> TrainingState:
         """Return the stacked states of the runs before their first unroll."""
 
-        def init_one(arrays, row: Rows):
-            key = keys.key(row.seed, Purpose.INITIALIZE, row.code, 0)
+        def init_one(arrays, inputs: RunInputs):
+            key = keys.key(inputs.seed, Purpose.INITIALIZE, inputs.code, 0)
             agent = self.agent.with_arrays(arrays)
-            return iteration.init(agent, self.dynamics, row.task, key, self.replay_steps)
+            return iteration.init(agent, self.dynamics, inputs.params, key, self.replay_steps)
 
-        def shard(arrays, rows):
-            return map_agents(partial(init_one, arrays), rows, self.per_pass)
+        def shard(arrays, inputs):
+            return map_agents(partial(init_one, arrays), inputs, self.per_pass)
 
-        return _on_all_devices(shard)(arrays, rows)
+        return _on_all_devices(shard)(arrays, inputs)
 
-    def no_totals(self, arrays: Sequence[Array], rows: Rows, states: TrainingState) -> Totals:
+    def no_totals(
+        self, arrays: Sequence[Array], inputs: RunInputs, states: TrainingState
+    ) -> Totals:
         """Return the sums over no unrolls; arguments as `advance`'s."""
-        row, state = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (rows, states)
+        state, one = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (states, inputs)
         )
-        _, totals = jax.eval_shape(self._advance_one, arrays, state, row, jnp.int32(0))
-        zeros = jax.tree.map(lambda x: jnp.zeros((*rows.seed.shape, *x.shape), x.dtype), totals)
+        _, totals = jax.eval_shape(self._advance_one, arrays, state, one, jnp.int32(0))
+        zeros = jax.tree.map(lambda x: jnp.zeros((*inputs.seed.shape, *x.shape), x.dtype), totals)
         return jax.device_put(zeros, over_runs())
 
     @partial(jax.jit, static_argnums=0, donate_argnums=3)
     def advance(
         self,
         arrays: Sequence[Array],
-        rows: Rows,
+        inputs: RunInputs,
         states: TrainingState,
         totals: Totals,
         first: int | Int[Array, ""],
@@ -129,7 +131,7 @@ class Program:
 
         Args:
           arrays: of the agent.
-          rows: the runs.
+          inputs: the runs.
           states: from `init` or the last call; donated.
           totals: sums over the interval so far.
           first: number of unrolls so far.
@@ -142,27 +144,31 @@ class Program:
         def shard(replicated, per_run):
             arrays, first, number = replicated
 
-            def advance_run(run, row: Rows):
+            def advance_run(run, inputs: RunInputs):
                 def add(i, run):
                     state, totals = run
-                    state, new = self._advance_one(arrays, state, row, first + i)
+                    state, new = self._advance_one(arrays, state, inputs, first + i)
                     return state, jax.tree.map(jnp.add, totals, new)
 
                 return jax.lax.fori_loop(0, number, add, run)
 
-            states, totals, rows = per_run
-            return advance_agents(advance_run, (states, totals), rows, self.per_pass)
+            states, totals, inputs = per_run
+            return advance_agents(advance_run, (states, totals), inputs, self.per_pass)
 
-        return _on_all_devices(shard)((arrays, first, number), (states, totals, rows))
+        return _on_all_devices(shard)((arrays, first, number), (states, totals, inputs))
 
     def _advance_one(
-        self, arrays: Sequence[Array], state: TrainingState, row: Rows, unroll: Int[Array, ""]
+        self,
+        arrays: Sequence[Array],
+        state: TrainingState,
+        inputs: RunInputs,
+        unroll: Int[Array, ""],
     ) -> tuple[TrainingState, Totals]:
         """Advance one run by one unroll."""
         agent = self.agent.with_arrays(arrays)
-        key = keys.key(row.seed, Purpose.TRAIN, row.code, unroll)
+        key = keys.key(inputs.seed, Purpose.TRAIN, inputs.code, unroll)
         state, episodes, metrics = iteration.advance(
-            agent, self.dynamics, row.task, state, key, unroll
+            agent, self.dynamics, inputs.params, state, key, unroll
         )
         return state, Totals(episodes=episodes, metrics=metrics)
 

@@ -160,7 +160,7 @@ class _Training:
         experience = HostExperience(
             self._agent,
             dynamics,
-            run.task.task,
+            run.task.params,
             seed,
             acting_device(),
             num_steps=self._settings.num_steps,

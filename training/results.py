@@ -34,8 +34,10 @@ class TrainedRun:
     Attributes:
       episodes: sums over the episodes that ended, in the order of their steps.
       is_finite: whether the final learning state and all recorded metrics are finite.
-      start_seconds: wall time of compilation and start.
-      train_seconds: wall time of training, over all sessions of the run.
+      start_seconds: wall time of compilation and start. Runs that are trained together share it:
+        each has the time divided by their number. 0 in host environments.
+      train_seconds: wall time of training, without compilation, over all sessions of the run; of
+        runs that are trained together, the time divided by their number.
       restarts: number of simulator processes that died and were replaced.
       learner: the final learning state, NumPy; None for a self-contained agent.
     """

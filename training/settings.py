@@ -84,7 +84,8 @@ def require_consistent(experience: Experience) -> None:
         asked.append("an online queue for several kinds of update")
     if replay is not None and replay.anywhere and experience.history.memory:
         asked.append(
-            "a recurrent memory before sequences that begin anywhere (expected it in the extras)"
+            "a recurrent memory stored with each unroll beside sequences that begin anywhere"
+            " (expected `act` to return it among the extras)"
         )
     for update in experience.updates:
         asked.extend(f"{what} for {update.name!r}" for what in _inconsistencies(experience, update))

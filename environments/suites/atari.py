@@ -188,7 +188,7 @@ def make(game: str) -> Environment:
       EnvironmentNameError: if there is no such game.
       MissingPackageError: if ale-py is not installed.
     """
-    return Environment(name=f"atari/{game}", dynamics=Atari(), task=_rom(game, "atari", GAMES_57))
+    return Environment(name=f"atari/{game}", dynamics=Atari(), params=_rom(game, "atari", GAMES_57))
 
 
 def make_100k(game: str) -> Environment:
@@ -202,7 +202,7 @@ def make_100k(game: str) -> Environment:
     dynamics = Atari(
         num_actions=_num_minimal_actions(rom), full_action_set=False, sticky=0.0, max_noops=30
     )
-    return Environment(name=f"atari100k/{game}", dynamics=dynamics, task=rom)
+    return Environment(name=f"atari100k/{game}", dynamics=dynamics, params=rom)
 
 
 def _rom(game: str, family: str, games: tuple[str, ...]) -> str:

@@ -171,7 +171,7 @@ def make(bsuite_id: str) -> Environment:
         shape=environment.observation_spec().shape,
         num_actions=int(environment.action_spec().num_values),
     )
-    return Environment(name=f"bsuite/{bsuite_id}", dynamics=dynamics, task=bsuite_id)
+    return Environment(name=f"bsuite/{bsuite_id}", dynamics=dynamics, params=bsuite_id)
 
 
 def num_episodes(name: str) -> int:

@@ -185,7 +185,7 @@ def _make(family: str, task: str, tasks: tuple[str, ...]) -> Environment:
             prefix=f"{family}/",
         )
     dynamics = _dynamics_of(task, family == "control_vision")
-    return Environment(name=f"{family}/{task}", dynamics=dynamics, task=task)
+    return Environment(name=f"{family}/{task}", dynamics=dynamics, params=task)
 
 
 @functools.cache

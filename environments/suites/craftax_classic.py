@@ -143,7 +143,7 @@ def make(observation: str) -> Environment:
     return Environment(
         name=f"craftax_classic/{observation}",
         dynamics=CraftaxClassic(observation),
-        task=_worlds().maps,
+        params=_worlds().maps,
     )
 
 

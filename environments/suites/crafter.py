@@ -156,4 +156,4 @@ def make(task: str) -> Environment:
     if task not in tasks:
         raise unknown_name("Crafter task", task, tasks, prefix="crafter/")
     import_package("crafter", "crafter", "crafter/…")
-    return Environment(name=f"crafter/{task}", dynamics=Crafter(), task=task)
+    return Environment(name=f"crafter/{task}", dynamics=Crafter(), params=task)

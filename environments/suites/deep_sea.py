@@ -122,4 +122,4 @@ def make(size: str = "") -> Environment:
         )
     dynamics = DeepSea(max_size=int(digits))
     name = f"deep_sea/{size}" if size else "deep_sea"
-    return Environment(name=name, dynamics=dynamics, task=make_task(dynamics, int(digits)))
+    return Environment(name=name, dynamics=dynamics, params=make_task(dynamics, int(digits)))

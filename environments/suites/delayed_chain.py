@@ -162,4 +162,4 @@ def make(name: str) -> Environment:
     if name not in TASKS:
         raise unknown_member(f"delayed_chain/{name}", SUITES["delayed_chain"])
     task = make_task(DYNAMICS, **TASKS[name])
-    return Environment(name=f"delayed_chain/{name}", dynamics=DYNAMICS, task=task)
+    return Environment(name=f"delayed_chain/{name}", dynamics=DYNAMICS, params=task)

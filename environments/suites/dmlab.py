@@ -288,7 +288,7 @@ def _make(level: str, family: str, is_test: bool) -> Environment:
     _import_lab()
     side = "test" if is_test else "train"
     script = f"{level}_{side}" if level in PAIRS else level
-    return Environment(name=f"{family}/{level}", dynamics=DMLab(), task=Level(script, is_test))
+    return Environment(name=f"{family}/{level}", dynamics=DMLab(), params=Level(script, is_test))
 
 
 def _import_lab() -> ModuleType:

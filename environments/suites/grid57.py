@@ -99,7 +99,7 @@ def make(name: str) -> Environment:
     variant, _, positions = variant.rpartition("_")
     # Each task has its own generator, so that a change of one leaves the others.
     task = _task(np.random.default_rng([SEED, int(index)]), variant, positions == "fixed")
-    return Environment(name=f"grid57/{name}", dynamics=DYNAMICS, task=task)
+    return Environment(name=f"grid57/{name}", dynamics=DYNAMICS, params=task)
 
 
 def _task(rng: np.random.Generator, variant: str, fixed: bool) -> GridWorldTask:

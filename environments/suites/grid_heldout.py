@@ -254,5 +254,5 @@ def make(name: str) -> Environment:
         return Environment(full_name, DEEP_SEA, deep_sea.make_task(DEEP_SEA, _SEAS[name]))
     if name in _CHAINS:
         chain = delayed_chain.make(_CHAINS[name])
-        return Environment(full_name, chain.dynamics, chain.task)
+        return Environment(full_name, chain.dynamics, chain.params)
     raise unknown_member(full_name, SUITES["grid_heldout"])

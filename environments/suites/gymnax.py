@@ -94,7 +94,7 @@ def make(environment_id: str) -> Environment:
         )
     _, params, _ = _load(environment_id)
     return Environment(
-        name=f"gymnax/{environment_id}", dynamics=Gymnax(environment_id), task=params
+        name=f"gymnax/{environment_id}", dynamics=Gymnax(environment_id), params=params
     )
 
 

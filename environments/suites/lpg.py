@@ -79,4 +79,4 @@ def make(name: str) -> Environment:
         task = make_fixed_task(DYNAMICS, rng, maze, objects, [], horizon=horizon)
     else:
         task = make_task(DYNAMICS, maze, objects, horizon=horizon)
-    return Environment(name=f"lpg/{name}", dynamics=DYNAMICS, task=task)
+    return Environment(name=f"lpg/{name}", dynamics=DYNAMICS, params=task)

@@ -361,4 +361,4 @@ def make(task: str) -> Environment:
             " Install MineRL 0.4.4 and a Java 8 development kit. MineRL needs gym<0.20, which"
             " only builds with setuptools<66 and wheel<0.39."
         )
-    return Environment(name="minecraft/diamond", dynamics=Minecraft(), task=task)
+    return Environment(name="minecraft/diamond", dynamics=Minecraft(), params=task)

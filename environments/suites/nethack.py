@@ -184,4 +184,4 @@ def make(task: str) -> Environment:
     if task not in NUM_ACTIONS:
         raise unknown_name("NetHack task", task, NUM_ACTIONS, prefix="nethack/")
     import_package("nle", "nethack", "nethack/…")
-    return Environment(name=f"nethack/{task}", dynamics=NetHack(NUM_ACTIONS[task]), task=task)
+    return Environment(name=f"nethack/{task}", dynamics=NetHack(NUM_ACTIONS[task]), params=task)

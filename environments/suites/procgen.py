@@ -165,7 +165,7 @@ def _make(game: str, family: str, dynamics: ProcGen) -> Environment:
     if game not in GAMES:
         raise unknown_name("ProcGen game", game, GAMES, prefix=f"{family}/")
     _import_envpool()
-    return Environment(name=f"{family}/{game}", dynamics=dynamics, task=game)
+    return Environment(name=f"{family}/{game}", dynamics=dynamics, params=game)
 
 
 def _import_envpool() -> ModuleType:

@@ -74,7 +74,8 @@ def _rows_over_tasks(
             }
             yield f"the same minus {contender}'s: {label}", values
     numbers = {name: len(above) for name, above in summary.above_random.items()}
-    yield f"tasks above random, of {len(summary.tasks)}", numbers
+    label = "tasks above random by mean score, without a significance test"
+    yield f"{label}, of {len(summary.tasks)}", numbers
 
 
 def _interval_labels(config: EvaluationConfig) -> list[tuple[str, str]]:

@@ -8,7 +8,13 @@ from disco_common.json_lines import JsonLines
 from evaluation.report.png_plots import DISCOVERY_PANELS
 
 FILE = "metrics.jsonl"
-_BY_AGENT = ("task", "meta_return", "life_steps")
+# Names of metrics in files of earlier versions.
+_RENAMED = {
+    "meta_return": "validation_reward",
+    "reborn_agents": "num_resets",
+    "life_steps": "steps_since_reset",
+}
+_BY_AGENT = ("task", "validation_reward", "steps_since_reset")
 
 
 class Discovery(NamedTuple):
@@ -43,12 +49,20 @@ def read_metrics(folder: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]
     lines = JsonLines(folder / FILE)
     objects, problems = lines.read_undamaged()
     records = []
-    for number, record in objects.items():
+    for number, found in objects.items():
+        record = _with_present_names(found)
         if expected := _what_is_expected(record):
             problems.append(lines.problem(number, expected))
         else:
             records.append(record)
     return records, problems
+
+
+def _with_present_names(record: Mapping[str, Any]) -> dict[str, Any]:
+    named = {_RENAMED.get(name, name): value for name, value in record.items()}
+    if isinstance(named.get("agents"), dict):
+        named["agents"] = _with_present_names(named["agents"])
+    return named
 
 
 def _what_is_expected(record: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from jaxtyping import Float, Int, Shaped
 from plotly.subplots import make_subplots
 
-from evaluation.contenders import RANDOM, Contender
+from evaluation.contenders import AGENT, DISCOVERED, RANDOM, RULE, Contender
 from evaluation.report.plotly_style import (
     GRID,
     INK,
@@ -77,7 +77,7 @@ def improvement(comparison: Comparison, contenders: Sequence[Contender]) -> go.F
     if not pairs:
         return None
     if len(pairs) > _MAX_PAIRS:
-        references = {x.name for x in contenders if x.kind not in ("discovered", "agent")}
+        references = {x.name for x in contenders if x.kind not in (DISCOVERED, RULE, AGENT)}
         pairs = [pair for pair in pairs if references & set(pair)] or pairs
     figure = go.Figure()
     for pair in pairs[::-1]:
@@ -186,14 +186,14 @@ def discovery(metrics: Sequence[Mapping[str, Any]]) -> go.Figure:
     """
     panels = {title: [x.get(name) for x in metrics] for name, title in DISCOVERY_PANELS.items()}
     panels["environment steps since the agents' start (mean, and each agent)"] = [
-        float(np.mean(x["agents"]["life_steps"])) for x in metrics
+        float(np.mean(x["agents"]["steps_since_reset"])) for x in metrics
     ]
     figure = stacked_panels(panels)
     steps = [record["meta_step"] for record in metrics]
     for row, (title, values) in enumerate(panels.items(), 1):
         line = go.Scatter(x=steps, y=values, line={"color": ORANGE}, showlegend=False, name=title)
         figure.add_trace(line, row=row, col=1)
-    ages = np.array([record["agents"]["life_steps"] for record in metrics]).T
+    ages = np.array([record["agents"]["steps_since_reset"] for record in metrics]).T
     for age in ages:
         line = {"color": "rgba(0,114,178,0.25)", "width": 1}
         trace = go.Scatter(x=steps, y=age, line=line, hoverinfo="skip", showlegend=False)

@@ -20,7 +20,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, Contender
+from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.results import LearningCurves
 from evaluation.scoring.curves import Curves, task_curves
 from evaluation.scoring.summary import Summary
@@ -109,7 +109,7 @@ def mean_curves(
 
 # Fields of a discovery's metrics (see `meta.run.summarize`), with the panels' titles.
 DISCOVERY_PANELS = {
-    "meta_return": "reward per validation step",
+    "validation_reward": "reward per validation step",
     "policy_entropy": "entropy of the agents' policies (nats)",
     "target_kl": "KL(target network || policy target)",
     "meta_gradient_norm": "norm of the agents' meta-gradients",
@@ -125,7 +125,7 @@ def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> bytes:
       metrics: the records of the discovery's `metrics.jsonl`.
     """
     steps = [record["meta_step"] for record in metrics]
-    by_agent = [record["agents"]["meta_return"] for record in metrics]
+    by_agent = [record["agents"]["validation_reward"] for record in metrics]
     finite = [[x for x in returns if x is not None] or [np.nan] for returns in by_agent]
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(8.0, 5.0), layout="constrained")
@@ -157,11 +157,12 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
         figure = Figure(figsize=(8.0, 4.5), layout="constrained")
         panel, drawn = figure.subplots(), []
         for i, metrics in enumerate(points.values()):
-            known = [x for x in metrics if x["meta_return"] is not None]
+            known = [x for x in metrics if x["validation_reward"] is not None]
             parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
+            rewards = [x["validation_reward"] for x in known]
             drawn += panel.plot(
                 [known[part[-1]]["meta_step"] for part in parts if part.size],
-                [np.mean([known[k]["meta_return"] for k in part]) for part in parts if part.size],
+                [np.mean([rewards[k] for k in part]) for part in parts if part.size],
                 color=colours[i % len(colours)],
                 linestyle=styles[i // len(colours) % len(styles)],
                 linewidth=1.3,
@@ -169,7 +170,7 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
             )
         _format(panel)
         panel.set_xlabel("meta-steps")
-        panel.set_ylabel(DISCOVERY_PANELS["meta_return"])
+        panel.set_ylabel(DISCOVERY_PANELS["validation_reward"])
         panel.set_title("Discoveries: mean over the agents")
         _legend(figure, drawn, list(points))
         return _png(figure)
@@ -184,7 +185,7 @@ def _draw_curve(
 ) -> Line2D:
     """Draw a line with a band: value, low and high end. Return the line."""
     middle, low, high = curve
-    is_discovered = contender.kind == "discovered"
+    is_discovered = contender.kind == DISCOVERED
     (line,) = panel.plot(
         steps,
         middle,
@@ -225,7 +226,7 @@ def _format(panel: Axes) -> None:
 def colours_of(contenders: Sequence[Contender]) -> list[str]:
     """Return a colour for each: warm for discovered rules, grey for random, cold for the others."""
     rules, baselines = itertools.cycle(_RULE_COLOURS), itertools.cycle(_BASELINE_COLOURS)
-    by_kind = {"discovered": rules, RANDOM: itertools.cycle((_RANDOM_COLOUR,))}
+    by_kind = {DISCOVERED: rules, RANDOM: itertools.cycle((_RANDOM_COLOUR,))}
     return [next(by_kind.get(contender.kind, baselines)) for contender in contenders]
 
 

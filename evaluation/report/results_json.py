@@ -28,7 +28,9 @@ def to_json(
 
     Missing numbers are null. Nested lists are indexed in the order that their names say. A learning
     rate that no agent used is null: that of the settings if every rule has its own, and that of a
-    contender that does not learn by a rule.
+    contender that does not learn by a rule. A contender's `start_seconds` and `train_seconds` are
+    sums of wall times over its jobs (`evaluation.results.LearningCurves`); `start_seconds` of runs
+    in host environments is 0.
 
     Args:
       summary: of the curves.

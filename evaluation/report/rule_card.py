@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.contenders import RANDOM, Contender
+from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.report.merging import MergedEvaluation
 from evaluation.scoring import statistics
 from evaluation.scoring.comparison import Comparison, compare, scales
@@ -39,7 +39,7 @@ def rule_card(
         shown = [
             x
             for x in shown_contenders(summary, merged.contenders)
-            if x.kind != "discovered" or x.name == own.name
+            if x.kind != DISCOVERED or x.name == own.name
         ]
         compared = [
             compare(scale, summary, merged.contender_curves, merged.config, shown)
@@ -61,7 +61,7 @@ def _own_contender(merged: MergedEvaluation, fingerprint: str) -> Contender:
         if contender.source.get("parameters_sha256") == fingerprint:
             return contender
     folders = ", ".join(str(source.folder) for source in merged.sources)
-    names = [x.name for x in merged.contenders if x.kind == "discovered"]
+    names = [x.name for x in merged.contenders if x.kind == DISCOVERED]
     raise ValueError(f"{folders} is not an evaluation of this rule; it has those of {names}.")
 
 

@@ -33,7 +33,7 @@ class ScoreTable:
 
     Attributes:
       title: defines the score.
-      caption: defines the normalised score; empty if there is none.
+      caption: defines the rows of `aggregates`; empty if there is none.
       contenders: names of the columns.
       scores: a row for each task, with its name.
       aggregates: rows over all tasks, with labels.
@@ -88,13 +88,16 @@ def non_finite_runs(contender_curves: Mapping[str, LearningCurves]) -> list[str]
 
 
 def _caption(summary: Summary, config: EvaluationConfig) -> str:
-    if not summary.aggregate:
-        return ""
-    return (
-        "Normalised: 0 is the random policy, 1 the best baseline on each task; mean over"
-        f" {summary.counted.sum()} of {len(summary.tasks)} tasks,"
-        f" [{config.confidence:.0%} interval]."
-    )
+    sentences = []
+    if summary.aggregate:
+        sentences.append(
+            "Normalised: 0 is the random policy, 1 the best baseline on each task; mean over"
+            f" {summary.counted.sum()} of {len(summary.tasks)} tasks,"
+            f" [{config.confidence:.0%} interval]."
+        )
+    if summary.above_random:
+        sentences.append("Tasks above random: by mean score, without a significance test.")
+    return " ".join(sentences)
 
 
 def _score_rows(

@@ -171,7 +171,7 @@ def discovery_section(discovery: Discovery) -> DiscoverySection:
         "agents": len(last["agents"]["task"]),
         "suite": discovery.config.get("suite", ""),
         "seed": discovery.config.get("seed", ""),
-        "agent resets": sum(record.get("reborn_agents") or 0 for record in metrics),
+        "agent resets": sum(record.get("num_resets") or 0 for record in metrics),
         "non-finite": sum(record.get("non_finite_agents") or 0 for record in metrics),
     }
     return DiscoverySection(

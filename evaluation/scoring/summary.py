@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, Contender
+from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale, baseline_scale
@@ -32,10 +32,10 @@ class Summary:
       left_out: tasks that are left out of means over tasks, and why.
       tuned: by kind of hand-designed rule, its contender with the best mean over tasks.
       aggregate: each contender's mean normalised score over tasks; empty if no task counts.
-      differences: of a discovered rule's and a tuned baseline's mean normalised scores, by the
-        rule's name and the baseline's kind.
-      above_random: by contender, the tasks on which its mean score is above the random policy's;
-        empty if there is only one seed.
+      differences: of an evaluated rule's (`DISCOVERED` or `RULE`) and a tuned baseline's mean
+        normalised scores, by the rule's name and the baseline's kind.
+      above_random: by contender, the tasks on which its mean score is above the random policy's,
+        without a significance test; empty if there is only one seed.
     """
 
     tasks: tuple[str, ...]
@@ -96,10 +96,10 @@ def summarize(
 def shown_contenders(summary: Summary, contenders: Sequence[Contender]) -> list[Contender]:
     """Return the contenders for tables and plots.
 
-    They are the discovered rules first, then other agents and each kind of baseline at its tuned
+    They are the discovered rules first, then other rules and agents and each baseline at its tuned
     learning rate, the random policy last.
     """
-    order = {"discovered": 0, RANDOM: 2}
+    order = {DISCOVERED: 0, RANDOM: 2}
     shown = [
         c for c in contenders if c.kind in order or summary.tuned.get(c.kind, c.name) == c.name
     ]
@@ -127,7 +127,7 @@ def _aggregated(
             _difference, normalized[rule.name], normalized[tuned[kind]], **config.bootstrap
         )
         for rule in contenders
-        if rule.kind == "discovered"
+        if rule.kind in (DISCOVERED, RULE)
         for kind in config.baselines
     }
     return dataclasses.replace(summary, aggregate=aggregate, tuned=tuned, differences=differences)

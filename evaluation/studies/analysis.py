@@ -5,7 +5,7 @@ An agent learns each task by the rule, and then plays. A report shows, of each t
 - `evaluation.studies.predictions`: how confident the predictions y and z are along an episode;
 - `evaluation.studies.saliency`: the parts of an observation on which they depend;
 - `evaluation.studies.influence`: how a change of a future prediction changes the current targets;
-- `evaluation.studies.information`: how well the near future can be predicted from them;
+- `evaluation.studies.information`: how well probes predict the near future from them;
 
 and an evaluation of agents that learn by the rule, and by the rule with y and z hidden from it.
 
@@ -25,6 +25,7 @@ import jax
 import matplotlib.image
 import numpy as np
 import plotly.graph_objects as go
+import scipy.signal
 from jaxtyping import Float, Num
 
 import disco
@@ -69,9 +70,10 @@ class AnalysisSection:
       horizon: number of future transitions that the probes predict.
       critic_change: the largest change of actor-critic's targets.
       quantities: along an episode.
-      saliency: by step, captions and pictures (PNG); None if observations are not single arrays.
+      saliency: by step, captions and pictures (PNG); None if observations are not single arrays,
+        empty if there is no peak.
       influences: by distance.
-      information: by question and input; None if no question can be asked.
+      information: the probes' scores by target and input; None if there is no probing target.
     """
 
     template: ClassVar[str] = "analysis.html"
@@ -227,14 +229,10 @@ def _analyse_agent(
 
 
 def _peaks(values: Float[np.ndarray, "steps"]) -> list[int]:
-    """Return the steps of the highest values that are some distance apart."""
-    peaks: list[int] = []
-    for step in np.argsort(-values):
-        if all(abs(int(step) - peak) >= _PEAK_DISTANCE for peak in peaks):
-            peaks.append(int(step))
-        if len(peaks) == _NUM_PEAKS:
-            break
-    return sorted(peaks)
+    """Return the steps of the highest local maxima that are some distance apart, in order."""
+    peaks, _ = scipy.signal.find_peaks(values, distance=_PEAK_DISTANCE)
+    highest = sorted(map(int, peaks), key=lambda step: -values[step])[:_NUM_PEAKS]
+    return sorted(highest)
 
 
 def _saliency_pictures(

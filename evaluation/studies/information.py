@@ -1,14 +1,14 @@
-"""Information: how well the near future can be predicted from an agent's predictions."""
+"""Probing: how well the near future can be predicted from an agent's predictions."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.model_selection import cross_val_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,6 +22,9 @@ from evaluation.studies.predictions import quantities
 _PROBE, _WIDE_PROBE, _WIDE_INPUT = (128, 64, 32), (256, 256, 256), 64
 _FOLDS = 5
 
+Split = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]
+"""The samples of a fold `[training]` and `[test]`, by index."""
+
 
 def information(
     rule: DiscoveredRule,
@@ -31,10 +34,11 @@ def information(
     seed: int,
     max_iter: int = 60,
 ) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return how well the near future can be predicted from y, z, policy and value.
+    """Return how well probes predict the near future from y, z, policy and value.
 
-    Probes are MLPs, evaluated by five-fold cross-validation. The folds are intervals of time, so
-    that no test data lie between training data.
+    Probes are MLPs, evaluated by five-fold cross-validation. Each fold is one contiguous interval,
+    so test steps are not interleaved with training steps. Steps whose targets share future steps
+    with the targets of a test step are not trained on.
 
     Args:
       rule: which defines the bins of q.
@@ -45,10 +49,12 @@ def information(
       max_iter: maximum number of passes over the data.
 
     Returns:
-      By question and input, mean and standard deviation over the folds. The questions are the
+      By probing target and input, mean and standard deviation over the folds. The targets are the
       policy's mean entropy over the horizon (R²), and whether a large reward comes within it
-      (accuracy); large are the largest tenth of the rewards that are not 0. The input `"chance"`
-      predicts the mean, or the more frequent class. Constant answers are not asked for.
+      (accuracy). A reward is large if it is positive and at least the 90th percentile of the
+      positive rewards. The input `"chance"` predicts the mean, or the more frequent class. A target
+      is left out if it is constant, or if a fold's training data have fewer than two samples of a
+      class.
     """
     known = quantities(rule, outputs, trajectory)
     usable = trajectory.action.shape[0] - horizon
@@ -60,26 +66,24 @@ def information(
         "value": known["value"][:usable, :, None],
     }
     entropy = _ahead(known["policy's entropy (nats)"], horizon)
-    answers = {
+    targets = {
         "future entropy (R²)": entropy.mean(axis=0),
         "large reward (accuracy)": _ahead(_is_large(rewards), horizon).any(axis=0),
     }
-    folds = np.broadcast_to(
-        (np.arange(usable) * _FOLDS // usable)[:, None], (usable, rewards.shape[1])
-    ).ravel()
+    splits = _splits(usable, rewards.shape[1], horizon)
     return {
-        question: {
-            name: _cross_validate(model, x, answer.ravel(), folds)
-            for name, (model, x) in _models(inputs, answer, seed, max_iter).items()
+        name: {
+            source: _cross_validate(model, x, target.ravel(), splits)
+            for source, (model, x) in _models(inputs, target, seed, max_iter).items()
         }
-        for question, answer in answers.items()
-        if len(np.unique(answer)) >= 2
+        for name, target in targets.items()
+        if _can_be_probed(target.ravel(), splits)
     }
 
 
 def _is_large(rewards: Float[np.ndarray, "T B"]) -> Bool[np.ndarray, "T B"]:
-    nonzero = np.abs(rewards[rewards != 0])
-    return rewards >= (np.quantile(nonzero, 0.9) if nonzero.size else np.inf)
+    positive = rewards[rewards > 0]
+    return rewards >= (np.quantile(positive, 0.9) if positive.size else np.inf)
 
 
 def _ahead(x: Shaped[np.ndarray, "T B"], horizon: int) -> Shaped[np.ndarray, "horizon usable B"]:
@@ -88,20 +92,39 @@ def _ahead(x: Shaped[np.ndarray, "T B"], horizon: int) -> Shaped[np.ndarray, "ho
     return np.stack([x[1 + i : 1 + i + usable] for i in range(horizon)])
 
 
+def _splits(usable: int, batch: int, horizon: int) -> list[Split]:
+    """Return the training and test samples of each fold, among flattened `[usable, batch]`."""
+    steps = np.repeat(np.arange(usable), batch)
+    found = []
+    for interval in np.array_split(np.arange(usable), _FOLDS):
+        first, last = interval[0], interval[-1]
+        is_apart = (steps <= first - horizon) | (steps >= last + horizon)
+        is_test = (steps >= first) & (steps <= last)
+        found.append((np.flatnonzero(is_apart), np.flatnonzero(is_test)))
+    return found
+
+
+def _can_be_probed(target: Shaped[np.ndarray, "samples"], splits: Sequence[Split]) -> bool:
+    """Return whether a target varies; a class needs two training samples for early stopping."""
+    if target.dtype != bool:
+        return len(np.unique(target)) >= 2
+    return all(np.bincount(target[training], minlength=2).min() >= 2 for training, _ in splits)
+
+
 def _models(
     inputs: Mapping[str, Float[np.ndarray, "usable B _"]],
-    answer: Shaped[np.ndarray, "usable B"],
+    target: Shaped[np.ndarray, "usable B"],
     seed: int,
     max_iter: int,
 ) -> dict[str, tuple[Any, Float[np.ndarray, "samples _"]]]:
     """Return a probe for each input, and one that ignores its input, with their inputs."""
-    is_class = answer.dtype == bool
+    is_class = target.dtype == bool
     models: dict[str, tuple[Any, np.ndarray]] = {
-        name: (_probe(x.shape[-1], is_class, seed, max_iter), x.reshape(answer.size, -1))
+        name: (_probe(x.shape[-1], is_class, seed, max_iter), x.reshape(target.size, -1))
         for name, x in inputs.items()
     }
     dummy = DummyClassifier(strategy="prior") if is_class else DummyRegressor()
-    return models | {"chance": (dummy, inputs["value"].reshape(answer.size, -1))}
+    return models | {"chance": (dummy, inputs["value"].reshape(target.size, -1))}
 
 
 def _probe(size: int, is_class: bool, seed: int, max_iter: int) -> Any:
@@ -116,17 +139,16 @@ def _probe(size: int, is_class: bool, seed: int, max_iter: int) -> Any:
 def _cross_validate(
     model: Any,
     x: Float[np.ndarray, "samples _"],
-    answer: Shaped[np.ndarray, "samples"],
-    folds: Shaped[np.ndarray, "samples"],
+    target: Shaped[np.ndarray, "samples"],
+    splits: Sequence[Split],
 ) -> tuple[float, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # `max_iter` is a bound.
         scores = cross_val_score(
             model,
             x,
-            answer,
-            groups=folds,
-            cv=GroupKFold(_FOLDS),
+            target,
+            cv=splits,
             error_score="raise",  # pyright: ignore
         )
     return float(np.mean(scores)), float(np.std(scores))

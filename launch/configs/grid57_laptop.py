@@ -57,7 +57,7 @@ def get_settings() -> DiscoverSettings:
         population=PopulationConfig(
             size=20,
             lifetimes=tuple(n * STEPS_PER_META_STEP for n in (200, 100, 50, 25)),
-            first_rebirth=20 * STEPS_PER_META_STEP,
+            first_reset_after=20 * STEPS_PER_META_STEP,
         ),
         meta=MetaConfig(
             num_updates=6,

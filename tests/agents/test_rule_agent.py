@@ -106,7 +106,7 @@ def test_learns_catch():
     )
     environment = environments.make("catch/5x5")
     rule = disco.ActorCritic(num_bins=1)
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = environment.dynamics, environment.params
     assert isinstance(dynamics, environments.JaxEnvironment)
     agent = RuleAgent.create(config, dynamics, rule)
 

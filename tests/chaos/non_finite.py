@@ -27,7 +27,7 @@ from tests.meta.common import STEPS
 _META_STEPS = 8
 _NO_RESETS = (  # Experience budgets that are longer than the runs.
     "--config.population.lifetimes=(1000000,)",
-    "--config.population.first_rebirth=1000000",
+    "--config.population.first_reset_after=1000000",
 )
 
 
@@ -53,9 +53,11 @@ def nan_in_an_agent(bench: Bench) -> Outcome:
         masked = [line["non_finite_agents"] for line in lines]
         expected = [int(what != "nothing" and i == NAN_AT) for i in range(_META_STEPS)]
         assert masked == expected, f"{what}: non_finite_agents is {masked}, expected {expected}"
-        steps = lines[NAN_AT + 1]["agents"]["life_steps"][NAN_AGENT]
+        steps = lines[NAN_AT + 1]["agents"]["steps_since_reset"][NAN_AGENT]
         expected_steps = STEPS if what != "nothing" else (NAN_AT + 2) * STEPS
-        assert steps == expected_steps, f"{what}: life_steps is {steps}, expected {expected_steps}"
+        assert steps == expected_steps, (
+            f"{what}: steps_since_reset is {steps}, expected {expected_steps}"
+        )
     undisturbed = jax.tree.leaves(states.pop("nothing").rule)
     first, *others = states.values()
     for other in others:
@@ -85,7 +87,7 @@ def nan_from_a_simulator(bench: Bench) -> Outcome:
     lines = metrics(workdir)
     masked = sum(line["non_finite_agents"] for line in lines)
     assert 1 <= masked < meta_steps, f"non_finite_agents adds up to {masked}"
-    steps = [line["agents"]["life_steps"] for line in lines]
+    steps = [line["agents"]["steps_since_reset"] for line in lines]
     assert [by_agent[1] for by_agent in steps] == [STEPS * (i + 1) for i in range(meta_steps)]
     resets = sum(after[0] <= before[0] for before, after in itertools.pairwise(steps))
     assert resets == masked - lines[-1]["non_finite_agents"], (resets, masked)

@@ -58,7 +58,7 @@ def start_whose_types_stay(dynamics, task, key):
 @pytest.mark.parametrize("name", NAMES)
 def test_reset_and_step_agree_with_each_other_and_with_the_specs(name):
     environment = environments.make(name)
-    dynamics, task, key = dynamics_of(environment), environment.task, jax.random.key(0)
+    dynamics, task, key = dynamics_of(environment), environment.params, jax.random.key(0)
     assert isinstance(dynamics, JaxEnvironment)
     assert hash(dynamics) == hash(environments.make(name).dynamics)
     assert dynamics == environments.make(name).dynamics
@@ -77,7 +77,7 @@ def test_reset_and_step_agree_with_each_other_and_with_the_specs(name):
 @pytest.mark.parametrize("name", ["grid57/03_sparse_random", "gymnax/CartPole-v1"])
 def test_rollouts_compile_once(name):
     environment = environments.make(name)
-    dynamics, task = dynamics_of(environment), environment.task
+    dynamics, task = dynamics_of(environment), environment.params
     traces = []
 
     @jax.jit
@@ -124,9 +124,9 @@ def test_groups_keep_the_order_of_names_and_stack_tasks():
     names = ["delayed_chain/short", "catch", "delayed_chain/long"]
     chains, catch = environments.group(environments.make(name) for name in names)
     assert chains.names == ("delayed_chain/short", "delayed_chain/long")
-    assert chains.task.length.tolist() == [8, 30]
+    assert chains.params.length.tolist() == [8, 30]
     assert catch.names == ("catch",)
-    assert catch.task == ()
+    assert catch.params == ()
 
 
 @pytest.mark.slow

@@ -26,13 +26,17 @@ DISCOVERY = Discovery(
         {
             "meta_step": step,
             "environment_steps": 100 * step,
-            "meta_return": 0.1 * step,
+            "validation_reward": 0.1 * step,
             "policy_entropy": 1.0,
             "target_kl": 0.1,
             "meta_gradient_norm": None,
-            "reborn_agents": 1,
+            "num_resets": 1,
             "non_finite_agents": 0,
-            "agents": {"task": ["a", "b"], "meta_return": [0.1, None], "life_steps": [1, 2]},
+            "agents": {
+                "task": ["a", "b"],
+                "validation_reward": [0.1, None],
+                "steps_since_reset": [1, 2],
+            },
         }
         for step in (10, 20, 30)
     ],
@@ -49,12 +53,12 @@ def train(
     """A contender's curves on tasks that are all outside JAX, or all of equal dynamics."""
     runs = [[Run(contender, task, seed) for seed in range(config.seeds)] for task in tasks]
     flat = [run for row in runs for run in row]
-    packs = [[run] for run in flat] if tasks[0].is_host else [flat]
+    groups = [[run] for run in flat] if tasks[0].is_host else [flat]
     found = [
         result
-        for pack in packs
+        for group in groups
         for result in train_runs(
-            pack, config, [storage.run_folder(folder, run) for run in pack], folder, report
+            group, config, [storage.run_folder(folder, run) for run in group], folder, report
         )
     ]
     results = [found[i : i + config.seeds] for i in range(0, len(found), config.seeds)]

@@ -1,15 +1,23 @@
-"""Contenders: what a rule's file recommends for its agents."""
+"""Contenders: what a rule's file recommends for its agents, and rules of other packages."""
 
 import dataclasses
+import importlib
 import json
 import re
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 import disco
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import DISCOVERED, RULE, make_contenders
+from evaluation.report.png_plots import colours_of
+from evaluation.results import LearningCurves
+from evaluation.scoring.summary import shown_contenders, summarize
+from launch import evaluate as command
+from tests.evaluation import common
 from tests.meta.common import small_rule
 
 CONFIG = EvaluationConfig(baselines=())
@@ -77,3 +85,99 @@ def test_provenance_of_another_form(tmp_path, name, found):
     message = f"{file}: the header's {path} is {found!r}; expected names."
     with pytest.raises(disco.RuleFileError, match=re.escape(message)):
         make_contenders([file], CONFIG)
+
+
+RULES = """
+import dataclasses
+
+import disco
+
+LAMBDA = 0.5
+
+
+def short_traces():
+    return disco.ActorCritic(lambda_=LAMBDA)
+
+
+def learned():
+    return disco.load("grid57")
+
+
+@dataclasses.dataclass(frozen=True)
+class Undiscounted(disco.Rule):
+    def output_shapes(self, num_actions):
+        return {"logits": (num_actions,)}
+
+    def init_memory(self):
+        return None
+
+    def targets(self, outputs, target_outputs, trajectory, state):
+        raise NotImplementedError
+
+    def transition_losses(self, outputs, targets, trajectory):
+        raise NotImplementedError
+"""
+
+
+@pytest.fixture
+def package(tmp_path_factory, monkeypatch):
+    """Another package's rules, as if it were installed; returns its module."""
+    folder = tmp_path_factory.mktemp("package")
+    (folder / "my_rules.py").write_text(RULES)
+    about = folder / "my_rules-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: my-rules\nVersion: 0.1\n")
+    names = {"short_traces": "short_traces", "learned": "learned", "undiscounted": "Undiscounted"}
+    lines = [f"{name} = my_rules:{what}" for name, what in names.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[disco.rules]", *lines]) + "\n")
+    monkeypatch.syspath_prepend(folder)
+    yield importlib.import_module("my_rules")
+    del sys.modules["my_rules"]
+
+
+@pytest.mark.usefixtures("package")
+def test_a_discount_for_a_rule_without_one_is_refused():
+    config = dataclasses.replace(CONFIG, rule_discount=0.9)
+    message = "rule_discount is 0.9, but the rule 'undiscounted' has no discount to set; expected"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        make_contenders(["undiscounted"], config)
+    for name in ("learned", "short_traces"):
+        rule: Any = make_contenders([name], config)[-1].rule
+        assert rule.discount == 0.9
+
+
+@pytest.mark.usefixtures("package")
+def test_only_a_discovered_rule_of_another_package_is_called_so():
+    """Another one is neither that nor a baseline, yet it is evaluated: it has differences."""
+    contenders = make_contenders(["learned", "short_traces"], common.CONFIG)
+    kinds = {x.name: x.kind for x in contenders}
+    assert (kinds["learned"], kinds["short_traces"]) == (DISCOVERED, RULE)
+    curves = {
+        x.name: LearningCurves.of(
+            [[common.result(level + 0.1 * seed) for seed in range(2)]], common.CONFIG
+        )
+        for level, x in enumerate(contenders)
+    }
+    summary = summarize(["catch/5x5"], contenders, curves, common.CONFIG)
+    assert set(summary.tuned) == {"actor_critic", "policy_gradient"}
+    assert ("short_traces", "actor_critic") in summary.differences
+    assert summary.baseline == pytest.approx(2.05)  # Policy gradient's.
+    shown = shown_contenders(summary, contenders)
+    names = [x.name for x in shown]
+    assert (names[0], names[-1]) == ("learned", "random")
+    assert "short_traces" in names
+    warm, *others = colours_of([x for x in shown if x.name in ("learned", "short_traces")])
+    assert others == colours_of([x for x in contenders if x.kind == "actor_critic"])
+    assert warm not in others
+
+
+def test_an_evaluation_of_another_rule_of_the_same_name_is_not_continued(
+    package, monkeypatch, tmp_path
+):
+    config = dataclasses.replace(
+        CONFIG, seeds=1, budget=128, num_points=1, resamples=10, strip_frames=0
+    )
+    command.run(["short_traces"], ["catch/5x5"], config, str(tmp_path))
+    monkeypatch.setattr(package, "LAMBDA", 0.7)
+    with pytest.raises(ValueError, match="short_traces"):
+        command.run(["short_traces"], ["catch/5x5"], config, str(tmp_path))

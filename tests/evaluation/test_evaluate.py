@@ -98,7 +98,7 @@ def test_table_and_plots(folder):
     assert float(rows[1][5]) == pytest.approx(
         _scores(folder, "tiny")["catch/5x5"]["score_mean"], rel=1e-4
     )
-    assert rows[-1][0] == "tasks above random, of 2"
+    assert rows[-1][0] == "tasks above random by mean score, without a significance test, of 2"
     for name in ("curves.png", "aggregate.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 

@@ -1,5 +1,6 @@
 import dataclasses
 import io
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +11,13 @@ from PIL import Image
 import environments
 from agents import pictures
 from agents.networks import NetworkConfig
+from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig
+from agents.self_contained import TrainingReport
+from environments.episodes import Episode
 from evaluation import playing
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import AGENT, make_contenders
 from evaluation.training import Run, train_runs
 
 CONFIG = EvaluationConfig(
@@ -33,10 +37,10 @@ CONFIG = EvaluationConfig(
 )
 
 
-def train(pack, config, folder):
-    """The results of a pack of runs."""
-    folders = [folder / f"{run}".replace("/", "_") for run in pack]
-    return train_runs(pack, config, folders, folder / pack[0].contender.name)
+def train(group, config, folder):
+    """The results of a group of runs."""
+    folders = [folder / f"{run}".replace("/", "_") for run in group]
+    return train_runs(group, config, folders, folder / group[0].contender.name)
 
 
 def spec_of(task):
@@ -98,8 +102,8 @@ def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
         pytest.skip(str(error))
     for contender in make_contenders([], CONFIG):
         runs = [Run(contender, made, seed) for seed in range(2)]
-        packs = [[run] for run in runs] if made.is_host else [runs]
-        found = [result for pack in packs for result in train(pack, CONFIG, tmp_path)]
+        groups = [[run] for run in runs] if made.is_host else [runs]
+        found = [result for group in groups for result in train(group, CONFIG, tmp_path)]
         assert [bool(x.strip) for x in found] == [contender.rule is not None, False]
         if contender.rule is None:
             continue
@@ -123,6 +127,55 @@ def test_a_picture_that_fails_costs_no_run(monkeypatch, caplog, tmp_path):
     assert result.strip == b""
     assert np.isfinite(result.window.mean_return)
     assert "no pictures of actor_critic@0.001 on catch/5x5, seed 0: RuntimeError" in caplog.text
+
+
+class Examined(RandomAgent):
+    """The random policy, with an examination that its simulators do not survive."""
+
+    def examine(self, state, batch, key):
+        raise environments.SimulatorError("a simulator died")
+
+
+class ExaminedFactory:
+    """Makes it, in the environments of `CONFIG`."""
+
+    settings: ClassVar = {}
+
+    def check(self, task, num_steps):
+        pass
+
+    def make(self, task):
+        return Examined(task.dynamics, 4, 8)
+
+
+def test_an_examination_that_fails_costs_no_run(caplog, tmp_path):
+    random, _ = make_contenders([], CONFIG)
+    contender = dataclasses.replace(random, name="mine", kind=AGENT, other=ExaminedFactory())
+    run = Run(contender, environments.make("catch/5x5"), 0)
+    [result] = train([run], CONFIG, tmp_path)
+    assert np.isfinite(result.window.mean_return)
+    assert "no examination results of mine on catch/5x5, seed 0: SimulatorError" in caplog.text
+    assert "a simulator died" in caplog.text
+
+
+class SelfContained:
+    """An agent that trains itself, nobody knows where."""
+
+    settings: ClassVar = {}
+
+    def check(self, task, num_steps):
+        pass
+
+    def train(self, task, seed, num_steps, folder, checkpoint_seconds):
+        yield TrainingReport(0)
+        yield TrainingReport(num_steps, [Episode(1.0, 4, {})])
+
+
+def test_devices_of_an_agent_that_trains_itself_are_unknown(tmp_path):
+    random, _ = make_contenders([], CONFIG)
+    contender = dataclasses.replace(random, name="mine", kind=AGENT, other=SelfContained())
+    [result] = train([Run(contender, environments.make("catch/5x5"), 0)], CONFIG, tmp_path)
+    assert result.devices == "unknown (self-contained agent)"
 
 
 @pytest.mark.parametrize(("frame_stack", "memory"), [(3, 0), (1, 4)])

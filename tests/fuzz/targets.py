@@ -121,7 +121,7 @@ def _write_discovery(folder: pathlib.Path) -> None:
     run.mkdir()
     settings = dataclasses.asdict(grid57_laptop.get_settings())
     (run / "config.json").write_text(json.dumps(settings))
-    agents = {"task": ["catch/5x5"], "meta_return": [0.5], "life_steps": [100]}
+    agents = {"task": ["catch/5x5"], "validation_reward": [0.5], "steps_since_reset": [100]}
     (run / "metrics.jsonl").write_text(
         "".join(
             json.dumps(

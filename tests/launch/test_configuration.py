@@ -214,7 +214,11 @@ def test_no_field_has_to_refuse_what_is_not_finite_itself(values, message):
         ("value_function.lambda_", 1.1, "value_function.lambda_ is 1.1; expected 0 to 1"),
         ("value_function.hidden", 0, r"value_function.hidden\[0\] is 0; expected at least 1"),
         ("population.lifetimes", 2**31, "expected lifetimes of at most 2147483647 environment"),
-        ("population.first_rebirth", 2**31, "expected lifetimes of at most 2147483647"),
+        (
+            "population.first_reset_after",
+            2**31,
+            "expected lifetimes of at most 2147483647",
+        ),
         ("rule.discount", 1.1, "config.rule: discount is 1.1; expected 0 to 1"),
         ("devices_per_agent", 0, "devices_per_agent is 0; expected at least 1"),
         ("seed", 2**32, r"seed is 4294967296; expected 0 to 2\*\*32 - 1"),

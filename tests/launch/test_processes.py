@@ -112,7 +112,7 @@ def test_host_environments_of_two_processes_give_one_processs_result(launch, tmp
         workdir = tmp_path / str(number)
         outcomes = [outcome(process, 600) for process in launch(workdir, number, *changes)]
         assert [status for status, _ in outcomes] == [0] * number, outcomes
-        assert sum(line["reborn_agents"] for line in metrics(workdir)) > 0
+        assert sum(line["num_resets"] for line in metrics(workdir)) > 0
         step, rule = final_rule(workdir)
         assert step == 7
         rules.append(rule)

@@ -164,7 +164,7 @@ def test_stopped_restarted_and_failing(launch, tmp_path):
     for row in rows(workdir):
         assert row["status"] == "finished"
         assert int(row["meta_steps"]) == META_STEPS
-        assert -1.0 <= float(row["meta_return"]) <= 1.0
+        assert -1.0 <= float(row["validation_reward"]) <= 1.0
         assert row["meta_loss"]
     assert (workdir / "sweep.png").read_bytes().startswith(b"\x89PNG")
 

@@ -23,7 +23,7 @@ from meta.state import DiscoveryState
 from tests.meta.common import STEPS, small_discovery
 
 # Agents 0 and 2 play the one environment, 1 and 3 the other: two groups of two.
-POPULATION = PopulationConfig(size=4, lifetimes=(4 * STEPS, 2 * STEPS), first_rebirth=2 * STEPS)
+POPULATION = PopulationConfig(size=4, lifetimes=(4 * STEPS, 2 * STEPS), first_reset_after=2 * STEPS)
 RATE = MetaConfig().learning_rate
 CHAINS = ("short", "noisy_short", "long")
 
@@ -84,10 +84,12 @@ def test_does_not_recompile_and_reports_finite_numbers(discovery, tmp_path):
         jax.monitoring.unregister_event_duration_listener(count)
 
     assert [report["meta_step"] for report in reports] == list(range(1, 11))
-    assert sum(report["reborn_agents"] for report in reports) > 0
+    assert sum(report["num_resets"] for report in reports) > 0
     for report in reports:
         assert report["agents"]["task"] == ["catch/5x5", "catch/4x3"] * 2
-        numbers = [report[name] for name in ("meta_loss", "meta_return", "meta_gradient_norm")]
+        numbers = [
+            report[name] for name in ("meta_loss", "validation_reward", "meta_gradient_norm")
+        ]
         assert np.all(np.isfinite(numbers))
         assert report["non_finite_agents"] == 0
         json.dumps(report, allow_nan=False)
@@ -161,7 +163,7 @@ def test_agents_are_reset_when_their_budget_is_spent(history):
     assert num_resets >= 4
     first = states[0].groups
     budgets = np.concatenate([group.lifetime.budget for group in first])
-    assert budgets.min() >= POPULATION.first_rebirth
+    assert budgets.min() >= POPULATION.first_reset_after
     assert len(set(budgets)) == 4  # Staggered.
 
 

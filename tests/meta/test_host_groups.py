@@ -21,7 +21,7 @@ from meta.run import restore, run
 from meta.value_function import ValueFunctionConfig
 from tests.agents.common import HostCorridors
 from tests.meta.common import AGENT, NUM_UPDATES, STEPS, small_rule
-from training import replay_memory
+from training import memory_budget
 from training.device_clock import DeviceClock
 
 # Agents 0 and 2 are in the corridors, one each; 1 and 3 play Catch.
@@ -39,7 +39,7 @@ def make(lifetime: int = 3, agent: AgentConfig = AGENT, tasks=(*TASKS, TASKS[1])
         agent,
         ValueFunctionConfig(hidden=(8,)),
         ObjectiveConfig(),
-        PopulationConfig(size=4, lifetimes=(lifetime * STEPS,), first_rebirth=lifetime * STEPS),
+        PopulationConfig(size=4, lifetimes=(lifetime * STEPS,), first_reset_after=lifetime * STEPS),
         MetaConfig(num_updates=NUM_UPDATES, validation_trajectories=2, validation_length=6),
         seed=0,
     )
@@ -74,24 +74,24 @@ def outcome(tmp_path_factory):
 def test_every_agent_has_a_finite_meta_gradient_and_moves_the_rule(outcome):
     state, reports, _, _ = outcome
     assert [report["non_finite_agents"] for report in reports] == [0] * 7
-    assert all(np.isfinite(report["agents"]["meta_return"]).all() for report in reports)
+    assert all(np.isfinite(report["agents"]["validation_reward"]).all() for report in reports)
     before, after = jax.tree.leaves(small_rule()), jax.tree.leaves(state.rule)
     assert any(np.max(np.abs(a - b)) > 1e-4 for a, b in zip(after, before, strict=True))
     names = reports[0]["agents"]["task"]
     assert names == ["corridor/ends", "catch/4x3", "corridor/cut", "catch/4x3"]
     for report in reports:  # Steps pay 1, 2, 3.
-        assert 1.0 < min(report["agents"]["meta_return"][::2]) < 3.0
+        assert 1.0 < min(report["agents"]["validation_reward"][::2]) < 3.0
 
 
 def test_nothing_is_compiled_after_the_second_meta_step(outcome):
     _, reports, compiled, _ = outcome
-    assert sum(report["reborn_agents"] for report in reports[2:]) > 0
+    assert sum(report["num_resets"] for report in reports[2:]) > 0
     assert compiled == []
 
 
 def test_agents_that_are_reset_get_new_environments(outcome):
     _, reports, _, _ = outcome
-    steps = [report["agents"]["life_steps"] for report in reports]
+    steps = [report["agents"]["steps_since_reset"] for report in reports]
     assert any(after[0] < before[0] for before, after in itertools.pairwise(steps))
 
 
@@ -148,7 +148,7 @@ def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_replays_are_checked_together_and_before_the_start(monkeypatch):
-    monkeypatch.setattr(replay_memory, "free_memory", lambda: 1_000)
+    monkeypatch.setattr(memory_budget, "free_memory", lambda: 1_000)
     discovery = make(tasks=(TASKS[0], environments.Environment("hall/1", HostCorridors(5), True)))
     with pytest.raises(ValueError, match=r"2 of \d+ .*\(corridor,.*; 2 of \d+ .*\(hall,"):
         discovery.check()

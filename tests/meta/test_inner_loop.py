@@ -190,7 +190,7 @@ def test_the_differentiable_inner_loop_reproduces_the_inner_loop_exactly():
     """On a real environment, with replay, in float32."""
     rule = small_rule()
     environment = environments.make("catch/4x3")
-    dynamics, task = dynamics_of(environment), environment.task
+    dynamics, task = dynamics_of(environment), environment.params
     template = RuleAgent.create(AGENT, dynamics, rule)
     value_function = ValueFunction.create(
         ValueFunctionConfig(hidden=(4,)), dynamics.observation_spec()

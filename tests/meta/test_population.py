@@ -28,7 +28,7 @@ def test_every_category_of_lifetime_gets_the_same_experience():
 
 
 def test_first_generation_ends_staggered_and_not_before_the_first_rebirth():
-    drawn = budgets(PopulationConfig(lifetimes=(1000,), first_rebirth=300), resets=0)
+    drawn = budgets(PopulationConfig(lifetimes=(1000,), first_reset_after=300), resets=0)
     assert drawn.min() >= 300
     counts, _ = np.histogram(drawn, bins=10, range=(300, 1300))
     assert counts.sum() == DRAWS
@@ -86,7 +86,7 @@ def test_every_group_has_a_place(num_tasks, size, expected):
         ({"size": 0}, "population.size is 0"),
         ({"lifetimes": ()}, "population.lifetimes is ()"),
         ({"lifetimes": (5, 0)}, "population.lifetimes is (5, 0)"),
-        ({"first_rebirth": -1}, "population.first_rebirth is -1"),
+        ({"first_reset_after": -1}, "population.first_reset_after is -1"),
     ],
 )
 def test_refused(wrong, message):

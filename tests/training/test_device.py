@@ -260,7 +260,7 @@ class Asking(RandomAgent):
                 "replay": ReplaySpec(100, anywhere=True),
                 "history": HistorySpec(memory=True),
             },
-            "a recurrent memory before sequences that begin anywhere",
+            "a recurrent memory stored with each unroll beside sequences that begin anywhere",
         ),
         ({"updates": (UpdateSpec("learn", 2, length=3),)}, "another length than the unroll's"),
         (

@@ -26,7 +26,7 @@ BATCH = 2
 def play(environment, actions, seed: int = 0, workers: int = 1) -> Recording:
     dynamics = dynamics_of(environment)
     batch_size = actions.shape[1]
-    return record(dynamics.start(environment.task, batch_size, seed, workers), actions)
+    return record(dynamics.start(environment.params, batch_size, seed, workers), actions)
 
 
 def with_settings(name: str, **settings) -> environments.Environment:
@@ -55,7 +55,7 @@ def test_each_of_57_games_takes_all_18_actions(name):
 @pytest.mark.parametrize("name", atari.SUITES["atari100k"])
 def test_each_of_26_games_has_the_engines_own_actions(name):
     environment = environments.make(name)
-    simulators = dynamics_of(environment).start(environment.task, 1, 0, 1)
+    simulators = dynamics_of(environment).start(environment.params, 1, 0, 1)
     legal = simulators._engine.single_action_space.n
     simulators.close()
     assert environments.num_actions(environment.dynamics) == legal

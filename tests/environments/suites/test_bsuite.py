@@ -19,7 +19,7 @@ TIMED = ("cartpole", "cartpole_swingup", "mountain_car")
 
 def start(bsuite_id, batch_size=1, seed=0):
     environment = bsuite.make(bsuite_id)
-    return dynamics_of(environment).start(environment.task, batch_size, seed)
+    return dynamics_of(environment).start(environment.params, batch_size, seed)
 
 
 def first_episode(bsuite_id, policy, seed=0):
@@ -73,7 +73,7 @@ def test_every_setting_can_be_made_and_those_of_equal_specs_have_equal_dynamics(
 def test_streams_keep_to_the_specs_and_every_last_observation(name):
     environment = bsuite.make(name.removeprefix("bsuite/"))
     dynamics, generator = dynamics_of(environment), np.random.default_rng(0)
-    simulators = dynamics.start(environment.task, 3, 0)
+    simulators = dynamics.start(environment.params, 3, 0)
     spec, number = dynamics.observation_spec(), dynamics.action_spec().num_values
     timestep = simulators.reset()
     assert (timestep.step_type == FIRST).all()
@@ -85,12 +85,12 @@ def test_streams_keep_to_the_specs_and_every_last_observation(name):
         assert (timestep.reward[is_first] == 0).all()
         assert (timestep.discount[~is_last] == 1).all()
         assert np.isfinite(timestep.reward).all()
-        if not environment.task.startswith(TIMED):
+        if not environment.params.startswith(TIMED):
             assert (timestep.discount[is_last] == 0).all()
         ends += is_last.sum()
         timestep = simulators.step(generator.integers(number, size=3))
         assert ((timestep.step_type == FIRST) == is_last).all()
-    assert ends > 0 or environment.task.startswith(TIMED)
+    assert ends > 0 or environment.params.startswith(TIMED)
     assert all(counts.shape == (3,) for counts in simulators.results.values())
     simulators.close()
 

@@ -17,7 +17,7 @@ def compiled_step(dynamics):
 
 
 def episode(environment, policy, seed=0):
-    dynamics, task = environment.dynamics, environment.task
+    dynamics, task = environment.dynamics, environment.params
     step = compiled_step(dynamics)
     state, timestep = dynamics.reset(task, jax.random.key(seed))
     timesteps = [timestep]
@@ -31,7 +31,7 @@ def episode(environment, policy, seed=0):
 @pytest.mark.parametrize(("name", "length"), [("short", 8), ("long", 30)])
 def test_only_the_first_action_matters_and_pays_at_the_end(name, length):
     environment = environments.make(f"delayed_chain/{name}")
-    good = int(environment.task.good_action)
+    good = int(environment.params.good_action)
     for first, reward in ((good, 1.0), (1 - good, -1.0)):
         for later in (0, 1):
             timesteps = episode(environment, lambda s, f=first, x=later: f if s.time == 0 else x)
@@ -71,7 +71,7 @@ def test_chain_values_out_of_range_are_refused():
 @pytest.mark.parametrize("name", ["deep_sea/6", "grid_heldout/deep_sea_5"])
 def test_always_right_finds_the_treasure(name):
     environment = environments.make(name)
-    right, size = np.asarray(environment.task.right), int(environment.task.size)
+    right, size = np.asarray(environment.params.right), int(environment.params.size)
     timesteps = episode(environment, lambda s: right[s.row, s.column])
     assert len(timesteps) == 1 + size
     assert sum(float(t.reward) for t in timesteps) == pytest.approx(0.99)
@@ -84,7 +84,7 @@ def test_always_right_finds_the_treasure(name):
 
 def test_one_step_left_misses_the_treasure():
     environment = environments.make("deep_sea/5")
-    right = np.asarray(environment.task.right)
+    right = np.asarray(environment.params.right)
     timesteps = episode(
         environment, lambda s: right[s.row, s.column] if s.row != 2 else 1 - right[2, s.column]
     )

@@ -121,7 +121,7 @@ def test_seeds_choose_the_episodes():
 
 def test_images_are_of_the_scene():
     environment = control.make_vision("cartpole_swingup")
-    simulators = dynamics_of(environment).start(environment.task, 1, seed=0)
+    simulators = dynamics_of(environment).start(environment.params, 1, seed=0)
     timestep = simulators.reset()
     first = timestep.observation.copy()
     assert first.shape == (1, 64, 64, 3)

@@ -29,7 +29,7 @@ def environment():
 def reset(environment):
     """Starts an episode of a seed."""
     program = jax.jit(environment.dynamics.reset)
-    return lambda seed: program(environment.task, jax.random.key(seed))
+    return lambda seed: program(environment.params, jax.random.key(seed))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def step(environment):
     program = jax.jit(environment.dynamics.step)
 
     def step(state, action):
-        return program(environment.task, state, jnp.int32(action), jax.random.key(1))
+        return program(environment.params, state, jnp.int32(action), jax.random.key(1))
 
     return step
 
@@ -59,7 +59,7 @@ def surrounded(state, block):
 
 
 def test_reset_and_step_agree_with_each_other_and_with_the_specs(environment, start):
-    dynamics, task, key = environment.dynamics, environment.task, jax.random.key(0)
+    dynamics, task, key = environment.dynamics, environment.params, jax.random.key(0)
     assert environment.name == "craftax_classic/symbolic"
     assert not environment.is_host
     assert (dynamics, hash(dynamics)) == (CraftaxClassic(), hash(CraftaxClassic()))
@@ -95,10 +95,10 @@ def test_death_terminates(start, step, steps):
 def test_achievements_pay_once_and_are_told(environment, start, step):
     results = environment.dynamics.results
     state = surrounded(start[0], constants.BlockType.TREE)
-    assert not any(results(environment.task, state).values())
+    assert not any(results(environment.params, state).values())
     state, timestep = step(state, DO)
     assert timestep.reward == 1
-    told = results(environment.task, state)
+    told = results(environment.params, state)
     assert tuple(told) == ACHIEVEMENTS
     assert {name for name, unlocked in told.items() if unlocked} == {"collect_wood"}
     assert told["collect_wood"].dtype == jnp.float32
@@ -115,7 +115,7 @@ def test_achievements_and_actions_are_crafters():
 
 
 def test_episodes_take_place_in_many_worlds(environment, reset):
-    worlds = np.asarray(environment.task)
+    worlds = np.asarray(environment.params)
     assert worlds.shape == (craftax_classic.NUM_WORLDS, 64, 64)
     assert len(np.unique(worlds, axis=0)) == craftax_classic.NUM_WORLDS
     starts = [reset(seed) for seed in range(20)]
@@ -127,7 +127,7 @@ def test_worlds_are_the_engines_own_and_differ_in_nothing_but_the_map(environmen
     keys = jax.random.split(jax.random.key(0), craftax_classic.NUM_WORLDS)
     with jax.ensure_compile_time_eval():  # As when they were made: they are not compiled again.
         theirs = craftax_classic._states(keys)
-    assert (theirs.map == environment.task).all()
+    assert (theirs.map == environment.params).all()
     ours = start[0].replace(map=theirs.map, state_rng=theirs.state_rng)
     for leaf, leaves in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_array_equal(np.broadcast_to(leaf, leaves.shape), leaves)

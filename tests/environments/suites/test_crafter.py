@@ -49,7 +49,7 @@ def stream() -> Recording:
     environment = environments.make("crafter/reward")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("PYTHONHASHSEED", "12345")
-        simulators = dynamics_of(environment).start(environment.task, 1, SEED, workers=1)
+        simulators = dynamics_of(environment).start(environment.params, 1, SEED, workers=1)
     return record(simulators, ACTIONS)
 
 

@@ -49,8 +49,8 @@ def test_there_are_30_levels_of_which_two_have_a_test_of_their_own(engine):
         assert (trained.name, tested.name) == (train, test)
         assert isinstance(trained.dynamics, HostEnvironment)
         assert trained.dynamics == tested.dynamics
-        assert (trained.task.is_test, tested.task.is_test) == (False, True)
-        pairs[trained.task.script] = tested.task.script
+        assert (trained.params.is_test, tested.params.is_test) == (False, True)
+        pairs[trained.params.script] = tested.params.script
     assert len(pairs) == 30
     assert {train: test for train, test in pairs.items() if train != test} == {
         "rooms_collect_good_objects_train": "rooms_collect_good_objects_test",
@@ -64,7 +64,7 @@ def test_only_tests_may_use_held_out_levels_and_have_seeds_of_their_own(engine):
         (dmlab.make_test, {"allowHoldOutLevels": "true", "mixerSeed": str(0x600D5EED)}),
     ):
         environment = make("rooms_collect_good_objects")
-        dmlab.LabLevel(dynamics_of(environment), environment.task, seed=0)
+        dmlab.LabLevel(dynamics_of(environment), environment.params, seed=0)
         always = {"width": "96", "height": "72", "fps": "60"}
         assert engine.labs[-1].config == always | expected
 
@@ -215,7 +215,7 @@ def test_seeds_are_passed_on(engine):
 def test_simulators_run_in_processes(engine):
     environment = dmlab.make(NONMATCHING.script)
     dynamics = dynamics_of(environment)
-    simulators = dynamics.start(environment.task, batch_size=2, seed=1)
+    simulators = dynamics.start(environment.params, batch_size=2, seed=1)
     try:
         rng = np.random.default_rng(0)
         timestep = simulators.reset()

@@ -21,13 +21,13 @@ def fingerprint(suite) -> str:
     digest = hashlib.sha256()
     for environment in suite:
         digest.update(environment.name.encode())
-        for leaf in jax.tree.leaves(environment.task):
+        for leaf in jax.tree.leaves(environment.params):
             digest.update(np.asarray(leaf).tobytes())
     return digest.hexdigest()[:16]
 
 
 def grid_world_tasks(name):
-    return [e for e in environments.suite(name) if hasattr(e.task, "walls")]
+    return [e for e in environments.suite(name) if hasattr(e.params, "walls")]
 
 
 def test_grid57_is_57_tasks_in_one_program():
@@ -36,7 +36,7 @@ def test_grid57_is_57_tasks_in_one_program():
     (group,) = environments.group(suite)
     assert group.dynamics == grid57.DYNAMICS
     assert group.names == tuple(environment.name for environment in suite)
-    assert group.task.walls.shape == (57, 81)
+    assert group.params.walls.shape == (57, 81)
 
 
 def test_grid57_never_changes():
@@ -55,22 +55,22 @@ def test_grid57_varies():
     suite = environments.suite("grid57")
     variants = {environment.name.split("_", 1)[1] for environment in suite}
     assert len(variants) == 10
-    assert len({int(e.task.horizon) for e in suite}) >= 8
-    assert len({np.asarray(e.task.walls).tobytes() for e in suite}) >= 35
+    assert len({int(e.params.horizon) for e in suite}) >= 8
+    assert len({np.asarray(e.params.walls).tobytes() for e in suite}) >= 35
     assert len({fingerprint([e])[:16] for e in suite}) == 57
 
 
 @pytest.mark.parametrize("name", ["grid57", "grid_heldout", "lpg"])
 def test_every_free_cell_can_be_reached(name):
     for environment in grid_world_tasks(name):
-        dynamics, task = dynamics_of(environment), environment.task
+        dynamics, task = dynamics_of(environment), environment.params
         maze = np.asarray(task.walls).reshape(dynamics.height, dynamics.width)
         assert mazes.connected(maze), environment.name
 
 
 def test_held_out_tasks_are_disjoint_from_discovery_tasks():
     def size(environment):
-        dynamics, walls = dynamics_of(environment), np.asarray(environment.task.walls)
+        dynamics, walls = dynamics_of(environment), np.asarray(environment.params.walls)
         rows, columns = np.nonzero(~walls.reshape(dynamics.height, dynamics.width))
         return int(rows.max()) + 1, int(columns.max()) + 1
 
@@ -78,9 +78,9 @@ def test_held_out_tasks_are_disjoint_from_discovery_tasks():
         return bool(task.doors.any() | task.walk.any() | (task.slip > 0))
 
     discovery = {size(environment) for environment in grid_world_tasks("grid57")}
-    assert not any(new_mechanic(e.task) for e in grid_world_tasks("grid57"))
+    assert not any(new_mechanic(e.params) for e in grid_world_tasks("grid57"))
     held_out = grid_world_tasks("grid_heldout")
-    plain = [e for e in held_out if not new_mechanic(e.task)]
+    plain = [e for e in held_out if not new_mechanic(e.params)]
     assert len(plain) >= 10
     assert not discovery & {size(environment) for environment in plain}
 
@@ -106,7 +106,7 @@ def test_no_task_is_degenerate(name):
 def test_lpg_tasks_are_the_papers():
     sizes = {}
     for environment in environments.suite("lpg"):
-        task = environment.task
+        task = environment.params
         things = [
             tuple(round(float(x), 4) for x in row)
             for row, used in zip(

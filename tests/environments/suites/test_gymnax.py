@@ -14,7 +14,7 @@ from tests.environments.streams import dynamics_of
 
 def test_cart_pole_is_gymnaxs_own():
     environment = environments.make("gymnax/CartPole-v1")
-    dynamics, task = dynamics_of(environment), environment.task
+    dynamics, task = dynamics_of(environment), environment.params
     theirs, params = gymnax.make("CartPole-v1")
     key = jax.random.key(3)
     state, timestep = dynamics.reset(task, key)
@@ -39,7 +39,7 @@ def test_cart_pole_is_gymnaxs_own():
 
 def test_gymnaxs_time_limit_cuts():
     environment = environments.make("gymnax/MountainCar-v0")
-    dynamics, task = dynamics_of(environment), environment.task
+    dynamics, task = dynamics_of(environment), environment.params
 
     def step(state, key):
         return dynamics.step(task, state, jnp.int32(1), key)
@@ -66,8 +66,8 @@ def test_specs(name, shape, actions):
 
 def test_parameters_are_data():
     environment = environments.make("gymnax/CartPole-v1")
-    state, _ = dynamics_of(environment).reset(environment.task, jax.random.key(0))
-    task = environment.task.replace(max_steps_in_episode=jnp.int32(1))
+    state, _ = dynamics_of(environment).reset(environment.params, jax.random.key(0))
+    task = environment.params.replace(max_steps_in_episode=jnp.int32(1))
     _, timestep = dynamics_of(environment).step(task, state, jnp.int32(0), jax.random.key(0))
     assert timestep.last()
     assert timestep.discount == 1.0

@@ -23,7 +23,7 @@ SIZES = {
 def test_games_keep_to_their_specs(game):
     environment = minatar.make(game)
     assert environment.name == f"minatar/{game}"
-    dynamics, task, key = dynamics_of(environment), environment.task, jax.random.key(0)
+    dynamics, task, key = dynamics_of(environment), environment.params, jax.random.key(0)
     assert dynamics == minatar.make(game).dynamics
     channels, actions = SIZES[game]
     spec = dynamics.observation_spec()
@@ -39,7 +39,7 @@ def test_games_keep_to_their_specs(game):
 @pytest.mark.parametrize(("game", "limit"), [("breakout", 1000), ("freeway", 2500)])
 def test_time_limits_cut(game, limit):
     environment = minatar.make(game)
-    dynamics, task, key = dynamics_of(environment), environment.task, jax.random.key(0)
+    dynamics, task, key = dynamics_of(environment), environment.params, jax.random.key(0)
     step = jax.jit(dynamics.step)
     state, _ = dynamics.reset(task, key)
     for time, kind in [(limit - 2, dm_env.StepType.MID), (limit - 1, dm_env.StepType.LAST)]:
@@ -50,7 +50,7 @@ def test_time_limits_cut(game, limit):
 
 def test_a_lost_ball_terminates():
     environment = minatar.make("breakout")
-    dynamics, task, key = dynamics_of(environment), environment.task, jax.random.key(0)
+    dynamics, task, key = dynamics_of(environment), environment.params, jax.random.key(0)
     step = jax.jit(dynamics.step)
     state, timestep = dynamics.reset(task, key)
     steps = 0

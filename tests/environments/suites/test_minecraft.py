@@ -297,7 +297,7 @@ def test_another_version_is_refused(minerl, monkeypatch):
 def test_simulators_run_in_processes(minerl):
     environment = minecraft.make("diamond")
     dynamics = minecraft.Minecraft(time_limit=150)
-    simulators = dynamics.start(environment.task, batch_size=2, seed=1)
+    simulators = dynamics.start(environment.params, batch_size=2, seed=1)
     try:
         timestep = simulators.reset()
         images = timestep.observation["image"][:, 0, 0, 0].copy()

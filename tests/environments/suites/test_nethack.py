@@ -71,7 +71,7 @@ def test_observations_and_episodes_of_the_challenge(challenge):
 
 def test_observations_and_episodes_of_the_score_task():
     environment = environments.make("nethack/NetHackScore")
-    simulators = dynamics_of(environment).start(environment.task, 2, seed=0, workers=1)
+    simulators = dynamics_of(environment).start(environment.params, 2, seed=0, workers=1)
     stream = record(simulators, ACTIONS)
     assert_valid(stream, dynamics_of(environment))
     assert stream.timestep.reward.min() == np.float32(-0.01)

@@ -38,7 +38,7 @@ needs_engine = pytest.mark.usefixtures("engine")
 def play(name: str, actions, seed: int = 0, workers: int = 1) -> Recording:
     environment = environments.make(name)
     dynamics, batch_size = dynamics_of(environment), actions.shape[1]
-    stream = record(dynamics.start(environment.task, batch_size, seed, workers), actions)
+    stream = record(dynamics.start(environment.params, batch_size, seed, workers), actions)
     assert_valid(stream, dynamics)
     return stream
 
@@ -73,7 +73,7 @@ def test_unseen_levels_are_none_of_the_500_training_levels():
     train, unseen = (environments.make(f"{f}/starpilot") for f in ("procgen", "procgen_unseen"))
     assert train.dynamics == procgen.ProcGen(first_level=0, num_levels=500)
     assert dynamics_of(unseen).first_level == 500
-    train, unseen = (set(first_frames(e.dynamics, e.task, 256)) for e in (train, unseen))
+    train, unseen = (set(first_frames(e.dynamics, e.params, 256)) for e in (train, unseen))
     assert 150 < len(train) < 250  # Of 256 draws among 500, a fifth are repetitions.
     assert len(unseen) == 256
     assert not train & unseen

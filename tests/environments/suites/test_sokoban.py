@@ -302,7 +302,7 @@ def test_levels_of_a_file_are_an_environment(tmp_path):
     environment = sokoban.make(f"file:{path}")
     assert environment.name == f"sokoban/file:{path}"
     assert environment.dynamics == Sokoban()
-    _, timestep = dynamics_of(environment).reset(environment.task, KEY)
+    _, timestep = dynamics_of(environment).reset(environment.params, KEY)
     assert drawn(timestep) == FIRST.split("\n")[1:11]
 
 
@@ -313,7 +313,7 @@ def test_levels_of_a_file_tell_which_they_are(tmp_path):
         path.write_bytes(content.encode())
         environment = sokoban.make(f"file:{path}")
         assert environment.sha256 == hashlib.sha256(content.encode()).hexdigest()
-        assert environment.task.number == 1
+        assert environment.params.number == 1
         hashes.add(environment.sha256)
     assert len(hashes) == 4
     assert sokoban.make("valid").sha256 is None
@@ -323,7 +323,7 @@ def test_a_file_may_have_more_levels_than_the_generated_pools(tmp_path):
     path = tmp_path / "levels.txt"
     path.write_text("\n".join([FIRST] * 10_001))
     environment = sokoban.make(f"file:{path}")
-    assert environment.task.levels.shape == (10_001, 10, 10)
+    assert environment.params.levels.shape == (10_001, 10, 10)
     assert environment.dynamics == Sokoban(capacity=10_001)
 
 
@@ -394,15 +394,15 @@ def test_pools_share_their_dynamics(environment, tmp_path):
     path.write_text(FIRST)
     (group,) = registry.group([environment, sokoban.make(f"file:{path}")])
     assert hash(group.dynamics) == hash(Sokoban())
-    assert group.task.number.tolist() == [1000, 1]
+    assert group.params.number.tolist() == [1000, 1]
     keys = jax.random.split(KEY, 2)
-    _, timestep = jax.vmap(dynamics_of(group).reset)(group.task, keys)
+    _, timestep = jax.vmap(dynamics_of(group).reset)(group.params, keys)
     assert timestep.observation.shape == (2, 10, 10, 4)
     assert sokoban.POOL_SIZES == {"train": 10_000, "valid": 1_000, "test": 1_000}
 
 
 def test_rollouts_compile_once(environment):
-    dynamics, task = dynamics_of(environment), environment.task
+    dynamics, task = dynamics_of(environment), environment.params
     traces = []
 
     @jax.jit

@@ -29,10 +29,22 @@ def test_metrics_are_read(tmp_path):
         ("{}", "a whole number as 'meta_step'"),
         (GOOD[1] | {"meta_step": "20"}, "a whole number as 'meta_step'"),
         ({k: x for k, x in GOOD[1].items() if k != "target_kl"}, "a number or null as 'target_kl'"),
-        (GOOD[1] | {"meta_return": "high"}, "a number or null as 'meta_return', found 'high'"),
-        (GOOD[1] | {"agents": None}, "the lists task, meta_return, life_steps of one length"),
-        (GOOD[1] | {"agents": GOOD[1]["agents"] | {"task": []}}, "the lists task, meta_return"),
-        (GOOD[1] | {"agents": GOOD[1]["agents"] | {"life_steps": [1, None]}}, "numbers in the"),
+        (
+            GOOD[1] | {"validation_reward": "high"},
+            "a number or null as 'validation_reward', found 'high'",
+        ),
+        (
+            GOOD[1] | {"agents": None},
+            "the lists task, validation_reward, steps_since_reset of one length",
+        ),
+        (
+            GOOD[1] | {"agents": GOOD[1]["agents"] | {"task": []}},
+            "the lists task, validation_reward",
+        ),
+        (
+            GOOD[1] | {"agents": GOOD[1]["agents"] | {"steps_since_reset": [1, None]}},
+            "numbers in the",
+        ),
     ],
 )
 def test_a_damaged_line_is_named_and_left_out(tmp_path, damaged, expected):
@@ -42,3 +54,14 @@ def test_a_damaged_line_is_named_and_left_out(tmp_path, damaged, expected):
     assert metrics == [GOOD[0], GOOD[2]]
     file = re.escape(str(tmp_path / "metrics.jsonl"))
     assert re.match(rf"Line 2 of {file} is damaged: expected {re.escape(expected)}", problem)
+
+
+def test_names_of_earlier_versions_are_read(tmp_path):
+    agents = dict(GOOD[0]["agents"])
+    agents["meta_return"] = agents.pop("validation_reward")
+    agents["life_steps"] = agents.pop("steps_since_reset")
+    old = {**GOOD[0], "meta_return": GOOD[0]["validation_reward"], "agents": agents}
+    old["reborn_agents"] = old.pop("num_resets")
+    del old["validation_reward"]
+    write(tmp_path, json.dumps(old))
+    assert read_metrics(tmp_path) == ([GOOD[0]], [])

@@ -81,6 +81,7 @@ def test_the_table_has_scores_and_aggregates_of_the_tuned_contenders(tmp_path):
     kinds = ["minus actor_critic", "minus policy_gradient"]
     assert labels == ["normalised", *kinds, "tasks above random"]
     assert table.aggregates[-1][1] == ("1/1", "1/1", "1/1", "")
+    assert "Tasks above random: by mean score, without a significance test." in table.caption
     assert written.remarks == ()
     assert all(path.is_file() for path in written.files)
 

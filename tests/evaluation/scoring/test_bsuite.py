@@ -19,7 +19,7 @@ def run(bsuite_id, policy, interrupted_at=None):
     """All episodes of a run, by a function of observation and random generator."""
     name = f"bsuite/{bsuite_id}"
     environment, generator = bsuite.make(bsuite_id), np.random.default_rng(0)
-    simulators = dynamics_of(environment).start(environment.task, 1, 0)
+    simulators = dynamics_of(environment).start(environment.params, 1, 0)
     episodes, length, total = [], 0, 0.0
     timestep = simulators.reset()
     while len(episodes) < bsuite.num_episodes(name):
@@ -30,7 +30,7 @@ def run(bsuite_id, policy, interrupted_at=None):
             episodes.append(Episode(total, length + 1, results))
             length, total = -1, 0.0  # The next step starts an episode.
             if len(episodes) == interrupted_at:
-                simulators = dynamics_of(environment).start(environment.task, 1, 1)
+                simulators = dynamics_of(environment).start(environment.params, 1, 1)
                 timestep, length = simulators.reset(), -1
         length += 1
     return {name: episodes}

@@ -16,6 +16,7 @@ from disco.types import taken
 from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.studies import analysis
+from evaluation.studies import information as module
 from evaluation.studies.analysis import AnalysisConfig, analyse
 from evaluation.studies.influence import WithoutBootstrapping, influence
 from evaluation.studies.information import information
@@ -63,9 +64,9 @@ def learn(agent, task, num_updates):
 
     @jax.jit
     def update(state, key):
-        return iteration.advance(agent, dynamics, task.task, state, key, state.updates)[0]
+        return iteration.advance(agent, dynamics, task.params, state, key, state.updates)[0]
 
-    state = iteration.init(agent, dynamics, task.task, key)
+    state = iteration.init(agent, dynamics, task.params, key)
     for i in range(num_updates):
         state = update(state, jax.random.fold_in(key, i))
     return state.learner
@@ -200,19 +201,62 @@ def test_probes_find_what_is_there_and_nothing_else(rule, trajectory):
     assert max(entropy.values()) < 0.2
 
 
-def test_what_never_happens_is_not_asked(rule, trajectory, agent, learner):
+def test_what_never_happens_is_not_probed(rule, trajectory, agent, learner):
     outputs = outputs_along(agent, learner.params, trajectory)
     unpaid = dataclasses.replace(trajectory, reward=np.zeros_like(trajectory.reward))
     found = information(rule, outputs, unpaid, horizon=2, seed=0, max_iter=2)
     assert set(found) == {"future entropy (R²)"}
 
 
-def test_peaks_are_apart():
+def test_what_happens_once_is_not_probed(rule, trajectory, agent, learner):
+    """Early stopping holds samples of each class out, so that one of them is too few."""
+    outputs = outputs_along(agent, learner.params, trajectory)
+    reward = np.zeros_like(trajectory.reward)
+    reward[1, 0] = 1.0
+    paid = dataclasses.replace(trajectory, reward=reward)
+    found = information(rule, outputs, paid, horizon=2, seed=0, max_iter=2)
+    assert set(found) == {"future entropy (R²)"}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "large"),
+    [
+        ([0.0, 1.0, -1.0, 1.0], [False, True, False, True]),
+        ([-10.0, -10.0, 1.0, 0.0], [False, False, True, False]),
+        ([1.0, 2.0, 3.0, -0.1], [False, False, True, False]),
+        ([0.0, -1.0, 0.0, -2.0], [False, False, False, False]),
+    ],
+)
+def test_large_rewards_are_the_highest_of_the_positive_ones(rewards, large):
+    values = np.array([rewards]).T
+    np.testing.assert_array_equal(module._is_large(values)[:, 0], large)
+
+
+def test_no_probe_is_trained_on_what_it_is_tested_on():
+    """No step that a test target is made of is one that a training target is made of."""
+    usable, batch, horizon = 40, 3, 4
+    splits = module._splits(usable, batch, horizon)
+    tested = np.concatenate([test for _, test in splits])
+    np.testing.assert_array_equal(np.sort(tested), np.arange(usable * batch))
+    for training, test in splits:
+        steps, others = (
+            {int(sample) // batch + i for sample in samples for i in range(1, horizon + 1)}
+            for samples in (training, test)
+        )
+        assert not steps & others
+        assert len(training) >= usable * batch - len(test) - 2 * (horizon - 1) * batch
+
+
+def test_peaks_are_local_maxima_and_apart():
     values = np.zeros(60)
     values[[5, 7, 30, 50]] = 4.0, 3.0, 2.0, 1.0
-    assert analysis._peaks(values)[0] == 5
-    assert {30, 50} <= set(analysis._peaks(values))
-    assert np.diff(analysis._peaks(values)).min() >= 10
+    assert analysis._peaks(values) == [5, 30, 50]
+    assert analysis._peaks(np.arange(60.0)) == []
+    waves = np.sin(np.arange(200.0) / 4) + np.arange(200.0) / 100
+    peaks = analysis._peaks(waves)
+    assert len(peaks) == 4
+    assert all(waves[x] > max(waves[x - 1], waves[x + 1]) for x in peaks)
+    assert peaks[0] > 75  # The last four of eight.
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import pytest
 import environments
 from agents.protocol import Batch, Experience, ReplaySpec
 from agents.random_agent import RandomAgent
-from training import iteration, replay, replay_memory
-from training.replay_memory import Planned, require_memory, require_memory_for_runs
+from training import iteration, memory_budget, replay
+from training.memory_budget import Planned, require_memory, require_memory_for_runs
 
 LENGTH, BATCH = 7, 4
 
@@ -41,8 +41,8 @@ def size(plan):
 @pytest.fixture
 def free(monkeypatch):
     """Sets the free memory, of which all may be taken."""
-    monkeypatch.setattr(replay_memory, "_MARGIN", 1.0)
-    return lambda value: monkeypatch.setattr(replay_memory, "free_memory", lambda: value)
+    monkeypatch.setattr(memory_budget, "_MARGIN", 1.0)
+    return lambda value: monkeypatch.setattr(memory_budget, "free_memory", lambda: value)
 
 
 def test_what_fits_is_exact(free):
@@ -106,7 +106,7 @@ def test_runs_that_are_trained_together_must_fit_together(free, monkeypatch, dev
     dynamics, agent = task.dynamics, cast(Any, Replaying(RandomAgent(task.dynamics, 2, 10)))
     monkeypatch.setattr(jax, "local_device_count", lambda: devices)
     state = jax.eval_shape(
-        lambda: iteration.init(agent, dynamics, task.task, jax.random.key(0), 4000)
+        lambda: iteration.init(agent, dynamics, task.params, jax.random.key(0), 4000)
     )
     leaves = jax.tree.leaves((state.learner, state.replay))
     one = sum(x.size * x.dtype.itemsize for x in leaves)
