@@ -3,9 +3,10 @@
 XLA's CPU compiler converts a convolution to the layout of its fast library only outside loops
 (https://github.com/jax-ml/jax/issues/12868). A whole meta-step is inside a loop. The forward
 convolution of channels-last images already has that layout. JAX's own derivatives do not, and are
-about thirty times slower. Here the derivatives of any order are convolutions in that layout, with
-transposed operands. Compilers for accelerators recognise JAX's derivatives, so accelerators use
-JAX's.
+about thirty times slower. Here the derivative with respect to the images is a convolution in that
+layout, with a transposed kernel. The one with respect to the kernel is a matrix product for each
+place of the kernel, whose rows are pixels: as a convolution, its kernel would be as large as the
+images. Compilers for accelerators recognise JAX's derivatives, so accelerators use JAX's.
 
 Derivatives of any order, in forward and reverse mode, need a custom primitive. JAX's functions for
 primitives are not part of its public API. With a release in which they have changed, this module
@@ -39,12 +40,18 @@ class Conv2D(hk.Module):
         initializer = hk.initializers.TruncatedNormal(1.0 / math.sqrt(math.prod(shape[:-1])))
         weight = hk.get_parameter("w", shape, images.dtype, initializer)
         bias = hk.get_parameter("b", shape[-1:], images.dtype, jnp.zeros)
-        before = (self._kernel - 1) // 2
-        around = (before, self._kernel - 1 - before)
-        function = convolve
-        if convolution is not None and jax.default_backend() == "cpu":
-            function = convolution.bind
-        return function(images, weight, padding=(around, around)) + bias
+        return convolve_same(images, weight) + bias
+
+
+def convolve_same(
+    x: Float[Array, "N H W C"], kernel: Float[Array, "h w C D"]
+) -> Float[Array, "N H W D"]:
+    """Return the convolution of stride 1 with "SAME" padding, of derivatives that are fast here."""
+    height, width = (((side - 1) // 2, side // 2) for side in kernel.shape[:2])
+    function = convolve
+    if convolution is not None and jax.default_backend() == "cpu":
+        function = convolution.bind
+    return function(x, kernel, padding=(height, width))
 
 
 def convolve(x: Array, kernel: Array, *, padding: Padding) -> Array:
@@ -93,10 +100,18 @@ def _pulled_back_to_images(cotangent, x, kernel, *, padding: Padding):
 
 
 def _pulled_back_to_kernel(cotangent, x, kernel, *, padding: Padding):
-    """Return images convolved with cotangents; the batch axis takes the channel axis's role."""
-    del kernel
-    images, as_kernel = jnp.transpose(x, (3, 1, 2, 0)), jnp.transpose(cotangent, (1, 2, 0, 3))
-    return jnp.transpose(convolution.bind(images, as_kernel, padding=padding), (1, 2, 0, 3))
+    """Return the products of images, shifted by each place of the kernel, and cotangents."""
+    shape = kernel.aval.shape  # The kernel is the unknown, of which only the shape is known.
+    number, height, width, channels = cotangent.shape
+    x = jnp.pad(x, ((0, 0), *padding, (0, 0)))
+    rows = cotangent.reshape(-1, channels)
+
+    def of_place(place):
+        begin = (0, place // shape[1], place % shape[1], 0)
+        part = jax.lax.dynamic_slice(x, begin, (number, height, width, shape[2]))
+        return part.reshape(-1, shape[2]).T @ rows
+
+    return jax.lax.map(of_place, jnp.arange(math.prod(shape[:2]))).reshape(shape)
 
 
 def _batched(arguments, axes, *, padding: Padding):

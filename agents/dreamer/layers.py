@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from agents.convolutions import convolve_same
+
 _TRUNCATION = 0.87962566  # Standard deviation of a standard normal that is cut off at -2 and 2.
 
 
@@ -119,7 +121,7 @@ class PooledConvolution(hk.Module):
         n, height, width, channels = x.shape
         x = x.reshape(n, height // 2, 2, width // 2, 2, channels).transpose(0, 1, 3, 2, 4, 5)
         x = x.reshape(n, height // 2, width // 2, 4 * channels).astype(weight.dtype)
-        a, b, c, d = jnp.split(convolved(x, wide), 4, axis=-1)
+        a, b, c, d = jnp.split(convolve_same(x, wide), 4, axis=-1)
         return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d)) + bias
 
 
@@ -143,7 +145,8 @@ class EnlargingConvolution(hk.Module):
         )
         reaches = reaches.astype(weight.dtype)
         wide = jnp.einsum("upa,vqb,abio->uvipqo", reaches, reaches, weight)
-        y = convolved(x.astype(weight.dtype), wide.reshape(3, 3, x.shape[-1], 4 * self._channels))
+        wide = wide.reshape(3, 3, x.shape[-1], 4 * self._channels)
+        y = convolve_same(x.astype(weight.dtype), wide)
         n, height, width, _ = y.shape
         y = y.reshape(n, height, width, 2, 2, -1).transpose(0, 1, 3, 2, 4, 5)
         return y.reshape(n, 2 * height, 2 * width, -1) + bias
@@ -159,52 +162,6 @@ def _filters(
     init = initializer(size**2 * inputs)
     weight = hk.get_parameter("w", (size, size, inputs, outputs), jnp.float32, init)
     return weight, hk.get_parameter("b", (outputs,), jnp.float32, jnp.zeros) if with_bias else 0.0
-
-
-def _convolve(x: Array, weight: Array) -> Array:
-    return jax.lax.conv_general_dilated(x, weight, (1, 1), "SAME", dimension_numbers=_AXES)
-
-
-@jax.custom_vjp
-def convolved(
-    x: Float[Array, "B H W I"], weight: Float[Array, "K K I O"]
-) -> Float[Array, "B H W O"]:
-    """Return a convolution with "SAME" padding whose weight gradient is fast on CPUs, too."""
-    return _convolve(x, weight)
-
-
-def _convolved_forward(x, weight):
-    return _convolve(x, weight), (x, weight)
-
-
-def _convolved_backward(residuals, cotangent):
-    x, weight = residuals
-    (of_x,) = jax.linear_transpose(lambda x: _convolve(x, weight), x)(cotangent)
-
-    def by_products(x, cotangent):
-        # One matrix product per filter position; the matrices' rows are pixels. XLA's gradient is
-        # a convolution with filters as large as the image, for which CPUs have no fast code.
-        size, reach = weight.shape[0], weight.shape[0] // 2
-        _, height, width, channels = x.shape
-        x = jnp.pad(x, ((0, 0), (reach, reach), (reach, reach), (0, 0)))
-        rows = cotangent.reshape(-1, weight.shape[-1])
-
-        def of_place(place):
-            part = jax.lax.dynamic_slice(
-                x, (0, place // size, place % size, 0), (len(x), height, width, channels)
-            )
-            return part.reshape(-1, channels).T @ rows
-
-        return jax.lax.map(of_place, jnp.arange(size**2)).reshape(weight.shape)
-
-    def by_convolution(x, cotangent):
-        return jax.linear_transpose(lambda weight: _convolve(x, weight), weight)(cotangent)[0]
-
-    of_weight = jax.lax.platform_dependent(x, cotangent, cpu=by_products, default=by_convolution)
-    return of_x, of_weight
-
-
-convolved.defvjp(_convolved_forward, _convolved_backward)
 
 
 class Norm(hk.Module):
