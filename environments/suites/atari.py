@@ -1,12 +1,14 @@
 """Atari 2600 games through the Arcade Learning Environment's vector engine.
 
-Two protocols, each a suite; `PROTOCOLS` has their numbers.
+Two protocols, each a suite. `PROTOCOLS` has their frames per action, episode limits, budgets and
+papers; sticky actions, action sets and no-ops are settings of `Atari`.
 
 `atari57`, the environments `atari/<Game>`: 57 games, 200 million frames. Sticky actions with
 probability 0.25, the full set of 18 actions, no reward clipping, no life-loss signal, no
-no-ops at the start, episodes truncated after 108,000 frames (half an hour). Machado et al. 2018,
-"Revisiting the Arcade Learning Environment", section 5; DiscoRL, Methods and Extended Data
-Table 1, whose scores are of this protocol's budget.
+no-ops at the start: Machado et al. 2018, "Revisiting the Arcade Learning Environment", section 5.
+Episodes are truncated after 108,000 frames (30 minutes), as in Hessel et al. 2018, "Rainbow";
+Machado et al. truncate after 18,000 (5 minutes). Scores in DiscoRL (Methods, Extended Data
+Table 1) are of this protocol's budget.
 
 `atari100k`, the environments `atari100k/<Game>`: 26 games, 400,000 frames. No sticky actions,
 each game's own minimal action set, up to 29 no-ops at the start of an episode, episodes truncated
