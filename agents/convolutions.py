@@ -106,6 +106,7 @@ def _pulled_back_to_kernel(cotangent, x, kernel, *, padding: Padding):
     x = jnp.pad(x, ((0, 0), *padding, (0, 0)))
     rows = cotangent.reshape(-1, channels)
 
+    @jax.checkpoint  # Else a reverse derivative of this stores the images once for each place.
     def of_place(place):
         begin = (0, place // shape[1], place % shape[1], 0)
         part = jax.lax.dynamic_slice(x, begin, (number, height, width, shape[2]))

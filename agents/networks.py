@@ -93,7 +93,7 @@ class NetworkConfig:
 
 # The papers' networks, by name.
 NETWORKS: Mapping[str, NetworkConfig] = {
-    # Vectors; the sizes of the published tutorial's agent.
+    # Vectors; the sizes of the published meta-training notebook's agent.
     "mlp": NetworkConfig(),
     # The deep residual net (Espeholt et al. 2018, figure 3).
     "impala": NetworkConfig(torso=(256,), channels=(16, 32, 32)),

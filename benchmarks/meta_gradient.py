@@ -2,9 +2,9 @@
 
     python -m benchmarks.meta_gradient --num_updates=20
 
-The authors' tutorial configuration: Catch 5x5, MLP 512-512, model LSTM and heads of 256, 32
-trajectories of 16 steps, 32 validation steps, Disco103's sizes, one agent. The benchmark times the
-meta-gradient on recorded batches: K updates, the meta-loss, and the backward pass.
+The published meta-training notebook's configuration: Catch 5x5, MLP 512-512, model LSTM and heads
+of 256, 32 trajectories of 16 steps, 32 validation steps, Disco103's sizes, one agent. The benchmark
+times the meta-gradient on recorded batches: K updates, the meta-loss, and the backward pass.
 
 - `plain`: reverse over reverse. JAX differentiates the same updates without rematerialisation.
 - `one level`, `two levels`: `meta.inner_loop` with the states of all updates, or of about sqrt(K).

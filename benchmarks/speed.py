@@ -3,7 +3,7 @@
     python -m benchmarks.speed --what=discovery
     python -m benchmarks.speed --what=evaluation
 
-- `discovery`: a meta-step of the published tutorial's configuration (Catch 5x5, MLP 512-512, model
+- `discovery`: a meta-step of the published meta-training notebook (Catch 5x5, MLP 512-512, model
   LSTM and heads of 256, 32 trajectories of 16 steps, 32 validation trajectories of 32, Disco103's
   sizes): 2 agents, K = 2, on one device per core, as `launch.discover` runs it. The published code
   took 1.18 seconds, and 18 to compile (two cores).

@@ -1,4 +1,4 @@
-"""The configuration of the published tutorial, on Catch 5x5, for several benchmarks."""
+"""The published meta-training notebook's configuration, on Catch 5x5, for several benchmarks."""
 
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig

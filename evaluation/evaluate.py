@@ -96,7 +96,8 @@ def evaluate(
     Raises:
       JobsFailedError: if some runs failed at each attempt. The results of all others are kept.
       OSError: if something cannot be written.
-      ValueError: if a rule cannot act in an environment, or a replay does not fit in memory.
+      ValueError: if a rule cannot act in an environment, or the missing runs of a job do not fit in
+        memory together.
     """
     started = time.perf_counter()
     provenance = {**(provenance or {}), **circumstances()}
@@ -143,7 +144,7 @@ def make_runs(
     Returns:
       Each contender's learning curves, by name.
     """
-    check(tasks, contenders, config, runs_per_job)
+    check(tasks, contenders, config)
     storage.require_own_folders(folder, [c.name for c in contenders], [t.name for t in tasks])
     runs = {
         contender.name: [
@@ -152,8 +153,9 @@ def make_runs(
         for contender in contenders
     }
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
-    write_manifest(folder, config, [task.name for task in tasks], contenders, provenance)
     missing = [run for run in every if storage.load(folder, run) is None]
+    _require_memory(missing, config, runs_per_job)
+    write_manifest(folder, config, [task.name for task in tasks], contenders, provenance)
     announce(f"{len(every) - len(missing)} of {len(every)} runs are finished.")
     if missing:
         _train_all(
@@ -169,33 +171,43 @@ def check(
     tasks: Sequence[environments.Environment],
     contenders: Sequence[Contender],
     config: EvaluationConfig,
-    runs_per_job: int | None = None,
 ) -> None:
     """Refuse an evaluation with an impossible run, before any run starts.
 
     Raises:
       ValueError: if a rule or an agent cannot act in an environment; if it needs experience that
-        the trainer does not support, or more than the budget; if a group of runs does not fit in
-        memory; or if the results on two tasks would be in one folder.
+        the trainer does not support, or more than the budget; or if the results on two tasks would
+        be in one folder.
     """
     _require_own_folders(task.name for task in tasks)
     settings, checked = training_settings(config), set()
     for contender, task in itertools.product(contenders, tasks):
         if contender.other is not None:
             contender.other.check(task, config.num_steps)
-    runs = [Run(*x) for x in itertools.product(contenders, tasks, range(config.seeds))]
-    for group in _job_groups(runs, runs_per_job):
-        contender, task = group[0].contender, group[0].task
         if contender.trains_itself or (contender.name, task.dynamics) in checked:
             continue
-        checked.add((contender.name, task.dynamics))  # The first group is the largest.
+        checked.add((contender.name, task.dynamics))
         agent = make_agent(contender, task)
         require_consistent(agent.experience)
         schedules(agent.experience, config.num_steps)
         settings.num_unrolls(agent.experience.steps_per_unroll)
+
+
+def _require_memory(runs: Sequence[Run], config: EvaluationConfig, limit: int | None) -> None:
+    """Refuse runs of which a job's do not fit in memory together.
+
+    Raises:
+      ValueError: naming the contender and the task.
+    """
+    checked = set()
+    for group in _job_groups(runs, limit):
+        contender, task = group[0].contender, group[0].task
+        if contender.trains_itself or (contender.name, task.dynamics) in checked:
+            continue
+        checked.add((contender.name, task.dynamics))  # The first group is the largest.
         require_memory_for_runs(
             f"{contender.name} on {task.name}",
-            agent,
+            make_agent(contender, task),
             task.dynamics,
             len(group),
             config.num_steps,

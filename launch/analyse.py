@@ -18,7 +18,7 @@ from absl import flags
 
 from environments import registry
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import DISCOVERED, make_contenders
 from evaluation.evaluate import check, resolve
 from evaluation.studies.analysis import AnalysisConfig, analyse
 from launch import commands, workdirs
@@ -45,7 +45,7 @@ def main() -> None:
     check(tasks, contenders, config)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
-        rules={x.name: x.source["parameters_sha256"] for x in contenders if x.kind == "discovered"},
+        rules={x.name: x.source["parameters_sha256"] for x in contenders if x.kind == DISCOVERED},
         config=config,
         command="analyse",
         task_files={task.name: task.sha256 for task in tasks if task.sha256},

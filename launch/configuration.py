@@ -78,7 +78,24 @@ def from_json(cls: type[T], values: dict[str, Any]) -> T:
     """
     if not isinstance(values, dict):
         raise ValueError(f"config is {_shown(values)}; expected fields.")
-    return from_config(cls, ConfigDict(values))
+    return from_config(cls, ConfigDict(with_present_names(cls, values)))
+
+
+def with_present_names(cls: type, values: Any) -> Any:
+    """Return a dataclass's JSON values with today's names of fields that were renamed.
+
+    A renamed field has `metadata={"formerly": NAME}`.
+    """
+    if not isinstance(values, dict):
+        return values
+    values, types = dict(values), typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        former = field.metadata.get("formerly")
+        if former in values and field.name not in values:
+            values[field.name] = values.pop(former)
+        if field.name in values and dataclasses.is_dataclass(types[field.name]):
+            values[field.name] = with_present_names(types[field.name], values[field.name])
+    return values
 
 
 def _shown(value: Any) -> str:

@@ -25,6 +25,7 @@ from disco_common.atomic import write_atomically
 from disco_common.json_lines import JsonLines, read_object
 from disco_common.terminal import printable
 from launch import locks, processes
+from launch.configuration import with_present_names
 from launch.provenance import code_version
 
 CONFIG, SOURCES, VERSION = "config.json", "sources.json", "version.txt"
@@ -100,7 +101,8 @@ def open_workdir(
     except (OSError, ValueError) as error:
         raise _unusable(folder, error) from error
     if found is not None:
-        different = _described(_differences(_completed(found, settings), wanted), changeable)
+        found = _completed(with_present_names(type(settings), found), settings)
+        different = _described(_differences(found, wanted), changeable)
         if different:
             raise ValueError(
                 f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"

@@ -72,7 +72,7 @@ class PopulationConfig:
 
     size: int = 57
     lifetimes: tuple[int, ...] = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
-    first_reset_after: int = 0
+    first_reset_after: int = dataclasses.field(default=0, metadata={"formerly": "first_rebirth"})
 
     def __post_init__(self):
         AT_LEAST_1.require(self, "population.", "size")

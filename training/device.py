@@ -53,7 +53,7 @@ def train(
     Args:
       agent: that learns.
       runs: in JAX environments of equal dynamics.
-      settings: the length of each run.
+      settings: the length of each run. Continued runs need the same intervals.
       folder: for the common checkpoints of these runs. Restored runs continue bit for bit, also on
         other devices of the same kind.
       report: called every few seconds, and after each interval.

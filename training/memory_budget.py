@@ -103,7 +103,7 @@ def require_memory_for_runs(
 
     In JAX environments the devices hold the runs' learning states and replays, and make some
     updates at a time; the host holds the copy that a checkpoint takes. In host environments the
-    host holds the replay. A CPU's memory is the host's.
+    device holds one learning state, the host the replay and the copy. A CPU's memory is the host's.
 
     Args:
       name: of the runs, for messages.
@@ -138,8 +138,9 @@ def require_memory_for_runs(
                 share = (free[where] - without) / (needed - without)
                 advice = f"a replay_capacity of about {int(share * replays.capacity)}, {advice}"
         raise ValueError(
-            f"{num_runs} runs of {name} ask for more memory than there is: {stored}learning states"
-            f" of {_gib(runs.state)}; {runs.per_pass} updates at a time on each device of"
+            f"{num_runs} {'runs' if num_runs > 1 else 'run'} of {name}"
+            f" {'ask' if num_runs > 1 else 'asks'} for more memory than there is: {stored}learning"
+            f" states of {_gib(runs.state)}; {runs.per_pass} updates at a time on each device of"
             f" {_gib(runs.update)}; and the copy of a checkpoint. {where} needs {_gib(needed)},"
             f" {_gib(free[where])} are free. Expected {advice}."
         )
@@ -154,7 +155,7 @@ class _Runs:
       replay: bytes of a replay.
       update: bytes of an update, the learning state included.
       devices: number of devices.
-      per_device: runs that a device holds; 0 in host environments.
+      per_device: runs whose learning states a device holds, and their replays in JAX environments.
       per_pass: runs that a device updates at a time.
       host_replays: replays in the host's memory, copies included; 0 in JAX environments.
     """
@@ -177,7 +178,7 @@ class _Runs:
         if isinstance(dynamics, environments.HostEnvironment):
             spec = agent.experience.replay
             copies = 2 if spec is not None and spec.in_checkpoints else 1
-            return cls(state, replay, update, 1, 0, 1, copies)
+            return cls(state, replay, update, 1, 1, 1, copies)
         devices = jax.local_device_count()
         per_pass = agents_per_pass(runs_at_once, -(-num_runs // devices))
         per_device = -(-num_runs // (devices * per_pass)) * per_pass  # With padding.
@@ -185,7 +186,8 @@ class _Runs:
 
     def needed(self, devices_have_own: bool) -> dict[str, int]:
         """Return the bytes needed on the host, and on a device that has memory of its own."""
-        held = self.per_device * (self.state + self.replay)
+        replays = 0 if self.host_replays else self.replay
+        held = self.per_device * (self.state + replays)
         on_device = held + self.per_pass * (self.update - self.state)
         on_host = self.devices * held + self.host_replays * self.replay
         if devices_have_own:

@@ -99,6 +99,7 @@ def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | 
     whole, rest = divmod(fractions.Fraction(update.updates_per_step) * per_unroll, 1)
     largest = math.isqrt(int(_LARGEST_PRODUCT / max(rest, fractions.Fraction(1, _LARGEST_PRODUCT))))
     rest = rest.limit_denominator(largest)
+    whole, rest = whole + int(rest), rest % 1  # 1/24 of 24 steps is, as a float, below 1.
     if not whole and not rest:
         raise ValueError(
             f"The update {update.name!r} has {update.updates_per_step:g} updates per environment"

@@ -101,6 +101,7 @@ def _pictures(report: EvaluationReport) -> dict[str, bytes]:
     learning_curves = png_plots.learning_curves(summary, shown, curves, config)
     files = {f"{name}_learning_curves.png": learning_curves}
     if summary.aggregate:
-        mean_curves = normalized_curves(summary, curves, config)
+        drawn = {contender.name: curves[contender.name] for contender in shown}
+        mean_curves = normalized_curves(summary, drawn, config)
         files[f"{name}_aggregate.png"] = png_plots.mean_curves(summary, shown, mean_curves, config)
     return files

@@ -18,7 +18,7 @@ from agents import pictures
 from environments.episodes import Episode
 from evaluation import storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AGENT, RANDOM, Contender
+from evaluation.contenders import AGENT, DISCOVERED, RANDOM, RULE, Contender
 from evaluation.report.manifest import StoredEvaluation
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
 from training import records
@@ -191,7 +191,9 @@ def _identity(contender: Contender) -> Any:
     rule = contender.source.get("parameters_sha256", contender.source.get("hyper_parameters"))
     # The random policy and agents that train themselves do not read the agent's settings.
     is_read = contender.kind not in (RANDOM, AGENT)
-    return contender.kind, contender.agent if is_read else None, rule
+    # Earlier versions called other packages' rules discovered, too.
+    kind = DISCOVERED if contender.kind == RULE else contender.kind
+    return kind, contender.agent if is_read else None, rule
 
 
 def _is_equal(run: RunResult, other: RunResult) -> bool:

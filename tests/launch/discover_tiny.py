@@ -12,7 +12,7 @@ META_STEPS = 40
 
 
 def get_settings() -> DiscoverSettings:
-    """Agents are reborn and replay on the way; checkpoints are frequent."""
+    """Agents replay and are reset on the way; checkpoints are frequent."""
     return DiscoverSettings(
         suite="catch/4x3",
         meta_steps=META_STEPS,

@@ -6,7 +6,11 @@ import json
 import pytest
 
 from launch import workdirs
+from launch.configuration import from_json
+from launch.settings import DiscoverSettings
 from launch.workdirs import MetricsLog, open_workdir
+from meta.config import PopulationConfig
+from tests.launch.discover_tiny import get_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +69,23 @@ def test_of_older_code_may_be_continued_with_the_defaults_of_what_it_did_not_kno
         open_workdir(tmp_path, Settings(inner=Inner(rate=0.5)))
     open_workdir(tmp_path, Settings())
     assert json.loads((tmp_path / "config.json").read_text())["inner"]["rate"] is None
+
+
+def test_renamed_fields_of_older_code_are_read(tmp_path):
+    settings = dataclasses.replace(
+        get_settings(), population=PopulationConfig(size=3, first_reset_after=7)
+    )
+    old = dataclasses.asdict(settings)
+    old["population"]["first_rebirth"] = old["population"].pop("first_reset_after")
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    assert from_json(DiscoverSettings, old) == settings
+    open_workdir(tmp_path, settings)
+    new = json.loads((tmp_path / "config.json").read_text())
+    assert new == json.loads(json.dumps(dataclasses.asdict(settings)))
+    old["population"]["first_rebirth"] += 1
+    (tmp_path / "config.json").write_text(json.dumps(old))
+    with pytest.raises(ValueError, match=r"config: population.first_reset_after is \d+ there"):
+        open_workdir(tmp_path, settings)
 
 
 DAMAGED = {

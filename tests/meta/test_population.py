@@ -27,7 +27,7 @@ def test_every_category_of_lifetime_gets_the_same_experience():
         assert abs(np.mean(drawn == lifetime) - probability) < 4 * deviation
 
 
-def test_first_generation_ends_staggered_and_not_before_the_first_rebirth():
+def test_first_generation_ends_staggered_and_not_before_the_first_reset():
     drawn = budgets(PopulationConfig(lifetimes=(1000,), first_reset_after=300), resets=0)
     assert drawn.min() >= 300
     counts, _ = np.histogram(drawn, bins=10, range=(300, 1300))

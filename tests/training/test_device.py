@@ -170,7 +170,7 @@ def test_calls_take_seconds_however_long_an_unroll_takes(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_ahead_of_its_runs_records_is_not_used(trained, tmp_path, caplog):
-    """As after the runs were trained in other packs meanwhile."""
+    """As after the runs were trained in other job groups meanwhile."""
     _, results, _ = trained
     settings = dataclasses.replace(SETTINGS, checkpoint_seconds=0.0)
 

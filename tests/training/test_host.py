@@ -213,7 +213,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
     large = dataclasses.replace(CONFIG.agent, replay_capacity=10**13)
     config = dataclasses.replace(CONFIG, agent=large, actor_critic_replay_ratio=0.5, budget=10**14)
     with pytest.raises(
-        ValueError, match=r"corridor/host ask .* of 1\d+ traj.*agent.replay_capacity.* GiB are free"
+        ValueError,
+        match=r"corridor/host asks .* of 1\d+ traj.*replay_capacity.* GiB are free",
     ):
         evaluate([TASK], make_contenders([], config), config, tmp_path)
     tasks = resolve(["control_proprio/cartpole_swingup"])

@@ -10,6 +10,7 @@ import pytest
 import environments
 from agents.protocol import Batch, Experience, ReplaySpec
 from agents.random_agent import RandomAgent
+from tests.agents.common import HostCorridors
 from training import iteration, memory_budget, replay
 from training.memory_budget import Planned, require_memory, require_memory_for_runs
 
@@ -121,3 +122,28 @@ def test_runs_that_are_trained_together_must_fit_together(free, monkeypatch, dev
     free(devices * update)
     with pytest.raises(ValueError, match=r"Expected a smaller agent .*--runs_per_job"):
         require_memory_for_runs("catch", agent, dynamics, 5, 4000)
+
+
+def test_runs_in_host_environments_need_a_learning_state_an_update_and_their_replay(
+    free, monkeypatch
+):
+    dynamics = HostCorridors(2)
+    agent = cast(Any, Replaying(RandomAgent(dynamics, 2, 10)))
+    replays = memory_budget.plan("corridor", agent, dynamics, 1, 4000).num_bytes
+    needed = 1_000_000 + 40_000 + replays  # The copy that is saved, too.
+    free(needed)
+    require_memory_for_runs("corridor", agent, dynamics, 1, 4000)
+    free(needed - 1)
+    with pytest.raises(ValueError, match="1 run of corridor asks for more memory"):
+        require_memory_for_runs("corridor", agent, dynamics, 1, 4000)
+
+    class Device:
+        def memory_stats(self):
+            return {"bytes_limit": 1_000_000}
+
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device()])
+    free(40_000 + replays)
+    require_memory_for_runs("corridor", agent, dynamics, 1, 4000)
+    monkeypatch.setattr(Device, "memory_stats", lambda self: {"bytes_limit": 999_999})
+    with pytest.raises(ValueError, match=r"A device needs .* are free"):
+        require_memory_for_runs("corridor", agent, dynamics, 1, 4000)

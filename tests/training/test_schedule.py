@@ -52,6 +52,14 @@ def test_a_rate_that_no_run_reaches_is_refused():
         of(update)
 
 
+@pytest.mark.parametrize("length", range(1, 100))
+def test_one_update_per_unroll_given_as_a_fraction(length):
+    """1 / length is not exact: times length, it is below 1 for every second length."""
+    assert of(
+        UpdateSpec(batch_size=4, updates_per_step=1 / (4 * length)), unroll_length=length
+    ) == (of(UpdateSpec(batch_size=4), unroll_length=length))
+
+
 def test_one_update_per_unroll_is_the_default():
     when = of(UpdateSpec(batch_size=4), unroll_length=7)
     assert when.is_always_one

@@ -87,6 +87,16 @@ def test_other_agents_of_the_same_name_are_told_apart(tmp_path):
     assert names[4:] == [f"{name} (two)" for name in names[1:4]]
 
 
+def test_rules_of_other_packages_are_the_same_that_older_versions_called_discovered(tmp_path):
+    old, new = (write_evaluation(tmp_path / name) for name in ("old", "new"))
+    contenders = tuple(
+        dataclasses.replace(x, kind="rule") if x.kind == "discovered" else x for x in new.contenders
+    )
+    [merged] = merge([old, dataclasses.replace(new, contenders=contenders)])
+    assert [contender.name for contender in merged.contenders][3:] == ["grid57"]
+    assert merged.problems == ()
+
+
 def test_a_folder_without_manifest_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"is not the folder of an evaluation: manifest\.json"):
         read_manifest(tmp_path, from_json)
