@@ -135,6 +135,7 @@ def all_shapes(shapes, num_rows, batch_size):
     return of_all | of_taken
 
 
+@pytest.mark.slow
 def test_derivatives_are_those_of_a_network_that_gives_all_actions_only():
     """Of an update, with respect to the rule and the parameters; and they cost less."""
     spec = specs.Array((4,), np.float64)

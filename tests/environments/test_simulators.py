@@ -36,6 +36,7 @@ def test_simulators_of_a_seed_repeat_themselves():
     assert not np.array_equal(boards(0), boards(1))
 
 
+@pytest.mark.slow
 def test_what_a_suite_tells_of_an_episode_is_there():
     simulators = environments.start(environments.make("sokoban/train"), 2, 0)
     simulators.reset()

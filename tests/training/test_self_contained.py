@@ -205,6 +205,7 @@ def test_an_unknown_agent_is_refused():
         make_contenders([], CONFIG, ["nobody"])
 
 
+@pytest.mark.slow
 def test_the_random_policy_acts_where_actions_are_vectors(tmp_path):
     pytest.importorskip("dm_control")
     (random,) = make_contenders((), CONFIG)

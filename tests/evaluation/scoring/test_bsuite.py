@@ -51,11 +51,13 @@ def test_random_actions_score_nothing():
     assert scores.unfinished == ()
 
 
+@pytest.mark.slow
 def test_runs_that_went_on_in_another_simulator_are_scored_as_one():
     runs = run("catch/0", lambda _, generator: generator.integers(3), interrupted_at=9_000)
     assert score(runs).experiments == pytest.approx({"catch": 0.0}, abs=0.05)
 
 
+@pytest.mark.slow
 def test_catching_every_ball_scores_one():
     def follow(observation, _):
         ball = np.argmax(observation[:-1].sum(axis=0))
