@@ -15,7 +15,7 @@ The concatenated parts go through the MLP.
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import haiku as hk
@@ -37,6 +37,13 @@ _GLYPH_SIZE, _LETTER_SIZE = 32, 16
 _CROP = 9  # Side of the crop in cells; the hero is in its centre.
 
 
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class EncoderConfig:
     """Sizes of an encoder.
@@ -47,6 +54,7 @@ class EncoderConfig:
       blocks: residual blocks in each section.
       patch: side of square patches that are embedded before the first section; 1 for none.
       dtype: of the computation; parameters and the result are float32 in any case.
+      activation: of the MLP's layers, a name in `ACTIVATIONS`.
     """
 
     hidden: tuple[int, ...]
@@ -54,6 +62,7 @@ class EncoderConfig:
     blocks: int = 2
     patch: int = 1
     dtype: str = "float32"
+    activation: str = "relu"
 
 
 class Encoder(hk.Module):
@@ -72,9 +81,10 @@ class Encoder(hk.Module):
         with computing_in(narrow):
             parts = self._parts(observation, narrow)
             flat = jnp.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
-            return hk.nets.MLP(self._config.hidden, activate_final=True, name="mlp")(flat).astype(
-                wide
-            )
+            activation = ACTIVATIONS[self._config.activation]
+            sizes = self._config.hidden
+            mlp = hk.nets.MLP(sizes, activation=activation, activate_final=True, name="mlp")
+            return mlp(flat).astype(wide)
 
     def _parts(self, observation: Observation, dtype) -> list[Float[Array, "*s _"]]:
         if not isinstance(self._spec, Mapping):

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
 from agents import history
-from agents.encoders import Encoder, EncoderConfig, computing_in
+from agents.encoders import ACTIVATIONS, Encoder, EncoderConfig, computing_in
 from agents.history import HistorySpec
 from disco.types import Leaf, taken
 from disco.values import select_action
@@ -46,6 +46,7 @@ class NetworkConfig:
         the state alone are linear in the embedding.
       dtype: `"float32"` or `"bfloat16"`, in which the encoder and the action-conditional model
         compute. Parameters, memory, heads and all inputs of the rule are float32.
+      activation: of the torso's layers: `"relu"`, `"silu"` or `"tanh"`.
     """
 
     torso: tuple[int, ...] = (512, 512)
@@ -56,6 +57,7 @@ class NetworkConfig:
     model: int = 128
     head: tuple[int, ...] = (128,)
     dtype: str = "float32"
+    activation: str = "relu"
 
     def __post_init__(self):
         for name, sizes in (
@@ -79,6 +81,11 @@ class NetworkConfig:
                 raise ValueError(f"network.{name} is {getattr(self, name)}; expected at least 0.")
         if self.dtype not in _DTYPES:
             raise ValueError(f"network.dtype is {self.dtype!r}; expected one of {_DTYPES}.")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(
+                f"network.activation is {self.activation!r}; expected one of"
+                f" {', '.join(map(repr, ACTIVATIONS))}."
+            )
 
     def encoder(self, hidden: tuple[int, ...] | None = None) -> EncoderConfig:
         """Return the encoder's config, with other hidden layers of the MLP if they are given."""
@@ -88,6 +95,7 @@ class NetworkConfig:
             blocks=self.blocks,
             patch=self.patch,
             dtype=self.dtype,
+            activation=self.activation,
         )
 
 

@@ -1,8 +1,6 @@
 """Dreamer's settings: presets of its two versions, and sizes by name."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE, Range
 
@@ -207,26 +205,3 @@ _RANGES = {
     Range("more than 1", lambda x: x > 1): "discount_horizon",
 }
 _MOST_CLASSES = 256
-
-_KINDS = {bool: "true or false", int: "a number without point", float: "a number"}
-
-
-def changed(config: DreamerConfig, settings: Mapping[str, str]) -> DreamerConfig:
-    """Return a config with some settings replaced, parsed from strings by name.
-
-    Raises:
-      ValueError: if there is no such setting, or its string cannot be parsed.
-    """
-    found: dict[str, Any] = {}
-    for name, text in settings.items():
-        if name not in {x.name for x in dataclasses.fields(config)}:
-            raise ValueError(f"Dreamer has no setting {name!r}; see agents/dreamer/config.py.")
-        kind = type(getattr(config, name))
-        try:
-            found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
-        except (KeyError, ValueError):
-            raise ValueError(
-                f"Dreamer's {name} is {text!r}; expected {_KINDS[kind]}, as"
-                f" {getattr(config, name)!r}."
-            ) from None
-    return dataclasses.replace(config, **found)

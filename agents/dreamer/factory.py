@@ -13,10 +13,11 @@ from dm_env import specs
 import environments
 from agents.dreamer import learner
 from agents.dreamer.agent import ACTION, ActionRange, DreamerAgent, named
-from agents.dreamer.config import PRESETS, DreamerConfig, changed
+from agents.dreamer.config import PRESETS, DreamerConfig
 from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.presets import ABLATIONS, BENCHMARKS, laptop, preset, sizes
+from agents.settings import changed
 from disco_common.memory import free_memory
 
 _SMALLEST_IMAGE = 8
@@ -128,12 +129,12 @@ def make(parameters: str = "") -> Dreamer:
         taken[kind] = word
     size, ablation = taken.get("size", ""), taken.get("ablation", "")
     if "scale" not in taken:
-        return Dreamer(changed(laptop(version, size, ablation), settings))
+        return Dreamer(changed("Dreamer", laptop(version, size, ablation), settings))
     families = {
-        family: changed(preset(version, size, ablation, family), settings)
+        family: changed("Dreamer", preset(version, size, ablation, family), settings)
         for family in BENCHMARKS[version]
     }
-    return Dreamer(changed(preset(version, size, ablation), settings), families)
+    return Dreamer(changed("Dreamer", preset(version, size, ablation), settings), families)
 
 
 @functools.lru_cache(maxsize=8)

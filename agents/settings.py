@@ -1,0 +1,44 @@
+"""Settings of an agent from text: `horizon=10,free_bits=0.5`."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_KINDS = {
+    bool: "true or false",
+    int: "a number without point",
+    float: "a number",
+    str: "a name",
+}
+
+
+def changed(agent: str, config: T, settings: Mapping[str, str]) -> T:
+    """Return a config with some settings replaced, parsed from strings by name.
+
+    Args:
+      agent: its name, for messages.
+      config: a dataclass; only numbers, flags and names can be replaced.
+      settings: by name.
+
+    Raises:
+      ValueError: if there is no such setting, or its string cannot be parsed.
+    """
+    fields = dataclasses.fields(config)  # pyright: ignore[reportArgumentType]
+    known = [x.name for x in fields if type(getattr(config, x.name)) in _KINDS]
+    found: dict[str, Any] = {}
+    for name, text in settings.items():
+        if name not in known:
+            raise ValueError(
+                f"{agent} has no setting {name!r}; expected one of {', '.join(known)}."
+            )
+        kind = type(getattr(config, name))
+        try:
+            found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
+        except (KeyError, ValueError):
+            raise ValueError(
+                f"{agent}'s {name} is {text!r}; expected {_KINDS[kind]}, as"
+                f" {getattr(config, name)!r}."
+            ) from None
+    return dataclasses.replace(config, **found)  # pyright: ignore[reportArgumentType]
