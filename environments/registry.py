@@ -44,6 +44,7 @@ _SUITES = {
     "control_proprio": "control",
     "control_vision": "control",
     "minecraft_diamond": "minecraft",
+    "diagnostic": "diagnostic",
 }
 
 
@@ -69,6 +70,7 @@ _FAMILIES = {
     "grid57": _Family("grid57"),
     "grid_heldout": _Family("grid_heldout"),
     "lpg": _Family("lpg"),
+    "diagnostic": _Family("diagnostic"),
     "delayed_chain": _Family("delayed_chain"),
     "gymnax": _Family(
         "gymnax",

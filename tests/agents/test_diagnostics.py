@@ -1,0 +1,117 @@
+"""Each agent learns the five diagnostic tasks: their values within 5%, and the best actions."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+import environments
+from agents.networks import NetworkConfig
+from agents.ppo.agent import PPOAgent
+from agents.ppo.config import PPOConfig
+from agents.rule_agent import AgentConfig, RuleAgent
+from disco import values
+from environments.suites.diagnostic import KINDS
+from training import device
+from training.results import Run
+from training.settings import TrainingSettings
+
+DISCOUNT = 0.8
+NETWORK = NetworkConfig(torso=(32,), model=16, head=(16,))
+STEPS = 32_768
+# By task: observations, and the values of both actions there.
+EXPECTED: dict[str, list[tuple[float, tuple[float, float]]]] = {
+    "constant_reward": [(0.0, (1.0, 1.0))],
+    "value_of_observation": [(-1.0, (-1.0, -1.0)), (1.0, (1.0, 1.0))],
+    "discounting": [(0.0, (DISCOUNT, DISCOUNT)), (1.0, (1.0, 1.0))],
+    "best_action": [(0.0, (1.0, -1.0))],
+    "action_of_observation": [(-1.0, (1.0, -1.0)), (1.0, (-1.0, 1.0))],
+}
+
+
+def rule_agent(
+    rule: disco.Rule, learning_rate: float, replay_ratio: float = 0.0, **changes: Any
+) -> Callable[[Any], Any]:
+    config = AgentConfig(
+        network=NETWORK,
+        learning_rate=learning_rate,
+        num_environments=8,
+        unroll_length=8,
+        batch_size=round(8 / (1.0 - replay_ratio)),
+        replay_ratio=replay_ratio,
+        **changes,
+    )
+    return lambda dynamics: RuleAgent.create(config, dynamics, rule)
+
+
+def ppo_agent(**changes) -> Callable[[Any], Any]:
+    config = PPOConfig(
+        network=NETWORK, learning_rate=5e-3, discount=DISCOUNT, unroll_length=16, **changes
+    )
+    return lambda dynamics: PPOAgent.create(config, dynamics)
+
+
+AGENTS: dict[str, Callable[[Any], Any]] = {
+    "actor_critic": rule_agent(disco.ActorCritic(discount=DISCOUNT), 1e-2),
+    "policy_gradient": rule_agent(disco.PolicyGradient(discount=DISCOUNT), 1e-2),
+    "impala": rule_agent(
+        disco.ActorCritic(discount=DISCOUNT),
+        1e-2,
+        optimizer_kind="rmsprop",
+        end_learning_rate=0.0,
+        lifetime=STEPS,
+        replay_ratio=0.5,
+    ),
+    "hand_set": rule_agent(disco.HandSetRule(discount=DISCOUNT, num_bins=41, max_value=3.0), 5e-3),
+    "grid57": rule_agent(
+        dataclasses.replace(disco.load("grid57"), discount=DISCOUNT),  # pyright: ignore
+        5e-3,
+    ),
+    "ppo": ppo_agent(),
+    "ppo, separate networks": ppo_agent(separate_value_network=True),
+    "dpo": ppo_agent(drift="dpo"),
+}
+
+
+def policy_and_value(agent: Any, state: Any, observation: float) -> tuple[np.ndarray, float]:
+    """Action probabilities, and the value that the agent predicts."""
+    rows = jnp.full((1, 1, 1), observation, jnp.float32)
+    none = jnp.zeros((0, 1))
+    trajectory = disco.Trajectory(
+        observation=rows,
+        action=jnp.zeros((0, 1), jnp.int32),
+        reward=none,
+        discount=none,
+        last=none.astype(bool),
+        behaviour_logits=jnp.zeros((0, 1, 2)),
+        mask=none.astype(bool),
+    )
+    outputs = agent.network.unroll(state.params, trajectory)
+    policy = jax.nn.softmax(outputs["logits"])[0, 0]
+    if "value" in outputs:
+        return np.asarray(policy), float(outputs["value"][0, 0, 0])
+    q = values.decode_value(outputs["q"], agent.rule.max_value)[0, 0]
+    return np.asarray(policy), float(jnp.sum(policy * q))
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_values_and_actions(name, tmp_path):
+    """Values are those of the policy, within 5%; it prefers the better action."""
+    tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
+    agent = AGENTS[name](tasks[0].dynamics)
+    settings = TrainingSettings(num_steps=STEPS, interval=STEPS)
+    runs = [Run(task, 0, tmp_path / task.name) for task in tasks]
+    results = device.train(agent, runs, settings, tmp_path / "together")
+    for kind, result in zip(KINDS, results, strict=True):
+        assert result.is_finite
+        for observation, action_values in EXPECTED[kind]:
+            policy, found = policy_and_value(agent, result.learner, observation)
+            expected = float(np.dot(policy, action_values))
+            assert found == pytest.approx(expected, abs=0.05), (kind, observation)
+            if action_values[0] != action_values[1]:
+                assert policy[np.argmax(action_values)] > 0.9, (kind, observation)
