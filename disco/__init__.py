@@ -10,6 +10,7 @@
 from disco.checks import check_values
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
 from disco.hand_designed import ActorCritic, PolicyGradient, hand_designed
+from disco.hand_set import HandSetRule
 from disco.meta_network import MetaNetworkSizes
 from disco.rule import Rule, UpdateResiduals
 from disco.rule_files import RuleFileError, load, load_header, save, zoo
@@ -23,6 +24,7 @@ __all__ = [
     "DiscoveredMemory",
     "DiscoveredRule",
     "DiscoveredTargets",
+    "HandSetRule",
     "MetaNetworkSizes",
     "Outputs",
     "Params",

@@ -267,10 +267,7 @@ class DiscoveredRule(Rule):
         aux_policy_loss = kl_divergence(log_next_pi, log_aux_pi)
         aux_policy_loss *= (trajectory.discount != 0).astype(aux_policy_loss.dtype)
 
-        q = values.output_taken(outputs, "q", action)
-        q_value = values.decode_value(jax.lax.stop_gradient(q), self.max_value)
-        q_transformed_target = values.signed_hyperbolic(q_value + targets.q_td)
-        q_loss = values.value_loss_to(q, q_transformed_target, self.max_value)
+        q_loss = values.action_value_loss(outputs, targets.q_td, action, self.max_value)
 
         target_loss = (
             self.pi_cost * pi_loss

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from disco import moments, values
 from disco.checks import OutputShapes, check_outputs, check_trajectory
+from disco.hand_set import HandSetRule
 from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
@@ -199,12 +200,16 @@ class PolicyGradient(ActorCritic):
 
 
 def hand_designed(name: str, **hyper_parameters: Any) -> Rule:
-    """Return a hand-designed rule by name: `actor_critic` or `policy_gradient`.
+    """Return a hand-designed rule by name: `actor_critic`, `policy_gradient` or `hand_set`.
 
     Raises:
       ValueError: if the name or a hyper-parameter is unknown.
     """
-    rules = {"actor_critic": ActorCritic, "policy_gradient": PolicyGradient}
+    rules: dict[str, type] = {
+        "actor_critic": ActorCritic,
+        "policy_gradient": PolicyGradient,
+        "hand_set": HandSetRule,
+    }
     if name not in rules:
         raise ValueError(f"Unknown hand-designed rule {name!r}; known are {sorted(rules)}.")
     known = {field.name for field in dataclasses.fields(rules[name])}

@@ -201,6 +201,22 @@ def retrace(
     )
 
 
+def action_value_loss(
+    outputs: Outputs, td: Float[Array, "T B"], action: Int[Leaf, "T B"], max_value: float
+) -> Float[Array, "T B"]:
+    """Return the loss of the output `q` at the actions taken, a categorical value of h(q).
+
+    Args:
+      outputs: of the agent.
+      td: G - q(s_t, a_t), the error of the prediction.
+      action: taken.
+      max_value: the last bin, on the scale of h.
+    """
+    q = output_taken(outputs, "q", action)
+    target = signed_hyperbolic(decode_value(jax.lax.stop_gradient(q), max_value) + td)
+    return value_loss_to(q, target, max_value)
+
+
 @chex.dataclass(frozen=True)
 class ValueEstimates:
     """Off-policy estimates from state values.

@@ -168,6 +168,21 @@ def test_hand_designed_rules_refuse_hyper_parameters_out_of_range(kind, change, 
         kind(**change)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"policy_prior": 1.5}, "policy_prior is 1.5; expected 0 to 1"),
+        ({"advantage_weight": float("nan")}, "advantage_weight is nan; expected at least 0"),
+        ({"target_params_coefficient": -1.0}, "target_params_coefficient is -1.0; expected 0 to 1"),
+        ({"num_bins": 1}, "num_bins is 1; expected .* at least 3"),
+        ({"max_value": 0.0}, "max_value is 0.0; expected a positive number"),
+    ],
+)
+def test_the_hand_set_rule_refuses_hyper_parameters_out_of_range(change, message):
+    with pytest.raises(ValueError, match=message):
+        disco.HandSetRule(**change)
+
+
 @every_rule
 def test_a_number_of_actions_below_one_is_refused(rule):
     with pytest.raises(ValueError, match="num_actions is -1; expected at least 1"):
@@ -297,6 +312,7 @@ def test_a_meta_gradient_through_adam_is_finite_with_eps_root():
     assert float(optax.tree.norm(gradient)) > 0
 
 
+@pytest.mark.slow
 def test_a_meta_gradient_through_the_loss_is_refused_rather_than_zero():
     meta_loss = partial(meta_loss_after_an_update, optimizer=optax.sgd(1e-3))
     with pytest.raises(TypeError, match=r"derivative would be 0; expected rule\.gradient"):

@@ -29,6 +29,7 @@ RULES: dict[str, Callable[[], disco.Rule]] = {
     "actor-critic": disco.ActorCritic,
     "categorical actor-critic": lambda: disco.ActorCritic(num_bins=21, normalize_advantage=True),
     "policy gradient": disco.PolicyGradient,
+    "hand-set": lambda: disco.HandSetRule(num_bins=21, max_value=10.0),
 }
 
 

@@ -119,6 +119,7 @@ RULES = {
     "categorical actor-critic": disco.ActorCritic(num_bins=21, max_value=2.0),
     "normalised actor-critic": disco.ActorCritic(normalize_advantage=True),
     "policy gradient": disco.PolicyGradient(),
+    "hand-set": disco.HandSetRule(num_bins=21, max_value=2.0, advantage_weight=3.0),
 }
 
 
@@ -128,7 +129,7 @@ def test_learns_which_action_pays_in_which_context(rule):
 
     def unroll(params, trajectory):
         shapes = rule.output_shapes(3)
-        return {k: trajectory.observation @ params[k] for k in shapes}
+        return {k: jnp.tensordot(trajectory.observation, params[k], 1) for k in shapes}
 
     params = {k: jnp.zeros((3, *shape)) for k, shape in rule.output_shapes(3).items()}
     optimizer = agent_optimizer(0.02)
@@ -156,7 +157,7 @@ def test_learns_which_action_pays_in_which_context(rule):
         return agent, (jnp.mean(reward), aux.metrics["td"])
 
     agent = (params, optimizer.init(params), rule.init(params))
-    keys = jax.random.split(jax.random.key(0), 300)
+    keys = jax.random.split(jax.random.key(0), 500)
     (params, _, _), (reward, td) = jax.jit(lambda a: jax.lax.scan(update, a, keys))(agent)
     assert float(jnp.mean(reward[:5])) < 0.5
     assert float(jnp.mean(reward[-20:])) > 0.9
@@ -164,7 +165,7 @@ def test_learns_which_action_pays_in_which_context(rule):
 
 
 def test_refuses_unknown_names():
-    with pytest.raises(ValueError, match=r"'ppo'; known are \['actor_critic', 'policy_gradient'\]"):
+    with pytest.raises(ValueError, match=r"'ppo'; known are \['actor_critic', 'hand_set', 'pol"):
         disco.hand_designed("ppo")
     with pytest.raises(ValueError, match=r"no hyper-parameters \['lamda'\]; it has .*'lambda_'"):
         disco.hand_designed("actor_critic", lamda=0.9)

@@ -1,0 +1,151 @@
+"""A rule of the discovered form whose policy target is computed by two constants.
+
+A discovered rule (`disco.discovered`) trains the policy towards a target that a meta-network
+computes, and an action value by Retrace. `HandSetRule` is the same with a fixed target and without
+the predictions y, z and aux_pi. Beside a discovered rule it shows what discovery adds.
+"""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from disco import moments, values
+from disco.checks import OutputShapes, check_outputs, check_trajectory
+from disco.distributions import entropy, kl_divergence
+from disco.hyper_parameters import COST, POSITIVE, odd_number
+from disco.moments import Moments
+from disco.rule import Rule
+from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
+from disco_common.ranges import AT_LEAST_1, FRACTION
+
+
+@chex.dataclass(frozen=True)
+class HandSetTargets:
+    """The targets of a hand-set rule, for each transition.
+
+    Attributes:
+      pi: target logits `[T, B, A]`.
+      q_target: `[T, B]`, the return G of the action value (`disco.values`).
+      q_td: `[T, B]`, G - q(s_t, a_t).
+      advantage: `[T, B]`, G - V bar(s_t), V bar being the target network's state value.
+      normalized_advantage: `[T, B]`, normalised by its moving moments.
+    """
+
+    pi: Float[Array, "T B A"]
+    q_target: Float[Array, "T B"]
+    q_td: Float[Array, "T B"]
+    advantage: Float[Array, "T B"]
+    normalized_advantage: Float[Array, "T B"]
+
+
+@chex.dataclass(frozen=True)
+class HandSetMemory:
+    """Moments of the advantages over an agent's lifetime."""
+
+    advantage: Moments
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class HandSetRule(Rule):
+    """The policy's own logits, and the normalised advantage at the action taken, as its target.
+
+    `target = policy_prior * (logits - mean of logits) + advantage_weight * advantage`, where the
+    advantage of the actions not taken is 0. Raises ValueError if a hyper-parameter is out of range.
+
+    Attributes:
+      policy_prior: weight of the agent's own logits, 0 to 1. With less than 1 the target is nearer
+        to the uniform policy.
+      advantage_weight: weight of the normalised advantage.
+      num_bins: bins of the action value. Odd.
+      max_value: the last bin, on the scale of the signed hyperbolic transform.
+      discount: gamma.
+      lambda_: decay of the return's traces.
+      target_params_coefficient: weight of the old target parameters in their average.
+      value_cost: weight of the action value's loss; that of the policy's is 1.
+    """
+
+    policy_prior: float = dataclasses.field(default=0.95, metadata={"static": True})
+    advantage_weight: float = dataclasses.field(default=1.0, metadata={"static": True})
+    num_bins: int = dataclasses.field(default=601, metadata={"static": True})
+    max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
+    discount: float = dataclasses.field(default=0.997, metadata={"static": True})
+    lambda_: float = dataclasses.field(default=0.95, metadata={"static": True})
+    target_params_coefficient: float = dataclasses.field(  # pyright: ignore[reportIncompatibleVariableOverride]
+        default=0.9, metadata={"static": True}
+    )
+    value_cost: float = dataclasses.field(default=0.2, metadata={"static": True})
+
+    def __post_init__(self):
+        odd_number(at_least=3).require_value("num_bins", self.num_bins)
+        POSITIVE.require_value("max_value", self.max_value)
+        for name in ("policy_prior", "discount", "lambda_", "target_params_coefficient"):
+            FRACTION.require_value(name, getattr(self, name))
+        for name in ("advantage_weight", "value_cost"):
+            COST.require_value(name, getattr(self, name))
+
+    def output_shapes(self, num_actions: int) -> OutputShapes:
+        AT_LEAST_1.require_value("num_actions", num_actions)
+        return {"logits": (num_actions,), "q": (num_actions, self.num_bins)}
+
+    def init_memory(self) -> HandSetMemory:
+        return HandSetMemory(advantage=moments.init(jnp.zeros(()).dtype))
+
+    def targets(
+        self,
+        outputs: Outputs,
+        target_outputs: Outputs | None,
+        trajectory: Trajectory,
+        state: RuleState,
+    ) -> tuple[HandSetTargets, RuleState]:
+        num_actions = check_trajectory(trajectory)
+        shapes = self.output_shapes(num_actions)
+        outputs = check_outputs(outputs, shapes, trajectory)
+        trajectory = without_masked_damage(trajectory)
+        if target_outputs is None:
+            raise ValueError("target_outputs is None; a hand-set rule reads a target network.")
+        target_outputs = check_outputs(target_outputs, shapes, trajectory)
+        estimates = values.retrace(
+            outputs["logits"],
+            values.decode_value(jax.lax.stop_gradient(outputs["q"]), self.max_value),
+            values.decode_value(jax.lax.stop_gradient(target_outputs["q"]), self.max_value),
+            trajectory,
+            discount=self.discount,
+            lambda_=self.lambda_,
+        )
+        memory: HandSetMemory = state.memory
+        tracked = moments.update(memory.advantage, estimates.advantage)
+        advantage = moments.normalize(tracked, estimates.advantage)
+        logits = outputs["logits"][:-1]
+        centred = logits - jnp.mean(logits, axis=-1, keepdims=True)
+        is_taken = jax.nn.one_hot(trajectory.action, num_actions, dtype=advantage.dtype)
+        weighted = self.advantage_weight * advantage[..., None] * is_taken
+        targets = HandSetTargets(
+            pi=self.policy_prior * centred + weighted,
+            q_target=estimates.q_target,
+            q_td=estimates.td,
+            advantage=estimates.advantage,
+            normalized_advantage=advantage,
+        )
+        kept = moments.kept_if_finite(HandSetMemory(advantage=tracked), memory)
+        return targets, RuleState(target_params=state.target_params, memory=kept)
+
+    def transition_losses(
+        self, outputs: Outputs, targets: HandSetTargets, trajectory: Trajectory
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        log_pi = jax.nn.log_softmax(outputs["logits"][:-1])
+        pi_loss = kl_divergence(jax.nn.log_softmax(targets.pi), log_pi)
+        q_loss = values.action_value_loss(outputs, targets.q_td, trajectory.action, self.max_value)
+        means = {
+            "pi_loss": pi_loss,
+            "q_loss": q_loss,
+            "entropy": entropy(log_pi),
+            "q_target": targets.q_target,
+            "td": targets.q_td,
+            "advantage": targets.advantage,
+        }
+        metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
+        return pi_loss + self.value_cost * q_loss, metrics
