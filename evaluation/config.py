@@ -7,7 +7,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
-BASELINES = ("actor_critic", "policy_gradient")
+BASELINES = ("actor_critic", "policy_gradient", "impala", "hand_set", "ppo", "dpo")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class EvaluationConfig:
         other packages. By default the one in the rule's file, with which the rule was discovered,
         or else `agent.learning_rate`.
       rule_discount: discount of the same rules' value functions; None for each rule's own.
-      baselines: hand-designed rules to compare with.
+      baselines: algorithms to compare with, of `BASELINES` (`evaluation.baselines`).
       baseline_learning_rates: each baseline is trained with each of them. The best one on average
         over the tasks is the tuned one.
       baseline_entropy_cost: weight of the policy's entropy in the baselines' losses.
@@ -67,7 +67,7 @@ class EvaluationConfig:
     budget: int = 100_000
     rule_learning_rate: float | None = None
     rule_discount: float | None = None
-    baselines: tuple[str, ...] = BASELINES
+    baselines: tuple[str, ...] = ("actor_critic", "policy_gradient")
     baseline_learning_rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
     baseline_entropy_cost: float = 0.01
     baseline_normalize_advantage: bool = False

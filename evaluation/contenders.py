@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ from agents.self_contained import SelfContainedAgent
 from disco import rule_files
 from disco_common import plugins
 from disco_common.terminal import require_printable
-from evaluation import folder_names
+from evaluation import baselines, folder_names
 from evaluation.config import EvaluationConfig
 
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
@@ -63,12 +63,64 @@ class Contender:
         """Whether its agent trains itself (`agents.self_contained`)."""
         return isinstance(self.other, SelfContainedAgent)
 
+    @classmethod
+    def of_baseline(
+        cls, name: str, kind: str, config: EvaluationConfig, settings: baselines.Settings
+    ) -> "Contender":
+        """Make a baseline of an evaluation.
+
+        Args:
+          name: of the contender.
+          kind: of the baseline.
+          config: of the evaluation.
+          settings: see `baselines.make`.
+
+        Raises:
+          ValueError: if a setting is unknown or out of range.
+        """
+        made = baselines.make(kind, config, settings)
+        own: Any = made.rule if made.other is None else made.other.config
+        contender = cls(
+            name=name,
+            kind=kind,
+            rule=made.rule,
+            agent=made.agent,
+            source={"hyper_parameters": dataclasses.asdict(own)},
+            other=made.other,
+        )
+        return contender.with_schedule_length(config)
+
+    def with_settings(self, settings: baselines.Settings) -> "Contender":
+        """Return an evaluated rule's contender with tuned settings of its agent.
+
+        Args:
+          settings: of `learning_rate` and `replay_ratio`, some or all.
+
+        Raises:
+          ValueError: if there are others, or one is out of range.
+        """
+        if unknown := sorted(set(settings) - {"learning_rate", "replay_ratio"}):
+            raise ValueError(f"{self.name} has no settings {unknown}.")
+        agent = self.agent
+        if "replay_ratio" in settings:
+            agent = baselines.with_replay(agent, settings["replay_ratio"])
+        rate = settings.get("learning_rate", agent.learning_rate)
+        return dataclasses.replace(self, agent=dataclasses.replace(agent, learning_rate=rate))
+
+    def with_schedule_length(self, config: EvaluationConfig) -> "Contender":
+        """Return the contender with a length of its learning rate's schedule: the budget."""
+        if self.agent.lifetime:
+            return self
+        agent = dataclasses.replace(self.agent, lifetime=config.budget)
+        return dataclasses.replace(self, agent=agent)
+
 
 def make_contenders(
     rules: Sequence[str],
     config: EvaluationConfig,
     agents: Sequence[str] = (),
     copies: pathlib.Path | None = None,
+    tuned: Mapping[str, baselines.Settings] | None = None,
 ) -> tuple[Contender, ...]:
     """Return all contenders: the random policy, the baselines, the rules, and other agents.
 
@@ -78,54 +130,44 @@ def make_contenders(
       agents: names of other agents (`agents.registry`).
       copies: folder with copies of rule files (`copy_of_rule`), which are read if the files no
         longer exist.
+      tuned: settings of baselines, and of the agents of rules, by kind and name. With them there is
+        one contender of each baseline; without, one for each of the config's learning rates.
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
       ValueError: if an agent is unknown or its configuration is impossible, a rule has no discount
         to set, or two contenders have the same name.
     """
-    random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=_on_policy(config.agent))
+    random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=baselines.on_policy(config.agent))
     learning = (
-        *_baselines(config),
-        *_rules(rules, config, copies),
+        *_baselines(config, tuned),
+        *_rules(rules, config, copies, tuned or {}),
         *_other(agents, config),
     )
     contenders = (random, *learning)
     for contender in contenders:
         if [x.name for x in contenders].count(contender.name) > 1:
             raise ValueError(f"Two contenders are called {contender.name!r}; expected one.")
-    return tuple(
-        dataclasses.replace(c, agent=_with_schedule_length(c.agent, config)) for c in contenders
-    )
+    return tuple(contender.with_schedule_length(config) for contender in contenders)
 
 
-def _baselines(config: EvaluationConfig) -> list[Contender]:
-    found = []
-    for kind in config.baselines:
-        agent = _on_policy(config.agent)
-        hyper_parameters: dict[str, Any] = {
-            "entropy_cost": config.baseline_entropy_cost,
-            "normalize_advantage": config.baseline_normalize_advantage,
-        }
-        if kind == "actor_critic":
-            agent = with_replay(agent, config.actor_critic_replay_ratio)
-            hyper_parameters["lambda_"] = config.actor_critic_lambda
-        rule = disco.hand_designed(kind, **hyper_parameters)
-        for learning_rate in config.baseline_learning_rates:
-            found.append(
-                Contender(
-                    name=f"{kind}@{learning_rate:g}",
-                    kind=kind,
-                    rule=rule,
-                    agent=dataclasses.replace(agent, learning_rate=learning_rate),
-                    source={"hyper_parameters": dataclasses.asdict(rule)},  # pyright: ignore
-                )
-            )
-    return found
+def _baselines(
+    config: EvaluationConfig, tuned: Mapping[str, baselines.Settings] | None
+) -> list[Contender]:
+    if tuned is not None:
+        return [Contender.of_baseline(x, x, config, tuned[x]) for x in config.baselines]
+    return [
+        Contender.of_baseline(f"{kind}@{rate:g}", kind, config, {"learning_rate": rate})
+        for kind in config.baselines
+        for rate in config.baseline_learning_rates
+    ]
 
 
 def _rules(
-    rules: Sequence[str], config: EvaluationConfig, copies: pathlib.Path | None
+    rules: Sequence[str],
+    config: EvaluationConfig,
+    copies: pathlib.Path | None,
+    tuned: Mapping[str, baselines.Settings],
 ) -> list[Contender]:
     found = []
     for name, rule in zip(_distinct_names(rules), rules, strict=True):
@@ -133,20 +175,21 @@ def _rules(
         if config.rule_discount is not None:
             loaded = _with_discount(name, loaded, config.rule_discount)
         learning_rate, origin = _learning_rate(rule, header, config)
-        found.append(
-            Contender(
-                name=name,
-                kind=DISCOVERED if isinstance(loaded, disco.DiscoveredRule) else RULE,
-                rule=loaded,
-                agent=dataclasses.replace(config.agent, learning_rate=learning_rate),
-                source={
-                    "file": rule,
-                    "parameters_sha256": fingerprint(loaded),
-                    "header": header,
-                    "learning_rate_from": origin,
-                },
-            )
+        if "learning_rate" in tuned.get(name, {}):
+            origin = "tuned settings"
+        contender = Contender(
+            name=name,
+            kind=DISCOVERED if isinstance(loaded, disco.DiscoveredRule) else RULE,
+            rule=loaded,
+            agent=dataclasses.replace(config.agent, learning_rate=learning_rate),
+            source={
+                "file": rule,
+                "parameters_sha256": fingerprint(loaded),
+                "header": header,
+                "learning_rate_from": origin,
+            },
         )
+        found.append(contender.with_settings(tuned.get(name, {})))
     return found
 
 
@@ -175,7 +218,7 @@ def _other(names: Sequence[str], config: EvaluationConfig) -> list[Contender]:
                 name=name.replace("/", "_").replace(",", "_"),
                 kind=AGENT,
                 rule=None,
-                agent=_on_policy(config.agent),
+                agent=baselines.on_policy(config.agent),
                 source={"hyper_parameters": dict(agent.settings)},
                 other=agent,
             )
@@ -282,18 +325,3 @@ def _own_settings(rule: Any) -> dict[str, Any]:
         elif isinstance(value, bool | int | float | str | tuple | None) and value != field.default:
             found[field.name] = value
     return found
-
-
-def _with_schedule_length(agent: AgentConfig, config: EvaluationConfig) -> AgentConfig:
-    """Return the agent with a length of its learning rate's schedule: by default, the budget."""
-    return agent if agent.lifetime else dataclasses.replace(agent, lifetime=config.budget)
-
-
-def _on_policy(agent: AgentConfig) -> AgentConfig:
-    return dataclasses.replace(agent, replay_ratio=0.0, batch_size=agent.num_environments)
-
-
-def with_replay(agent: AgentConfig, replay_ratio: float) -> AgentConfig:
-    """Return the agent with replay: a fresh trajectory per environment, and replayed ones."""
-    batch_size = round(agent.num_environments / (1.0 - replay_ratio))
-    return dataclasses.replace(agent, replay_ratio=replay_ratio, batch_size=batch_size)

@@ -30,7 +30,9 @@ from typing import Any
 from absl import flags
 
 from disco_common import plugins
+from disco_common.atomic import write_atomically
 from environments import registry
+from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     AGENT,
@@ -77,6 +79,7 @@ class Identity:
       agents: settings of agents that learn without a rule, by name.
       command: name of the command.
       task_files: SHA-256 of the files that tasks are read from, by the tasks' names.
+      tuned: settings of contenders, by their names; empty without tuned settings.
     """
 
     tasks: tuple[str, ...]
@@ -85,10 +88,12 @@ class Identity:
     agents: dict[str, Any] = dataclasses.field(default_factory=dict)
     command: str = "evaluate"
     task_files: dict[str, str] = dataclasses.field(default_factory=dict, metadata=workdirs.ADOPTED)
+    tuned: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 _RUNS_PER_RAY_JOB = 16
+TUNED = "tuned.json"  # Copy in a workdir of the file of tuned settings.
 _RULES = "rules"  # Folder in a workdir for copies of rule files, by the contenders' names.
 
 
@@ -100,6 +105,7 @@ def run(
     executor: Executor | None = None,
     runs_per_job: int | None = None,
     agents: Sequence[str] = (),
+    tuned: str = "",
 ) -> WrittenEvaluation:
     """Run or continue an evaluation.
 
@@ -111,6 +117,7 @@ def run(
       executor: see `evaluation.evaluate.evaluate`.
       runs_per_job: see `evaluation.evaluate.evaluate`.
       agents: names of agents that learn without a rule.
+      tuned: file of tuned settings, of `launch.tune`; empty for none.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt.
@@ -118,7 +125,8 @@ def run(
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
     tasks = resolve(suites)
-    contenders = make_contenders(rules, config, agents, copies_in(workdir))
+    settings = None if not tuned else read_tuned(tuned, workdir, config)
+    contenders = make_contenders(rules, config, agents, copies_in(workdir), settings)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
         rules={
@@ -129,10 +137,13 @@ def run(
         agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
         config=config,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
+        tuned={} if settings is None else {name: dict(x) for name, x in settings.items()},
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
         keep_rules(folder, contenders, config)
+        if tuned and not (folder / TUNED).exists():
+            write_atomically(folder / TUNED, pathlib.Path(tuned).read_bytes())
         return evaluate(
             tasks,
             contenders,
@@ -144,6 +155,24 @@ def run(
             Progress,
             announce=functools.partial(print, flush=True),
         )
+
+
+def read_tuned(
+    file: str, workdir: str | os.PathLike, config: EvaluationConfig
+) -> dict[str, tuned_settings.Settings]:
+    """Return tuned settings by contender, from a file or from its copy in the workdir.
+
+    Raises:
+      OSError: if neither can be read.
+      ValueError: naming the file, if it is damaged, or is for another budget or other agents, or
+        lacks a baseline.
+    """
+    path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED
+    if not path.exists() and copy.is_file():
+        path = copy
+    found = tuned_settings.read(path)
+    tuned_settings.require_fit(found, path, config, config.baselines)
+    return {name: one.settings for name, one in found.contenders.items()}
 
 
 def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
@@ -212,7 +241,9 @@ def main() -> None:
     if values.size and not agents:
         raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
     with execution.opened_executor(values) as executor:
-        written = run(rules, suites, config, values.workdir, executor, runs_per_job, agents)
+        written = run(
+            rules, suites, config, values.workdir, executor, runs_per_job, agents, values.tuned
+        )
     print_evaluation(written)
 
 
@@ -236,6 +267,12 @@ if __name__ == "__main__":
         [],
         "Agent that learns without a rule, by name: dreamer, dreamer/v1,NoDenomMax"
         " (docs/dreamer.md), or one of yours (docs/extending.md); several by repetition.",
+    )
+    flags.DEFINE_string(
+        "tuned",
+        "",
+        "File of tuned settings (launch.tune): each baseline has its own there instead of each of"
+        " the config's learning rates.",
     )
     flags.DEFINE_string("size", "", "Size of each --agent that has sizes, for example 12m.")
     define_flags("grid_heldout")

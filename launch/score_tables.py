@@ -1,5 +1,7 @@
 """A finished evaluation on the terminal: its score table, remarks, and files."""
 
+from collections.abc import Mapping, Sequence
+
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +16,16 @@ def print_evaluation(written: WrittenEvaluation) -> None:
     for remark in written.remarks:
         print(printable(remark))
     print("Written: " + ", ".join(map(printable, written.files)))
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    """Print a table of rows with the same columns, at least one row."""
+    made = Table(title=title)
+    for column in rows[0]:
+        made.add_column(column)
+    for row in rows:
+        made.add_row(*(Text(printable(cell)) for cell in row.values()))
+    console(log_width=160).print(made)
 
 
 def _rich_table(table: ScoreTable) -> Table:

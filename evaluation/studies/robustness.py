@@ -29,8 +29,9 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.atomic import write_atomically
+from evaluation.baselines import with_replay
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, Contender, make_contenders, with_replay
+from evaluation.contenders import RANDOM, Contender, make_contenders
 from evaluation.evaluate import Announce, circumstances, make_runs
 from evaluation.executors import Executor, OpenProgress
 from evaluation.report.html_report import write_report

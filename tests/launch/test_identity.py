@@ -13,8 +13,10 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.checkpoints import CheckpointError, Checkpoints
 from environments.suites.sokoban import generator, levels
+from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import fingerprint, make_contenders
+from evaluation.tuned_settings import Tuned, TunedSettings
 from launch import evaluate, setup
 from launch.discover import discover
 from launch.export import export
@@ -189,6 +191,50 @@ def test_robustness_goes_on_by_the_copy(evaluated, tmp_path):
     assert "is of a run with another config: command is 'evaluate' there" in output
     assert "rules.tiny" not in output
     assert status == 2
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    """Writes a file of tuned settings of actor-critic with this learning rate."""
+
+    def write(learning_rate: float):
+        one = Tuned({"learning_rate": learning_rate}, 1.0, (), ())
+        agent = tuned_settings.common_settings(CONFIG)
+        found = TunedSettings(("a",), CONFIG.num_steps, agent, 0, {"actor_critic": one})
+        tuned_settings.write(tmp_path / "tuned.json", found)
+        return tmp_path / "tuned.json"
+
+    return write
+
+
+def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic",))
+    workdir = str(tmp_path / "run")
+
+    def run(file):
+        evaluate.run([], ["catch/5x5"], config, workdir, tuned=str(file))
+
+    file = tuned(0.125)
+    run(file)
+    results = json.loads((tmp_path / "run" / "results.json").read_text())["contenders"]
+    assert list(results) == ["random", "actor_critic"]
+    assert results["actor_critic"]["agent"]["learning_rate"] == 0.125
+    file.unlink()
+    capsys.readouterr()
+    run(file)
+    assert "2 of 2 runs are finished." in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"tuned.actor_critic.learning_rate is 0.125 there and 0."):
+        run(tuned(0.25))
+    with pytest.raises(ValueError, match=r"config: tuned.actor_critic is .* there and None here"):
+        evaluate.run([], ["catch/5x5"], config, workdir)
+    with pytest.raises(ValueError, match=r"tuned.json has no settings for \['ppo'\]"):
+        evaluate.run(
+            [],
+            ["catch/5x5"],
+            dataclasses.replace(config, baselines=("ppo",)),
+            workdir,
+            tuned=str(tmp_path / "tuned.json"),
+        )
 
 
 def test_rule_of_another_discount_is_copied_as_it_is(tmp_path):

@@ -1,0 +1,261 @@
+"""Random search for the settings of contenders, with the same number of trials for each.
+
+A trial is a contender with random settings, and all trials of all contenders are one evaluation:
+its runs are stored, continued and distributed like those of any other. A trial's score is the mean
+over tasks of its normalised mean return, which on each task is 0 for the random policy and 1 for
+the best trial of any contender; below -1 it counts as -1. Tasks on which no trial is better than
+the random policy are left out.
+
+    tuned.json              the best settings of each contender, and all trials
+    tuning.csv              a row for each trial
+    manifest.json, runs/    as in an evaluation
+
+The tasks must be those of discovery: what is tuned on a task is not judged on it.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+import environments
+from disco_common.atomic import write_atomically
+from evaluation import tuned_settings
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import RANDOM, Contender, make_contenders
+from evaluation.evaluate import Announce, circumstances, make_runs
+from evaluation.executors import Executor, OpenProgress
+from evaluation.report.report_csv import to_csv
+from evaluation.results import LearningCurves
+from evaluation.scoring import statistics
+from evaluation.tuned_settings import Settings, Tuned, TunedSettings
+
+TUNED = "tuned.json"
+_LOWEST = -1.0  # Bound of a normalised score, so that one bad task does not decide.
+_EDGE = 0.05  # Part of a range, at each end.
+
+
+@dataclasses.dataclass(frozen=True)
+class LogUniform:
+    """A range of positive numbers, whose logarithms are drawn uniformly."""
+
+    low: float
+    high: float
+
+    def draw(self, random: np.random.Generator) -> float:
+        value = math.exp(random.uniform(math.log(self.low), math.log(self.high)))
+        return float(f"{value:.3g}")
+
+    def is_at_the_edge(self, value: float) -> bool:
+        place = math.log(value / self.low) / math.log(self.high / self.low)
+        return not _EDGE <= place <= 1.0 - _EDGE
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of several values, each as likely.
+
+    Attributes:
+      values: to choose from.
+      is_bounded: whether values outside the list would be possible, too.
+    """
+
+    values: tuple[float | int | bool, ...]
+    is_bounded: bool = False
+
+    def draw(self, random: np.random.Generator) -> float | int | bool:
+        return self.values[int(random.integers(len(self.values)))]
+
+    def is_at_the_edge(self, value: float) -> bool:
+        return not self.is_bounded and value in (self.values[0], self.values[-1])
+
+
+_RATE = LogUniform(3e-4, 3e-2)
+_ENTROPY = LogUniform(1e-3, 0.3)
+_REPLAY = Choice((0.0, 0.5), is_bounded=True)
+_YES_OR_NO = Choice((False, True), is_bounded=True)
+_PPO = {
+    "learning_rate": _RATE,
+    "entropy_cost": _ENTROPY,
+    "num_epochs": Choice((1, 2, 4, 8, 16)),
+    "num_minibatches": Choice((1, 2, 4, 8, 16)),
+    "gae_lambda": Choice((0.8, 0.9, 0.95, 1.0), is_bounded=True),
+}
+RULE_SPACE = {"learning_rate": _RATE, "replay_ratio": _REPLAY}
+SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
+    "actor_critic": {
+        "learning_rate": _RATE,
+        "entropy_cost": _ENTROPY,
+        "normalize_advantage": _YES_OR_NO,
+        "lambda_": Choice((0.8, 0.9, 0.95, 1.0), is_bounded=True),
+        "replay_ratio": _REPLAY,
+    },
+    "policy_gradient": {
+        "learning_rate": _RATE,
+        "entropy_cost": _ENTROPY,
+        "normalize_advantage": _YES_OR_NO,
+    },
+    "impala": {"learning_rate": _RATE, "entropy_cost": _ENTROPY, "replay_ratio": _REPLAY},
+    "hand_set": {
+        "learning_rate": _RATE,
+        "policy_prior": Choice((0.8, 0.9, 0.95, 0.98, 1.0), is_bounded=True),
+        "advantage_weight": LogUniform(0.1, 10.0),
+        "replay_ratio": _REPLAY,
+    },
+    "ppo": _PPO,
+    "dpo": _PPO,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A contender with random settings.
+
+    Attributes:
+      of: the baseline's kind, or the rule's name.
+      settings: that were drawn.
+      contender: with these settings.
+    """
+
+    of: str
+    settings: Settings
+    contender: Contender
+
+
+def tune(
+    rules: Sequence[Contender],
+    tasks: Sequence[environments.Environment],
+    config: EvaluationConfig,
+    num_trials: int,
+    folder: pathlib.Path,
+    provenance: Mapping[str, Any],
+    executor: Executor | None,
+    runs_per_job: int | None,
+    open_progress: OpenProgress,
+    announce: Announce = lambda sentence: None,
+) -> TunedSettings:
+    """Search for settings of the config's baselines and of rules; write the files.
+
+    Args:
+      rules: the rules' contenders.
+      tasks: to learn.
+      config: of the evaluation; its seed is also that of the search.
+      num_trials: of each contender. A search with more trials begins with the same ones.
+      folder: for all results. Finished runs in it are not repeated.
+      provenance: to record; JSON values.
+      executor: see `evaluation.evaluate.evaluate`.
+      runs_per_job: see `evaluation.evaluate.evaluate`.
+      open_progress: see `evaluation.evaluate.evaluate`.
+      announce: see `evaluation.evaluate.evaluate`.
+
+    Raises:
+      JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
+    """
+    config = dataclasses.replace(config, strip_frames=0)
+    (random,) = make_contenders([], dataclasses.replace(config, baselines=()))
+    made = trials(rules, config, num_trials)
+    curves = make_runs(
+        tasks,
+        [random, *(trial.contender for trial in made)],
+        config,
+        folder,
+        {**provenance, **circumstances()},
+        executor,
+        runs_per_job,
+        open_progress,
+        announce,
+    )
+    scores = _scores(made, curves)
+    found = TunedSettings(
+        tasks=tuple(task.name for task in tasks),
+        budget=config.num_steps,
+        agent=tuned_settings.common_settings(config),
+        seed=config.seed,
+        contenders={of: _best(of, made, scores) for of in dict.fromkeys(x.of for x in made)},
+    )
+    tuned_settings.write(folder / TUNED, found)
+    rows = [
+        {"contender": x.of, "settings": json.dumps(dict(x.settings)), "score": score}
+        for x, score in zip(made, scores, strict=True)
+    ]
+    write_atomically(folder / "tuning.csv", to_csv(rows))
+    return found
+
+
+def trials(rules: Sequence[Contender], config: EvaluationConfig, number: int) -> list[Trial]:
+    """Return the trials of the config's baselines and of rules.
+
+    Raises:
+      ValueError: if an agent's configuration is impossible.
+    """
+    found = []
+    for kind in config.baselines:
+        for index in range(number):
+            settings = _draw(kind, SPACES[kind], config.seed, index)
+            contender = Contender.of_baseline(_name(kind, index), kind, config, settings)
+            found.append(Trial(kind, settings, contender))
+    for own in rules:
+        for index in range(number):
+            settings = _draw(own.name, RULE_SPACE, config.seed, index)
+            contender = own.with_settings(settings)
+            contender = dataclasses.replace(contender, name=_name(own.name, index))
+            found.append(Trial(own.name, settings, contender))
+    return found
+
+
+def _name(of: str, index: int) -> str:
+    return f"{of}, trial {index}"
+
+
+def _draw(
+    name: str, space: Mapping[str, LogUniform | Choice], seed: int, index: int
+) -> dict[str, float | int | bool]:
+    """Return random settings; the same ones for equal arguments."""
+    random = np.random.default_rng([seed, zlib.crc32(name.encode()), index])
+    return {setting: values.draw(random) for setting, values in space.items()}
+
+
+def _scores(made: Sequence[Trial], curves: Mapping[str, LearningCurves]) -> list[float]:
+    """Return the score of each trial; see the module's docstring.
+
+    Raises:
+      ValueError: if no trial is better than the random policy on any task.
+    """
+    low = statistics.mean(curves[RANDOM].window.mean_return)
+    means = np.stack([statistics.mean(curves[x.contender.name].window.mean_return) for x in made])
+    return list(normalized_means(means, low))
+
+
+def normalized_means(
+    means: Float[np.ndarray, "trials tasks"], low: Float[np.ndarray, "tasks"]
+) -> Float[np.ndarray, "trials"]:
+    """Return each trial's mean normalised score over tasks.
+
+    Args:
+      means: mean returns; where there is none, as no episode ended, NaN: it counts as the lowest.
+      low: the random policy's mean returns.
+
+    Raises:
+      ValueError: if no trial is better than the random policy on any task.
+    """
+    high = np.max(np.where(np.isnan(means), -np.inf, means), axis=0)
+    counted = high > low
+    if not counted.any():
+        raise ValueError("No trial is better than the random policy on any task.")
+    normalized = (means - low)[:, counted] / (high - low)[counted]
+    bounded = np.where(np.isnan(normalized), _LOWEST, np.maximum(normalized, _LOWEST))
+    return np.mean(bounded, axis=1)
+
+
+def _best(of: str, made: Sequence[Trial], scores: Sequence[float]) -> Tuned:
+    own = [(x.settings, float(y)) for x, y in zip(made, scores, strict=True) if x.of == of]
+    settings, score = max(own, key=lambda trial: trial[1])
+    space = SPACES.get(of, RULE_SPACE)
+    edge = tuple(name for name, value in settings.items() if space[name].is_at_the_edge(value))
+    return Tuned(settings=settings, score=score, at_the_edge=edge, trials=tuple(own))

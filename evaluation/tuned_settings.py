@@ -1,0 +1,183 @@
+"""Settings of contenders that a search has found (`evaluation.studies.tuning`), as a file.
+
+{"format": 1,
+ "tasks": ["catch/5x5", ...],        tuned on
+ "budget": 99968, "agent": {...},    of each run: network, environments, unroll, replay
+ "seed": 0, "trials": 16,            of the search, for each contender
+ "contenders": {"ppo": {"settings": {"learning_rate": 0.0025, ...},
+                        "score": 0.81, "at_the_edge": [],
+                        "trials": [{"settings": {...}, "score": 0.4}, ...]}, ...}}
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from disco_common.atomic import write_atomically
+from disco_common.json_lines import read_object
+from evaluation.config import EvaluationConfig
+
+_FORMAT = 1
+
+Settings = Mapping[str, float | int | bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """The result of a search for one contender.
+
+    Attributes:
+      settings: of the best trial.
+      score: of the best trial (`evaluation.studies.tuning`).
+      at_the_edge: settings of the best trial that are at an end of their range.
+      trials: settings and score of each trial.
+    """
+
+    settings: Settings
+    score: float
+    at_the_edge: tuple[str, ...]
+    trials: tuple[tuple[Settings, float], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class TunedSettings:
+    """Tuned settings of several contenders, found by one search.
+
+    Attributes:
+      tasks: that the contenders were tuned on.
+      budget: environment steps of a run.
+      agent: the common settings of all agents: JSON values of network, environments and unroll.
+      seed: of the search.
+      contenders: by the baseline's kind or the rule's name.
+    """
+
+    tasks: tuple[str, ...]
+    budget: int
+    agent: Mapping[str, Any]
+    seed: int
+    contenders: Mapping[str, Tuned]
+
+
+def common_settings(config: EvaluationConfig) -> dict[str, Any]:
+    """Return the settings that all contenders of an evaluation share, as JSON values."""
+    agent = config.agent
+    shared = {
+        "network": dataclasses.asdict(agent.network),
+        "num_environments": agent.num_environments,
+        "unroll_length": agent.unroll_length,
+        "frame_stack": agent.frame_stack,
+    }
+    return json.loads(json.dumps(shared))
+
+
+def write(path: pathlib.Path, tuned: TunedSettings) -> None:
+    """Write a file.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    found = {
+        "format": _FORMAT,
+        "tasks": list(tuned.tasks),
+        "budget": tuned.budget,
+        "agent": dict(tuned.agent),
+        "seed": tuned.seed,
+        "contenders": {
+            name: {
+                "settings": dict(one.settings),
+                "score": one.score,
+                "at_the_edge": list(one.at_the_edge),
+                "trials": [
+                    {"settings": dict(settings), "score": score} for settings, score in one.trials
+                ],
+            }
+            for name, one in tuned.contenders.items()
+        },
+    }
+    write_atomically(path, json.dumps(found, indent=1, allow_nan=False) + "\n")
+
+
+def read(path: pathlib.Path) -> TunedSettings:
+    """Read a file.
+
+    Raises:
+      OSError: if it cannot be read.
+      ValueError: naming the file and what is wrong with it.
+    """
+    found = read_object(path)
+    if found.get("format") != _FORMAT:
+        raise ValueError(
+            f"{path} has format {found.get('format')!r:.50}; expected {_FORMAT}, a file that this"
+            " version's launch.tune wrote."
+        )
+    try:
+        return TunedSettings(
+            tasks=tuple(map(str, _of_type(found, "tasks", list))),
+            budget=_of_type(found, "budget", int),
+            agent=_of_type(found, "agent", dict),
+            seed=_of_type(found, "seed", int),
+            contenders={
+                name: Tuned(
+                    settings=_settings(entry),
+                    score=float(_of_type(entry, "score", float)),
+                    at_the_edge=tuple(map(str, _of_type(entry, "at_the_edge", list))),
+                    trials=tuple(
+                        (_settings(trial), float(_of_type(trial, "score", float)))
+                        for trial in _of_type(entry, "trials", list)
+                    ),
+                )
+                for name, entry in _of_type(found, "contenders", dict).items()
+            },
+        )
+    except ValueError as error:
+        raise ValueError(f"{path} is no file of tuned settings: {error}") from error
+
+
+def require_fit(
+    tuned: TunedSettings, path: pathlib.Path, config: EvaluationConfig, contenders: Sequence[str]
+) -> None:
+    """Refuse tuned settings of another budget or network, or that lack a contender.
+
+    Args:
+      tuned: the settings.
+      path: their file, for messages.
+      config: of the evaluation that is to use them.
+      contenders: whose settings it needs.
+
+    Raises:
+      ValueError: naming the file, what was found and what was expected.
+    """
+    if tuned.budget != config.num_steps:
+        raise ValueError(
+            f"{path} is for a budget of {tuned.budget} environment steps; expected"
+            f" {config.num_steps}, that of the evaluation."
+        )
+    for name, expected in common_settings(config).items():
+        if tuned.agent.get(name) != expected:
+            raise ValueError(
+                f"{path} is for agents with {name} {tuned.agent.get(name)!r:.300}; expected"
+                f" {expected!r:.300}, that of the evaluation (config.agent.{name})."
+            )
+    if missing := sorted(set(contenders) - set(tuned.contenders)):
+        raise ValueError(
+            f"{path} has no settings for {missing}; it has some for {sorted(tuned.contenders)}."
+        )
+
+
+def _settings(entry: Any) -> dict[str, float | int | bool]:
+    settings = _of_type(entry, "settings", dict)
+    for name, value in settings.items():
+        if not isinstance(value, int | float) or value != value:
+            raise ValueError(f"the setting {name!r:.50} is {value!r:.50}; expected a number.")
+    return settings
+
+
+def _of_type(entry: Any, name: str, kind: type) -> Any:
+    if not isinstance(entry, dict) or name not in entry:
+        raise ValueError(f"it lacks {name!r}.")
+    value, accepted = entry[name], (int, float) if kind is float else kind
+    if not isinstance(value, accepted) or isinstance(value, bool) or value != value:
+        raise ValueError(f"{name!r} is {value!r:.50}; expected {kind.__name__}.")
+    return value

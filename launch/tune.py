@@ -1,0 +1,96 @@
+r"""Tune baselines and rules' agents: random search with the same number of trials for each.
+
+    python -m launch.tune --suite=grid57 --trials=16 --workdir=runs/tuning \
+        --config.baselines="('actor_critic', 'ppo')" --config.seeds=1
+    python -m launch.evaluate --rule=grid57 --suite=grid_heldout --workdir=runs/tuned \
+        --config.baselines="('actor_critic', 'ppo')" --tuned=runs/tuning/tuned.json
+
+`evaluation.studies.tuning` has the ranges and defines a trial's score. Tune on the tasks of
+discovery: what is tuned on a task is not judged on it. Started again, the command makes only what
+is missing; with more `--trials`, it continues the search. Executors and workdirs are as in
+`launch.evaluate`.
+"""
+
+import dataclasses
+import functools
+import sys
+from typing import Any
+
+from absl import flags
+
+from evaluation.contenders import RANDOM, make_contenders
+from evaluation.evaluate import resolve
+from evaluation.studies import tuning
+from evaluation.tuned_settings import TunedSettings
+from launch import commands, execution, workdirs
+from launch.evaluate import (
+    CHANGEABLE,
+    SHRINK,
+    Identity,
+    copies_in,
+    define_flags,
+    keep_rules,
+    read_flags,
+)
+from launch.progress import Progress
+from launch.provenance import code_version
+from launch.score_tables import print_rows
+
+
+def main() -> None:
+    """Run the command."""
+    values = flags.FLAGS
+    suites, config, runs_per_job = read_flags(values)
+    tasks = resolve(suites)
+    rules = [name.strip() for name in values.rule.split(",") if name.strip()]
+    if not rules and not config.baselines:
+        raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
+    without = dataclasses.replace(config, baselines=())
+    contenders = make_contenders(rules, without, copies=copies_in(values.workdir))
+    evaluated = [contender for contender in contenders if contender.kind != RANDOM]
+    identity = Identity(
+        tasks=tuple(task.name for task in tasks),
+        rules={x.name: x.source["parameters_sha256"] for x in evaluated},
+        config=config,
+        command="tune",
+        task_files={task.name: task.sha256 for task in tasks if task.sha256},
+    )
+    provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
+    with (
+        execution.opened_executor(values) as executor,
+        workdirs.opened(values.workdir, identity, CHANGEABLE) as folder,
+    ):
+        keep_rules(folder, evaluated, config)
+        found = tuning.tune(
+            evaluated,
+            tasks,
+            config,
+            values.trials,
+            folder,
+            provenance,
+            executor,
+            runs_per_job,
+            Progress,
+            functools.partial(print, flush=True),
+        )
+    print_rows(f"Best of {values.trials} trials", _rows(found))
+    print(f"Written: {folder / tuning.TUNED}, {folder / 'tuning.csv'}")
+
+
+def _rows(found: TunedSettings) -> list[dict[str, str]]:
+    return [
+        {
+            "contender": name,
+            "score": f"{one.score:.3f}",
+            "settings": ", ".join(f"{key} {value:g}" for key, value in one.settings.items()),
+            "at the edge of its range": ", ".join(one.at_the_edge),
+        }
+        for name, one in found.contenders.items()
+    ]
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("rule", "", "Rule files, or names of rules in the zoo, to tune, too.")
+    flags.DEFINE_integer("trials", 16, "Trials of each contender.", lower_bound=1)
+    define_flags("grid57")
+    commands.run(main, shrink=SHRINK)

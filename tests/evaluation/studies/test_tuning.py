@@ -1,0 +1,101 @@
+"""Random search: what is drawn, how trials are scored, and a tiny one from end to end."""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+
+from evaluation import baselines, tuned_settings
+from evaluation.config import BASELINES
+from evaluation.contenders import make_contenders
+from evaluation.evaluate import evaluate, resolve
+from evaluation.studies import tuning
+from evaluation.studies.tuning import Choice, LogUniform
+from tests.evaluation.test_evaluate import CONFIG as TINY
+
+CONFIG = dataclasses.replace(TINY, baselines=("ppo", "actor_critic"), seeds=1)
+
+
+def silent(title, total):
+    return contextlib.nullcontext()
+
+
+def rules():
+    return make_contenders(["grid57"], dataclasses.replace(CONFIG, baselines=()))[1:]
+
+
+def test_ranges_cover_the_settings_of_each_algorithm():
+    assert set(tuning.SPACES) == set(BASELINES)
+    for kind, space in tuning.SPACES.items():
+        assert set(space) == set(baselines.SETTINGS[kind])
+
+
+def test_all_have_equally_many_trials_and_more_trials_begin_with_the_same():
+    few, many = (tuning.trials(rules(), CONFIG, number) for number in (2, 5))
+    for of in ("ppo", "actor_critic", "grid57"):
+        own, more = ([x.settings for x in found if x.of == of] for found in (few, many))
+        assert len(own) == 2
+        assert len(more) == 5
+        assert more[:2] == own
+        assert len({tuple(x.items()) for x in more}) == 5
+    other = tuning.trials(rules(), dataclasses.replace(CONFIG, seed=1), 2)
+    assert [x.settings for x in other] != [x.settings for x in few]
+    assert len({x.contender.name for x in many}) == len(many)
+
+
+def test_trials_have_the_settings_that_were_drawn():
+    for trial in tuning.trials(rules(), CONFIG, 3):
+        agent = trial.contender.agent
+        assert agent.learning_rate == trial.settings["learning_rate"]
+        if trial.of == "grid57":
+            assert agent.num_replayed == round(agent.batch_size * trial.settings["replay_ratio"])
+        if trial.of == "ppo":
+            other = trial.contender.other
+            assert other is not None
+            assert other.settings["num_epochs"] == trial.settings["num_epochs"]
+            assert other.settings["learning_rate"] == trial.settings["learning_rate"]
+
+
+def test_draws_are_within_their_range_and_its_edges_are_told():
+    random = np.random.default_rng(0)
+    rate = LogUniform(1e-4, 1e-2)
+    drawn = np.array([rate.draw(random) for _ in range(2000)])
+    assert 1e-4 <= drawn.min() < 1.1e-4
+    assert 0.9e-2 < drawn.max() <= 1e-2
+    assert np.mean(drawn < 1e-3) == pytest.approx(0.5, abs=0.05)
+    assert [rate.is_at_the_edge(x) for x in (1e-4, 1.2e-4, 1e-3, 9e-3)] == [True, True, False, True]
+    epochs = Choice((1, 2, 4))
+    assert {epochs.draw(random) for _ in range(100)} == {1, 2, 4}
+    assert [epochs.is_at_the_edge(x) for x in (1, 2, 4)] == [True, False, True]
+    assert not Choice((False, True), is_bounded=True).is_at_the_edge(True)
+
+
+def test_scores_are_between_the_random_policy_and_the_best_trial_of_each_task():
+    """Three tasks: the third is left out, since no trial is better than random there."""
+    means = np.array([[1.0, 4.0, 0.0], [3.0, -9.0, 0.5], [2.0, np.nan, 0.5]])
+    found = tuning.normalized_means(means, np.array([1.0, 2.0, 0.5]))
+    assert found.tolist() == [0.5, (1.0 - 1.0) / 2, (0.5 - 1.0) / 2]
+    with pytest.raises(ValueError, match="No trial is better than the random policy"):
+        tuning.normalized_means(means[:1] * 0.0, np.ones(3))
+
+
+def test_the_best_settings_are_written_and_used(tmp_path):
+    tasks = resolve(["catch/5x5"])
+    config = dataclasses.replace(CONFIG, baselines=("ppo",))
+    tune = tmp_path / "tuning"
+    found = tuning.tune([], tasks, config, 2, tune, {}, None, None, silent)
+    assert found == tuned_settings.read(tune / tuning.TUNED)
+    best = found.contenders["ppo"]
+    assert best.score == max(score for _, score in best.trials)
+    assert (best.settings, best.score) in best.trials
+    assert len((tune / "tuning.csv").read_text().splitlines()) == 3
+    # A second time, everything is there.
+    said = []
+    again = tuning.tune([], tasks, config, 2, tune, {}, None, None, silent, said.append)
+    assert again == found
+    assert said == ["3 of 3 runs are finished."]
+    contenders = make_contenders([], config, tuned={"ppo": best.settings})
+    assert [x.name for x in contenders] == ["random", "ppo"]
+    summary = evaluate(tasks, contenders, config, tmp_path / "tuned").summary
+    assert summary.scores["ppo"].shape == (1, 1)

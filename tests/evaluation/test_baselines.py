@@ -1,0 +1,109 @@
+"""Baselines: they have the evaluation's network and unrolls, and train beside the rules."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import disco
+from agents.networks import NetworkConfig
+from agents.ppo.agent import PPOAgent
+from agents.rule_agent import RuleAgent
+from evaluation import baselines
+from evaluation.config import BASELINES, EvaluationConfig
+from evaluation.contenders import make_contenders
+from evaluation.evaluate import evaluate, resolve
+from evaluation.training import make_agent
+from tests.evaluation.test_evaluate import CONFIG as TINY
+from training.static_agent import split_agent
+
+CONFIG = dataclasses.replace(TINY, baselines=BASELINES, baseline_learning_rates=(1e-3, 3e-3))
+(TASK,) = resolve(["catch/5x5"])
+
+
+def test_all_are_trained_side_by_side(tmp_path):
+    config = dataclasses.replace(CONFIG, baseline_learning_rates=(1e-3,), seeds=1)
+    evaluate([TASK], make_contenders([], config), config, tmp_path)
+    found = json.loads((tmp_path / "results.json").read_text())["contenders"]
+    assert list(found) == ["random", *(f"{kind}@0.001" for kind in BASELINES)]
+    for name, contender in found.items():
+        assert np.isfinite(contender["tasks"]["catch/5x5"]["score_by_seed"]).all(), name
+    hyper_parameters = found["dpo@0.001"]["source"]["hyper_parameters"]
+    assert (hyper_parameters["drift"], hyper_parameters["learning_rate"]) == ("dpo", 1e-3)
+
+
+def test_network_unroll_and_discount_are_those_of_the_rules_agents():
+    for contender in make_contenders([], CONFIG)[1:]:
+        agent = make_agent(contender, TASK)
+        assert agent.experience.num_environments == CONFIG.agent.num_environments
+        assert agent.experience.unroll_length == CONFIG.agent.unroll_length
+        if isinstance(agent, PPOAgent):
+            assert agent.config.network == CONFIG.agent.network
+            assert agent.config.discount == disco.DiscoveredRule(parameters={}).discount
+            assert agent.config.total_steps == CONFIG.num_steps
+            assert agent.config.entropy_cost == CONFIG.baseline_entropy_cost
+        else:
+            assert isinstance(agent, RuleAgent)
+            assert agent.config.network == CONFIG.agent.network
+
+
+@pytest.mark.parametrize("kind", BASELINES)
+def test_learning_rates_share_one_program(kind):
+    first, second = (
+        make_agent(contender, TASK)
+        for contender in make_contenders([], CONFIG)
+        if contender.kind == kind
+    )
+    static, arrays = split_agent(first)
+    other_static, other_arrays = split_agent(second)
+    assert static == other_static
+    assert [float(x) for x in (arrays[-1], other_arrays[-1])] == pytest.approx([1e-3, 3e-3])
+
+
+def test_what_tells_them_apart():
+    made = {kind: baselines.make(kind, CONFIG, {}) for kind in BASELINES}
+    impala, hand_set = made["impala"], made["hand_set"]
+    assert isinstance(impala.rule, disco.ActorCritic)
+    assert (impala.rule.lambda_, impala.agent.optimizer_kind) == (1.0, "rmsprop")
+    assert impala.agent.replay_ratio == hand_set.agent.replay_ratio == CONFIG.agent.replay_ratio
+    assert made["actor_critic"].agent.replay_ratio == 0.0
+    ppo, dpo = made["ppo"].other, made["dpo"].other
+    assert ppo is not None
+    assert dpo is not None
+    assert dpo.config == dataclasses.replace(ppo.config, drift="dpo")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "minibatches"),
+    [
+        ({"num_environments": 3, "unroll_length": 5}, 3),
+        ({"num_environments": 8, "unroll_length": 16}, 4),
+        ({"num_environments": 7, "unroll_length": 1}, 1),
+        ({"num_environments": 6, "network": NetworkConfig(memory=4)}, 3),
+    ],
+)
+def test_minibatches_divide_the_samples(sizes, minibatches):
+    sizes = {"batch_size": sizes["num_environments"], **sizes}
+    agent = dataclasses.replace(EvaluationConfig().agent, **sizes)
+    config = dataclasses.replace(CONFIG, agent=agent)
+    made = baselines.make("ppo", config, {}).other
+    assert made is not None
+    assert made.config.num_minibatches == minibatches
+
+
+def test_settings_are_those_of_the_algorithm():
+    ppo = baselines.make("ppo", CONFIG, {"num_epochs": 2, "gae_lambda": 0.9}).other
+    assert ppo is not None
+    assert (ppo.config.num_epochs, ppo.config.gae_lambda) == (2, 0.9)
+    with_replay = baselines.make("impala", CONFIG, {"replay_ratio": 0.5, "learning_rate": 0.02})
+    assert (with_replay.agent.num_replayed, with_replay.agent.learning_rate) == (3, 0.02)
+    hand_set = baselines.make("hand_set", CONFIG, {"policy_prior": 0.9}).rule
+    assert hand_set == disco.HandSetRule(policy_prior=0.9)
+    with pytest.raises(ValueError, match=r"impala has no settings \['num_epochs'\]; it has"):
+        baselines.make("impala", CONFIG, {"num_epochs": 2})
+
+
+def test_an_unknown_one_is_refused():
+    with pytest.raises(ValueError, match=r"baselines has \['sarsa'\]; known are .*'hand_set'"):
+        dataclasses.replace(CONFIG, baselines=("sarsa",))

@@ -1,0 +1,92 @@
+"""Files of tuned settings: read as they were written, and refused where they do not fit."""
+
+import dataclasses
+import json
+
+import pytest
+
+from evaluation import tuned_settings
+from evaluation.config import EvaluationConfig
+from evaluation.tuned_settings import Tuned, TunedSettings
+
+CONFIG = EvaluationConfig()
+SETTINGS = {"learning_rate": 0.0025, "num_epochs": 4}
+TUNED = TunedSettings(
+    tasks=("catch/5x5",),
+    budget=CONFIG.num_steps,
+    agent=tuned_settings.common_settings(CONFIG),
+    seed=0,
+    contenders={"ppo": Tuned(SETTINGS, 0.75, ("num_epochs",), ((SETTINGS, 0.75), ({}, 0)))},
+)
+
+
+def test_read_as_written(tmp_path):
+    path = tmp_path / "tuned.json"
+    tuned_settings.write(path, TUNED)
+    assert tuned_settings.read(path) == TUNED
+    tuned_settings.require_fit(TUNED, path, CONFIG, ["ppo"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"budget": 50_000}, "for a budget of 99968 environment steps; expected 49920"),
+        (
+            {"agent": dataclasses.replace(CONFIG.agent, unroll_length=8)},
+            r"for agents with unroll_length 16; expected 8, .*\(config.agent.unroll_length\)",
+        ),
+        (
+            {
+                "agent": dataclasses.replace(
+                    CONFIG.agent, network=dataclasses.replace(CONFIG.agent.network, torso=(9,))
+                )
+            },
+            r"for agents with network .*'torso': \[32\].* expected .*'torso': \[9\]",
+        ),
+    ],
+)
+def test_other_budgets_and_agents_are_refused(tmp_path, change, message):
+    config = dataclasses.replace(CONFIG, **change)
+    tuned = TUNED
+    if "budget" not in change:
+        tuned = dataclasses.replace(TUNED, budget=config.num_steps)
+    with pytest.raises(ValueError, match=f"tuned.json is {message}"):
+        tuned_settings.require_fit(tuned, tmp_path / "tuned.json", config, ["ppo"])
+
+
+def test_a_contender_that_was_not_tuned_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"no settings for \['dpo'\]; it has some for \['ppo'\]"):
+        tuned_settings.require_fit(TUNED, tmp_path / "tuned.json", CONFIG, ["ppo", "dpo"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "has format 2; expected 1"),
+        ({"format": ...}, "has format None; expected 1"),
+        ({"budget": "x"}, "no file of tuned settings: 'budget' is 'x'; expected int"),
+        ({"budget": True}, "'budget' is True; expected int"),
+        ({"tasks": ...}, "it lacks 'tasks'"),
+        ({"contenders": {"ppo": 7}}, "it lacks 'settings'"),
+        (
+            {"contenders": {"ppo": {"settings": {"num_epochs": "x"}}}},
+            "the setting 'num_epochs' is 'x'; expected a number",
+        ),
+        ({"contenders": {"ppo": {"settings": {}, "score": None}}}, "'score' is None; expected fl"),
+    ],
+)
+def test_damaged_files_are_refused_in_a_sentence_that_names_them(tmp_path, change, message):
+    path = tmp_path / "tuned.json"
+    tuned_settings.write(path, TUNED)
+    found = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps({name: x for name, x in found.items() if x is not ...}))
+    with pytest.raises(ValueError, match=f"tuned.json .*{message}"):
+        tuned_settings.read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"a": NaN}', b"[" * 100_000])
+def test_files_that_are_no_json_object_are_refused(tmp_path, content):
+    path = tmp_path / "tuned.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"tuned\.json"):
+        tuned_settings.read(path)
