@@ -14,7 +14,7 @@ _KINDS = {
 }
 
 
-def changed(agent: str, config: T, settings: Mapping[str, str]) -> T:
+def with_overrides(agent: str, config: T, settings: Mapping[str, str]) -> T:
     """Return a config with some settings replaced, parsed from strings by name.
 
     Args:

@@ -13,9 +13,8 @@ from agents.ppo.factory import PPO
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 
-_DISCOUNT = 0.997  # The default of all rules.
-
 Settings = Mapping[str, Any]
+_SMALLEST_MINIBATCH = 8  # Transitions, over which PPO normalises advantages.
 
 
 class Baseline(NamedTuple):
@@ -46,6 +45,7 @@ def make(kind: str, config: EvaluationConfig, settings: Settings) -> Baseline:
     if unknown := sorted(set(settings) - set(SETTINGS[kind])):
         raise ValueError(f"{kind} has no settings {unknown}; it has {sorted(SETTINGS[kind])}.")
     defaults = {
+        "learning_rate": config.agent.learning_rate,
         "entropy_cost": config.baseline_entropy_cost,
         "normalize_advantage": config.baseline_normalize_advantage,
         "lambda_": config.actor_critic_lambda,
@@ -64,76 +64,85 @@ def with_replay(agent: AgentConfig, replay_ratio: float) -> AgentConfig:
     return dataclasses.replace(agent, replay_ratio=replay_ratio, batch_size=batch_size)
 
 
+def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
+    """Return a rule's agent with another learning rate and replay ratio, as far as given."""
+    if settings.get("replay_ratio", agent.replay_ratio) != agent.replay_ratio:
+        agent = with_replay(agent, settings["replay_ratio"])
+    rate = settings.get("learning_rate", agent.learning_rate)
+    return dataclasses.replace(agent, learning_rate=rate)
+
+
+def _discount(config: EvaluationConfig) -> float:
+    return disco.ActorCritic().discount if config.rule_discount is None else config.rule_discount
+
+
 def _actor_critic(config: EvaluationConfig, settings: Settings) -> Baseline:
     rule = disco.ActorCritic(
+        discount=_discount(config),
         entropy_cost=settings["entropy_cost"],
         normalize_advantage=settings["normalize_advantage"],
         lambda_=settings["lambda_"],
     )
-    replay_ratio = settings.get("replay_ratio", config.actor_critic_replay_ratio)
-    return Baseline(rule, _with_rate(with_replay(config.agent, replay_ratio), settings))
+    agent = with_replay(config.agent, config.actor_critic_replay_ratio)
+    return Baseline(rule, with_settings(agent, settings))
 
 
 def _policy_gradient(config: EvaluationConfig, settings: Settings) -> Baseline:
     rule = disco.PolicyGradient(
-        entropy_cost=settings["entropy_cost"], normalize_advantage=settings["normalize_advantage"]
+        discount=_discount(config),
+        entropy_cost=settings["entropy_cost"],
+        normalize_advantage=settings["normalize_advantage"],
     )
-    return Baseline(rule, _with_rate(on_policy(config.agent), settings))
+    return Baseline(rule, with_settings(on_policy(config.agent), settings))
 
 
 def _impala(config: EvaluationConfig, settings: Settings) -> Baseline:
-    """Return IMPALA with its optimiser (Espeholt et al. 2018, table D.1), replaying as the rules.
+    """Return V-trace with lambda 1, RMSProp and a learning rate that falls to 0.
 
-    The learning rate falls to 0 along half a cosine, and linearly in the paper.
+    So far IMPALA (Espeholt et al. 2018, arXiv 1802.01561). The learning rate falls along half a
+    cosine, linearly in the paper, and RMSProp has no large epsilon. The agent replays as the rules.
     """
-    agent = _with_replay_of(settings, config.agent)
     agent = dataclasses.replace(
-        agent, optimizer_kind="rmsprop", max_gradient_norm=40.0, end_learning_rate=0.0
+        config.agent, optimizer_kind="rmsprop", end_learning_rate=0.0, weight_decay=0.0, warmup=0
     )
-    rule = disco.ActorCritic(entropy_cost=settings["entropy_cost"])
-    return Baseline(rule, _with_rate(agent, settings))
+    rule = disco.ActorCritic(discount=_discount(config), entropy_cost=settings["entropy_cost"])
+    return Baseline(rule, with_settings(agent, settings))
 
 
 def _hand_set(config: EvaluationConfig, settings: Settings) -> Baseline:
     names = ("policy_prior", "advantage_weight")
-    rule = disco.HandSetRule(**{name: settings[name] for name in names if name in settings})
-    return Baseline(rule, _with_rate(_with_replay_of(settings, config.agent), settings))
+    own = {name: settings[name] for name in names if name in settings}
+    rule = disco.HandSetRule(discount=_discount(config), **own)
+    return Baseline(rule, with_settings(config.agent, settings))
 
 
 def _ppo(config: EvaluationConfig, settings: Settings, drift: str = "clip") -> Baseline:
-    agent = on_policy(config.agent)
-    names = ("learning_rate", "entropy_cost", "num_epochs", "gae_lambda")
+    agent = with_settings(on_policy(config.agent), settings)
+    names = ("entropy_cost", "num_epochs", "gae_lambda")
     ppo = PPOConfig(
         network=agent.network,
         drift=drift,
+        learning_rate=agent.learning_rate,
         total_steps=config.num_steps,
         num_environments=agent.num_environments,
         unroll_length=agent.unroll_length,
         num_minibatches=_num_minibatches(agent, settings.get("num_minibatches", 4)),
-        discount=_DISCOUNT,
+        discount=_discount(config),
         frame_stack=agent.frame_stack,
         **{name: settings[name] for name in names if name in settings},
     )
-    return Baseline(None, _with_rate(agent, settings), PPO(ppo))
+    return Baseline(None, agent, PPO(ppo))
 
 
 def _dpo(config: EvaluationConfig, settings: Settings) -> Baseline:
     return _ppo(config, settings, "dpo")
 
 
-def _with_rate(agent: AgentConfig, settings: Settings) -> AgentConfig:
-    rate = settings.get("learning_rate", agent.learning_rate)
-    return dataclasses.replace(agent, learning_rate=rate)
-
-
-def _with_replay_of(settings: Settings, agent: AgentConfig) -> AgentConfig:
-    return with_replay(agent, settings["replay_ratio"]) if "replay_ratio" in settings else agent
-
-
-def _num_minibatches(agent: AgentConfig, most: int) -> int:
-    """Return the largest number up to `most` by which an unroll's samples can be divided."""
-    samples = agent.num_environments * (1 if agent.network.memory else agent.unroll_length)
-    return max(number for number in range(1, most + 1) if samples % number == 0)
+def _num_minibatches(agent: AgentConfig, wanted: int) -> int:
+    """Return the number wanted, or as many as have enough samples."""
+    if agent.network.memory:
+        return min(wanted, agent.num_environments)
+    return max(1, min(wanted, agent.steps_per_update // _SMALLEST_MINIBATCH))
 
 
 _MAKE: Mapping[str, Callable[[EvaluationConfig, Settings], Baseline]] = {

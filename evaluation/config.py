@@ -16,7 +16,7 @@ class EvaluationConfig:
 
     Attributes:
       agent: configuration of the discovered rules' agents. The other contenders have the same
-        network, environments, unroll and bound on updates.
+        network, environments and unroll; baselines that are rules the same bound on updates, too.
       seed: the first seed.
       seeds: number of runs of each contender on each task, with consecutive seeds.
       budget: environment steps of a run, rounded down to whole updates. The transitions from an
@@ -25,13 +25,15 @@ class EvaluationConfig:
       rule_learning_rate: learning rate of the agents that learn by discovered rules or by those of
         other packages. By default the one in the rule's file, with which the rule was discovered,
         or else `agent.learning_rate`.
-      rule_discount: discount of the same rules' value functions; None for each rule's own.
+      rule_discount: discount of the same rules' value functions and of the baselines'; None for
+        each rule's own, 0.997 for the baselines.
       baselines: algorithms to compare with, of `BASELINES` (`evaluation.baselines`).
       baseline_learning_rates: each baseline is trained with each of them. The best one on average
         over the tasks is the tuned one.
-      baseline_entropy_cost: weight of the policy's entropy in the baselines' losses.
-      baseline_normalize_advantage: whether the baselines divide advantages by their moving
-        standard deviation.
+      baseline_entropy_cost: weight of the policy's entropy in the baselines' losses; the hand-set
+        rule has none.
+      baseline_normalize_advantage: whether actor-critic and policy gradient divide advantages by
+        their moving standard deviation.
       actor_critic_lambda: decay of actor-critic's traces. With 1 and without replay, V-trace is
         policy gradient.
       actor_critic_replay_ratio: fraction of actor-critic's batches that is replayed; the number of

@@ -25,7 +25,7 @@ from disco import rule_files
 from disco_common import plugins
 from disco_common.terminal import require_printable
 from evaluation import baselines, folder_names
-from evaluation.config import EvaluationConfig
+from evaluation.config import BASELINES, EvaluationConfig
 
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
 PLUGINS = "disco.rules"
@@ -40,8 +40,7 @@ class Contender:
     Attributes:
       name: unique in an evaluation; also the name of its folder of runs.
       kind: `DISCOVERED` for a `disco.DiscoveredRule`, `RULE` for another rule of another package,
-        `RANDOM`, `AGENT` for an agent that needs no rule, or a baseline's name. Contenders of one
-        baseline differ in learning rate only.
+        `RANDOM`, `AGENT` for an agent that needs no rule, or a baseline's name.
       rule: None for the uniformly random policy, which does not learn, and for other agents.
       agent: configuration of the agent that learns by the rule. All contenders have the same
         environments, unroll and network. For other agents, it only gives the unit of the budget,
@@ -91,7 +90,7 @@ class Contender:
         return contender.with_schedule_length(config)
 
     def with_settings(self, settings: baselines.Settings) -> "Contender":
-        """Return an evaluated rule's contender with tuned settings of its agent.
+        """Return an evaluated rule's contender with other settings of its agent.
 
         Args:
           settings: of `learning_rate` and `replay_ratio`, some or all.
@@ -101,11 +100,7 @@ class Contender:
         """
         if unknown := sorted(set(settings) - {"learning_rate", "replay_ratio"}):
             raise ValueError(f"{self.name} has no settings {unknown}.")
-        agent = self.agent
-        if "replay_ratio" in settings:
-            agent = baselines.with_replay(agent, settings["replay_ratio"])
-        rate = settings.get("learning_rate", agent.learning_rate)
-        return dataclasses.replace(self, agent=dataclasses.replace(agent, learning_rate=rate))
+        return dataclasses.replace(self, agent=baselines.with_settings(self.agent, settings))
 
     def with_schedule_length(self, config: EvaluationConfig) -> "Contender":
         """Return the contender with a length of its learning rate's schedule: the budget."""
@@ -155,7 +150,7 @@ def _baselines(
     config: EvaluationConfig, tuned: Mapping[str, baselines.Settings] | None
 ) -> list[Contender]:
     if tuned is not None:
-        return [Contender.of_baseline(x, x, config, tuned[x]) for x in config.baselines]
+        return [Contender.of_baseline(f"{x}@tuned", x, config, tuned[x]) for x in config.baselines]
     return [
         Contender.of_baseline(f"{kind}@{rate:g}", kind, config, {"learning_rate": rate})
         for kind in config.baselines
@@ -293,10 +288,11 @@ def _distinct_names(rules: Sequence[str]) -> list[str]:
                 f"--rule names {rule!r} and another rule that would also be called {name!r};"
                 " expected files of different names or in folders of different names."
             )
-        if name == RANDOM or "@" in name:
+        if name in (RANDOM, *BASELINES) or "@" in name:
+            kept = ", ".join((RANDOM, *BASELINES))
             raise ValueError(
                 f"--rule {rule!r} would be called {name!r}, which is kept for other contenders;"
-                " expected a file name without '@' and other than 'random'."
+                f" expected a file name without '@' and other than {kept}."
             )
     return names
 

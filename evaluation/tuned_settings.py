@@ -2,24 +2,28 @@
 
 {"format": 1,
  "tasks": ["catch/5x5", ...],        tuned on
- "budget": 99968, "agent": {...},    of each run: network, environments, unroll, replay
- "seed": 0, "trials": 16,            of the search, for each contender
+ "budget": 99968,                    environment steps of a run
+ "agent": {...}, "discount": null,   what all contenders share (`common_settings`)
+ "seed": 0,                          of the search
  "contenders": {"ppo": {"settings": {"learning_rate": 0.0025, ...},
-                        "score": 0.81, "at_the_edge": [],
+                        "score": 0.81, "at_the_edge": [], "parameters_sha256": null,
                         "trials": [{"settings": {...}, "score": 0.4}, ...]}, ...}}
 """
 
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from agents.rule_agent import AgentConfig
 from disco_common.atomic import write_atomically
 from disco_common.json_lines import read_object
 from evaluation.config import EvaluationConfig
 
 _FORMAT = 1
+# What a tuned contender has of its own, and what only bounds memory or follows from the budget.
+_OF_EACH = ("learning_rate", "replay_ratio", "batch_size", "replay_capacity", "lifetime")
 
 Settings = Mapping[str, float | int | bool]
 
@@ -33,12 +37,14 @@ class Tuned:
       score: of the best trial (`evaluation.studies.tuning`).
       at_the_edge: settings of the best trial that are at an end of their range.
       trials: settings and score of each trial.
+      parameters_sha256: of a rule (`evaluation.contenders.fingerprint`); None for a baseline.
     """
 
     settings: Settings
     score: float
     at_the_edge: tuple[str, ...]
     trials: tuple[tuple[Settings, float], ...]
+    parameters_sha256: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,28 +54,23 @@ class TunedSettings:
     Attributes:
       tasks: that the contenders were tuned on.
       budget: environment steps of a run.
-      agent: the common settings of all agents: JSON values of network, environments and unroll.
+      shared: the settings that all contenders shared (`common_settings`).
       seed: of the search.
       contenders: by the baseline's kind or the rule's name.
     """
 
     tasks: tuple[str, ...]
     budget: int
-    agent: Mapping[str, Any]
+    shared: Mapping[str, Any]
     seed: int
     contenders: Mapping[str, Tuned]
 
 
 def common_settings(config: EvaluationConfig) -> dict[str, Any]:
     """Return the settings that all contenders of an evaluation share, as JSON values."""
-    agent = config.agent
-    shared = {
-        "network": dataclasses.asdict(agent.network),
-        "num_environments": agent.num_environments,
-        "unroll_length": agent.unroll_length,
-        "frame_stack": agent.frame_stack,
-    }
-    return json.loads(json.dumps(shared))
+    agent = dataclasses.asdict(config.agent)
+    kept = {name: value for name, value in agent.items() if name not in _OF_EACH}
+    return json.loads(json.dumps({"agent": kept, "discount": config.rule_discount}))
 
 
 def write(path: pathlib.Path, tuned: TunedSettings) -> None:
@@ -82,13 +83,14 @@ def write(path: pathlib.Path, tuned: TunedSettings) -> None:
         "format": _FORMAT,
         "tasks": list(tuned.tasks),
         "budget": tuned.budget,
-        "agent": dict(tuned.agent),
+        **tuned.shared,
         "seed": tuned.seed,
         "contenders": {
             name: {
                 "settings": dict(one.settings),
                 "score": one.score,
                 "at_the_edge": list(one.at_the_edge),
+                "parameters_sha256": one.parameters_sha256,
                 "trials": [
                     {"settings": dict(settings), "score": score} for settings, score in one.trials
                 ],
@@ -116,7 +118,7 @@ def read(path: pathlib.Path) -> TunedSettings:
         return TunedSettings(
             tasks=tuple(map(str, _of_type(found, "tasks", list))),
             budget=_of_type(found, "budget", int),
-            agent=_of_type(found, "agent", dict),
+            shared={"agent": _of_type(found, "agent", dict), "discount": found.get("discount")},
             seed=_of_type(found, "seed", int),
             contenders={
                 name: Tuned(
@@ -127,6 +129,7 @@ def read(path: pathlib.Path) -> TunedSettings:
                         (_settings(trial), float(_of_type(trial, "score", float)))
                         for trial in _of_type(entry, "trials", list)
                     ),
+                    parameters_sha256=entry.get("parameters_sha256"),
                 )
                 for name, entry in _of_type(found, "contenders", dict).items()
             },
@@ -136,15 +139,17 @@ def read(path: pathlib.Path) -> TunedSettings:
 
 
 def require_fit(
-    tuned: TunedSettings, path: pathlib.Path, config: EvaluationConfig, contenders: Sequence[str]
+    tuned: TunedSettings, path: pathlib.Path, config: EvaluationConfig, rules: Mapping[str, str]
 ) -> None:
-    """Refuse tuned settings of another budget or network, or that lack a contender.
+    """Refuse tuned settings of another budget, of other agents or rules, or without a baseline.
+
+    A rule that the file lacks keeps its own settings.
 
     Args:
       tuned: the settings.
       path: their file, for messages.
       config: of the evaluation that is to use them.
-      contenders: whose settings it needs.
+      rules: fingerprints of the evaluated rules, by name.
 
     Raises:
       ValueError: naming the file, what was found and what was expected.
@@ -154,16 +159,39 @@ def require_fit(
             f"{path} is for a budget of {tuned.budget} environment steps; expected"
             f" {config.num_steps}, that of the evaluation."
         )
-    for name, expected in common_settings(config).items():
-        if tuned.agent.get(name) != expected:
+    wanted = common_settings(config)
+    found = {"agent": _completed(tuned.shared["agent"]), "discount": tuned.shared["discount"]}
+    for name, value in wanted["agent"].items():
+        if found["agent"].get(name) != value:
             raise ValueError(
-                f"{path} is for agents with {name} {tuned.agent.get(name)!r:.300}; expected"
-                f" {expected!r:.300}, that of the evaluation (config.agent.{name})."
+                f"{path} is for agents with {name} {found['agent'].get(name)!r:.300}; expected"
+                f" {value!r:.300}, that of the evaluation (config.agent.{name})."
             )
-    if missing := sorted(set(contenders) - set(tuned.contenders)):
+    if found["discount"] != wanted["discount"]:
+        raise ValueError(
+            f"{path} is for the discount {found['discount']!r:.50}; expected"
+            f" {wanted['discount']!r}, that of the evaluation (config.rule_discount)."
+        )
+    for name, fingerprint in rules.items():
+        one = tuned.contenders.get(name)
+        if one is not None and one.parameters_sha256 != fingerprint:
+            raise ValueError(
+                f"{path} has settings of another rule {name!r} (parameters_sha256"
+                f" {one.parameters_sha256!r:.70}); expected {fingerprint!r}."
+            )
+    if missing := sorted(set(config.baselines) - set(tuned.contenders)):
         raise ValueError(
             f"{path} has no settings for {missing}; it has some for {sorted(tuned.contenders)}."
         )
+
+
+def _completed(agent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an agent's settings with defaults for those that an older version did not know."""
+    known = json.loads(json.dumps(dataclasses.asdict(AgentConfig())))
+    network = agent.get("network")
+    if isinstance(network, dict):
+        agent = {**agent, "network": {**known["network"], **network}}
+    return {**known, **agent}
 
 
 def _settings(entry: Any) -> dict[str, float | int | bool]:

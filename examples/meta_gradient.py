@@ -32,7 +32,19 @@ def main() -> list[float]:
     parser.add_argument("--rule", default="grid57", help="rule file, or a name in the zoo")
     parser.add_argument("--meta_steps", type=int, default=5)
     args = parser.parse_args()
-    rule: Any = disco.load(args.rule)  # To Optax, whose types know arrays only, a pytree of them.
+    return discover(disco.load(args.rule), args.meta_steps)
+
+
+def policy_loss(logits, trajectory):
+    """Return REINFORCE's loss without discounting, in the unmasked transitions."""
+    log_pi = jax.nn.log_softmax(logits)
+    log_pi = jnp.take_along_axis(log_pi, trajectory.action[..., None], axis=-1)[..., 0]
+    rewards_to_go = jnp.cumsum(trajectory.reward[::-1], axis=0)[::-1]
+    return -jnp.mean(jnp.where(trajectory.mask, log_pi * rewards_to_go, 0.0))
+
+
+def discover(rule: Any, meta_steps: int) -> list[float]:  # To Optax, rules are pytrees of arrays.
+    """Update a rule by meta-gradients, and return their norms."""
     environment = environments.make("catch/5x5")
     dynamics, task = environment.dynamics, environment.params
     assert isinstance(dynamics, environments.JaxEnvironment)
@@ -73,18 +85,13 @@ def main() -> list[float]:
         *keys, last_key = jax.random.split(key, NUM_UPDATES + 1)
         (agent, _, _, actor), _ = jax.lax.scan(update, initial, jnp.stack(keys))
         _, trajectory = play(agent, actor, last_key)
-        logits = unroll(agent, trajectory)["logits"][:-1]
-        log_pi = jnp.take_along_axis(
-            jax.nn.log_softmax(logits), trajectory.action[..., None], axis=-1
-        )[..., 0]
-        rewards_to_go = jnp.cumsum(trajectory.reward[::-1], axis=0)[::-1]
-        return -jnp.mean(jnp.where(trajectory.mask, log_pi * rewards_to_go, 0.0))
+        return policy_loss(unroll(agent, trajectory)["logits"][:-1], trajectory)
 
     meta_optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-4))
     meta_state = meta_optimizer.init(rule)
     meta_gradient = jax.jit(jax.value_and_grad(meta_loss))
     norms = []
-    for step in range(args.meta_steps):
+    for step in range(meta_steps):
         loss, gradient = meta_gradient(rule, jax.random.key(step))
         updates, meta_state = meta_optimizer.update(gradient, meta_state)
         rule = optax.apply_updates(rule, updates)

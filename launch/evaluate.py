@@ -27,11 +27,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
+from absl import flags, logging
 
 from disco_common import plugins
 from disco_common.atomic import write_atomically
-from environments import registry
+from environments import Environment, registry
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
@@ -125,7 +125,10 @@ def run(
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
     tasks = resolve(suites)
-    settings = None if not tuned else read_tuned(tuned, workdir, config)
+    settings = None
+    if tuned:
+        evaluated = make_contenders(rules, config, copies=copies_in(workdir))
+        settings = read_tuned(tuned, workdir, config, tasks, evaluated)
     contenders = make_contenders(rules, config, agents, copies_in(workdir), settings)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
@@ -158,9 +161,20 @@ def run(
 
 
 def read_tuned(
-    file: str, workdir: str | os.PathLike, config: EvaluationConfig
+    file: str,
+    workdir: str | os.PathLike,
+    config: EvaluationConfig,
+    tasks: Sequence[Environment],
+    contenders: Sequence[Contender],
 ) -> dict[str, tuned_settings.Settings]:
     """Return tuned settings by contender, from a file or from its copy in the workdir.
+
+    Args:
+      file: of tuned settings.
+      workdir: of the evaluation.
+      config: of the evaluation.
+      tasks: of the evaluation. There is a warning if the settings were tuned on one of them.
+      contenders: among them the rules. There is a warning for each that was not tuned.
 
     Raises:
       OSError: if neither can be read.
@@ -171,7 +185,21 @@ def read_tuned(
     if not path.exists() and copy.is_file():
         path = copy
     found = tuned_settings.read(path)
-    tuned_settings.require_fit(found, path, config, config.baselines)
+    rules = {
+        x.name: x.source["parameters_sha256"] for x in contenders if x.kind in (DISCOVERED, RULE)
+    }
+    tuned_settings.require_fit(found, path, config, rules)
+    for name in sorted(set(rules) - set(found.contenders)):
+        logging.warning("%s has no settings for the rule %s, which keeps its own.", path, name)
+    if seen := [task.name for task in tasks if task.name in found.tasks]:
+        logging.warning(
+            "%s was tuned on %d of the %d tasks of this evaluation: %s%s.",
+            path,
+            len(seen),
+            len(tasks),
+            ", ".join(seen[:5]),
+            ", ..." if len(seen) > 5 else "",
+        )
     return {name: one.settings for name, one in found.contenders.items()}
 
 
@@ -232,10 +260,15 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     return suites, from_config(EvaluationConfig, values.config), runs_per_job
 
 
+def rule_names(values: Sequence[str]) -> list[str]:
+    """Return the names that --rule gives, by commas or repetition."""
+    return [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    rules = [name.strip() for value in values.rule for name in value.split(",") if name.strip()]
+    rules = rule_names(values.rule)
     suites, config, runs_per_job = read_flags(values)
     agents = [_sized(name, values.size) for name in values.agent]
     if values.size and not agents:
@@ -272,7 +305,7 @@ if __name__ == "__main__":
         "tuned",
         "",
         "File of tuned settings (launch.tune): each baseline has its own there instead of each of"
-        " the config's learning rates.",
+        " the config's learning rates, and each rule that was tuned its own.",
     )
     flags.DEFINE_string("size", "", "Size of each --agent that has sizes, for example 12m.")
     define_flags("grid_heldout")

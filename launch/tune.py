@@ -1,6 +1,6 @@
 r"""Tune baselines and rules' agents: random search with the same number of trials for each.
 
-    python -m launch.tune --suite=grid57 --trials=16 --workdir=runs/tuning \
+    python -m launch.tune --rule=grid57 --suite=grid57 --trials=16 --workdir=runs/tuning \
         --config.baselines="('actor_critic', 'ppo')" --config.seeds=1
     python -m launch.evaluate --rule=grid57 --suite=grid_heldout --workdir=runs/tuned \
         --config.baselines="('actor_critic', 'ppo')" --tuned=runs/tuning/tuned.json
@@ -14,6 +14,7 @@ is missing; with more `--trials`, it continues the search. Executors and workdir
 import dataclasses
 import functools
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
@@ -31,10 +32,28 @@ from launch.evaluate import (
     define_flags,
     keep_rules,
     read_flags,
+    rule_names,
 )
 from launch.progress import Progress
 from launch.provenance import code_version
 from launch.score_tables import print_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class _Identity(Identity):
+    """What identifies a search.
+
+    Attributes:
+      ranges: of each baseline's settings.
+      rule_ranges: of the settings of rules' agents.
+    """
+
+    ranges: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    rule_ranges: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def _described(space: Mapping[str, Any]) -> dict[str, str]:
+    return {name: repr(values) for name, values in space.items()}
 
 
 def main() -> None:
@@ -42,17 +61,19 @@ def main() -> None:
     values = flags.FLAGS
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
-    rules = [name.strip() for name in values.rule.split(",") if name.strip()]
+    rules = rule_names(values.rule)
     if not rules and not config.baselines:
         raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
     without = dataclasses.replace(config, baselines=())
     contenders = make_contenders(rules, without, copies=copies_in(values.workdir))
     evaluated = [contender for contender in contenders if contender.kind != RANDOM]
-    identity = Identity(
+    identity = _Identity(
         tasks=tuple(task.name for task in tasks),
         rules={x.name: x.source["parameters_sha256"] for x in evaluated},
         config=config,
         command="tune",
+        ranges={of: _described(space) for of, space in tuning.SPACES.items()},
+        rule_ranges=_described(tuning.RULE_SPACE),
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
@@ -90,7 +111,12 @@ def _rows(found: TunedSettings) -> list[dict[str, str]]:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("rule", "", "Rule files, or names of rules in the zoo, to tune, too.")
+    flags.DEFINE_multi_string(
+        "rule",
+        [],
+        "Rule file, or name of a rule in the zoo or of another package, to tune, too; several by"
+        " commas or repetition.",
+    )
     flags.DEFINE_integer("trials", 16, "Trials of each contender.", lower_bound=1)
     define_flags("grid57")
     commands.run(main, shrink=SHRINK)

@@ -17,7 +17,7 @@ from agents.dreamer.config import PRESETS, DreamerConfig
 from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.presets import ABLATIONS, BENCHMARKS, laptop, preset, sizes
-from agents.settings import changed
+from agents.settings import with_overrides
 from disco_common.memory import free_memory
 
 _SMALLEST_IMAGE = 8
@@ -129,12 +129,12 @@ def make(parameters: str = "") -> Dreamer:
         taken[kind] = word
     size, ablation = taken.get("size", ""), taken.get("ablation", "")
     if "scale" not in taken:
-        return Dreamer(changed("Dreamer", laptop(version, size, ablation), settings))
+        return Dreamer(with_overrides("Dreamer", laptop(version, size, ablation), settings))
     families = {
-        family: changed("Dreamer", preset(version, size, ablation, family), settings)
+        family: with_overrides("Dreamer", preset(version, size, ablation, family), settings)
         for family in BENCHMARKS[version]
     }
-    return Dreamer(changed("Dreamer", preset(version, size, ablation), settings), families)
+    return Dreamer(with_overrides("Dreamer", preset(version, size, ablation), settings), families)
 
 
 @functools.lru_cache(maxsize=8)

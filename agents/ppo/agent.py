@@ -17,7 +17,7 @@ from agents.flat_parameters import with_flat_parameters
 from agents.history import History
 from agents.networks import Network, NetworkConfig, make_network
 from agents.ppo.config import PPOConfig
-from agents.ppo.losses import Costs, Samples, generalized_advantages, loss
+from agents.ppo.losses import LossConfig, Samples, generalized_advantages, loss
 from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
 from agents.rule_agent import to_trajectory
 from disco.types import Metrics, without_masked_damage
@@ -112,7 +112,8 @@ class PPOAgent:
 
         def epoch(state: PPOState, key: PRNGKeyArray) -> tuple[PPOState, Metrics]:
             order = jax.random.permutation(key, self.config.num_samples)
-            indices = order.reshape(self.config.num_minibatches, -1)
+            number, size = self.config.num_minibatches, self.config.minibatch_size
+            indices = order[: number * size].reshape(number, size)
             state, metrics = jax.lax.scan(
                 lambda state, index: self._step(state, trajectory, samples, index), state, indices
             )
@@ -151,7 +152,7 @@ class PPOAgent:
     ) -> tuple[PPOState, Metrics]:
         """Make a gradient step on a minibatch of transitions, or of unrolls with a memory."""
         config = self.config
-        costs = Costs(**{name: getattr(config, name) for name in Costs._fields})
+        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
         minibatch, chosen = self._minibatch(trajectory, samples, index)
 
         def minibatch_loss(params):
@@ -159,7 +160,7 @@ class PPOAgent:
             logits, value = outputs["logits"], outputs["value"][..., 0]
             if config.network.memory:
                 logits, value = logits[:-1], value[:-1]
-            return loss(logits, value, chosen, costs)
+            return loss(logits, value, chosen, constants)
 
         gradients, metrics = jax.grad(minibatch_loss, has_aux=True)(state.params)
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)

@@ -9,7 +9,7 @@ from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
 @dataclasses.dataclass(frozen=True)
 class PPOConfig:
-    """Settings of PPO (Schulman et al. 2017, arXiv 1707.06347); the defaults are its Atari table's.
+    """Settings of PPO (Schulman et al. 2017, arXiv 1707.06347), by default those in common use.
 
     Attributes:
       network: sizes of the network. With a memory, minibatches consist of whole unrolls.
@@ -21,7 +21,8 @@ class PPOConfig:
       num_environments: number of parallel environments.
       unroll_length: T, steps of each environment between two updates.
       num_epochs: passes over the transitions of an unroll.
-      num_minibatches: gradient steps of a pass.
+      num_minibatches: gradient steps of a pass, each on as many samples; a pass leaves out the rest
+        at random.
       discount: gamma.
       gae_lambda: decay of the advantage estimates.
       clip: epsilon, the range of the probability ratio; for the drift `"clip"`.
@@ -33,8 +34,7 @@ class PPOConfig:
       frame_stack: frames in one input of the network.
 
     Raises:
-      ValueError: if a setting is out of range, or the transitions of an unroll do not divide into
-        the minibatches.
+      ValueError: if a setting is out of range, or minibatches have too few samples.
     """
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64))
@@ -71,18 +71,25 @@ class PPOConfig:
                 f"network.memory is {self.network.memory} and separate_value_network True; expected"
                 " one network where there is a memory."
             )
-        if self.num_samples % self.num_minibatches:
+        # Of one transition, the normalised advantage is 0.
+        least = 2 if self.normalize_advantage and not self.network.memory else 1
+        if self.minibatch_size < least:
             raise ValueError(
-                f"num_minibatches is {self.num_minibatches}; expected a divisor of the"
-                f" {self.num_samples} {'unrolls' if self.network.memory else 'transitions'} of an"
-                f" update (num_environments {self.num_environments}, unroll_length"
-                f" {self.unroll_length})."
+                f"num_minibatches is {self.num_minibatches}; expected at most"
+                f" {self.num_samples // least}, with at least {least} of the {self.num_samples}"
+                f" {'unrolls' if self.network.memory else 'transitions'} of an update in each"
+                f" (num_environments {self.num_environments}, unroll_length {self.unroll_length})."
             )
 
     @property
     def num_samples(self) -> int:
         """What an update's minibatches divide: transitions, or unrolls of a recurrent network."""
         return self.num_environments * (1 if self.network.memory else self.unroll_length)
+
+    @property
+    def minibatch_size(self) -> int:
+        """Samples of a minibatch."""
+        return self.num_samples // self.num_minibatches
 
     @property
     def steps_per_update(self) -> int:

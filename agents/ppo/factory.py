@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import environments
 from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
-from agents.settings import changed
+from agents.settings import with_overrides
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ def make(parameters: str = "", *, drift: str = "clip") -> PPO:
     if unclear := [word for word in words if "=" not in word]:
         raise ValueError(f"{unclear[0]!r} is no setting of PPO; expected some as num_epochs=2.")
     settings = dict(word.split("=", 1) for word in words)
-    return PPO(changed("PPO", PPOConfig(drift=drift), settings))
+    return PPO(with_overrides("PPO", PPOConfig(drift=drift), settings))
 
 
 make_dpo = functools.partial(make, drift="dpo")

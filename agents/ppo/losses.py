@@ -108,7 +108,7 @@ class Samples:
     mask: Bool[Array, "*s"]
 
 
-class Costs(NamedTuple):
+class LossConfig(NamedTuple):
     """Constants of the loss; see `PPOConfig`."""
 
     drift: str
@@ -120,7 +120,7 @@ class Costs(NamedTuple):
 
 
 def loss(
-    logits: Float[Array, "*s A"], value: Float[Array, "*s"], samples: Samples, costs: Costs
+    logits: Float[Array, "*s A"], value: Float[Array, "*s"], samples: Samples, config: LossConfig
 ) -> tuple[Float[Array, ""], Metrics]:
     """Return the loss of a minibatch, and metrics.
 
@@ -128,7 +128,7 @@ def loss(
       logits: of the policy in the samples' states.
       value: of these states.
       samples: the transitions.
-      costs: constants.
+      config: constants.
     """
 
     def mean(x: Float[Array, "*s"]) -> Float[Array, ""]:
@@ -138,22 +138,22 @@ def loss(
     policy = distrax.Categorical(logits=logits)
     log_ratio = policy.log_prob(samples.action) - samples.log_prob
     ratio, advantage = jnp.exp(log_ratio), samples.advantage
-    if costs.normalize_advantage:
+    if config.normalize_advantage:
         centred = advantage - mean(advantage)
         advantage = centred / (jnp.sqrt(mean(jnp.square(centred))) + 1e-8)
-    drift = DRIFTS[costs.drift](log_ratio, advantage, costs.clip)
+    drift = DRIFTS[config.drift](log_ratio, advantage, config.clip)
     policy_loss = -mean(ratio * advantage - drift)
 
     errors = jnp.square(value - samples.value_target)
-    if costs.value_clip:
-        change = jnp.clip(value - samples.value, -costs.value_clip, costs.value_clip)
+    if config.value_clip:
+        change = jnp.clip(value - samples.value, -config.value_clip, config.value_clip)
         bounded = jnp.square(samples.value + change - samples.value_target)
         errors = jnp.maximum(errors, bounded)
     value_loss = 0.5 * mean(errors)
 
     entropy = mean(policy.entropy())
-    total = policy_loss + costs.value_cost * value_loss - costs.entropy_cost * entropy
-    is_outside = jnp.abs(ratio - 1.0) > costs.clip
+    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+    is_outside = jnp.abs(ratio - 1.0) > config.clip
     metrics = {
         "loss": total,
         "policy_loss": policy_loss,

@@ -10,7 +10,8 @@ the random policy are left out.
     tuning.csv              a row for each trial
     manifest.json, runs/    as in an evaluation
 
-The tasks must be those of discovery: what is tuned on a task is not judged on it.
+The first trial of each contender has the settings of the evaluation's config, recorded as `{}`. The
+tasks must be those of discovery: what is tuned on a task is not judged on it.
 """
 
 import dataclasses
@@ -62,30 +63,34 @@ class Choice:
     """One of several values, each as likely.
 
     Attributes:
-      values: to choose from.
-      is_bounded: whether values outside the list would be possible, too.
+      values: to choose from, in order.
+      may_be_lower: whether lower values than the first would make sense, too.
+      may_be_higher: likewise of higher values than the last.
     """
 
     values: tuple[float | int | bool, ...]
-    is_bounded: bool = False
+    may_be_lower: bool = False
+    may_be_higher: bool = False
 
     def draw(self, random: np.random.Generator) -> float | int | bool:
         return self.values[int(random.integers(len(self.values)))]
 
     def is_at_the_edge(self, value: float) -> bool:
-        return not self.is_bounded and value in (self.values[0], self.values[-1])
+        is_lowest, is_highest = value == self.values[0], value == self.values[-1]
+        return (self.may_be_lower and is_lowest) or (self.may_be_higher and is_highest)
 
 
-_RATE = LogUniform(3e-4, 3e-2)
+_RATE = LogUniform(1e-4, 3e-2)
 _ENTROPY = LogUniform(1e-3, 0.3)
-_REPLAY = Choice((0.0, 0.5), is_bounded=True)
-_YES_OR_NO = Choice((False, True), is_bounded=True)
+_REPLAY = Choice((0.0, 0.5, 0.75), may_be_higher=True)
+_YES_OR_NO = Choice((False, True))
+_TRACES = Choice((0.8, 0.9, 0.95, 1.0), may_be_lower=True)
 _PPO = {
     "learning_rate": _RATE,
     "entropy_cost": _ENTROPY,
-    "num_epochs": Choice((1, 2, 4, 8, 16)),
-    "num_minibatches": Choice((1, 2, 4, 8, 16)),
-    "gae_lambda": Choice((0.8, 0.9, 0.95, 1.0), is_bounded=True),
+    "num_epochs": Choice((1, 2, 4, 8, 16), may_be_higher=True),
+    "num_minibatches": Choice((1, 2, 4, 8)),  # No minibatches of fewer than 8 transitions.
+    "gae_lambda": _TRACES,
 }
 RULE_SPACE = {"learning_rate": _RATE, "replay_ratio": _REPLAY}
 SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
@@ -93,7 +98,7 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
         "learning_rate": _RATE,
         "entropy_cost": _ENTROPY,
         "normalize_advantage": _YES_OR_NO,
-        "lambda_": Choice((0.8, 0.9, 0.95, 1.0), is_bounded=True),
+        "lambda_": _TRACES,
         "replay_ratio": _REPLAY,
     },
     "policy_gradient": {
@@ -104,7 +109,7 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
     "impala": {"learning_rate": _RATE, "entropy_cost": _ENTROPY, "replay_ratio": _REPLAY},
     "hand_set": {
         "learning_rate": _RATE,
-        "policy_prior": Choice((0.8, 0.9, 0.95, 0.98, 1.0), is_bounded=True),
+        "policy_prior": Choice((0.8, 0.9, 0.95, 0.98, 1.0), may_be_lower=True),
         "advantage_weight": LogUniform(0.1, 10.0),
         "replay_ratio": _REPLAY,
     },
@@ -119,12 +124,14 @@ class Trial:
 
     Attributes:
       of: the baseline's kind, or the rule's name.
-      settings: that were drawn.
+      settings: that were drawn; none for the settings of the config.
+      space: that they were drawn from.
       contender: with these settings.
     """
 
     of: str
     settings: Settings
+    space: Mapping[str, LogUniform | Choice]
     contender: Contender
 
 
@@ -175,7 +182,7 @@ def tune(
     found = TunedSettings(
         tasks=tuple(task.name for task in tasks),
         budget=config.num_steps,
-        agent=tuned_settings.common_settings(config),
+        shared=tuned_settings.common_settings(config),
         seed=config.seed,
         contenders={of: _best(of, made, scores) for of in dict.fromkeys(x.of for x in made)},
     )
@@ -199,13 +206,13 @@ def trials(rules: Sequence[Contender], config: EvaluationConfig, number: int) ->
         for index in range(number):
             settings = _draw(kind, SPACES[kind], config.seed, index)
             contender = Contender.of_baseline(_name(kind, index), kind, config, settings)
-            found.append(Trial(kind, settings, contender))
+            found.append(Trial(kind, settings, SPACES[kind], contender))
     for own in rules:
         for index in range(number):
             settings = _draw(own.name, RULE_SPACE, config.seed, index)
             contender = own.with_settings(settings)
             contender = dataclasses.replace(contender, name=_name(own.name, index))
-            found.append(Trial(own.name, settings, contender))
+            found.append(Trial(own.name, settings, RULE_SPACE, contender))
     return found
 
 
@@ -216,7 +223,9 @@ def _name(of: str, index: int) -> str:
 def _draw(
     name: str, space: Mapping[str, LogUniform | Choice], seed: int, index: int
 ) -> dict[str, float | int | bool]:
-    """Return random settings; the same ones for equal arguments."""
+    """Return random settings; the same ones for equal arguments. None for trial 0."""
+    if index == 0:
+        return {}
     random = np.random.default_rng([seed, zlib.crc32(name.encode()), index])
     return {setting: values.draw(random) for setting, values in space.items()}
 
@@ -254,8 +263,14 @@ def normalized_means(
 
 
 def _best(of: str, made: Sequence[Trial], scores: Sequence[float]) -> Tuned:
-    own = [(x.settings, float(y)) for x, y in zip(made, scores, strict=True) if x.of == of]
-    settings, score = max(own, key=lambda trial: trial[1])
-    space = SPACES.get(of, RULE_SPACE)
-    edge = tuple(name for name, value in settings.items() if space[name].is_at_the_edge(value))
-    return Tuned(settings=settings, score=score, at_the_edge=edge, trials=tuple(own))
+    own = [(x, float(score)) for x, score in zip(made, scores, strict=True) if x.of == of]
+    best, score = max(own, key=lambda trial: trial[1])
+    return Tuned(
+        settings=best.settings,
+        score=score,
+        at_the_edge=tuple(
+            name for name, value in best.settings.items() if best.space[name].is_at_the_edge(value)
+        ),
+        trials=tuple((trial.settings, score) for trial, score in own),
+        parameters_sha256=best.contender.source.get("parameters_sha256"),
+    )

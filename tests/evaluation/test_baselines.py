@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,6 +47,11 @@ def test_network_unroll_and_discount_are_those_of_the_rules_agents():
         else:
             assert isinstance(agent, RuleAgent)
             assert agent.config.network == CONFIG.agent.network
+    changed = dataclasses.replace(CONFIG, rule_discount=0.5)
+    for kind in BASELINES:
+        made = baselines.make(kind, changed, {})
+        own: Any = made.rule if made.other is None else made.other.config
+        assert own.discount == 0.5
 
 
 @pytest.mark.parametrize("kind", BASELINES)
@@ -77,13 +83,13 @@ def test_what_tells_them_apart():
 @pytest.mark.parametrize(
     ("sizes", "minibatches"),
     [
-        ({"num_environments": 3, "unroll_length": 5}, 3),
-        ({"num_environments": 8, "unroll_length": 16}, 4),
+        ({"num_environments": 5, "unroll_length": 29}, 4),
+        ({"num_environments": 1, "unroll_length": 16}, 2),
         ({"num_environments": 7, "unroll_length": 1}, 1),
-        ({"num_environments": 6, "network": NetworkConfig(memory=4)}, 3),
+        ({"num_environments": 3, "network": NetworkConfig(memory=4)}, 3),
     ],
 )
-def test_minibatches_divide_the_samples(sizes, minibatches):
+def test_minibatches_have_enough_samples(sizes, minibatches):
     sizes = {"batch_size": sizes["num_environments"], **sizes}
     agent = dataclasses.replace(EvaluationConfig().agent, **sizes)
     config = dataclasses.replace(CONFIG, agent=agent)

@@ -14,22 +14,34 @@ SETTINGS = {"learning_rate": 0.0025, "num_epochs": 4}
 TUNED = TunedSettings(
     tasks=("catch/5x5",),
     budget=CONFIG.num_steps,
-    agent=tuned_settings.common_settings(CONFIG),
+    shared=tuned_settings.common_settings(CONFIG),
     seed=0,
-    contenders={"ppo": Tuned(SETTINGS, 0.75, ("num_epochs",), ((SETTINGS, 0.75), ({}, 0)))},
+    contenders={
+        "ppo": Tuned(SETTINGS, 0.75, ("num_epochs",), ((SETTINGS, 0.75), ({}, 0))),
+        "mine": Tuned({"replay_ratio": 0.5}, 0.5, (), (), "abc"),
+    },
 )
+PPO = dataclasses.replace(CONFIG, baselines=("ppo",))
 
 
 def test_read_as_written(tmp_path):
     path = tmp_path / "tuned.json"
     tuned_settings.write(path, TUNED)
     assert tuned_settings.read(path) == TUNED
-    tuned_settings.require_fit(TUNED, path, CONFIG, ["ppo"])
+    tuned_settings.require_fit(TUNED, path, PPO, {"mine": "abc", "another": "def"})
+
+
+def test_settings_that_an_older_version_did_not_know_have_their_defaults(tmp_path):
+    agent = {**TUNED.shared["agent"], "network": dict(TUNED.shared["agent"]["network"])}
+    del agent["frame_stack"], agent["network"]["activation"]
+    old = dataclasses.replace(TUNED, shared={"agent": agent, "discount": None})
+    tuned_settings.require_fit(old, tmp_path / "tuned.json", PPO, {})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"rule_discount": 0.5}, r"for the discount None; expected 0.5, .*config.rule_discount"),
         ({"budget": 50_000}, "for a budget of 99968 environment steps; expected 49920"),
         (
             {"agent": dataclasses.replace(CONFIG.agent, unroll_length=8)},
@@ -46,17 +58,23 @@ def test_read_as_written(tmp_path):
     ],
 )
 def test_other_budgets_and_agents_are_refused(tmp_path, change, message):
-    config = dataclasses.replace(CONFIG, **change)
+    config = dataclasses.replace(PPO, **change)
     tuned = TUNED
     if "budget" not in change:
         tuned = dataclasses.replace(TUNED, budget=config.num_steps)
     with pytest.raises(ValueError, match=f"tuned.json is {message}"):
-        tuned_settings.require_fit(tuned, tmp_path / "tuned.json", config, ["ppo"])
+        tuned_settings.require_fit(tuned, tmp_path / "tuned.json", config, {})
 
 
-def test_a_contender_that_was_not_tuned_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"no settings for \['dpo'\]; it has some for \['ppo'\]"):
-        tuned_settings.require_fit(TUNED, tmp_path / "tuned.json", CONFIG, ["ppo", "dpo"])
+def test_a_baseline_that_was_not_tuned_is_named(tmp_path):
+    config = dataclasses.replace(CONFIG, baselines=("ppo", "dpo"))
+    with pytest.raises(ValueError, match=r"no settings for \['dpo'\]; it has some for \['mine'"):
+        tuned_settings.require_fit(TUNED, tmp_path / "tuned.json", config, {})
+
+
+def test_settings_of_another_rule_of_the_same_name_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"another rule 'mine' .*'abc'\); expected 'def'"):
+        tuned_settings.require_fit(TUNED, tmp_path / "tuned.json", PPO, {"mine": "def"})
 
 
 @pytest.mark.parametrize(

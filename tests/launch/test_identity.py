@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 import disco
+import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.checkpoints import CheckpointError, Checkpoints
@@ -199,12 +200,26 @@ def tuned(tmp_path):
 
     def write(learning_rate: float):
         one = Tuned({"learning_rate": learning_rate}, 1.0, (), ())
-        agent = tuned_settings.common_settings(CONFIG)
-        found = TunedSettings(("a",), CONFIG.num_steps, agent, 0, {"actor_critic": one})
+        shared = tuned_settings.common_settings(CONFIG)
+        found = TunedSettings(("a",), CONFIG.num_steps, shared, 0, {"actor_critic": one})
         tuned_settings.write(tmp_path / "tuned.json", found)
         return tmp_path / "tuned.json"
 
     return write
+
+
+def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
+    tuned, evaluated, tmp_path, caplog
+):
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic",))
+    file, _ = evaluated
+    tasks = [environments.make(name) for name in ("catch/5x5", "catch/3x3")]
+    found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=("catch/5x5",))
+    tuned_settings.write(tmp_path / "tuned.json", found)
+    contenders = make_contenders([str(file)], config)
+    evaluate.read_tuned(str(tmp_path / "tuned.json"), tmp_path, config, tasks, contenders)
+    assert "has no settings for the rule tiny, which keeps its own" in caplog.text
+    assert "was tuned on 1 of the 2 tasks of this evaluation: catch/5x5." in caplog.text
 
 
 def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
@@ -217,8 +232,8 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     file = tuned(0.125)
     run(file)
     results = json.loads((tmp_path / "run" / "results.json").read_text())["contenders"]
-    assert list(results) == ["random", "actor_critic"]
-    assert results["actor_critic"]["agent"]["learning_rate"] == 0.125
+    assert list(results) == ["random", "actor_critic@tuned"]
+    assert results["actor_critic@tuned"]["agent"]["learning_rate"] == 0.125
     file.unlink()
     capsys.readouterr()
     run(file)

@@ -81,6 +81,16 @@ def test_minibatches_have_the_outputs_of_whole_unrolls(changes):
     assert np.all(seen == 1)
 
 
+def test_samples_that_do_not_divide_are_left_out_at_random():
+    agent = agent_of(num_minibatches=5)
+    assert (agent.config.num_samples, agent.config.minibatch_size) == (24, 4)
+    state, batch = unroll_of(agent)
+    update = jax.jit(lambda key: agent.update(state, batch, key, "update").state.params)
+    first, second = (update(jax.random.key(seed)) for seed in range(2))
+    assert not np.array_equal(first, second)
+    assert np.isfinite(first).all()
+
+
 def test_behaviour_probabilities_are_those_of_the_policy_before_the_update():
     agent = agent_of(num_epochs=1, num_minibatches=1)
     state, batch = unroll_of(agent)
@@ -105,13 +115,16 @@ def test_the_learning_rate_falls_to_zero_over_the_updates():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_minibatches": 5}, "num_minibatches is 5; expected a divisor of the 24 transitions"),
+        (
+            {"num_minibatches": 13},
+            "num_minibatches is 13; expected at most 12, with at least 2 of the 24",
+        ),
         ({"drift": "bounce"}, "drift is 'bounce'; expected one of clip, dpo"),
         ({"clip": 0.0}, "clip is 0.0; expected"),
         ({"discount": 1.5}, "discount is 1.5; expected 0 to 1"),
         (
-            {"network": NetworkConfig(memory=4)},
-            "num_minibatches is 3; expected a divisor of the 4 unrolls",
+            {"network": NetworkConfig(memory=4), "num_minibatches": 5},
+            "num_minibatches is 5; expected at most 4, with at least 1 of the 4 unrolls",
         ),
         (
             {"network": NetworkConfig(memory=4), "separate_value_network": True},

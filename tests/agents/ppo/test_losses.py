@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.ppo.losses import (
-    Costs,
+    LossConfig,
     Samples,
     clip_drift,
     dpo_drift,
@@ -14,7 +14,7 @@ from agents.ppo.losses import (
     loss,
 )
 
-COSTS = Costs(
+CONFIG = LossConfig(
     drift="clip",
     clip=0.2,
     value_clip=0.0,
@@ -103,7 +103,7 @@ VALUE = jnp.array([0.5, 2.0, 7.0])
 
 
 def test_the_loss_of_unmasked_transitions():
-    total, metrics = loss(LOGITS, VALUE, samples(), COSTS)
+    total, metrics = loss(LOGITS, VALUE, samples(), CONFIG)
     # Ratios 1 and 2: min(1, 1) and min(-4, -2.4).
     assert metrics["policy_loss"] == pytest.approx(-(1.0 - 4.0) / 2)
     assert metrics["value_loss"] == pytest.approx(0.5 * (0.25 + 1.0) / 2)
@@ -114,19 +114,19 @@ def test_the_loss_of_unmasked_transitions():
 
 
 def test_masked_transitions_have_no_gradient_whatever_they_hold():
-    slopes = jax.grad(lambda x: loss(x, VALUE, samples(), COSTS)[0])(LOGITS)
+    slopes = jax.grad(lambda x: loss(x, VALUE, samples(), CONFIG)[0])(LOGITS)
     assert np.all(np.isfinite(slopes))
     assert not np.any(slopes[2])
     assert np.all(slopes[:2])
 
 
 def test_advantages_are_normalised_over_unmasked_transitions():
-    _, metrics = loss(LOGITS, VALUE, samples(), COSTS._replace(normalize_advantage=True))
+    _, metrics = loss(LOGITS, VALUE, samples(), CONFIG._replace(normalize_advantage=True))
     # 1 and -2 become 1 and -1: ratios 1 and 2 give 1 and -2.
     assert metrics["policy_loss"] == pytest.approx(0.5, rel=1e-5)
 
 
 def test_changes_of_the_value_are_bounded():
-    _, metrics = loss(LOGITS, VALUE, samples(), COSTS._replace(value_clip=0.25))
+    _, metrics = loss(LOGITS, VALUE, samples(), CONFIG._replace(value_clip=0.25))
     # 0 + 0.25 and 1 + 0.25 have the larger errors: 0.75 and 1.75.
     assert metrics["value_loss"] == pytest.approx(0.5 * (0.75**2 + 1.75**2) / 2)
