@@ -161,6 +161,8 @@ def experience(
     state, unroll, statistics = collect(agent, dynamics, task, state, unroll_key)
     (spec,) = agent.experience.updates
     kept, batch, _ = draw(agent, spec, state, unroll, update_key)
+    # So that rounding in what reads the batch does not depend on how the replay stores it.
+    batch = jax.lax.optimization_barrier(batch)
     return dataclasses.replace(state, replay=kept), batch, statistics
 
 
