@@ -34,7 +34,7 @@ from training.settings import (
     TrainingSettings,
     require_consistent,
 )
-from training.static_agent import StaticAgent, split_agent
+from training.static_agent import StaticAgent, initial_state, split_agent
 
 _log = logging.getLogger(__name__)
 _finite = jax.jit(all_finite)
@@ -90,7 +90,7 @@ def _compiled(static: StaticAgent, donates: bool) -> _Functions:
     """Return the compiled functions; `donates` is whether an update may donate its state."""
 
     def init(arrays: Any, key: Any) -> Any:
-        return static.with_arrays(arrays).init(key)
+        return initial_state(static.with_arrays(arrays), key)
 
     def update(arrays: Any, state: Any, batch: Batch, key: Any, name: str) -> Update:
         return static.with_arrays(arrays).update(state, batch, key, name)

@@ -13,6 +13,7 @@ from training import batches, collection, replay
 from training.collection import ActorState, EpisodeStatistics
 from training.replay import Replay, Sequences
 from training.schedule import schedule
+from training.static_agent import initial_state
 
 
 @chex.dataclass(frozen=True)
@@ -49,7 +50,7 @@ def init(
       num_steps: environment steps of the run, an upper bound of the replay's; None for no bound.
     """
     learner_key, actor_key = _split(agent, key)
-    learner = agent.init(learner_key)
+    learner = initial_state(agent, learner_key)
     spec = agent.experience
     actor = collection.start(agent, dynamics, task, actor_key, spec.num_environments)
     kept = None

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from agents.protocol import Agent
 
@@ -37,3 +38,16 @@ def split_agent(agent: Agent) -> tuple[StaticAgent, tuple[Array, ...]]:
     others = tuple(None if is_it else x for x, is_it in zip(leaves, is_array, strict=True))
     arrays = tuple(x for x, is_it in zip(leaves, is_array, strict=True) if is_it)
     return StaticAgent(structure, others), arrays
+
+
+def initial_state(agent: Agent, key: PRNGKeyArray) -> PyTree[Array]:
+    """Return an agent's initial learning state, without weak types.
+
+    An update's result has none, so a program that takes the state would be compiled twice.
+    """
+
+    def strong(x: Array) -> Array:
+        is_key = jnp.issubdtype(x.dtype, jax.dtypes.extended)
+        return x if is_key else jax.lax.convert_element_type(x, x.dtype)
+
+    return jax.tree.map(strong, agent.init(key))

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import signal
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import disco
 import environments
 from agents.history import HistorySpec
 from agents.networks import NetworkConfig
-from agents.protocol import Agent, Experience, ReplaySpec, UpdateSpec
+from agents.protocol import Agent, Experience, ReplaySpec, Update, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco_common import stopping
@@ -297,3 +298,40 @@ def test_a_budget_of_less_than_one_unroll_is_refused(tmp_path):
     settings = dataclasses.replace(SETTINGS, num_steps=9)
     with pytest.raises(ValueError, match="budget is 9 environment steps; expected at least one"):
         device.train(AGENT, runs(tmp_path), settings, tmp_path / "together")
+
+
+@dataclasses.dataclass(frozen=True)
+class WeaklyTyped:
+    """The random policy with a learning state whose type an update makes strong."""
+
+    random: RandomAgent
+    initial_memory = property(lambda self: self.random.initial_memory)
+    act = property(lambda self: self.random.act)
+
+    @property
+    def experience(self):
+        return dataclasses.replace(self.random.experience, updates=(UpdateSpec(batch_size=2),))
+
+    def init(self, key):
+        del key
+        return jnp.asarray(1.0)
+
+    def acting_state(self, state):
+        del state
+        return ()
+
+    def update(self, state, batch, key, name):
+        del batch, key, name
+        return Update(state + jnp.float32(1.0), {})
+
+
+def test_programs_are_compiled_once(tmp_path, caplog):
+    task = environments.make("catch/4x3")
+    agent = cast(Any, WeaklyTyped(RandomAgent(task.dynamics, 2, 5)))
+    assert agent.init(None).weak_type
+    settings = TrainingSettings(num_steps=100, interval=50)
+    with jax.log_compiles():
+        (result,) = device.train(agent, [Run(task, 0, tmp_path / "run")], settings, tmp_path)
+    compiled = [x for x in caplog.messages if x.startswith("Compiling jit(advance)")]
+    assert len(compiled) == 1
+    assert float(result.learner) == 11.0  # After ten updates.
