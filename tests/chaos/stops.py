@@ -235,9 +235,9 @@ def sigkill_dreamer(bench: Bench) -> Outcome:
         ]
 
     def saved() -> int:
-        return _newest(workdir, "unfinished/*") if len(_results(workdir)) == 1 else 0
+        return _newest(workdir, "unfinished/*") if len(_results(workdir)) == 2 else 0
 
-    # The random policy's run comes first.
+    # The runs of the random policy and of actor-critic come first.
     process = bench.evaluate(workdir, *arguments)
     wait_until(process, lambda: saved() > 150)
     time.sleep(bench.rng.uniform(0.0, 1.0))
