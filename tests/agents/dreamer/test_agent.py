@@ -408,7 +408,7 @@ def test_a_run_in_a_host_environment_goes_on_with_its_replay(tmp_path):
     assert [x["environment_steps"] for x in resumed] == [x["environment_steps"] for x in metrics]
     # It learns on from the first step, as its replay was kept.
     assert [x.get("updates") for x in resumed] == [x.get("updates") for x in metrics]
-    assert all("loss" in x for x in resumed if x["environment_steps"] > 48)
+    assert [x for x in resumed if x["environment_steps"] > 48 and "loss" not in x] == []
     assert int(again.learner.updates) == int(whole.learner.updates) == metrics[-1]["updates"]
 
 
