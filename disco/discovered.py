@@ -229,11 +229,11 @@ class DiscoveredRule(Rule):
         self, outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory
     ) -> values.ActionValueEstimates:
         """Return the returns and advantages of the batch under the online policy."""
-        return values.retrace(
-            outputs["logits"],
-            values.decode_value(jax.lax.stop_gradient(outputs["q"]), self.max_value),
-            values.decode_value(jax.lax.stop_gradient(target_outputs["q"]), self.max_value),
+        return values.estimates_from_outputs(
+            outputs,
+            target_outputs,
             trajectory,
+            max_value=self.max_value,
             discount=self.discount,
             lambda_=self.lambda_,
         )

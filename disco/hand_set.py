@@ -108,11 +108,11 @@ class HandSetRule(Rule):
         if target_outputs is None:
             raise ValueError("target_outputs is None; a hand-set rule reads a target network.")
         target_outputs = check_outputs(target_outputs, shapes, trajectory)
-        estimates = values.retrace(
-            outputs["logits"],
-            values.decode_value(jax.lax.stop_gradient(outputs["q"]), self.max_value),
-            values.decode_value(jax.lax.stop_gradient(target_outputs["q"]), self.max_value),
+        estimates = values.estimates_from_outputs(
+            outputs,
+            target_outputs,
             trajectory,
+            max_value=self.max_value,
             discount=self.discount,
             lambda_=self.lambda_,
         )

@@ -201,6 +201,35 @@ def retrace(
     )
 
 
+def estimates_from_outputs(
+    outputs: Outputs,
+    target_outputs: Outputs,
+    trajectory: Trajectory,
+    *,
+    max_value: float,
+    discount: float,
+    lambda_: float,
+) -> ActionValueEstimates:
+    """Return Retrace estimates from the outputs `logits` and `q`, a categorical value of h(q).
+
+    Args:
+      outputs: of the agent.
+      target_outputs: of the target network.
+      trajectory: of the behaviour policy.
+      max_value: the last bin, on the scale of h.
+      discount: see `retrace`.
+      lambda_: see `retrace`.
+    """
+    return retrace(
+        outputs["logits"],
+        decode_value(jax.lax.stop_gradient(outputs["q"]), max_value),
+        decode_value(jax.lax.stop_gradient(target_outputs["q"]), max_value),
+        trajectory,
+        discount=discount,
+        lambda_=lambda_,
+    )
+
+
 def action_value_loss(
     outputs: Outputs, td: Float[Array, "T B"], action: Int[Leaf, "T B"], max_value: float
 ) -> Float[Array, "T B"]:

@@ -21,6 +21,7 @@ from agents.ppo.losses import LossConfig, Samples, generalized_advantages, loss
 from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
 from agents.rule_agent import to_trajectory
 from disco.types import Metrics, without_masked_damage
+from disco.values import select_action
 
 
 @chex.dataclass(frozen=True)
@@ -133,10 +134,9 @@ class PPOAgent:
             self.config.gae_lambda,
         )
         log_probs = jax.nn.log_softmax(trajectory.behaviour_logits)
-        chosen = jnp.take_along_axis(log_probs, trajectory.action[..., None], axis=-1)[..., 0]
         return Samples(
             action=trajectory.action,
-            log_prob=chosen,
+            log_prob=select_action(log_probs, trajectory.action),
             value=value[:-1],
             advantage=estimates.advantage,
             value_target=estimates.value_target,
