@@ -95,4 +95,4 @@ discover: install
 	@echo "The discovery's curves: $(RUN)/discovery/curves.png, metrics.jsonl, tensorboard/"
 
 clean:
-	rm -rf $(VENV) $(NEWEST) *.egg-info build dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(NEWEST) *.egg-info build dist .pytest_cache .ruff_cache .jax_cache

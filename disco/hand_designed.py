@@ -166,9 +166,11 @@ class ActorCritic(Rule):
 class PolicyGradient(ActorCritic):
     """REINFORCE with a learned baseline (Williams 1992), on truncated trajectories.
 
-    The return is the sum of discounted rewards to the end of the episode or of the trajectory,
-    where it bootstraps from the baseline. There is no importance correction, so that it is valid
-    on trajectories of the present policy only. Fields as in `ActorCritic`; `lambda_` is not used.
+    The return is the sum of discounted rewards to the end of the episode or of the trajectory. The
+    value is a baseline only: nothing bootstraps from it, so that the returns of an episode that the
+    trajectory's end or a time limit cuts lack what would come after. Long trajectories make this
+    error small. There is no importance correction, so that the rule is valid on trajectories of the
+    present policy only. Fields as in `ActorCritic`; `lambda_` is not used.
     """
 
     def _estimates(
@@ -180,19 +182,15 @@ class PolicyGradient(ActorCritic):
         import rlax
 
         dtype = value.dtype
-        continues = 1.0 - trajectory.last.astype(dtype)
-        # lambda 1 within an episode; 0 at its end, to bootstrap from its last observation.
-        value_target = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)(
-            trajectory.reward.astype(dtype),
-            self.discount * trajectory.discount.astype(dtype),
-            value[1:],
-            continues,
+        continues = trajectory.discount.astype(dtype) * (1.0 - trajectory.last.astype(dtype))
+        returns = jax.vmap(rlax.discounted_returns, in_axes=1, out_axes=1)(
+            trajectory.reward.astype(dtype), self.discount * continues, jnp.zeros_like(value[1:])
         )
-        advantage = value_target - value[:-1]
+        advantage = returns - value[:-1]
         return jax.lax.stop_gradient(
             values.ValueEstimates(
                 importance_ratio=values.importance_ratio(logits, trajectory),
-                value_target=value_target,
+                value_target=returns,
                 advantage=advantage,
                 td=advantage,
             )

@@ -34,8 +34,7 @@ class EvaluationConfig:
         rule has none.
       baseline_normalize_advantage: whether actor-critic and policy gradient divide advantages by
         their moving standard deviation.
-      actor_critic_lambda: decay of actor-critic's traces. With 1 and without replay, V-trace is
-        policy gradient.
+      actor_critic_lambda: decay of actor-critic's traces.
       actor_critic_replay_ratio: fraction of actor-critic's batches that is replayed; the number of
         fresh trajectories is that of environments. Policy gradient never replays.
       num_points: of a learning curve.

@@ -8,8 +8,8 @@ import functools
 import gc
 import os
 import pathlib
+import platform
 import shutil
-import tempfile
 
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
@@ -49,21 +49,24 @@ _LONGEST = """meta/test_discovery.py launch/test_processes.py launch/test_discov
     meta/test_host_group.py agents/dreamer/test_agent.py evaluation/studies/test_robustness.py
     agents/dreamer/test_golden.py disco/test_gradient.py""".split()
 _TESTS = pathlib.Path(__file__).parent
+# Compiled programs, which may use what this machine's processor has and another's has not.
+_CACHE = _TESTS.parent / ".jax_cache" / platform.node()
+_LARGEST_CACHE = 2 * 2**30  # In bytes.
 
 
 def pytest_configure(config):
-    """Tests compile more than they compute: fast, and each program once in all processes."""
+    """Tests compile more than they compute: fast, and each program once, also for later runs."""
     if "PYTEST_XDIST_WORKER" in os.environ:  # It has inherited all of it.
         return
     flags = ["--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=0"]
     if getattr(config.option, "numprocesses", None):  # As many processes as processors.
         flags.append(compilation.ONE_THREAD)
     os.environ["XLA_FLAGS"] = compilation.xla_flags(*flags)
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):  # A folder of the user's outlives the run.
-        folder = tempfile.mkdtemp(prefix="disco-tests-")
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
-        jax.config.update("jax_compilation_cache_dir", folder)
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        if sum(x.stat().st_size for x in _CACHE.glob("*")) > _LARGEST_CACHE:
+            shutil.rmtree(_CACHE, ignore_errors=True)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(_CACHE)
+        jax.config.update("jax_compilation_cache_dir", str(_CACHE))
 
 
 def pytest_collection_modifyitems(items):

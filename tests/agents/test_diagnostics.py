@@ -35,13 +35,17 @@ EXPECTED: dict[str, list[tuple[float, tuple[float, float]]]] = {
 
 
 def rule_agent(
-    rule: disco.Rule, learning_rate: float, replay_ratio: float = 0.0, **changes: Any
+    rule: disco.Rule,
+    learning_rate: float,
+    replay_ratio: float = 0.0,
+    unroll_length: int = 8,
+    **changes: Any,
 ) -> Callable[[Any], Any]:
     config = AgentConfig(
         network=NETWORK,
         learning_rate=learning_rate,
         num_environments=8,
-        unroll_length=8,
+        unroll_length=unroll_length,
         batch_size=round(8 / (1.0 - replay_ratio)),
         replay_ratio=replay_ratio,
         **changes,
@@ -58,7 +62,8 @@ def ppo_agent(**changes) -> Callable[[Any], Any]:
 
 AGENTS: dict[str, Callable[[Any], Any]] = {
     "actor_critic": rule_agent(disco.ActorCritic(discount=DISCOUNT), 1e-2),
-    "policy_gradient": rule_agent(disco.PolicyGradient(discount=DISCOUNT), 1e-2),
+    # Its returns end with the trajectory, so that short ones would have smaller values.
+    "policy_gradient": rule_agent(disco.PolicyGradient(discount=DISCOUNT), 2e-2, unroll_length=32),
     "impala": rule_agent(
         disco.ActorCritic(discount=DISCOUNT),
         1e-2,

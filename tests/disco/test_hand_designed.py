@@ -24,6 +24,12 @@ RETURNS = {
     "terminated": ([1], [1], [1.5, 1.0, 2.75, 3.5]),
     "cut": ([1], [], [2.25, 2.5, 2.75, 3.5]),
 }
+# Those of REINFORCE end with the trajectory, and with a cut.
+SUMS = {
+    "no end": ([], [], [1.875, 1.75, 1.5, 1.0]),
+    "terminated": ([1], [1], [1.5, 1.0, 1.5, 1.0]),
+    "cut": ([1], [], [1.5, 1.0, 1.5, 1.0]),
+}
 
 
 def one_trajectory(last, terminated, num_actions: int = 2) -> disco.Trajectory:
@@ -41,9 +47,10 @@ def one_trajectory(last, terminated, num_actions: int = 2) -> disco.Trajectory:
     )
 
 
-@pytest.mark.parametrize(("last", "terminated", "returns"), RETURNS.values(), ids=RETURNS)
+@pytest.mark.parametrize("end", RETURNS)
 @pytest.mark.parametrize("name", ["actor_critic", "policy_gradient"])
-def test_returns_of_an_on_policy_trajectory(name, last, terminated, returns):
+def test_returns_of_an_on_policy_trajectory(name, end):
+    last, terminated, returns = (RETURNS if name == "actor_critic" else SUMS)[end]
     rule = disco.hand_designed(name, discount=HALF)
     trajectory = one_trajectory(last, terminated)
     outputs = {"logits": jnp.zeros((5, 1, 2)), "value": VALUES[:, None, None]}

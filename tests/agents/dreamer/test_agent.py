@@ -362,6 +362,8 @@ def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
         return learner._replace(updates=learner.updates + 1), states, {}
 
     monkeypatch.setattr(learner, "update", update)
+    # Compiled functions of equal agents are cached; other tests must not get these.
+    monkeypatch.setattr(host, "_compiled", host._compiled.__wrapped__)
     run = Run(task, 0, tmp_path)
     host.train(agent, run, TrainingSettings(num_steps=100, interval=50))
     jax.effects_barrier()

@@ -1,0 +1,54 @@
+"""Exact expected returns of tasks with few states, by dynamic programming."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+
+from environments.base import Environment
+from environments.exact_returns.enumeration import enumerated
+from environments.exact_returns.grid_world_model import grid_world
+from environments.exact_returns.mdp import (
+    ExpectedReturns,
+    FiniteMDP,
+    expected_returns,
+    optimal_policy,
+)
+from environments.suites.catch import Catch, CatchState
+from environments.suites.deep_sea import DeepSea, DeepSeaState
+from environments.suites.delayed_chain import DelayedChain, DelayedChainState
+from environments.suites.grid_worlds import GridWorld
+
+__all__ = ["ExpectedReturns", "FiniteMDP", "expected_returns", "finite_mdp", "optimal_policy"]
+
+
+def finite_mdp(environment: Environment) -> FiniteMDP:
+    """Return a task as a finite Markov decision process.
+
+    Grid-worlds, Catch, DeepSea and delayed chains with few states have one. The noise of a chain's
+    rewards, whose mean is 0, is left out.
+
+    Raises:
+      ValueError: if the task is none of these, or has too many states.
+    """
+    dynamics, task = environment.dynamics, environment.params
+    if isinstance(dynamics, GridWorld):
+        return grid_world(dynamics, task)
+    zeros = jnp.zeros(1, jnp.int32)
+    if isinstance(dynamics, Catch) and not dynamics.recall:
+        columns = jnp.arange(dynamics.columns, dtype=jnp.int32)
+        middle = jnp.full_like(columns, dynamics.columns // 2)
+        states = CatchState(ball_row=0 * columns, ball_column=columns, paddle_column=middle)
+        uniform = np.full(dynamics.columns, 1.0 / dynamics.columns)
+        return enumerated(environment, states, uniform, dynamics.rows - 1)
+    if isinstance(dynamics, DeepSea):
+        states = DeepSeaState(row=zeros, column=zeros)
+        return enumerated(environment, states, np.ones(1), int(task.size))
+    if isinstance(dynamics, DelayedChain):
+        quiet = dataclasses.replace(environment, params=task.replace(noise=jnp.float32(0.0)))
+        states = DelayedChainState(time=zeros, branch=zeros)
+        return enumerated(quiet, states, np.ones(1), int(task.length))
+    raise ValueError(
+        f"{environment.name} has no description as a finite Markov decision process; known are"
+        " grid-worlds, Catch without recall, DeepSea and delayed chains."
+    )
