@@ -75,10 +75,11 @@ def enumerated(
 
 def _step(environment: Environment) -> Any:
     """Return a function from state and action to next state, reward and termination."""
+    dynamics: Any = environment.dynamics
 
     def step(state: Any, action: Array) -> Any:
         key = jax.random.key(0)
-        after, timestep = environment.dynamics.step(environment.params, state, action, key)
+        after, timestep = dynamics.step(environment.params, state, action, key)
         return after, timestep.reward, timestep.discount == 0.0
 
     return step

@@ -11,6 +11,7 @@ import math
 import numpy as np
 import scipy.sparse
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
 
 from environments.errors import require
 from environments.exact_returns.mdp import FiniteMDP
@@ -141,7 +142,7 @@ def grid_world(dynamics: GridWorld, task: GridWorldTask) -> FiniteMDP:
     move_of_action = (1.0 - slip) * np.eye(num_moves) + slip / num_moves
     every_state = scipy.sparse.eye_array(model.num_states)
     return FiniteMDP(
-        transitions=(scipy.sparse.kron(every_state, move_of_action) @ transitions).tocsr(),
+        transitions=csr_array(scipy.sparse.kron(every_state, move_of_action) @ transitions),
         rewards=rewards @ move_of_action.T + float(task.step_reward),
         initial=_initial(model, agent, has_key, cells, possible),
         horizon=int(task.horizon),
@@ -223,7 +224,7 @@ def _proposing(
 
 def _matrices(
     model: _Model, outcomes: _Outcomes, has_key: Int[np.ndarray, "states"], num_moves: int
-) -> tuple[scipy.sparse.csr_array, Float[np.ndarray, "states moves"]]:
+) -> tuple[csr_array, Float[np.ndarray, "states moves"]]:
     """Return transitions and rewards, conflicts of objects resolved as in `GridWorld`."""
     touched, remaining = outcomes.touched, (outcomes.cells != _ABSENT) & ~outcomes.touched
     now = np.where(remaining, outcomes.cells, _ABSENT)
