@@ -125,6 +125,7 @@ class UpdateSpec:
         which one is due; None for one update per unroll.
       first_step: environment steps before the first update.
       min_sequences: sequences that the replay must contain before the first update.
+      gradient_steps: steps of the optimiser in one update, for comparisons of their number.
     """
 
     name: str = "update"
@@ -135,6 +136,7 @@ class UpdateSpec:
     updates_per_step: float | None = None
     first_step: int = 0
     min_sequences: int = 1
+    gradient_steps: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,6 +165,15 @@ class Experience:
     def steps_per_unroll(self) -> int:
         """Environment steps of one unroll, over all environments."""
         return self.num_environments * self.unroll_length
+
+    @property
+    def gradient_steps_per_step(self) -> float:
+        """Mean number of the optimiser's steps per environment step, once updates are made."""
+        return sum(
+            x.gradient_steps
+            * (1.0 / self.steps_per_unroll if x.updates_per_step is None else x.updates_per_step)
+            for x in self.updates
+        )
 
 
 class Update(NamedTuple):

@@ -32,8 +32,8 @@ _SUITES = flags.DEFINE_list("suites", ["grid57", "grid_heldout"], "Suites of the
 _AGENT_SEEDS = flags.DEFINE_integer(
     "agent_seeds",
     3,
-    "Runs of each rule on each task; scores are normalised with at least two.",
-    lower_bound=2,
+    "Runs of each rule on each task.",
+    lower_bound=1,
 )
 _BUDGET = flags.DEFINE_integer("budget", 50_000, "Environment steps of each run.")
 
@@ -65,7 +65,7 @@ def discover(folder: pathlib.Path, ablation: str, seed: int) -> pathlib.Path:
 def scores(folder: pathlib.Path, ablation: str, seeds: int) -> np.ndarray:
     """Return each discovery's mean normalised score over an evaluation's tasks."""
     contenders = json.loads((folder / "results.json").read_text())["contenders"]
-    found = [contenders[f"{ablation}-{seed}"]["mean_normalized_score"] for seed in range(seeds)]
+    found = [contenders[f"{ablation}-{seed}"]["normalized_score"]["mean"] for seed in range(seeds)]
     return np.array([x["value"] for x in found])
 
 

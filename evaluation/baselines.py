@@ -45,7 +45,7 @@ def make(kind: str, config: EvaluationConfig, settings: Settings) -> Baseline:
     if unknown := sorted(set(settings) - set(SETTINGS[kind])):
         raise ValueError(f"{kind} has no settings {unknown}; it has {sorted(SETTINGS[kind])}.")
     defaults = {
-        "learning_rate": config.agent.learning_rate,
+        "learning_rate": config.baseline_learning_rate,
         "entropy_cost": config.baseline_entropy_cost,
         "normalize_advantage": config.baseline_normalize_advantage,
         "lambda_": config.actor_critic_lambda,

@@ -1,7 +1,7 @@
 """Configuration of an evaluation: agents, budgets, baselines, and scoring."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
@@ -28,8 +28,7 @@ class EvaluationConfig:
       rule_discount: discount of the same rules' value functions and of the baselines'; None for
         each rule's own, 0.997 for the baselines.
       baselines: algorithms to compare with, of `BASELINES` (`evaluation.baselines`).
-      baseline_learning_rates: each baseline is trained with each of them. The best one on average
-        over the tasks is the tuned one.
+      baseline_learning_rate: of baselines without tuned settings.
       baseline_entropy_cost: weight of the policy's entropy in the baselines' losses; the hand-set
         rule has none.
       baseline_normalize_advantage: whether actor-critic and policy gradient divide advantages by
@@ -39,9 +38,6 @@ class EvaluationConfig:
         fresh trajectories is that of environments. Policy gradient never replays.
       num_points: of a learning curve.
       score_window: the last fraction of a run's updates; the score is the mean return over it.
-      min_separation: number of standard errors by which the best baseline must be above the random
-        policy on a task for scores to be normalised there. With fewer, noise would be divided by
-        noise. With 0, no standard error is needed, and one seed is enough.
       confidence: level of the confidence intervals.
       resamples: of the bootstrap.
       strip_frames: number of frames at most in `strip.png`, a picture with the frames of one
@@ -69,20 +65,22 @@ class EvaluationConfig:
     rule_learning_rate: float | None = None
     rule_discount: float | None = None
     baselines: tuple[str, ...] = ("actor_critic", "policy_gradient")
-    baseline_learning_rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
+    baseline_learning_rate: float = 3e-3
     baseline_entropy_cost: float = 0.01
     baseline_normalize_advantage: bool = False
     actor_critic_lambda: float = 0.95
     actor_critic_replay_ratio: float = 0.0
     num_points: int = 20
     score_window: float = 0.2
-    min_separation: float = 3.0
     confidence: float = 0.95
     resamples: int = 2000
     strip_frames: int = 10
     runs_at_once: int | None = None
     updates_per_call: int = 50
     checkpoint_seconds: float = 600.0
+
+    # Fields of earlier versions, which are ignored where a stored config has them.
+    REMOVED: ClassVar[tuple[str, ...]] = ("baseline_learning_rates", "min_separation")
 
     def __post_init__(self):
         counts = "seeds num_points resamples updates_per_call runs_at_once".split()
@@ -92,7 +90,6 @@ class EvaluationConfig:
             "",
             "strip_frames",
             "baseline_entropy_cost",
-            "min_separation",
             "checkpoint_seconds",
         )
         FRACTION.require(self, "", "rule_discount", "actor_critic_lambda")
@@ -110,12 +107,7 @@ class EvaluationConfig:
             raise ValueError(f"baselines has {unknown}; known are {list(BASELINES)}.")
         if len(set(self.baselines)) < len(self.baselines):
             raise ValueError(f"baselines is {self.baselines}; expected each once.")
-        rates = self.baseline_learning_rates
-        if self.baselines and not rates:
-            raise ValueError("baseline_learning_rates is empty; expected at least one.")
-        if len({f"{rate:g}" for rate in rates}) < len(rates):
-            raise ValueError(f"baseline_learning_rates is {rates}; expected each once.")
-        POSITIVE.require(self, "", "rule_learning_rate", "baseline_learning_rates")
+        POSITIVE.require(self, "", "rule_learning_rate", "baseline_learning_rate")
         POSITIVE.require(self.agent, "agent.", "learning_rate")
         if not 0 <= self.actor_critic_replay_ratio < 1:
             raise ValueError(

@@ -125,8 +125,8 @@ def make_contenders(
       agents: names of other agents (`agents.registry`).
       copies: folder with copies of rule files (`copy_of_rule`), which are read if the files no
         longer exist.
-      tuned: settings of baselines, and of the agents of rules, by kind and name. With them there is
-        one contender of each baseline; without, one for each of the config's learning rates.
+      tuned: settings of baselines, and of the agents of rules, by kind and name; those that it
+        lacks have the config's.
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
@@ -149,13 +149,15 @@ def make_contenders(
 def _baselines(
     config: EvaluationConfig, tuned: Mapping[str, baselines.Settings] | None
 ) -> list[Contender]:
-    if tuned is not None:
-        return [Contender.of_baseline(f"{x}@tuned", x, config, tuned[x]) for x in config.baselines]
+    settings = tuned or {}
+    found = [Contender.of_baseline(x, x, config, settings.get(x, {})) for x in config.baselines]
     return [
-        Contender.of_baseline(f"{kind}@{rate:g}", kind, config, {"learning_rate": rate})
-        for kind in config.baselines
-        for rate in config.baseline_learning_rates
+        dataclasses.replace(x, source=x.source | _tuned_source(settings.get(x.name))) for x in found
     ]
+
+
+def _tuned_source(settings: baselines.Settings | None) -> dict[str, Any]:
+    return {} if settings is None else {"tuned": dict(settings)}
 
 
 def _rules(
@@ -182,6 +184,7 @@ def _rules(
                 "parameters_sha256": fingerprint(loaded),
                 "header": header,
                 "learning_rate_from": origin,
+                **_tuned_source(tuned.get(name)),
             },
         )
         found.append(contender.with_settings(tuned.get(name, {})))

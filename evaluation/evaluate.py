@@ -25,7 +25,8 @@ from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, 
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
 from evaluation.report.manifest import write_manifest
 from evaluation.results import LearningCurves, RunResult
-from evaluation.scoring import bsuite
+from evaluation.scoring import bsuite, references
+from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
 from evaluation.training import Run, make_agent, train_runs, training_settings
 from training import records
@@ -76,6 +77,7 @@ def evaluate(
     runs_per_job: int | None = None,
     open_progress: OpenProgress = lambda title, total: contextlib.nullcontext(),
     announce: Announce = lambda sentence: None,
+    table: Mapping[str, Reference] | None = None,
 ) -> WrittenEvaluation:
     """Train each contender on each task, and write scores, curves and plots.
 
@@ -92,6 +94,8 @@ def evaluate(
       runs_per_job: number of runs at most that are trained together; None for no limit.
       open_progress: opens a progress display; its unit is an environment step of a run.
       announce: called with a sentence on the number of runs that are already finished.
+      table: reference scores by task; by default the shipped ones. Those that fit are written to
+        the folder, too.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt. The results of all others are kept.
@@ -101,6 +105,7 @@ def evaluate(
     """
     started = time.perf_counter()
     provenance = {**(provenance or {}), **circumstances()}
+    contenders = [_with_gradient_steps(contender, tasks[0]) for contender in contenders]
     contender_curves = make_runs(
         tasks,
         contenders,
@@ -112,7 +117,11 @@ def evaluate(
         open_progress,
         announce,
     )
-    summary = summarize([task.name for task in tasks], contenders, contender_curves, config)
+    table = references.shipped() if table is None else table
+    found, reasons = references.of_tasks(tasks, config.num_steps, table)
+    references.write(folder / storage.REFERENCES, found)
+    names = [task.name for task in tasks]
+    summary = summarize(names, contenders, contender_curves, config, found, reasons)
     written = write_evaluation(
         folder,
         summary,
@@ -191,6 +200,16 @@ def check(
         require_consistent(agent.experience)
         schedules(agent.experience, config.num_steps)
         settings.num_unrolls(agent.experience.steps_per_unroll)
+
+
+def _with_gradient_steps(contender: Contender, task: environments.Environment) -> Contender:
+    """Return a contender whose source says how many steps its optimiser makes, if it is known."""
+    if contender.trains_itself:
+        return contender
+    found = make_agent(contender, task).experience.gradient_steps_per_step
+    return dataclasses.replace(
+        contender, source=contender.source | {"gradient_steps_per_environment_step": found}
+    )
 
 
 def _require_memory(runs: Sequence[Run], config: EvaluationConfig, limit: int | None) -> None:

@@ -53,6 +53,7 @@ _CHECKSUM = "crc32"
 _RESULT = "result.json"
 _UNFINISHED = "unfinished"
 STRIP = "strip.png"
+REFERENCES = "references.json"  # Of the tasks, in the folder of an evaluation.
 PICTURES = (STRIP, "prediction.png")
 _log = logging.getLogger(__name__)
 

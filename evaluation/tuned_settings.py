@@ -21,6 +21,7 @@ from disco_common.atomic import write_atomically
 from disco_common.json_lines import read_object
 from evaluation.config import EvaluationConfig
 
+SHIPPED = pathlib.Path(__file__).parent / "tuned.json"
 _FORMAT = 1
 # What a tuned contender has of its own, and what only bounds memory or follows from the budget.
 _OF_EACH = ("learning_rate", "replay_ratio", "batch_size", "replay_capacity", "lifetime")
@@ -154,24 +155,8 @@ def require_fit(
     Raises:
       ValueError: naming the file, what was found and what was expected.
     """
-    if tuned.budget != config.num_steps:
-        raise ValueError(
-            f"{path} is for a budget of {tuned.budget} environment steps; expected"
-            f" {config.num_steps}, that of the evaluation."
-        )
-    wanted = common_settings(config)
-    found = {"agent": _completed(tuned.shared["agent"]), "discount": tuned.shared["discount"]}
-    for name, value in wanted["agent"].items():
-        if found["agent"].get(name) != value:
-            raise ValueError(
-                f"{path} is for agents with {name} {found['agent'].get(name)!r:.300}; expected"
-                f" {value!r:.300}, that of the evaluation (config.agent.{name})."
-            )
-    if found["discount"] != wanted["discount"]:
-        raise ValueError(
-            f"{path} is for the discount {found['discount']!r:.50}; expected"
-            f" {wanted['discount']!r}, that of the evaluation (config.rule_discount)."
-        )
+    if reason := misfit(tuned, config):
+        raise ValueError(f"{path} is {reason}.")
     for name, fingerprint in rules.items():
         one = tuned.contenders.get(name)
         if one is not None and one.parameters_sha256 != fingerprint:
@@ -183,6 +168,29 @@ def require_fit(
         raise ValueError(
             f"{path} has no settings for {missing}; it has some for {sorted(tuned.contenders)}."
         )
+
+
+def misfit(tuned: TunedSettings, config: EvaluationConfig) -> str:
+    """Return in what the evaluations differ that tuned settings are for; empty if in nothing."""
+    if tuned.budget != config.num_steps:
+        return (
+            f"for a budget of {tuned.budget} environment steps; expected {config.num_steps}, that"
+            " of the evaluation"
+        )
+    wanted = common_settings(config)
+    found = {"agent": _completed(tuned.shared["agent"]), "discount": tuned.shared["discount"]}
+    for name, value in wanted["agent"].items():
+        if found["agent"].get(name) != value:
+            return (
+                f"for agents with {name} {found['agent'].get(name)!r:.300}; expected"
+                f" {value!r:.300}, that of the evaluation (config.agent.{name})"
+            )
+    if found["discount"] != wanted["discount"]:
+        return (
+            f"for the discount {found['discount']!r:.50}; expected {wanted['discount']!r}, that of"
+            " the evaluation (config.rule_discount)"
+        )
+    return ""
 
 
 def _completed(agent: Mapping[str, Any]) -> dict[str, Any]:

@@ -82,13 +82,15 @@ def from_json(cls: type[T], values: dict[str, Any]) -> T:
 
 
 def with_present_names(cls: type, values: Any) -> Any:
-    """Return a dataclass's JSON values with today's names of fields that were renamed.
+    """Return a dataclass's JSON values with today's names, without fields that were removed.
 
-    A renamed field has `metadata={"formerly": NAME}`.
+    A renamed field has `metadata={"formerly": NAME}`; the class names removed ones in `REMOVED`.
     """
     if not isinstance(values, dict):
         return values
-    values, types = dict(values), typing.get_type_hints(cls)
+    removed = getattr(cls, "REMOVED", ())
+    values = {name: value for name, value in values.items() if name not in removed}
+    types = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         former = field.metadata.get("formerly")
         if former in values and field.name not in values:

@@ -46,6 +46,7 @@ from evaluation.contenders import (
 from evaluation.evaluate import evaluate, resolve
 from evaluation.executors import Executor
 from evaluation.report.evaluation_files import WrittenEvaluation
+from evaluation.scoring import references
 from launch import commands, execution, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config
@@ -106,6 +107,7 @@ def run(
     runs_per_job: int | None = None,
     agents: Sequence[str] = (),
     tuned: str = "",
+    table: str = "",
 ) -> WrittenEvaluation:
     """Run or continue an evaluation.
 
@@ -117,7 +119,9 @@ def run(
       executor: see `evaluation.evaluate.evaluate`.
       runs_per_job: see `evaluation.evaluate.evaluate`.
       agents: names of agents that learn without a rule.
-      tuned: file of tuned settings, of `launch.tune`; empty for none.
+      tuned: file of tuned settings, of `launch.tune`; empty for the shipped ones, as far as they
+        are for this budget and these agents.
+      table: file of reference scores, of `launch.references`; empty for the shipped ones.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt.
@@ -125,10 +129,15 @@ def run(
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
     tasks = resolve(suites)
-    settings = None
+    scales = None
+    if table:
+        scales = references.read(pathlib.Path(table))
+        references.require_fit(tasks, config.num_steps, scales, pathlib.Path(table))
+    evaluated = make_contenders(rules, config, copies=copies_in(workdir))
     if tuned:
-        evaluated = make_contenders(rules, config, copies=copies_in(workdir))
         settings = read_tuned(tuned, workdir, config, tasks, evaluated)
+    else:
+        settings = shipped_settings(config, evaluated)
     contenders = make_contenders(rules, config, agents, copies_in(workdir), settings)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
@@ -140,7 +149,7 @@ def run(
         agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
         config=config,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
-        tuned={} if settings is None else {name: dict(x) for name, x in settings.items()},
+        tuned={name: dict(x) for name, x in settings.items()},
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
@@ -157,6 +166,7 @@ def run(
             runs_per_job,
             Progress,
             announce=functools.partial(print, flush=True),
+            table=scales,
         )
 
 
@@ -201,6 +211,27 @@ def read_tuned(
             ", ..." if len(seen) > 5 else "",
         )
     return {name: one.settings for name, one in found.contenders.items()}
+
+
+def shipped_settings(
+    config: EvaluationConfig, contenders: Sequence[Contender]
+) -> dict[str, tuned_settings.Settings]:
+    """Return the tuned settings that come with this package, of those contenders that they fit.
+
+    Args:
+      config: of the evaluation.
+      contenders: among them the baselines and the rules.
+    """
+    found = tuned_settings.read(tuned_settings.SHIPPED)
+    if reason := tuned_settings.misfit(found, config):
+        logging.info("The shipped tuned settings are not used: they are %s.", reason)
+        return {}
+    return {
+        x.name: found.contenders[x.name].settings
+        for x in contenders
+        if x.name in found.contenders
+        and x.source.get("parameters_sha256") == found.contenders[x.name].parameters_sha256
+    }
 
 
 def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
@@ -251,6 +282,16 @@ def define_flags(default_suite: str) -> None:
             commands.use_all_cores()
 
 
+def define_tuned() -> None:
+    """Define the flag that names tuned settings."""
+    flags.DEFINE_string(
+        "tuned",
+        "",
+        "File of tuned settings (launch.tune), which each baseline has instead of the config's, and"
+        " each rule that was tuned instead of its own.",
+    )
+
+
 def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     """Return the suites, the config, and the number of runs per job that the flags give."""
     suites = [name.strip() for name in values.suite.split(",") if name.strip()]
@@ -275,7 +316,15 @@ def main() -> None:
         raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
     with execution.opened_executor(values) as executor:
         written = run(
-            rules, suites, config, values.workdir, executor, runs_per_job, agents, values.tuned
+            rules,
+            suites,
+            config,
+            values.workdir,
+            executor,
+            runs_per_job,
+            agents,
+            values.tuned,
+            values.references,
         )
     print_evaluation(written)
 
@@ -301,11 +350,12 @@ if __name__ == "__main__":
         "Agent that learns without a rule, by name: dreamer, dreamer/v1,NoDenomMax"
         " (docs/dreamer.md), or one of yours (docs/extending.md); several by repetition.",
     )
+    define_tuned()
     flags.DEFINE_string(
-        "tuned",
+        "references",
         "",
-        "File of tuned settings (launch.tune): each baseline has its own there instead of each of"
-        " the config's learning rates, and each rule that was tuned its own.",
+        "Table of reference scores (launch.references), between which and the random policy's"
+        " scores are normalised; by default the one that comes with this package.",
     )
     flags.DEFINE_string("size", "", "Size of each --agent that has sizes, for example 12m.")
     define_flags("grid_heldout")

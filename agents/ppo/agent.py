@@ -79,7 +79,12 @@ class PPOAgent:
             num_environments=config.num_environments,
             unroll_length=config.unroll_length,
             history=self.network.history,
-            updates=(UpdateSpec(batch_size=config.num_environments),),
+            updates=(
+                UpdateSpec(
+                    batch_size=config.num_environments,
+                    gradient_steps=config.num_epochs * config.num_minibatches,
+                ),
+            ),
             acts_one_behind=False,
         )
 

@@ -12,6 +12,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.published.scores import PublishedScore
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
+from evaluation.scoring.statistics import Estimate
 from evaluation.scoring.summary import Summary
 
 
@@ -45,13 +46,16 @@ def _to_csv(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _score_rows(summary: Summary, config: EvaluationConfig) -> Iterator[list[Any]]:
-    names = list(summary.scores)
+    names = [*summary.scores, *summary.discoveries]
     yield [
         f"task (score: {config.score_definition}; {config.seeds} seeds)",
         *(column for name in names for column in (name, f"{name} standard error")),
     ]
-    means = {name: statistics.mean(x) for name, x in summary.scores.items()}
-    errors = {name: statistics.standard_error(x) for name, x in summary.scores.items()}
+    scores = {**summary.scores}
+    for several, rules in summary.discoveries.items():  # A mean over runs is one observation.
+        scores[several] = np.stack([statistics.mean(scores[x]) for x in rules], axis=-1)
+    means = {name: statistics.mean(x) for name, x in scores.items()}
+    errors = {name: statistics.standard_error(x) for name, x in scores.items()}
     for i, task in enumerate(summary.tasks):
         yield [task, *(_number(x) for name in names for x in (means[name][i], errors[name][i]))]
     for label, values in _rows_over_tasks(summary, config):
@@ -62,25 +66,29 @@ def _rows_over_tasks(
     summary: Summary, config: EvaluationConfig
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield rows over all tasks: label, and value by contender."""
-    for part, label in _interval_labels(config):
-        estimates = {n: _number(getattr(e, part)) for n, e in summary.aggregate.items()}
-        yield f"normalised score, mean over {summary.counted.sum()} tasks: {label}", estimates
-    for kind, contender in summary.tuned.items():
-        for part, label in _interval_labels(config):
-            values = {
-                rule: _number(getattr(estimate, part))
-                for (rule, other), estimate in summary.differences.items()
-                if other == kind
-            }
-            yield f"the same minus {contender}'s: {label}", values
+    over = f"over {summary.counted.sum()} tasks"
+    for statistic in statistics.AGGREGATES if summary.aggregates else ():
+        own = {name: found[statistic] for name, found in summary.aggregates.items()}
+        yield from _with_interval(f"normalised score, {statistic} {over}", own, config)
+    for what, pairs in (
+        ("probability of improvement over", summary.improvement),
+        ("mean normalised score minus that of", summary.differences),
+    ):
+        for baseline in dict.fromkeys(baseline for _, baseline in pairs):
+            own = {rule: x for (rule, other), x in pairs.items() if other == baseline}
+            yield from _with_interval(f"{what} {baseline}, {over}", own, config)
     numbers = {name: len(above) for name, above in summary.above_random.items()}
     label = "tasks above random by mean score, without a significance test"
     yield f"{label}, of {len(summary.tasks)}", numbers
 
 
-def _interval_labels(config: EvaluationConfig) -> list[tuple[str, str]]:
+def _with_interval(
+    label: str, estimates: Mapping[str, Estimate], config: EvaluationConfig
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield rows of an estimate by contender: its value, and the ends of its interval."""
     percent = f"{config.confidence:.0%} interval"
-    return [("value", "mean"), ("low", f"{percent}, low"), ("high", f"{percent}, high")]
+    for part, name in (("value", ""), ("low", f": {percent}, low"), ("high", f": {percent}, high")):
+        yield label + name, {n: _number(getattr(x, part)) for n, x in estimates.items()}
 
 
 def _episode_mean_rows(

@@ -23,7 +23,7 @@ from evaluation.report.results_json import to_json
 from evaluation.report.score_table import ScoreTable, remarks, score_table
 from evaluation.results import LearningCurves
 from evaluation.scoring.curves import normalized_curves
-from evaluation.scoring.summary import Summary, shown_contenders
+from evaluation.scoring.summary import Summary, in_order
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,9 +66,9 @@ def write_evaluation(
     Raises:
       OSError: if a file cannot be written.
     """
-    shown = shown_contenders(summary, contenders)
+    shown = in_order(contenders)
     mean_curves = None
-    if summary.aggregate:
+    if summary.aggregates:
         mean_curves = normalized_curves(summary, contender_curves, config)
     results = to_json(summary, contender_curves, mean_curves, config, descriptions, provenance)
     files = {

@@ -16,7 +16,7 @@ from evaluation.scoring.bsuite import BsuiteScores
 from evaluation.scoring.comparison import Comparison, compare, scales
 from evaluation.scoring.crafter import CrafterScores, score_achievements
 from evaluation.scoring.curves import task_curves
-from evaluation.scoring.summary import Summary, shown_contenders, summarize
+from evaluation.scoring.summary import Summary, in_order
 
 _MAX_PICTURE_BYTES = 2_000_000  # Of an evaluation, in the page.
 
@@ -42,7 +42,7 @@ class EvaluationReport:
       name: of the evaluation, unique in the report.
       merged: the evaluation's runs.
       summary: of all contenders.
-      shown: contenders with at least one score, without the baselines that are not tuned.
+      shown: contenders with at least one score.
       comparisons: of the shown contenders, on each scale that is defined.
       scores: rows of a table, by task and agent, ours and the papers'.
       curves: by task, environment steps, and each shown contender's learning curve
@@ -74,10 +74,10 @@ def compute_report(name: str, merged: MergedEvaluation) -> EvaluationReport:
       merged: its runs, at least one.
     """
     config, contender_curves, tasks = merged.config, merged.contender_curves, merged.tasks
-    summary = summarize(tasks, merged.contenders, contender_curves, config)
+    summary = merged.summary()
     shown = [
         contender
-        for contender in shown_contenders(summary, merged.contenders)
+        for contender in in_order(merged.contenders)
         if np.isfinite(summary.scores[contender.name]).any()
     ]
     own = {contender.name: contender_curves[contender.name] for contender in shown}

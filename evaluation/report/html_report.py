@@ -100,7 +100,7 @@ def _pictures(report: EvaluationReport) -> dict[str, bytes]:
     name, curves, config = _file_name(report.name), merged.contender_curves, merged.config
     learning_curves = png_plots.learning_curves(summary, shown, curves, config)
     files = {f"{name}_learning_curves.png": learning_curves}
-    if summary.aggregate:
+    if summary.aggregates:
         drawn = {contender.name: curves[contender.name] for contender in shown}
         mean_curves = normalized_curves(summary, drawn, config)
         files[f"{name}_aggregate.png"] = png_plots.mean_curves(summary, shown, mean_curves, config)

@@ -21,6 +21,9 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, DISCOVERED, RANDOM, RULE, Contender
 from evaluation.report.manifest import StoredEvaluation
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
+from evaluation.scoring import references
+from evaluation.scoring.references import Reference
+from evaluation.scoring.summary import Summary, summarize
 from training import records
 
 _log = logging.getLogger(__name__)
@@ -42,6 +45,7 @@ class MergedEvaluation:
       seeds: of the curves' second axis.
       folders: of the runs that are present.
       sources: the merged evaluations.
+      references: of the tasks that have one, by name.
       missing: runs that are absent.
       problems: one sentence for each file that is ignored.
     """
@@ -53,6 +57,7 @@ class MergedEvaluation:
     seeds: tuple[int, ...]
     folders: dict[RunKey, pathlib.Path]
     sources: tuple[StoredEvaluation, ...]
+    references: Mapping[str, Reference]
     missing: tuple[RunKey, ...]
     problems: tuple[str, ...]
 
@@ -60,6 +65,12 @@ class MergedEvaluation:
     def name(self) -> str:
         """The names of the sources' folders."""
         return " + ".join(dict.fromkeys(source.folder.name for source in self.sources))
+
+    def summary(self) -> Summary:
+        """Return the summary of all scores."""
+        return summarize(
+            self.tasks, self.contenders, self.contender_curves, self.config, self.references
+        )
 
     def episodes(self, contender: str, task: str, seed: int) -> list[Episode]:
         """Return all episodes of a run in a host environment; empty if they were not kept.
@@ -120,6 +131,7 @@ def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
         seeds=seeds,
         folders=runs.folders,
         sources=tuple(evaluations),
+        references=_references(evaluations, runs.problems),
         missing=tuple(
             key
             for key in itertools.product(runs.contenders, first.tasks, seeds)
@@ -127,6 +139,24 @@ def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
         ),
         problems=tuple(runs.problems),
     )
+
+
+def _references(
+    evaluations: Sequence[StoredEvaluation], problems: list[str]
+) -> dict[str, Reference]:
+    """Return the reference scores of the first evaluation that has readable ones."""
+    for one in evaluations:
+        path = one.folder / storage.REFERENCES
+        try:
+            return references.read(path)
+        except FileNotFoundError:
+            problems.append(
+                f"{path} is missing, so that no score is normalised by it: started again, the"
+                " evaluation writes it, and repeats no run."
+            )
+        except (OSError, ValueError) as error:
+            problems.append(f"{error}: left out.")
+    return {}
 
 
 class _Runs:

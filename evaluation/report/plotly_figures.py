@@ -21,7 +21,8 @@ from evaluation.report.plotly_style import (
     stacked_panels,
 )
 from evaluation.report.png_plots import DISCOVERY_PANELS, colours_of
-from evaluation.scoring.comparison import AGGREGATES, Comparison
+from evaluation.scoring.comparison import Comparison
+from evaluation.scoring.statistics import AGGREGATES
 
 _MAX_PAIRS = 66  # Of the plot of improvements: all pairs of a dozen contenders.
 
@@ -29,9 +30,10 @@ _MAX_PAIRS = 66  # Of the plot of improvements: all pairs of a dozen contenders.
 def aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure:
     """Return a panel for each aggregate, with each contender's value and interval."""
     shown = list(_styled(contenders, comparison.aggregates))
-    height = 190 + 2 * 34 * (len(shown) + 1)
+    rows = -(-len(AGGREGATES) // 2)
+    height = 110 + 40 * rows + rows * 34 * (len(shown) + 1)
     figure = make_subplots(
-        rows=2,
+        rows=rows,
         cols=2,
         shared_yaxes=True,
         subplot_titles=list(AGGREGATES),
@@ -58,13 +60,26 @@ def profiles(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figu
 
 
 def curves(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure:
-    """Return the IQM along the budget."""
-    return _lines(
-        {name: (comparison.steps, curve) for name, curve in comparison.curves.items()},
-        contenders,
-        xaxis={"title": "environment steps", "rangemode": "tozero"},
-        yaxis={"title": "IQM"},
-    )
+    """Return the IQM by environment steps, gradient steps or wall seconds: a menu chooses."""
+    axes = {
+        "environment steps": dict.fromkeys(comparison.curves, 1.0),
+        "gradient steps": {x: y for x, y in comparison.gradient_steps.items() if y},
+        "wall seconds of a run": {x: y for x, y in comparison.seconds.items() if y},
+    }
+    traces, owners = [], []
+    for title, factors in axes.items():
+        own = {name: comparison.curves[name] for name in comparison.curves if name in factors}
+        for name, colour, is_dashed in _styled(contenders, own):
+            x = comparison.steps * factors[name]
+            for trace in band_traces(name, x, own[name], colour, is_dashed):
+                trace.visible = title == "environment steps"
+                traces.append(trace)
+                owners.append(title)
+    figure = go.Figure(traces)
+    _add_menu(figure, owners, {title: {"xaxis.title.text": title} for title in axes})
+    figure.update_xaxes(title="environment steps", rangemode="tozero")
+    figure.update_yaxes(title="IQM")
+    return finish(figure, height=480)
 
 
 def improvement(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure | None:
@@ -111,16 +126,7 @@ def task_curves(
                 traces.append(trace)
                 owners.append(task)
     figure = go.Figure(traces)
-    buttons = [
-        {
-            "label": task,
-            "method": "update",
-            "args": [{"visible": [owner == task for owner in owners]}],
-        }
-        for task in tasks
-    ]
-    menu = {"buttons": buttons, "x": 0.0, "xanchor": "left", "y": 1.18, "yanchor": "top"}
-    figure.update_layout(updatemenus=[menu])
+    _add_menu(figure, owners, {task: {} for task in tasks})
     figure.update_xaxes(title="environment steps", rangemode="tozero")
     figure.update_yaxes(title="mean episode return")
     return finish(figure, height=480)
@@ -216,6 +222,28 @@ def _lines(
     figure = go.Figure(traces)
     figure.update_layout(**layout)
     return finish(figure)
+
+
+def _add_menu(
+    figure: go.Figure, owners: Sequence[str], choices: Mapping[str, dict[str, Any]]
+) -> None:
+    """Add a menu that shows the traces of one choice.
+
+    Args:
+      figure: to add it to.
+      owners: the choice that each trace belongs to.
+      choices: changes of the layout by choice.
+    """
+    buttons = [
+        {
+            "label": choice,
+            "method": "update",
+            "args": [{"visible": [owner == choice for owner in owners]}, layout],
+        }
+        for choice, layout in choices.items()
+    ]
+    menu = {"buttons": buttons, "x": 0.0, "xanchor": "left", "y": 1.18, "yanchor": "top"}
+    figure.update_layout(updatemenus=[menu])
 
 
 def _styled(

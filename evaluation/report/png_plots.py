@@ -98,7 +98,7 @@ def mean_curves(
         panel.axhline(0.0, color="black", linewidth=0.8, linestyle=":")
         _format(panel)
         panel.set_xlabel("environment steps")
-        panel.set_ylabel("normalised return (0 random, 1 best baseline)")
+        panel.set_ylabel("normalised return (0 random, 1 reference)")
         panel.set_title(
             f"Mean over {summary.counted.sum()} tasks, {config.seeds} seeds,"
             f" {config.confidence:.0%} bootstrap interval"

@@ -49,19 +49,33 @@ def to_json(
     return _plain(
         {
             "score": config.score_definition,
-            "normalized_score": "(score - random policy's) / (best baseline's - random policy's),"
-            " by mean scores on each task",
+            "normalized_score": "(score - random policy's) / (reference - random policy's), both of"
+            " which are constants (references)",
             "config": _settings(config, descriptions),
             "seeds": config.all_seeds,
             "environment_steps_per_run": config.num_steps,
             "provenance": provenance,
             "tasks": summary.tasks,
             "best_baseline_score": dict(zip(summary.tasks, summary.baseline, strict=True)),
+            "references": {name: dataclasses.asdict(x) for name, x in summary.references.items()},
+            "discoveries": {
+                several: {
+                    "rules": names,
+                    "normalized_score": {
+                        label: x._asdict()
+                        for label, x in summary.aggregates.get(several, {}).items()
+                    },
+                }
+                for several, names in summary.discoveries.items()
+            },
             "left_out_of_means": summary.left_out,
-            "tuned": summary.tuned,
+            "probability_of_improvement": [
+                {"rule": rule, "baseline": baseline, **probability._asdict()}
+                for (rule, baseline), probability in summary.improvement.items()
+            ],
             "differences_of_mean_normalized_score": [
-                {"rule": rule, "baseline": summary.tuned[kind], **difference._asdict()}
-                for (rule, kind), difference in summary.differences.items()
+                {"rule": rule, "baseline": baseline, **difference._asdict()}
+                for (rule, baseline), difference in summary.differences.items()
             ],
             "normalized_curve_environment_steps": list(map(int, curve_steps)),
             "contenders": contenders,
@@ -93,10 +107,10 @@ def _contender_to_json(
     config: EvaluationConfig,
     curves: Mapping[str, Float[np.ndarray, "3 points"]],
 ) -> dict[str, Any]:
-    aggregate = summary.aggregate.get(name)
+    aggregates = summary.aggregates.get(name, {})
     curve = dict(zip(("mean", "low", "high"), curves[name], strict=True)) if curves else None
     return {
-        "mean_normalized_score": aggregate._asdict() if aggregate else None,
+        "normalized_score": {label: x._asdict() for label, x in aggregates.items()},
         "tasks_above_random": summary.above_random.get(name),
         "normalized_curve": curve,
         "curve_environment_steps": own.updates * config.agent.steps_per_update,

@@ -12,7 +12,9 @@ from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.report.merging import MergedEvaluation
 from evaluation.scoring import statistics
 from evaluation.scoring.comparison import Comparison, compare, scales
-from evaluation.scoring.summary import Summary, shown_contenders, summarize
+from evaluation.scoring.summary import Summary, in_order
+
+_CLEARLY = 3.0  # Standard errors.
 
 
 def rule_card(
@@ -35,11 +37,9 @@ def rule_card(
     parts, numbers = [f"# {name}\n", _origin(provenance)], []
     for merged in evaluations:
         own = _own_contender(merged, fingerprint)
-        summary = summarize(merged.tasks, merged.contenders, merged.contender_curves, merged.config)
+        summary = merged.summary()
         shown = [
-            x
-            for x in shown_contenders(summary, merged.contenders)
-            if x.kind != DISCOVERED or x.name == own.name
+            x for x in in_order(merged.contenders) if x.kind != DISCOVERED or x.name == own.name
         ]
         compared = [
             compare(scale, summary, merged.contender_curves, merged.config, shown)
@@ -129,12 +129,12 @@ def _failures(merged: MergedEvaluation, summary: Summary, own: Contender) -> lis
     """Return the tasks on which the rule is not above random, or clearly below the baseline."""
     scores, random = summary.scores[own.name], summary.scores[RANDOM]
     mean, error = statistics.mean(scores), statistics.standard_error(scores)
-    chance, separation = statistics.mean(random), merged.config.min_separation
+    chance = statistics.mean(random)
     found = []
     for i, task in enumerate(summary.tasks):
         if mean[i] <= chance[i]:
             found.append(f"{task} ({mean[i]:.2f}, the random policy {chance[i]:.2f})")
-        elif summary.baseline[i] - mean[i] > separation * error[i]:
+        elif summary.baseline[i] - mean[i] > _CLEARLY * error[i]:
             found.append(f"{task} ({mean[i]:.2f}, the best baseline {summary.baseline[i]:.2f})")
     failed = int(np.sum(~merged.contender_curves[own.name].is_finite))
     return [*found, *([f"{failed} runs ended with non-finite numbers"] if failed else [])]

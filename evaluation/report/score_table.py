@@ -34,7 +34,8 @@ class ScoreTable:
     Attributes:
       title: defines the score.
       caption: defines the rows of `aggregates`; empty if there is none.
-      contenders: names of the columns.
+      contenders: names of the columns: contenders, then several discoveries together, whose errors
+        are of the mean over discoveries.
       scores: a row for each task, with its name.
       aggregates: rows over all tasks, with labels.
     """
@@ -60,7 +61,7 @@ def score_table(
         title=f"Score: {config.score_definition}.\n"
         f"Mean ± standard error over {config.seeds} seeds.",
         caption=_caption(summary, config),
-        contenders=tuple(contender.name for contender in shown),
+        contenders=(*(contender.name for contender in shown), *summary.discoveries),
         scores=tuple(_score_rows(summary, shown)),
         aggregates=tuple(_aggregate_rows(summary, shown)),
     )
@@ -89,12 +90,8 @@ def non_finite_runs(contender_curves: Mapping[str, LearningCurves]) -> list[str]
 
 def _caption(summary: Summary, config: EvaluationConfig) -> str:
     sentences = []
-    if summary.aggregate:
-        sentences.append(
-            "Normalised: 0 is the random policy, 1 the best baseline on each task; mean over"
-            f" {summary.counted.sum()} of {len(summary.tasks)} tasks,"
-            f" [{config.confidence:.0%} interval]."
-        )
+    if summary.aggregates:
+        sentences.append(f"{summary.scale.definition} [{config.confidence:.0%} interval].")
     if summary.above_random:
         sentences.append("Tasks above random: by mean score, without a significance test.")
     return " ".join(sentences)
@@ -104,6 +101,9 @@ def _score_rows(
     summary: Summary, shown: Sequence[Contender]
 ) -> Iterator[tuple[str, tuple[Cell, ...]]]:
     scores = [summary.scores[c.name] for c in shown]
+    for names in summary.discoveries.values():  # A mean over runs is one observation.
+        means = [statistics.mean(summary.scores[name]) for name in names]
+        scores.append(np.stack(means, axis=-1))
     means = [statistics.mean(x) for x in scores]
     errors = [statistics.standard_error(x) for x in scores]
     for i, task in enumerate(summary.tasks):
@@ -120,17 +120,18 @@ def _score_rows(
 def _aggregate_rows(
     summary: Summary, shown: Sequence[Contender]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    if summary.aggregate:
-        yield "normalised", tuple(_with_interval(summary.aggregate.get(c.name)) for c in shown)
-    for kind in summary.tuned if summary.differences else ():
-        cells = (_with_interval(summary.differences.get((c.name, kind))) for c in shown)
-        yield f"minus {kind}", tuple(cells)
+    names = [*(c.name for c in shown), *summary.discoveries]
+    for label in statistics.AGGREGATES if summary.aggregates else ():
+        yield label, tuple(_with_interval(summary.aggregates[name][label]) for name in names)
+    for baseline in dict.fromkeys(baseline for _, baseline in summary.improvement):
+        cells = (_with_interval(summary.improvement.get((name, baseline))) for name in names)
+        yield f"P(better than {baseline})", tuple(cells)
     if summary.above_random:
         cells = (
             "" if c.kind == RANDOM else f"{len(summary.above_random[c.name])}/{len(summary.tasks)}"
             for c in shown
         )
-        yield "tasks above random", tuple(cells)
+        yield "tasks above random", (*cells, *[""] * len(summary.discoveries))
 
 
 def _with_error(mean: float, error: float) -> str:

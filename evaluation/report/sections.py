@@ -225,10 +225,12 @@ def _settings_columns(contender: Contender) -> dict[str, str]:
         "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
     }
     if contender.kind != AGENT:
-        return columns
+        tuned = contender.source.get("tuned")
+        own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
+        return columns | {"tuned": own}
     own = contender.source["hyper_parameters"]
     settings = ", ".join(f"{name} {value}" for name, value in own.items())
-    return dict.fromkeys(columns, "") | {"settings": settings}
+    return dict.fromkeys((*columns, "tuned"), "") | {"settings": settings}
 
 
 def _source_row(source: StoredEvaluation) -> Row:
@@ -263,8 +265,13 @@ def _aggregate_rows(comparison: Comparison) -> Sequence[Row]:
         {
             "contender": name,
             **{label: estimate.text(3) for label, estimate in aggregates.items()},
-            "best on tasks": comparison.best[name],
-            "tasks above 1": f"{comparison.above_one[name]} of {num_tasks}",
+            "IQM of the curve's area": comparison.areas[name].text(3)
+            if name in comparison.areas
+            else "",
+            "best on tasks": comparison.best.get(name, ""),
+            "tasks above 1": f"{comparison.above_one[name]} of {num_tasks}"
+            if name in comparison.above_one
+            else "",
         }
         for name, aggregates in comparison.aggregates.items()
     ]

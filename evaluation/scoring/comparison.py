@@ -16,17 +16,10 @@ from evaluation.contenders import Contender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import aggregate_curves
+from evaluation.scoring.curves import areas as areas_of_runs
 from evaluation.scoring.normalization import Scale, published_scales
 from evaluation.scoring.statistics import Estimate
-from evaluation.scoring.summary import Summary
-
-AGGREGATES: dict[str, statistics.Statistic] = {
-    "mean": statistics.mean_over_tasks,
-    "median": statistics.median_over_tasks,
-    "IQM": statistics.interquartile_mean,
-    "optimality gap": statistics.optimality_gap,
-}
-"""Aggregates of normalised scores. The optimality gap is to 1; lower is better."""
+from evaluation.scoring.summary import Summary, aggregates_over_discoveries
 
 _PROFILE_POINTS = 81
 
@@ -38,7 +31,8 @@ class Comparison:
     Attributes:
       scale: of all scores.
       left_out: contenders without any run on some counted task, with these tasks.
-      aggregates: by contender and name in `AGGREGATES`.
+      aggregates: by contender, or the description of several discoveries, and name in
+        `statistics.AGGREGATES`.
       thresholds: of the performance profiles.
       profiles: by contender, the fraction of runs above each threshold, `[value, low, high]`.
       improvement: by pair of contenders, the probability that a run of the first has a higher score
@@ -46,6 +40,10 @@ class Comparison:
       steps: environment steps of the curves' points.
       curves: by contender, the IQM along the budget, `[value, low, high]`; NaN where a task has no
         episode.
+      areas: by contender, the IQM of the areas under the runs' learning curves; none for one
+        without an episode on some task.
+      gradient_steps: by contender, the optimiser's steps per environment step, if they are known.
+      seconds: by contender, wall seconds of training per environment step of a run.
       best: by contender, the number of tasks on which its mean score is the highest, or ties.
       above_one: by contender, the number of tasks on which its mean score is above 1.
     """
@@ -58,6 +56,9 @@ class Comparison:
     improvement: dict[tuple[str, str], Estimate]
     steps: Int[np.ndarray, "points"]
     curves: dict[str, Float[np.ndarray, "3 points"]]
+    areas: dict[str, Estimate]
+    gradient_steps: dict[str, float]
+    seconds: dict[str, float]
     best: dict[str, int]
     above_one: dict[str, int]
 
@@ -89,19 +90,25 @@ def compare(
     means = {name: statistics.mean(x) for name, x in scores.items()}
     highest = np.max(list(means.values()), axis=0) if means else np.zeros(0)
     thresholds = _thresholds(scores)
-    steps, curves = np.zeros(0, int), {}
+    steps, curves, areas = np.zeros(0, int), {}, {}
     if scores:
         compared = {name: contender_curves[name] for name in scores}
         steps, curves = aggregate_curves(
             statistics.interquartile_mean, compared, scale.counted, scale.normalize, config
         )
+        areas = {
+            name: estimate(statistics.interquartile_mean, runs)
+            for name, runs in areas_of_runs(compared, scale.counted, scale.normalize).items()
+            if np.isfinite(runs).any(axis=1).all()
+        }
     return Comparison(
         scale=scale,
         left_out=left_out,
         aggregates={
-            name: {label: estimate(statistic, x) for label, statistic in AGGREGATES.items()}
-            for name, x in scores.items()
-        },
+            name: {label: estimate(x, own) for label, x in statistics.AGGREGATES.items()}
+            for name, own in scores.items()
+        }
+        | aggregates_over_discoveries(scores, summary.discoveries, config),
         thresholds=thresholds,
         profiles={name: _profile(x, thresholds, config) for name, x in scores.items()},
         improvement={
@@ -114,6 +121,17 @@ def compare(
         },
         steps=steps,
         curves=curves,
+        areas=areas,
+        gradient_steps={
+            x.name: x.source["gradient_steps_per_environment_step"]
+            for x in shown
+            if "gradient_steps_per_environment_step" in x.source
+        },
+        seconds={
+            name: contender_curves[name].train_seconds
+            / (contender_curves[name].is_finite.size * config.num_steps)
+            for name in scores
+        },
         best={name: int(np.sum(x >= highest)) for name, x in means.items()},
         above_one={name: int(np.sum(x > 1.0)) for name, x in means.items()},
     )

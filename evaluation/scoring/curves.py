@@ -91,6 +91,31 @@ def normalized_curves(
     )
 
 
+def areas(
+    contender_curves: Mapping[str, LearningCurves],
+    tasks: Bool[np.ndarray, "tasks"],
+    normalize: Callable[[np.ndarray], np.ndarray],
+) -> dict[str, Float[np.ndarray, "selected seeds"]]:
+    """Return the area under each run's normalised learning curve: its mean over the points.
+
+    Args:
+      contender_curves: the learning curves of the contenders to compare, by name.
+      tasks: selects tasks.
+      normalize: see `aggregate_curves`.
+
+    Returns:
+      By contender, for each run; NaN for one without an episode. Points without an episode of a run
+      do not count.
+    """
+    _, joined = join_intervals(list(contender_curves.values()), tasks)
+    found = {}
+    for name, episodes in zip(contender_curves, joined, strict=True):
+        returns = episodes.mean_return
+        points = [normalize(returns[..., point]) for point in range(returns.shape[-1])]
+        found[name] = statistics.mean(np.stack(points, axis=-1))
+    return found
+
+
 def aggregate_curves(
     statistic: statistics.Statistic,
     contender_curves: Mapping[str, LearningCurves],

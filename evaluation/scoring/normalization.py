@@ -2,8 +2,8 @@
 
 Three scales are known:
 
-- from the random policy (0) to the best hand-designed contender (1) of the same evaluation, on the
-  tasks where the two can be told apart;
+- from the random policy (0) to a reference (1), both constants: the optimum, or the best of long
+  runs (`evaluation.scoring.references`);
 - from the random policy (0) to a human (1), by the scores that papers report, if they report both
   on every task;
 - from the random policy (0) to the human world record (1), with scores capped at 2, likewise: SABER
@@ -11,12 +11,13 @@ Three scales are known:
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from evaluation.published.scores import HUMAN, RANDOM, RECORD, PublishedScore, published_scores
+from evaluation.scoring.references import Reference
 
 
 def normalize(
@@ -77,26 +78,28 @@ class Scale:
         return float(values[0, 0])
 
 
-def baseline_scale(
-    random: Float[np.ndarray, "tasks"],
-    baseline: Float[np.ndarray, "tasks"],
+def reference_scale(
+    tasks: Sequence[str],
+    references: Mapping[str, Reference],
     counted: Bool[np.ndarray, "tasks"],
 ) -> Scale:
-    """Return the scale from the random policy's to the best baseline's mean scores.
+    """Return the scale from the random policy's to the reference score.
 
     Args:
-      random: the random policy's mean score on each task.
-      baseline: the best baseline's mean score on each task.
-      counted: the tasks on which the baseline is clearly better.
+      tasks: names.
+      references: by task; of the counted ones at least.
+      counted: the tasks to count.
     """
+    used = [references[task] for task, counts in zip(tasks, counted, strict=True) if counts]
+    optimal = sum(x.budget is None for x in used)
     return Scale(
-        name="Normalised by the best baseline",
-        definition="0 is the random policy's mean score, 1 that of the best hand-designed"
-        f" contender on each task; over {counted.sum()} of {len(counted)}"
-        " tasks, on which these two can be told apart.",
+        name="Normalised by the reference",
+        definition="0 is the random policy's score, 1 the reference: the optimum on"
+        f" {optimal} tasks, the best of long runs on {len(used) - optimal}. Both are constants."
+        f" Over {len(used)} of {len(tasks)} tasks.",
         counted=counted,
-        low=random[counted],
-        high=baseline[counted],
+        low=np.array([x.random for x in used]),
+        high=np.array([x.reference for x in used]),
     )
 
 

@@ -82,6 +82,13 @@ def interquartile_mean(
     return np.sum(np.where(is_middle, runs, 0.0), axis=-1) / np.sum(is_middle, axis=-1)
 
 
+def capped_mean(
+    scores: Float[np.ndarray, "*s tasks runs"], cap: float = 1.0
+) -> Float[np.ndarray, "*s"] | np.float64:
+    """Return the mean over tasks of the mean over runs of min(score, cap)."""
+    return mean_over_tasks(np.minimum(scores, cap))
+
+
 def optimality_gap(
     scores: Float[np.ndarray, "*s tasks runs"], target: float = 1.0
 ) -> Float[np.ndarray, "*s"] | np.float64:
@@ -107,6 +114,17 @@ def performance_profile(
         for threshold in thresholds
     ]
     return np.stack(larger, axis=-1)
+
+
+AGGREGATES: dict[str, Statistic] = {
+    "IQM": interquartile_mean,
+    "median": median_over_tasks,
+    "mean capped at 1": capped_mean,
+    "optimality gap": optimality_gap,
+    "mean": mean_over_tasks,
+}
+"""Aggregates of normalised scores, in the order in which they are shown. The optimality gap is to
+1; lower is better."""
 
 
 def bootstrap(
@@ -183,6 +201,68 @@ def interval(
     tail = scipy.stats.norm.cdf(scipy.stats.t.ppf(0.5 * (1.0 - confidence), degrees))
     low, high = np.quantile(values, [tail, 1.0 - tail], axis=0)
     return low, high
+
+
+def estimate_over_discoveries(
+    statistic: Statistic,
+    discoveries: Sequence[Float[np.ndarray, "tasks _"]],
+    others: Float[np.ndarray, "tasks _"] | None = None,
+    *,
+    resamples: int,
+    confidence: float,
+    seed: int,
+) -> Estimate:
+    """Return a statistic of the runs of several discovered rules, with a hierarchical interval.
+
+    The rules are one sample of what the discovery finds, and the runs are nested in them. Whole
+    rules with all their runs are resampled, D - 1 of D; the spread of their scores contains that of
+    the runs. The interval is the statistic plus and minus Student's quantile with D - 1 degrees of
+    freedom times the resamples' standard deviation: with few rules, percentiles would be those of a
+    handful of resamples. The tasks are fixed.
+
+    Args:
+      statistic: see `bootstrap`.
+      discoveries: the scores of each rule's runs on the same tasks; at least two rules.
+      others: scores to compare with, for a statistic of two samples. They are resampled by run.
+      resamples: number of resamples.
+      confidence: of the interval.
+      seed: of the resampling.
+
+    Raises:
+      ValueError: if there are fewer than two rules, or a task has no run.
+    """
+    if len(discoveries) < 2:
+        raise ValueError(f"Found {len(discoveries)} rules; expected at least two.")
+    rng = np.random.default_rng(seed)
+    stacked = np.stack(discoveries)
+    if not np.isfinite(stacked).any(axis=-1).all():
+        raise ValueError("A rule has no run on some task; expected at least one.")
+    drawn = rng.integers(len(stacked), size=(resamples, len(stacked) - 1))
+    values = np.concatenate(
+        [
+            statistic(_joined(stacked[part]), *_others(others, len(part), rng))
+            for part in np.array_split(drawn, max(1, resamples * stacked.size // _CHUNK))
+        ]
+    )
+    whole = () if others is None else (others[None],)
+    value = statistic(_joined(stacked[None]), *whole).item()
+    quantile = scipy.stats.t.ppf(0.5 * (1.0 + confidence), len(stacked) - 1)
+    half = float(quantile * np.std(values))
+    return Estimate(value, value - half, value + half)
+
+
+def _joined(
+    discoveries: Float[np.ndarray, "resamples rules tasks runs"],
+) -> Float[np.ndarray, "resamples tasks all_runs"]:
+    """Return the runs of all rules as runs of one."""
+    found = np.moveaxis(discoveries, 1, 2)
+    return found.reshape(*found.shape[:2], -1)
+
+
+def _others(
+    others: Float[np.ndarray, "tasks _"] | None, resamples: int, rng: np.random.Generator
+) -> tuple[Float[np.ndarray, "resamples tasks drawn"], ...]:
+    return () if others is None else (_resampled(_compact(others), resamples, rng),)
 
 
 def _degrees_of_freedom(samples: Sequence[Float[np.ndarray, "tasks _"]]) -> float:

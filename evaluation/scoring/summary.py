@@ -1,24 +1,30 @@
 """Scores of all runs of an evaluation, and their summary over tasks.
 
 The score of a run is the mean return of the episodes that ended in the last part of its budget
-(`EvaluationConfig.score_definition`). It is normalised on each task from the random policy (0) to
-the best hand-designed contender (1), by their mean scores (`evaluation.scoring.normalization`). A
-task on which these two cannot be told apart is left out of all means over tasks. With one seed they
-cannot be told apart on any task, because the noise of their scores is unknown.
+(`EvaluationConfig.score_definition`). It is normalised on each task between two constants, the
+random policy's score (0) and a reference (1): see `evaluation.scoring.references`. A task without
+them is left out of all means over tasks.
 """
 
 import dataclasses
+import functools
+import itertools
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from evaluation.config import EvaluationConfig
+from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
-from evaluation.scoring.normalization import Scale, baseline_scale
+from evaluation.scoring.normalization import Scale, reference_scale
+from evaluation.scoring.references import Reference
 from evaluation.scoring.statistics import Estimate
+
+# What the headers of rules say that differ in the seed of their discovery only.
+_SAME_IN_ALL_SEEDS = ("environments", "meta_steps", "agent", "population", "meta", "objective")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,22 +34,28 @@ class Summary:
     Attributes:
       tasks: names.
       scores: of each contender's runs; NaN where no episode ended in the window.
-      baseline: the best mean score of a hand-designed contender on each task.
+      references: the scale of each task that has one, by name.
       left_out: tasks that are left out of means over tasks, and why.
-      tuned: by kind of hand-designed rule, its contender with the best mean over tasks.
-      aggregate: each contender's mean normalised score over tasks; empty if no task counts.
-      differences: of an evaluated rule's (`DISCOVERED` or `RULE`) and a tuned baseline's mean
-        normalised scores, by the rule's name and the baseline's kind.
+      baseline: the best mean score of a hand-designed contender on each task; NaN without any.
+      aggregates: of each contender's normalised scores, by its name and that of the statistic
+        (`statistics.AGGREGATES`); empty if no task counts.
+      improvement: the probability that a run of an evaluated rule (`DISCOVERED` or `RULE`) has a
+        higher score than a baseline's, by their names.
+      discoveries: for each discovery that has several rules, which differ in its seed only, their
+        names.
+      differences: of the mean normalised scores of an evaluated rule and of a baseline, likewise.
       above_random: by contender, the tasks on which its mean score is above the random policy's,
         without a significance test; empty if there is only one seed.
     """
 
     tasks: tuple[str, ...]
     scores: dict[str, Float[np.ndarray, "tasks seeds"]]
-    baseline: Float[np.ndarray, "tasks"]
+    references: Mapping[str, Reference]
     left_out: dict[str, str]
-    tuned: dict[str, str]
-    aggregate: dict[str, Estimate]
+    baseline: Float[np.ndarray, "tasks"]
+    aggregates: dict[str, dict[str, Estimate]]
+    improvement: dict[tuple[str, str], Estimate]
+    discoveries: dict[str, tuple[str, ...]]
     differences: dict[tuple[str, str], Estimate]
     above_random: dict[str, tuple[str, ...]]
 
@@ -54,8 +66,8 @@ class Summary:
 
     @property
     def scale(self) -> Scale:
-        """The scale from the random policy to the best baseline."""
-        return baseline_scale(statistics.mean(self.scores[RANDOM]), self.baseline, self.counted)
+        """The scale from the random policy to the reference."""
+        return reference_scale(self.tasks, self.references, self.counted)
 
 
 def summarize(
@@ -63,6 +75,8 @@ def summarize(
     contenders: Sequence[Contender],
     contender_curves: Mapping[str, LearningCurves],
     config: EvaluationConfig,
+    references: Mapping[str, Reference],
+    reasons: Mapping[str, str] | None = None,
 ) -> Summary:
     """Return the summary of all runs.
 
@@ -71,18 +85,23 @@ def summarize(
       contenders: among them the random policy.
       contender_curves: the learning curves of each contender, by name.
       config: of the evaluation.
+      references: by task; of those that have one.
+      reasons: why other tasks have none, where it is known.
     """
     scores = {c.name: contender_curves[c.name].window.mean_return for c in contenders}
     means = {name: statistics.mean(x) for name, x in scores.items()}
-    baseline, baseline_error = _best_baseline(scores, contenders, config)
-    error = np.hypot(baseline_error, statistics.standard_error(scores[RANDOM]))
+    baselines = [means[c.name] for c in contenders if c.kind in BASELINES]
+    nothing = np.full(len(tasks), -np.inf)
+    best = np.max([np.nan_to_num(x, nan=-np.inf) for x in (nothing, *baselines)], axis=0)
     summary = Summary(
         tasks=tuple(tasks),
         scores=scores,
-        baseline=baseline,
-        left_out=_left_out(tasks, means, baseline, error, config.min_separation),
-        tuned={},
-        aggregate={},
+        references=references,
+        left_out=_left_out(tasks, means, references, reasons or {}),
+        baseline=np.where(np.isfinite(best), best, np.nan),
+        aggregates={},
+        improvement={},
+        discoveries=discoveries_of(contenders),
         differences={},
         above_random={
             name: tuple(t for t, x, r in zip(tasks, mean, means[RANDOM], strict=True) if x > r)
@@ -93,44 +112,86 @@ def summarize(
     return _aggregated(summary, contenders, config) if summary.counted.any() else summary
 
 
-def shown_contenders(summary: Summary, contenders: Sequence[Contender]) -> list[Contender]:
-    """Return the contenders for tables and plots.
-
-    They are the discovered rules first, then other rules and agents and each baseline at its tuned
-    learning rate, the random policy last.
-    """
+def in_order(contenders: Sequence[Contender]) -> list[Contender]:
+    """Return contenders for tables and plots: discovered rules first, the random policy last."""
     order = {DISCOVERED: 0, RANDOM: 2}
-    shown = [
-        c for c in contenders if c.kind in order or summary.tuned.get(c.kind, c.name) == c.name
-    ]
-    return sorted(shown, key=lambda c: order.get(c.kind, 1))
+    return sorted(contenders, key=lambda c: order.get(c.kind, 1))
 
 
 def _aggregated(
     summary: Summary, contenders: Sequence[Contender], config: EvaluationConfig
 ) -> Summary:
-    """Return the summary with means over tasks, tuned baselines, and differences from these."""
+    """Return the summary with aggregates over tasks, and the rules compared with the baselines."""
     scale = summary.scale
     normalized = {name: scale.normalize(x[scale.counted]) for name, x in summary.scores.items()}
-    aggregate = {
-        name: statistics.estimate(statistics.mean_over_tasks, x, **config.bootstrap)
-        for name, x in normalized.items()
+    estimate = functools.partial(statistics.estimate, **config.bootstrap)
+
+    rules = [x.name for x in contenders if x.kind in (DISCOVERED, RULE)]
+    baselines = [x.name for x in contenders if x.kind in BASELINES]
+
+    def compared(statistic: statistics.Statistic) -> dict[tuple[str, str], Estimate]:
+        pairs = itertools.product(rules, baselines)
+        found = {(x, y): estimate(statistic, normalized[x], normalized[y]) for x, y in pairs}
+        for several, other in itertools.product(summary.discoveries, baselines):
+            own = [normalized[name] for name in summary.discoveries[several]]
+            found[several, other] = statistics.estimate_over_discoveries(
+                statistic, own, normalized[other], **config.bootstrap
+            )
+        return found
+
+    return dataclasses.replace(
+        summary,
+        aggregates={
+            name: {label: estimate(x, scores) for label, x in statistics.AGGREGATES.items()}
+            for name, scores in normalized.items()
+        }
+        | aggregates_over_discoveries(normalized, summary.discoveries, config),
+        improvement=compared(statistics.probability_of_improvement),
+        differences=compared(_difference),
+    )
+
+
+def discoveries_of(contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]]:
+    """Return the discovered rules that differ in the seed of their discovery only.
+
+    Returns:
+      By a description of them, the names of two rules or more.
+    """
+    names: dict[str, list[str]] = {}
+    for contender in contenders:
+        known = contender.source.get("header", {}).get("provenance", {})
+        if contender.kind == DISCOVERED and isinstance(known, dict) and "seed" in known:
+            same = {name: known.get(name) for name in _SAME_IN_ALL_SEEDS}
+            names.setdefault(json.dumps(same, sort_keys=True), []).append(contender.name)
+    return {
+        f"{len(found)} discoveries ({', '.join(found)})": tuple(found)
+        for found in names.values()
+        if len(found) > 1
     }
-    tuned = {
-        kind: max(
-            (c.name for c in contenders if c.kind == kind), key=lambda name: aggregate[name].value
-        )
-        for kind in config.baselines
+
+
+def aggregates_over_discoveries(
+    normalized: Mapping[str, Float[np.ndarray, "counted seeds"]],
+    discoveries: Mapping[str, Sequence[str]],
+    config: EvaluationConfig,
+) -> dict[str, dict[str, Estimate]]:
+    """Return the aggregates of several discoveries, with hierarchical intervals.
+
+    Args:
+      normalized: normalised scores by contender.
+      discoveries: see `discoveries_of`; those without scores of some rule are left out.
+      config: of the evaluation.
+    """
+    return {
+        several: {
+            label: statistics.estimate_over_discoveries(
+                statistic, [normalized[name] for name in names], **config.bootstrap
+            )
+            for label, statistic in statistics.AGGREGATES.items()
+        }
+        for several, names in discoveries.items()
+        if all(name in normalized for name in names)
     }
-    differences = {
-        (rule.name, kind): statistics.estimate(
-            _difference, normalized[rule.name], normalized[tuned[kind]], **config.bootstrap
-        )
-        for rule in contenders
-        if rule.kind in (DISCOVERED, RULE)
-        for kind in config.baselines
-    }
-    return dataclasses.replace(summary, aggregate=aggregate, tuned=tuned, differences=differences)
 
 
 def _difference(
@@ -139,57 +200,18 @@ def _difference(
     return statistics.mean_over_tasks(scores) - statistics.mean_over_tasks(others)
 
 
-def _best_baseline(
-    scores: Mapping[str, Float[np.ndarray, "tasks seeds"]],
-    contenders: Sequence[Contender],
-    config: EvaluationConfig,
-) -> tuple[Float[np.ndarray, "tasks"], Float[np.ndarray, "tasks"]]:
-    """Return mean score and standard error of each task's best baseline; NaN if there is none."""
-    hand_designed = [scores[c.name] for c in contenders if c.kind in config.baselines]
-    if not hand_designed:
-        missing = np.full(len(scores[RANDOM]), np.nan)
-        return missing, missing
-    runs = np.stack(hand_designed)
-    means = statistics.mean(runs)
-    best = np.argmax(means, axis=0)[None]
-    errors = statistics.standard_error(runs)
-    return np.take_along_axis(means, best, 0)[0], np.take_along_axis(errors, best, 0)[0]
-
-
 def _left_out(
     tasks: Sequence[str],
     means: Mapping[str, Float[np.ndarray, "tasks"]],
-    baseline: Float[np.ndarray, "tasks"],
-    error: Float[np.ndarray, "tasks"],
-    min_separation: float,
+    references: Mapping[str, Reference],
+    reasons: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the tasks that are left out of means over tasks, with the reasons.
-
-    Args:
-      tasks: names.
-      means: each contender's mean scores.
-      baseline: the best baseline's mean scores.
-      error: standard error of the best baseline's minus the random policy's mean; NaN if there are
-        too few runs.
-      min_separation: see `EvaluationConfig`.
-    """
-    reasons = {}
+    """Return the tasks that are left out of means over tasks, with the reasons."""
+    found = {}
     for i, task in enumerate(tasks):
         missing = [name for name, mean in means.items() if np.isnan(mean[i])]
-        gap = baseline[i] - means[RANDOM][i]
-        if missing:
-            reasons[task] = f"no episode of {', '.join(missing)} ended in the score's window"
-        elif np.isnan(baseline[i]):
-            reasons[task] = "there is no hand-designed contender to normalise by"
-        elif np.isnan(error[i]) and min_separation > 0:
-            reasons[task] = (
-                "a single run of the best baseline or of the random policy cannot tell these two"
-                " apart; expected at least two seeds"
-            )
-        elif gap <= 0 or gap < min_separation * error[i]:
-            reasons[task] = (
-                f"the best baseline's score {baseline[i]:.4g} is not clearly above the random"
-                f" policy's {means[RANDOM][i]:.4g} (difference {gap:.3g}, standard error"
-                f" {error[i]:.2g}; expected at least {min_separation:g} of them)"
-            )
-    return reasons
+        if task not in references:
+            found[task] = reasons.get(task, "there is no reference score")
+        elif missing:
+            found[task] = f"no episode of {', '.join(missing)} ended in the score's window"
+    return found

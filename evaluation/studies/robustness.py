@@ -154,10 +154,7 @@ def variations(rule: str, config: EvaluationConfig) -> list[Variation]:
       FileNotFoundError, disco.RuleFileError: if the rule cannot be read.
       ValueError: if an agent's configuration is impossible.
     """
-    rates = sorted(config.baseline_learning_rates) or [config.agent.learning_rate]
-    config = dataclasses.replace(
-        config, baselines=(BASELINE,), baseline_learning_rates=(rates[len(rates) // 2],)
-    )
+    config = dataclasses.replace(config, baselines=(BASELINE,))
     contenders = [x for x in make_contenders([rule], config) if x.name != RANDOM]
     found: list[Variation] = []
     for own in contenders[::-1]:

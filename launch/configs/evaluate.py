@@ -38,7 +38,7 @@ def get_settings(family: str = "") -> EvaluationConfig:
             seeds=3,
             budget=200_000,
             baselines=("actor_critic",),
-            baseline_learning_rates=(1e-3,),
+            baseline_learning_rate=1e-3,
         )
     if family == "bsuite":
         # bsuite's scores are defined for one environment. Its budgets are small, so replay is high.
@@ -81,7 +81,7 @@ def _of_images(family: str) -> EvaluationConfig:
         budget=60_000 if family == "nethack" else 20_000,
         score_window=0.5,
         baselines=("actor_critic",),
-        baseline_learning_rates=(3e-4,),
+        baseline_learning_rate=3e-4,
     )
 
 

@@ -181,7 +181,7 @@ def get_settings(family: str) -> EvaluationConfig:
         rule_learning_rate=column.learning_rate,
         rule_discount=column.discount,
         baselines=("actor_critic",),
-        baseline_learning_rates=(column.learning_rate,),
+        baseline_learning_rate=column.learning_rate,
         actor_critic_replay_ratio=0.0,
         num_points=100,
     )

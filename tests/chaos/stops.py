@@ -107,8 +107,7 @@ def sigkill_evaluation(bench: Bench) -> Outcome:
     """Kill an evaluation in a host environment during its second run of two."""
     workdir = bench.new("sigkill_evaluation")
     first, second = (
-        workdir / "runs" / "actor_critic@0.001" / "corridor_well" / f"seed_{seed}"
-        for seed in (0, 1)
+        workdir / "runs" / "actor_critic" / "corridor_well" / f"seed_{seed}" for seed in (0, 1)
     )
     arguments = (
         "--suite=corridor/well",

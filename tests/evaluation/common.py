@@ -12,11 +12,12 @@ from evaluation.contenders import Contender, make_contenders
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.manifest import read_manifest, write_manifest
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
+from evaluation.scoring import references
 from evaluation.training import Run, train_runs
 from launch.configuration import from_json
 from training.settings import Report
 
-CONFIG = EvaluationConfig(seeds=2, baseline_learning_rates=(1e-3,), resamples=50, num_points=4)
+CONFIG = EvaluationConfig(seeds=2, baseline_learning_rate=1e-3, resamples=50, num_points=4)
 TASKS = ("catch/5x5", "catch/8x8")
 
 DISCOVERY = Discovery(
@@ -109,6 +110,8 @@ def write_evaluation(
     contenders = make_contenders([str(rule)], config)
     made = [environments.make(task) for task in tasks]
     write_manifest(folder, config, tasks, contenders, {"code_version": "1"})
+    found, _ = references.of_tasks(made, config.num_steps, references.shipped())
+    references.write(folder / storage.REFERENCES, found)
     rng = np.random.default_rng(0)
     for level, contender in enumerate(contenders):
         for task in made:

@@ -19,18 +19,18 @@ from evaluation.training import make_agent
 from tests.evaluation.test_evaluate import CONFIG as TINY
 from training.static_agent import split_agent
 
-CONFIG = dataclasses.replace(TINY, baselines=BASELINES, baseline_learning_rates=(1e-3, 3e-3))
+CONFIG = dataclasses.replace(TINY, baselines=BASELINES, baseline_learning_rate=1e-3)
 (TASK,) = resolve(["catch/5x5"])
 
 
 def test_all_are_trained_side_by_side(tmp_path):
-    config = dataclasses.replace(CONFIG, baseline_learning_rates=(1e-3,), seeds=1)
+    config = dataclasses.replace(CONFIG, baseline_learning_rate=1e-3, seeds=1)
     evaluate([TASK], make_contenders([], config), config, tmp_path)
     found = json.loads((tmp_path / "results.json").read_text())["contenders"]
-    assert list(found) == ["random", *(f"{kind}@0.001" for kind in BASELINES)]
+    assert list(found) == ["random", *(f"{kind}" for kind in BASELINES)]
     for name, contender in found.items():
         assert np.isfinite(contender["tasks"]["catch/5x5"]["score_by_seed"]).all(), name
-    hyper_parameters = found["dpo@0.001"]["source"]["hyper_parameters"]
+    hyper_parameters = found["dpo"]["source"]["hyper_parameters"]
     assert (hyper_parameters["drift"], hyper_parameters["learning_rate"]) == ("dpo", 1e-3)
 
 

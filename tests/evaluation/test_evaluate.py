@@ -31,7 +31,7 @@ CONFIG = EvaluationConfig(
     seeds=2,
     budget=15 * 30,
     baselines=("actor_critic",),
-    baseline_learning_rates=(1e-2,),
+    baseline_learning_rate=1e-2,
     num_points=4,
     resamples=50,
     updates_per_call=5,
@@ -186,7 +186,7 @@ def test_other_tasks_and_batching_change_nothing(folder, rule_file, tasks, tmp_p
 
 
 def test_actor_critic_learns_catch(tmp_path):
-    config = EvaluationConfig(seeds=2, budget=20_000, baseline_learning_rates=(1e-2,))
+    config = EvaluationConfig(seeds=2, budget=20_000, baseline_learning_rate=1e-2)
     scores = {
         c.kind: common.train(resolve(["catch/5x5"]), c, config, tmp_path).window.mean_return
         for c in make_contenders([], config)
@@ -203,7 +203,7 @@ def test_actor_critic_learns_catch(tmp_path):
         ({"budget": 14}, "budget is 14 environment steps; expected at least one update's 15"),
         ({"seeds": 0}, "seeds is 0; expected at least 1"),
         ({"baselines": ("muesli",)}, "baselines has .'muesli'.; known are"),
-        ({"baseline_learning_rates": (-1.0,)}, "is -1.0; expected a positive number"),
+        ({"baseline_learning_rate": -1.0}, "is -1.0; expected a positive number"),
         ({"score_window": 0.0}, "score_window is 0.0; expected more than 0"),
         ({"actor_critic_replay_ratio": 1.0}, "actor_critic_replay_ratio is 1.0"),
     ],

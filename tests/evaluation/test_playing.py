@@ -32,7 +32,7 @@ CONFIG = EvaluationConfig(
     budget=64,
     num_points=1,
     baselines=("actor_critic",),
-    baseline_learning_rates=(1e-3,),
+    baseline_learning_rate=1e-3,
     strip_frames=3,
 )
 
@@ -126,7 +126,7 @@ def test_a_picture_that_fails_costs_no_run(monkeypatch, caplog, tmp_path):
     [result] = train([run], CONFIG, tmp_path)
     assert result.strip == b""
     assert np.isfinite(result.window.mean_return)
-    assert "no pictures of actor_critic@0.001 on catch/5x5, seed 0: RuntimeError" in caplog.text
+    assert "no pictures of actor_critic on catch/5x5, seed 0: RuntimeError" in caplog.text
 
 
 class Examined(RandomAgent):

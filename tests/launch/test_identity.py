@@ -232,8 +232,8 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     file = tuned(0.125)
     run(file)
     results = json.loads((tmp_path / "run" / "results.json").read_text())["contenders"]
-    assert list(results) == ["random", "actor_critic@tuned"]
-    assert results["actor_critic@tuned"]["agent"]["learning_rate"] == 0.125
+    assert list(results) == ["random", "actor_critic"]
+    assert results["actor_critic"]["agent"]["learning_rate"] == 0.125
     file.unlink()
     capsys.readouterr()
     run(file)

@@ -37,10 +37,9 @@ CONFIG = EvaluationConfig(
     seeds=2,
     budget=20 * 15,
     baselines=("actor_critic",),
-    baseline_learning_rates=(1e-2,),
+    baseline_learning_rate=1e-2,
     num_points=4,
     updates_per_call=5,
-    min_separation=0.0,
 )
 TASK = environments.Environment("corridor/host", HostCorridors(3), True)
 
@@ -237,7 +236,7 @@ def test_actor_critic_learns_in_a_host_environment(tmp_path):
         seeds=1,
         budget=80_000,
         baselines=("actor_critic",),
-        baseline_learning_rates=(3e-3,),
+        baseline_learning_rate=3e-3,
     )
     contenders = {c.kind: c for c in make_contenders([], config)}
     scores = {

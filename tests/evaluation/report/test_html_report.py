@@ -39,7 +39,7 @@ def picture() -> bytes:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    missing = {("grid57", "catch/8x8", 1), ("actor_critic@0.001", "catch/5x5", 0)}
+    missing = {("grid57", "catch/8x8", 1), ("actor_critic", "catch/5x5", 0)}
     evaluations = [
         write_evaluation(folder / "whole"),
         write_evaluation(folder / "less", tasks=TASKS[:1], skip=missing, strip=picture()),
@@ -71,11 +71,10 @@ def test_scores_stand_beside_those_of_papers(report):
 def test_aggregates_by_scale(report):
     rows = _rows(report / "aggregates.csv")
     found = {(r["evaluation"], r["scale"]) for r in rows}
-    baseline = "Normalised by the best baseline"
+    baseline = "Normalised by the reference"
     assert found == {
         ("whole", baseline),
         ("less", baseline),
-        ("atari", baseline),
         ("atari", "Human-normalised"),
         ("atari", "SABER"),
     }
@@ -84,8 +83,8 @@ def test_aggregates_by_scale(report):
         for r in rows
         if (r["evaluation"], r["contender"], r["aggregate"]) == ("whole", "grid57", "IQM")
     ]
-    # Scores are 0 of the random policy, 2 of the best baseline, 3 of the rule.
-    assert float(row["value"]) == pytest.approx(1.5, abs=0.2)
+    # The rule scores 3, the optimum is 1, and random policies have -0.6 and -0.75.
+    assert float(row["value"]) == pytest.approx(2.2, abs=0.2)
     assert float(row["low"]) <= float(row["value"]) <= float(row["high"])
     improvement = {
         (r["contender"], r["other"]): float(r["value"])
@@ -109,7 +108,7 @@ def test_learning_curves_as_numbers(report):
 def test_what_is_missing_is_named(report):
     text = (report / "index.html").read_text()
     assert "1 of 8 runs are missing; nothing stands in for them." in text
-    assert "actor_critic@0.001 on catch/5x5, seed 0" in text
+    assert "actor_critic on catch/5x5, seed 0" in text
     assert "whole, less, atari are of different tasks, budgets or score definitions" in text
 
 
@@ -307,10 +306,10 @@ def test_a_browser_draws_everything_without_complaint(report, width, scheme):
     assert shown == len(TASKS)
 
 
-def test_nothing_to_compare_without_a_baseline(tmp_path):
+def test_nothing_to_compare_without_reference_scores(tmp_path):
     """One seed, whose intervals are unknown, and no episode of one contender."""
     config = CONFIG.__class__(seeds=1, baselines=(), resamples=20, num_points=2)
-    one = write_evaluation(tmp_path / "one", config)
+    one = write_evaluation(tmp_path / "one", config, tasks=("catch/4x5",))
     [merged] = merge([one])
     assert np.isfinite(merged.contender_curves["grid57"].window.mean_return).all()
     write_report(tmp_path / "report", [merged])
@@ -319,13 +318,21 @@ def test_nothing_to_compare_without_a_baseline(tmp_path):
     assert "There is no scale on which these tasks could be put together." in text
 
 
-def test_one_seed_tells_nobody_apart(tmp_path):
-    """Rule 2, best baseline 1.1 or so, random 0: but once."""
+def test_one_seed_has_no_interval(tmp_path):
     one = write_evaluation(tmp_path / "one", dataclasses.replace(CONFIG, seeds=1))
+    write_report(tmp_path / "report", merge([one]))
+    rows = _rows(tmp_path / "report" / "aggregates.csv")
+    assert rows
+    assert all(row["value"] and not row["low"] and not row["high"] for row in rows)
+
+
+def test_an_older_evaluation_without_reference_scores_says_so(tmp_path):
+    one = write_evaluation(tmp_path / "one")
+    (tmp_path / "one" / "references.json").unlink()
     write_report(tmp_path / "report", merge([one]))
     assert not (tmp_path / "report" / "aggregates.csv").exists()
     text = (tmp_path / "report" / "index.html").read_text()
-    assert "cannot tell these two apart; expected at least two seeds" in text
+    assert "references.json is missing, so that no score is normalised by it" in text
 
 
 def test_learning_rates_are_of_those_who_learn(report):

@@ -16,7 +16,7 @@ def test_an_evaluation_is_read_as_it_was_written(tmp_path):
     assert one.config == CONFIG
     assert one.tasks == TASKS
     names = [contender.name for contender in one.contenders]
-    assert names == ["random", "actor_critic@0.001", "policy_gradient@0.001", "grid57"]
+    assert names == ["random", "actor_critic", "policy_gradient", "grid57"]
     [merged] = merge([one])
     assert merged.seeds == (0, 1)
     assert merged.missing == merged.problems == ()
@@ -83,7 +83,7 @@ def test_other_agents_of_the_same_name_are_told_apart(tmp_path):
     two = write_evaluation(tmp_path / "two", dataclasses.replace(CONFIG, agent=agent))
     [merged] = merge([one, two])
     names = [contender.name for contender in merged.contenders]
-    assert names[:4] == ["random", "actor_critic@0.001", "policy_gradient@0.001", "grid57"]
+    assert names[:4] == ["random", "actor_critic", "policy_gradient", "grid57"]
     assert names[4:] == [f"{name} (two)" for name in names[1:4]]
 
 

@@ -21,6 +21,7 @@ from evaluation.report.sections import (
     published_aggregates_section,
 )
 from evaluation.scoring.bsuite import BsuiteScores
+from evaluation.scoring.references import Reference
 from evaluation.studies.analysis import AnalysisSection
 from evaluation.studies.robustness import RobustnessSection
 from tests.evaluation.common import DISCOVERY, write_evaluation
@@ -86,6 +87,7 @@ def _evaluation(folder, name: str) -> EvaluationSection:
     merged = dataclasses.replace(
         merged,
         tasks=(name, f"{name} 2"),
+        references={name: Reference("", 0.0, 1.0, None, name)},
         contenders=(*merged.contenders[:-1], renamed),
         contender_curves={
             (name if key == first.name else key): dataclasses.replace(x, devices=(name,))

@@ -12,10 +12,11 @@ from evaluation.contenders import make_contenders
 from evaluation.report import png_plots
 from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.curves import normalized_curves
+from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
 from tests.evaluation.common import DISCOVERY
 
-CONFIG = EvaluationConfig(seeds=2, baseline_learning_rates=(1e-3,), resamples=20, num_points=4)
+CONFIG = EvaluationConfig(seeds=2, baseline_learning_rate=1e-3, resamples=20, num_points=4)
 NAMES = (r"a$\foo$", "_hidden", "$x$", r"\$5", "mine[a]", "two\nlines \x1b[31m \udcff")
 
 
@@ -54,7 +55,9 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
     made = make_contenders([], CONFIG)
     contenders = [*made, dataclasses.replace(made[-1], name=name, kind="discovered")]
     contender_curves = {c.name: _curves(float(i)) for i, c in enumerate(contenders)}
-    summary = summarize([f"{name}/a", f"{name}/{name}"], contenders, contender_curves, CONFIG)
+    tasks = (f"{name}/a", f"{name}/{name}")
+    references = {task: Reference("", 0.0, 1.0, None, name) for task in tasks}
+    summary = summarize(tasks, contenders, contender_curves, CONFIG, references)
     shown = name.replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\udcff", "\\udcff")
     png_plots.learning_curves(summary, contenders, contender_curves, CONFIG)
     mean_curves = normalized_curves(summary, contender_curves, CONFIG)

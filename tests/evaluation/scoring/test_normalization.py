@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from evaluation.scoring.normalization import baseline_scale, normalize, published_scales
+from evaluation.scoring.normalization import normalize, published_scales, reference_scale
+from evaluation.scoring.references import Reference
 
 
 def test_normalised_scores():
@@ -13,8 +14,9 @@ def test_normalised_scores():
 
 
 def test_one_score_is_normalised_as_all_are():
-    random, baseline = np.array([1.0, 0.0, -3.0]), np.array([3.0, 0.0, 7.0])
-    scale = baseline_scale(random, baseline, counted=np.array([True, False, True]))
+    scales = {"a": Reference("", 1.0, 3.0, None, ""), "c": Reference("", -3.0, 7.0, 100, "")}
+    scale = reference_scale("abc", scales, counted=np.array([True, False, True]))
+    assert "the optimum on 1 tasks, the best of long runs on 1" in scale.definition
     np.testing.assert_allclose(scale.normalize(np.array([[2.0], [2.0]])), [[0.5], [0.5]])
     assert scale.normalize_one(2.0, task=0) == 0.5
     assert np.isnan(scale.normalize_one(2.0, task=1))

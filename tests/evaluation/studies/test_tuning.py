@@ -100,6 +100,6 @@ def test_the_best_settings_are_written_and_used(tmp_path):
     assert again == found
     assert said == ["3 of 3 runs are finished."]
     contenders = make_contenders([], config, tuned={"ppo": best.settings})
-    assert [x.name for x in contenders] == ["random", "ppo@tuned"]
+    assert [x.name for x in contenders] == ["random", "ppo"]
     summary = evaluate(tasks, contenders, config, tmp_path / "tuned").summary
-    assert summary.scores["ppo@tuned"].shape == (1, 1)
+    assert summary.scores["ppo"].shape == (1, 1)

@@ -1,0 +1,142 @@
+"""Reference scores of tasks: the optimum, or the best of long runs of the baselines.
+
+A task with few states is solved (`environments.exact_returns`). On each other one, the config's
+baselines and the random policy are trained for `LONGER` times the budget with `SEEDS` seeds, in one
+evaluation whose runs are stored and continued like those of any other; the best baseline's mean
+score is the reference. So a score of 1 on such a task is what the best baseline has after ten times
+the experience.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import environments
+from environments.exact_returns import expected_returns, finite_mdp
+from evaluation.baselines import Settings
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import RANDOM, make_contenders
+from evaluation.evaluate import Announce, circumstances, make_runs
+from evaluation.executors import Executor, OpenProgress
+from evaluation.scoring import references, statistics
+from evaluation.scoring.references import Reference
+
+LONGER = 10
+SEEDS = 5
+_CLEARLY = 3.0  # Standard errors by which a reference must be above the random policy.
+
+
+def reference_scores(
+    tasks: Sequence[environments.Environment],
+    config: EvaluationConfig,
+    tuned: Mapping[str, Settings] | None,
+    trains: bool,
+    folder: pathlib.Path,
+    provenance: Mapping[str, Any],
+    executor: Executor | None,
+    runs_per_job: int | None,
+    open_progress: OpenProgress,
+    announce: Announce = lambda sentence: None,
+) -> tuple[dict[str, Reference], dict[str, str]]:
+    """Return the reference scores of tasks.
+
+    Args:
+      tasks: which.
+      config: of the evaluations that the references are for.
+      tuned: settings of the baselines; None for the config's.
+      trains: whether to make long runs; without, only tasks that can be solved have references.
+      folder: of the long runs. Finished ones in it are not repeated.
+      provenance: to record; JSON values.
+      executor: see `evaluation.evaluate.evaluate`.
+      runs_per_job: see `evaluation.evaluate.evaluate`.
+      open_progress: see `evaluation.evaluate.evaluate`.
+      announce: see `evaluation.evaluate.evaluate`.
+
+    Returns:
+      The references by task, and for each task without one the reason.
+
+    Raises:
+      JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
+    """
+    found = {task.name: solved for task in tasks if (solved := _optimum(task)) is not None}
+    left = [task for task in tasks if task.name not in found]
+    announce(f"{len(found)} of {len(tasks)} tasks are solved by dynamic programming.")
+    if not trains or not left:
+        return found, {task.name: "it cannot be solved, and --notrain" for task in left}
+    longer = dataclasses.replace(
+        config, budget=LONGER * config.num_steps, seeds=SEEDS, strip_frames=0
+    )
+    contenders = make_contenders([], longer, tuned=tuned)
+    provenance = {**provenance, **circumstances()}
+    curves = make_runs(
+        left,
+        contenders,
+        longer,
+        folder,
+        provenance,
+        executor,
+        runs_per_job,
+        open_progress,
+        announce,
+    )
+    scores = {name: one.window.mean_return for name, one in curves.items()}
+    reasons = {}
+    for i, task in enumerate(left):
+        of_task = {name: x[i][np.isfinite(x[i])] for name, x in scores.items()}
+        one = _best_long_run(task, of_task, config.num_steps, longer)
+        if isinstance(one, str):
+            reasons[task.name] = one
+        else:
+            found[task.name] = one
+    return {task.name: found[task.name] for task in tasks if task.name in found}, reasons
+
+
+def _optimum(task: environments.Environment) -> Reference | None:
+    """Return the scale up to a task's optimum; None if it cannot be solved."""
+    try:
+        mdp = finite_mdp(task)
+    except ValueError:
+        return None
+    returns = expected_returns(mdp)
+    if not returns.optimal > returns.random:
+        return None
+    return Reference(
+        fingerprint=references.fingerprint(task),
+        random=returns.random,
+        reference=returns.optimal,
+        budget=None,
+        origin=f"optimum, by dynamic programming over {returns.num_states:,} states",
+    )
+
+
+def _best_long_run(
+    task: environments.Environment,
+    scores: Mapping[str, np.ndarray],
+    budget: int,
+    config: EvaluationConfig,
+) -> Reference | str:
+    """Return the scale up to the best contender's mean score, or why there is none."""
+    means = {name: float(np.mean(x)) for name, x in scores.items() if len(x) > 1}
+    if RANDOM not in means or len(means) < 2:
+        return "fewer than two runs of the random policy or of every baseline have a score"
+    best = max((name for name in means if name != RANDOM), key=lambda name: means[name])
+    errors = {name: float(statistics.standard_error(scores[name])) for name in (RANDOM, best)}
+    gap, error = means[best] - means[RANDOM], float(np.hypot(*errors.values()))
+    if gap <= _CLEARLY * error:
+        return (
+            f"the best of long runs, {best}'s {means[best]:.4g}, is not clearly above the random"
+            f" policy's {means[RANDOM]:.4g} (standard error of the difference {error:.2g})"
+        )
+    return Reference(
+        fingerprint=references.fingerprint(task),
+        random=means[RANDOM],
+        reference=means[best],
+        budget=budget,
+        origin=f"best of {len(means) - 1} baselines after {config.num_steps:,} steps: {best},"
+        f" {len(scores[best])} seeds from {config.seed}",
+        random_error=errors[RANDOM],
+        reference_error=errors[best],
+    )

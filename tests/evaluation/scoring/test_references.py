@@ -1,0 +1,87 @@
+"""Reference scores: what fits an evaluation, and what is refused."""
+
+import dataclasses
+import json
+
+import pytest
+
+import environments
+from evaluation.scoring import references
+from evaluation.scoring.references import Reference, fingerprint, of_tasks, require_fit
+
+CATCH, SEA = environments.make("catch/5x5"), environments.make("deep_sea/5")
+
+
+def reference(task, **changes) -> Reference:
+    return dataclasses.replace(
+        Reference(fingerprint(task), -0.6, 1.0, None, "by hand", 0.01, 0.0), **changes
+    )
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    table = {"catch/5x5": reference(CATCH), "deep_sea/5": reference(SEA, budget=1_000)}
+    references.write(tmp_path / "table.json", table)
+    assert references.read(tmp_path / "table.json") == table
+
+
+def test_every_task_has_its_own_fingerprint():
+    tasks = environments.suite("grid_heldout")
+    assert len({fingerprint(task) for task in tasks}) == len(tasks)
+    assert fingerprint(environments.make("catch/5x5")) == fingerprint(CATCH)
+    renamed = dataclasses.replace(CATCH, name="catch/5x6")
+    assert fingerprint(renamed) != fingerprint(CATCH)
+    changed = dataclasses.replace(SEA, params=environments.make("deep_sea/6").params)
+    assert fingerprint(changed) != fingerprint(SEA)
+
+
+def test_what_does_not_fit_has_a_reason():
+    table = {"catch/5x5": reference(CATCH), "deep_sea/5": reference(CATCH)}
+    found, reasons = of_tasks([CATCH, SEA, environments.make("catch")], 500, table)
+    assert list(found) == ["catch/5x5"]
+    assert reasons["deep_sea/5"].startswith("the reference score is of another version of the task")
+    assert reasons["catch"] == "there is no reference score (launch.references makes them)"
+    for_long = {"catch/5x5": reference(CATCH, budget=5_000)}
+    _, reasons = of_tasks([CATCH], 500, for_long)
+    assert "for a budget of 5,000 environment steps, expected 500" in reasons["catch/5x5"]
+    assert of_tasks([CATCH], 5_000, for_long)[1] == {}
+
+
+def test_a_given_table_of_another_budget_or_version_is_refused(tmp_path):
+    path = tmp_path / "table.json"
+    require_fit([CATCH, SEA], 500, {"catch/5x5": reference(CATCH)}, path)  # SEA has none.
+    for changes in ({"budget": 5_000}, {"fingerprint": "0" * 64}):
+        with pytest.raises(ValueError, match=r"table\.json: on catch/5x5, the reference"):
+            require_fit([CATCH], 500, {"catch/5x5": reference(CATCH, **changes)}, path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x.update(format=2), "has format 2; expected 1"),
+        (lambda x: x.update(tasks=[]), "'tasks' is \\[\\]; expected references by task"),
+        (lambda x: x["tasks"]["catch/5x5"].pop("origin"), "catch/5x5 is .*; expected fingerprint"),
+        (lambda x: x["tasks"]["catch/5x5"].update(random="0"), "random is '0'; expected a finite"),
+        (lambda x: x["tasks"]["catch/5x5"].update(reference=True), "reference is True; expected"),
+        (lambda x: x["tasks"]["catch/5x5"].update(random=2.0), "reference is 1; expected more"),
+        (lambda x: x["tasks"]["catch/5x5"].update(budget="all"), "budget is 'all'; expected"),
+        (lambda x: x["tasks"]["catch/5x5"].update(origin=3), "origin is 3; expected text"),
+    ],
+)
+def test_a_damaged_table_is_refused(tmp_path, change, message):
+    path = tmp_path / "table.json"
+    references.write(path, {"catch/5x5": reference(CATCH)})
+    found = json.loads(path.read_text())
+    change(found)
+    path.write_text(json.dumps(found))
+    with pytest.raises(ValueError, match=message) as error:
+        references.read(path)
+    assert str(path) in str(error.value)
+
+
+def test_the_shipped_optima_are_of_these_tasks():
+    """At least 15 held-out tasks are solved; those of this version are among them."""
+    tasks = environments.suite("grid_heldout")
+    found, reasons = of_tasks(tasks, 99_968, references.shipped())
+    assert not any("another version" in reason for reason in reasons.values())
+    assert sum(x.budget is None for x in found.values()) >= 15
+    assert all(x.random_error == 0.0 for x in found.values() if x.budget is None)
