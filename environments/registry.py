@@ -40,6 +40,7 @@ _SUITES = {
     "dmlab30_test": "dmlab",
     "bsuite": "bsuite",
     "bsuite_first": "bsuite",
+    "gymnax": "gymnax",
     "minatar": "minatar",
     "control_proprio": "control",
     "control_vision": "control",

@@ -64,7 +64,7 @@ class EvaluationConfig:
     budget: int = 100_000
     rule_learning_rate: float | None = None
     rule_discount: float | None = None
-    baselines: tuple[str, ...] = ("actor_critic", "policy_gradient")
+    baselines: tuple[str, ...] = ("actor_critic", "ppo")
     baseline_learning_rate: float = 3e-3
     baseline_entropy_cost: float = 0.01
     baseline_normalize_advantage: bool = False

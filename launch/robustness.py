@@ -2,8 +2,9 @@
 
     python -m launch.robustness --rule=grid57 --suite=catch/8x8 --workdir=runs/robustness
 
-Agents of the rule and of actor-critic learn each task with five network sizes, five replay ratios,
-and 36 optimisers (`evaluation.studies.robustness`). All other settings, the executors, and the
+Agents of the rule and of the baselines that learn by a rule (by default actor-critic) learn each
+task with five network sizes, five replay ratios, and 36 optimisers, around their tuned settings
+(`evaluation.studies.robustness`). All other settings, the executors, and the
 workdirs, in which runs are continued, are as in `launch.evaluate`.
 """
 
@@ -17,7 +18,7 @@ from absl import flags
 
 import disco
 from disco_common import plugins
-from evaluation.contenders import PLUGINS, copy_of_rule
+from evaluation.contenders import PLUGINS, copy_of_rule, make_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations
 from launch import commands, execution, workdirs
@@ -27,8 +28,11 @@ from launch.evaluate import (
     Identity,
     copies_in,
     define_flags,
+    define_tuned,
     keep_rules,
     read_flags,
+    read_tuned,
+    shipped_settings,
 )
 from launch.progress import Progress
 from launch.provenance import code_version
@@ -40,12 +44,18 @@ def main() -> None:
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
     name = _rule_or_copy(values.rule, values.workdir)
-    first = variations(name, config)[0]
+    evaluated = make_contenders([name], config)
+    if values.tuned:
+        tuned = read_tuned(values.tuned, values.workdir, config, tasks, evaluated)
+    else:
+        tuned = shipped_settings(config, evaluated)
+    first = variations(name, config, tuned)[0]
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
         rules={first.of: first.contender.source["parameters_sha256"]},
         config=config,
         command="robustness",
+        tuned={name: dict(x) for name, x in tuned.items()},
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
@@ -58,6 +68,7 @@ def main() -> None:
             name,
             tasks,
             config,
+            tuned,
             folder,
             provenance,
             executor,
@@ -78,5 +89,6 @@ def _rule_or_copy(name: str, workdir: str) -> str:
 
 if __name__ == "__main__":
     flags.DEFINE_string("rule", None, "Rule file, or name of a rule in the zoo.", required=True)
+    define_tuned()
     define_flags("catch/8x8")
     commands.run(main, shrink=SHRINK)

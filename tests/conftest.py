@@ -25,6 +25,8 @@ annotations.check()  # Before the first import of ours.
 from agents import compilation  # noqa: E402
 from environments.errors import NoReleaseError  # noqa: E402
 
+# Traces consist of many small objects: by default a quarter of all time is the collector's.
+gc.set_threshold(50_000, 20, 50)
 jax.config.update("jax_default_matmul_precision", "highest")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 

@@ -3,6 +3,10 @@
 Lange (2022), https://github.com/RobertTLange/gymnax. gymnax's parameters are the task, so
 they can differ between agents of one compiled program. gymnax's automatic resets are not
 used: streams keep the last observation of an episode, and gymnax's truncations are truncations.
+
+The suite `gymnax` is its tasks of classic control, bsuite and "misc" with one discrete choice of
+actions, except MNISTBandit, which downloads data. MinAtar's games are the suite `minatar`. No
+choice was made by them: they are to judge by.
 """
 
 import dataclasses
@@ -20,6 +24,31 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from environments.base import Environment, State, Task, restart, transition
 from environments.dtypes import cast, promoting, strong
 from environments.errors import EnvironmentNameError, import_package
+from environments.protocols import Paper, SuiteProtocol
+
+_IDS = (
+    "CartPole-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "Catch-bsuite",
+    "DeepSea-bsuite",
+    "MemoryChain-bsuite",
+    "UmbrellaChain-bsuite",
+    "DiscountingChain-bsuite",
+    "SimpleBandit-bsuite",
+    "FourRooms-misc",
+    "MetaMaze-misc",
+    "BernoulliBandit-misc",
+    "GaussianBandit-misc",
+    "Pong-misc",
+    "FrozenLake-misc",
+)
+SUITES = {"gymnax": tuple(f"gymnax/{environment_id}" for environment_id in _IDS)}
+LANGE = Paper(
+    "Lange 2022, gymnax: A JAX-based reinforcement learning environment library",
+    "https://github.com/RobertTLange/gymnax",
+)
+PROTOCOLS = {"gymnax": SuiteProtocol(papers=(LANGE,))}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,10 +34,7 @@ PROTOCOLS = {
                 " reproducible reinforcement learning experiments",
                 "https://arxiv.org/abs/1903.03176",
             ),
-            Paper(
-                "Lange 2022, gymnax: A JAX-based reinforcement learning environment library",
-                "https://github.com/RobertTLange/gymnax",
-            ),
+            gymnax.LANGE,
         )
     )
 }

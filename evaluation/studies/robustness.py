@@ -1,13 +1,14 @@
 """Robustness of a rule to the settings of its agents (DiscoRL, Extended Data Figure 1).
 
-Each of these is varied alone, for the rule and for actor-critic:
+Each of these is varied alone, for the rule and for those of the config's baselines that learn by a
+rule (PPO and DPO do not). The grid is the same for all, around each one's tuned settings:
 
 - the size of the agent's network: all of its widths;
 - the fraction of replayed trajectories in a batch, with a constant number of fresh ones;
-- the optimiser, in 36 combinations: Adam or RMSProp, three learning rates, three weight decays,
-  with or without a bound on the gradient's norm.
+- the optimiser, in 36 combinations: Adam or RMSProp, three learning rates (a third of its own, its
+  own, three times its own), three weight decays, with or without a bound on the gradient's norm.
 
-The paper varies them on Ms Pacman, and compares with Muesli instead of actor-critic. It shows its
+The paper varies them on Ms Pacman, and compares with Muesli. It shows its
 values only in the figure; the values here are ours. Each setting is a contender of its own, whose
 runs are stored like those of any evaluation.
 
@@ -29,9 +30,9 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.atomic import write_atomically
-from evaluation.baselines import with_replay
+from evaluation.baselines import Settings, with_replay
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, Contender, make_contenders
+from evaluation.contenders import Contender, make_contenders
 from evaluation.evaluate import Announce, circumstances, make_runs
 from evaluation.executors import Executor, OpenProgress
 from evaluation.report.html_report import write_report
@@ -40,7 +41,6 @@ from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.studies import plotly_figures
 
-BASELINE = "actor_critic"
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 REPLAY_RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9)
 OPTIMIZER_KINDS = ("adam", "rmsprop")
@@ -99,6 +99,7 @@ def robustness(
     rule: str,
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
+    tuned: Mapping[str, Settings],
     folder: pathlib.Path,
     provenance: Mapping[str, Any],
     executor: Executor | None,
@@ -106,12 +107,13 @@ def robustness(
     open_progress: OpenProgress,
     announce: Announce = lambda sentence: None,
 ) -> list[pathlib.Path]:
-    """Evaluate a rule and actor-critic with all settings; return the files of the report.
+    """Evaluate a rule and baselines with all settings; return the files of the report.
 
     Args:
       rule: a rule file, or name of a rule.
       tasks: to learn.
-      config: of the evaluation; actor-critic has the median of its learning rates.
+      config: of the evaluation.
+      tuned: settings of baselines and of the rule's agent, by kind and name.
       folder: for all results. Finished runs in it are not repeated.
       provenance: to record; JSON values.
       executor: see `evaluation.evaluate.evaluate`.
@@ -124,7 +126,7 @@ def robustness(
     """
     config = dataclasses.replace(config, strip_frames=0)
     random, *_ = make_contenders([], dataclasses.replace(config, baselines=()))
-    varied = variations(rule, config)
+    varied = variations(rule, config, tuned)
     contender_curves = make_runs(
         tasks,
         [*{x.contender.name: x.contender for x in varied}.values(), random],
@@ -147,15 +149,17 @@ def robustness(
     return [*files, folder / "robustness.csv"]
 
 
-def variations(rule: str, config: EvaluationConfig) -> list[Variation]:
-    """Return all variations of the rule and of actor-critic.
+def variations(
+    rule: str, config: EvaluationConfig, tuned: Mapping[str, Settings]
+) -> list[Variation]:
+    """Return all variations of the rule, then of the baselines that learn by a rule.
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if the rule cannot be read.
       ValueError: if an agent's configuration is impossible.
     """
-    config = dataclasses.replace(config, baselines=(BASELINE,))
-    contenders = [x for x in make_contenders([rule], config) if x.name != RANDOM]
+    every = make_contenders([rule], config, tuned=tuned)
+    contenders = [x for x in every if x.rule is not None]
     found: list[Variation] = []
     for own in contenders[::-1]:
         made: dict[AgentConfig, Contender] = {}

@@ -17,7 +17,13 @@ from evaluation.training import Run, train_runs
 from launch.configuration import from_json
 from training.settings import Report
 
-CONFIG = EvaluationConfig(seeds=2, baseline_learning_rate=1e-3, resamples=50, num_points=4)
+CONFIG = EvaluationConfig(
+    seeds=2,
+    baselines=("actor_critic", "policy_gradient"),
+    baseline_learning_rate=1e-3,
+    resamples=50,
+    num_points=4,
+)
 TASKS = ("catch/5x5", "catch/8x8")
 
 DISCOVERY = Discovery(

@@ -13,7 +13,7 @@ from agents.ppo.agent import PPOAgent
 from agents.rule_agent import RuleAgent
 from evaluation import baselines
 from evaluation.config import BASELINES, EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import Contender, make_contenders
 from evaluation.evaluate import evaluate, resolve
 from evaluation.training import make_agent
 from tests.evaluation.test_evaluate import CONFIG as TINY
@@ -57,9 +57,8 @@ def test_network_unroll_and_discount_are_those_of_the_rules_agents():
 @pytest.mark.parametrize("kind", BASELINES)
 def test_learning_rates_share_one_program(kind):
     first, second = (
-        make_agent(contender, TASK)
-        for contender in make_contenders([], CONFIG)
-        if contender.kind == kind
+        make_agent(Contender.of_baseline(kind, kind, CONFIG, {"learning_rate": rate}), TASK)
+        for rate in (1e-3, 3e-3)
     )
     static, arrays = split_agent(first)
     other_static, other_arrays = split_agent(second)

@@ -36,7 +36,7 @@ CONFIG = EvaluationConfig(
     resamples=50,
     updates_per_call=5,
 )
-NAMES = ["random", "actor_critic@0.01", "tiny"]
+NAMES = ["random", "actor_critic", "tiny"]
 
 
 @pytest.fixture(scope="module")

@@ -84,13 +84,12 @@ def _write_evaluation(folder: pathlib.Path) -> None:
 def _read_evaluation(folder: pathlib.Path) -> Any:
     from evaluation.report.manifest import read_manifest
     from evaluation.report.merging import merge
-    from evaluation.scoring.summary import summarize
     from launch.configuration import from_json
 
     (found,) = merge([read_manifest(folder / "evaluation", from_json)])
     if not found.folders:
         raise ValueError("; ".join(found.problems) or f"{folder}: no run is finished")
-    summarize(found.tasks, found.contenders, found.contender_curves, found.config)
+    found.summary()
     if found.problems:  # Named in a report; what is left is right.
         assert all(str(folder) in problem for problem in found.problems), found.problems
         return [*found.problems]

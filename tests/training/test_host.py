@@ -75,7 +75,7 @@ def test_every_episode_is_recorded(history):
     assert outcome.results["reached"].tolist() == [[3.0, 3.0]]
     assert outcome.is_finite.all()
     assert outcome.updates[-1] == 20
-    run = folder / "runs" / "actor_critic@0.01" / "corridor_host" / "seed_0"
+    run = folder / "runs" / "actor_critic" / "corridor_host" / "seed_0"
     lines = JsonLines(run / "episodes.jsonl").read()
     assert len(lines) == 75
     assert (lines[0]["episodes"], lines[0]["return_sum"]) == (1.0, 6.0)
@@ -90,7 +90,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
     with pytest.raises(Stopped):
         train(tmp_path, stop_at=150, config=config)
-    run = tmp_path / "runs" / "actor_critic@0.01" / "corridor_host" / "seed_0"
+    run = tmp_path / "runs" / "actor_critic" / "corridor_host" / "seed_0"
     steps = sorted(int(p.name) for p in (run / "checkpoints").iterdir() if p.name.isdigit())
     assert steps[-1] in (9, 10)
     before = (run / "episodes.jsonl").read_text().splitlines()
@@ -121,7 +121,7 @@ def test_what_happened_before_an_interruption_is_not_forgotten(tmp_path, monkeyp
         with pytest.raises(Stopped):
             train(tmp_path, stop_at=150, config=config)
     evaluate([TASK], make_contenders([], config), config, tmp_path)
-    run = tmp_path / "runs" / "actor_critic@0.01" / "corridor_host" / "seed_0"
+    run = tmp_path / "runs" / "actor_critic" / "corridor_host" / "seed_0"
     result = json.loads((run / "result.json").read_text())
     assert not result["is_finite"]
     assert result["restarts"] == 2  # Of two halves.
@@ -196,10 +196,10 @@ def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
 def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
     tasks = (TASK, *resolve(["catch/3x3"]))
     summary = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path).summary
-    assert summary.scores["actor_critic@0.01"][0].tolist() == [6.0, 6.0]
-    assert np.isfinite(summary.scores["actor_critic@0.01"]).all()
+    assert summary.scores["actor_critic"][0].tolist() == [6.0, 6.0]
+    assert np.isfinite(summary.scores["actor_critic"]).all()
     episodes = (tmp_path / "episode_means.csv").read_text().splitlines()
-    assert any(line.startswith("corridor/host,actor_critic@0.01,reached,3,") for line in episodes)
+    assert any(line.startswith("corridor/host,actor_critic,reached,3,") for line in episodes)
     assert any(line.startswith("catch/3x3,random,length,2,") for line in episodes)
     assert not (tmp_path / "published.csv").exists()
     (random,) = [c for c in make_contenders([], CONFIG) if c.kind == "random"]

@@ -101,6 +101,12 @@ def test_behaviour_probabilities_are_those_of_the_policy_before_the_update():
     assert float(several.metrics["kl_from_behaviour"]) > 0.0
 
 
+def test_every_minibatch_is_a_step_of_the_optimiser():
+    agent = agent_of(num_epochs=3, num_minibatches=2)
+    per_unroll = CONFIG.num_environments * CONFIG.unroll_length
+    assert agent.experience.gradient_steps_per_step == pytest.approx(3 * 2 / per_unroll)
+
+
 def test_the_learning_rate_falls_to_zero_over_the_updates():
     """Two updates of four gradient steps each: with the peak, half of it, and then 0."""
     agent = agent_of(total_steps=48, num_epochs=2, num_minibatches=2, max_gradient_norm=0.0)

@@ -95,6 +95,13 @@ def test_aggregates_by_scale(report):
     assert improvement["random", "grid57"] == 0.0
 
 
+def test_sample_efficiency_is_by_steps_updates_and_seconds(report):
+    text = (report / "index.html").read_text()
+    for axis in ("environment steps", "gradient steps", "wall seconds of a run"):
+        assert f'"label":"{axis}"' in text
+    assert "IQM of the curve&#39;s area" in text
+
+
 def test_learning_curves_as_numbers(report):
     rows = [r for r in _rows(report / "curves.csv") if r["evaluation"] == "whole"]
     assert len(rows) == 4 * len(TASKS) * CONFIG.num_points
@@ -198,6 +205,7 @@ def hostile(tmp_path_factory):
             )
             for x in merged.sources
         ),
+        references={tasks[t]: x for t, x in merged.references.items()},
         missing=((HOSTILE[0], HOSTILE[5], 7),),
         problems=HOSTILE,
     )
@@ -300,7 +308,7 @@ def test_a_browser_draws_everything_without_complaint(report, width, scheme):
     drawn, page_width, shown = found
     assert complaints == []
     # Of each scale: aggregates, curves, profiles, improvement; of each evaluation, learning curves.
-    assert len(drawn) == 5 * 4 + 3 + 1
+    assert len(drawn) == 4 * 4 + 3 + 1
     assert all(drawn)
     assert page_width == width
     assert shown == len(TASKS)

@@ -6,7 +6,10 @@ import json
 import pytest
 
 import environments
-from evaluation.scoring import references
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import RANDOM, make_contenders
+from evaluation.evaluate import evaluate
+from evaluation.scoring import references, statistics
 from evaluation.scoring.references import Reference, fingerprint, of_tasks, require_fit
 
 CATCH, SEA = environments.make("catch/5x5"), environments.make("deep_sea/5")
@@ -85,3 +88,28 @@ def test_the_shipped_optima_are_of_these_tasks():
     assert not any("another version" in reason for reason in reasons.values())
     assert sum(x.budget is None for x in found.values()) >= 15
     assert all(x.random_error == 0.0 for x in found.values() if x.budget is None)
+
+
+@pytest.mark.slow
+def test_nobody_is_above_the_optimum_and_random_has_its_score(tmp_path):
+    """On all solved held-out tasks, within the errors of the means."""
+    config = EvaluationConfig(
+        seeds=3, budget=60_000, baselines=("ppo",), score_window=0.5, strip_frames=0
+    )
+    shipped = references.shipped()
+    tasks = [task for task in environments.suite("grid_heldout") if task.name in shipped]
+    assert len(tasks) >= 15
+    summary = evaluate(tasks, make_contenders([], config), config, tmp_path).summary
+    assert set(summary.references) == {task.name for task in tasks}
+    for name, scores in summary.scores.items():
+        means, errors = statistics.mean(scores), statistics.standard_error(scores)
+        for i, task in enumerate(tasks):
+            one = shipped[task.name]
+            if one.budget is None:
+                assert means[i] <= one.reference + 3.0 * errors[i] + 1e-4, (name, task.name)
+                if name == RANDOM:
+                    # An episode or two more or less in the window; with 3 runs the error is rough.
+                    slack = 6.0 * errors[i] + 0.02 * (one.reference - one.random)
+                    assert abs(means[i] - one.random) <= slack, task.name
+    assert summary.aggregates["ppo"]["mean"].value > 0.2
+    assert summary.aggregates[RANDOM]["mean"].value == pytest.approx(0.0, abs=0.02)

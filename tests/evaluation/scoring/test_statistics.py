@@ -138,3 +138,29 @@ def test_statistic_of_two_sets_of_runs():
     alone = estimate(mean_over_tasks, a, **options)
     np.testing.assert_allclose([found.low, found.high], [alone.low - 1, alone.high - 1], atol=0.4)
     assert estimate(difference, a, b, **options) == found
+
+
+def test_an_interval_over_discoveries_is_students():
+    """Three rules with means 1, 2 and 3: 2 ± t(2) sqrt(1/3). That of their runs is far smaller."""
+    rng = np.random.default_rng(0)
+    rules = [level + 0.01 * rng.normal(size=(4, 5)) for level in (1.0, 2.0, 3.0)]
+    settings = {"resamples": 4_000, "confidence": 0.95, "seed": 0}
+    found = statistics.estimate_over_discoveries(statistics.mean_over_tasks, rules, **settings)
+    half = 4.303 * np.sqrt(1.0 / 3.0)
+    assert found.value == pytest.approx(2.0, abs=0.02)
+    assert found.high - found.value == pytest.approx(half, rel=0.05)
+    assert found.value - found.low == pytest.approx(half, rel=0.05)
+    runs = np.concatenate(rules, axis=1)
+    nested = statistics.estimate(statistics.mean_over_tasks, runs, **settings)
+    assert nested.high - nested.low < half
+    better = statistics.estimate_over_discoveries(
+        statistics.probability_of_improvement, rules, np.full((4, 5), 1.5), **settings
+    )
+    assert better.value == pytest.approx(2 / 3)
+
+
+def test_one_discovery_has_no_interval():
+    with pytest.raises(ValueError, match="Found 1 rules; expected at least two"):
+        statistics.estimate_over_discoveries(
+            statistics.mean_over_tasks, [np.ones((2, 2))], resamples=5, confidence=0.9, seed=0
+        )

@@ -5,16 +5,17 @@ import pytest
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
+from evaluation.report.score_table import score_table
 from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.references import Reference
-from evaluation.scoring.summary import in_order, summarize
+from evaluation.scoring.summary import discoveries_of, in_order, summarize
 
 NAN = float("nan")
 
 
 @pytest.fixture
 def config() -> EvaluationConfig:
-    return EvaluationConfig(seeds=2, resamples=200)
+    return EvaluationConfig(seeds=2, resamples=200, baselines=("actor_critic", "policy_gradient"))
 
 
 def _curves(returns) -> LearningCurves:
@@ -119,3 +120,29 @@ def test_intervals_and_window(config):
     )
     np.testing.assert_array_equal(ends, [1])
     assert window_start == 0
+
+
+def _discovered(name: str, seed: int, **changes) -> Contender:
+    provenance = {"environments": "grid57", "meta_steps": 100, "seed": seed, **changes}
+    (_, *_, last) = make_contenders([], EvaluationConfig())
+    source = {"header": {"provenance": provenance}}
+    return dataclasses.replace(last, name=name, kind="discovered", source=source)
+
+
+def test_rules_that_differ_in_their_seed_are_one_discovery(config):
+    rules = [_discovered("one", 0), _discovered("two", 1), _discovered("long", 2, meta_steps=200)]
+    contenders = (*make_contenders([], config), *rules)
+    label = "2 discoveries (one, two)"
+    assert discoveries_of(contenders) == {label: ("one", "two")}
+    curves = {c.name: _curves([[2.0, 2.0], [2.0, 2.2]]) for c in contenders}
+    curves["two"] = _curves([[3.0, 3.0], [3.0, 3.2]])
+    summary = summarize("ab", contenders, curves, config, _references("a", "b"))
+    found = summary.aggregates[label]["mean"]
+    assert found.value == pytest.approx((0.525 + 1.025) / 2)
+    assert found.low < 0.0 < 1.5 < found.high  # Two rules say little of the discovery.
+    assert summary.improvement[label, "actor_critic"].value == pytest.approx(0.75)
+    assert summary.differences[label, "actor_critic"].value == pytest.approx(0.25)
+    table = score_table(summary, in_order(contenders), config)
+    assert table.contenders[-1] == label
+    assert table.scores[0][1][-1].text == "2.500 ± 0.500"
+    assert all(len(cells) == len(table.contenders) for _, cells in table.aggregates)

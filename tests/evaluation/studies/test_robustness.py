@@ -30,6 +30,7 @@ CONFIG = EvaluationConfig(
     budget=64,
     num_points=2,
     strip_frames=0,
+    baselines=("actor_critic", "ppo"),
 )
 
 
@@ -38,7 +39,7 @@ def silent(title, total):
 
 
 def test_each_setting_is_varied_alone():
-    found = variations("grid57", CONFIG)
+    found = variations("grid57", CONFIG, {})
     assert len(found) == 2 * (5 + 5 + 36)
     # Each contender's own settings are on all three axes.
     assert len({x.contender.name for x in found}) == len(found) - 2 * 2
@@ -64,6 +65,19 @@ def test_each_setting_is_varied_alone():
     assert own in optimizers
 
 
+def test_the_grid_is_around_the_tuned_settings():
+    tuned = {"actor_critic": {"learning_rate": 9e-3, "replay_ratio": 0.5}, "hand_set": {}}
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic", "hand_set"))
+    found = variations("grid57", config, tuned)
+    rates = {
+        x.contender.agent.learning_rate
+        for x in found
+        if (x.of, x.axis) == ("actor_critic", OPTIMIZER)
+    }
+    assert sorted(rates) == pytest.approx([3e-3, 9e-3, 2.7e-2])
+    assert list(dict.fromkeys(x.of for x in found)) == ["grid57", "hand_set", "actor_critic"]
+
+
 @pytest.mark.slow
 def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     """With fewer of them, as each is a program to compile."""
@@ -73,7 +87,7 @@ def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "WEIGHT_DECAYS", (0.0,))
     monkeypatch.setattr(robustness, "GRADIENT_NORMS", (1.0,))
     tasks = [environments.make("catch/5x5")]
-    arguments = ("grid57", tasks, CONFIG, tmp_path, {"code_version": "1"}, None, None, silent)
+    arguments = ("grid57", tasks, CONFIG, {}, tmp_path, {"code_version": "1"}, None, None, silent)
     files = robustness.robustness(*arguments)
     assert {path.name for path in files} == {"index.html", "robustness.csv"}
     with (tmp_path / "robustness.csv").open() as file:
