@@ -97,7 +97,7 @@ def _true_values(
     scores: Float[np.ndarray, "number tasks runs"], others: Float[np.ndarray, "number tasks runs"]
 ) -> dict[str, float]:
     def difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return statistics.mean_over_tasks(x) - statistics.mean_over_tasks(y)
+        return np.asarray(statistics.mean_over_tasks(x) - statistics.mean_over_tasks(y))
 
     chunks = range(0, len(scores), 500)
     found: dict[str, list[np.ndarray]] = {}

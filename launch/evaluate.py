@@ -119,8 +119,7 @@ def run(
       executor: see `evaluation.evaluate.evaluate`.
       runs_per_job: see `evaluation.evaluate.evaluate`.
       agents: names of agents that learn without a rule.
-      tuned: file of tuned settings, of `launch.tune`; empty for the shipped ones, as far as they
-        are for this budget and these agents.
+      tuned: file of tuned settings, of `launch.tune`; empty for none.
       table: file of reference scores, of `launch.references`; empty for the shipped ones.
 
     Raises:
@@ -134,10 +133,7 @@ def run(
         scales = references.read(pathlib.Path(table))
         references.require_fit(tasks, config.num_steps, scales, pathlib.Path(table))
     evaluated = make_contenders(rules, config, copies=copies_in(workdir))
-    if tuned:
-        settings = read_tuned(tuned, workdir, config, tasks, evaluated)
-    else:
-        settings = shipped_settings(config, evaluated)
+    settings = read_tuned(tuned, workdir, config, tasks, evaluated)
     contenders = make_contenders(rules, config, agents, copies_in(workdir), settings)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
@@ -180,7 +176,7 @@ def read_tuned(
     """Return tuned settings by contender, from a file or from its copy in the workdir.
 
     Args:
-      file: of tuned settings.
+      file: of tuned settings; empty for none.
       workdir: of the evaluation.
       config: of the evaluation.
       tasks: of the evaluation. There is a warning if the settings were tuned on one of them.
@@ -191,6 +187,8 @@ def read_tuned(
       ValueError: naming the file, if it is damaged, or is for another budget or other agents, or
         lacks a baseline.
     """
+    if not file:
+        return {}
     path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED
     if not path.exists() and copy.is_file():
         path = copy
@@ -211,27 +209,6 @@ def read_tuned(
             ", ..." if len(seen) > 5 else "",
         )
     return {name: one.settings for name, one in found.contenders.items()}
-
-
-def shipped_settings(
-    config: EvaluationConfig, contenders: Sequence[Contender]
-) -> dict[str, tuned_settings.Settings]:
-    """Return the tuned settings that come with this package, of those contenders that they fit.
-
-    Args:
-      config: of the evaluation.
-      contenders: among them the baselines and the rules.
-    """
-    found = tuned_settings.read(tuned_settings.SHIPPED)
-    if reason := tuned_settings.misfit(found, config):
-        logging.info("The shipped tuned settings are not used: they are %s.", reason)
-        return {}
-    return {
-        x.name: found.contenders[x.name].settings
-        for x in contenders
-        if x.name in found.contenders
-        and x.source.get("parameters_sha256") == found.contenders[x.name].parameters_sha256
-    }
 
 
 def copies_in(workdir: str | os.PathLike) -> pathlib.Path:

@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import flags
 
+from evaluation.contenders import make_contenders
 from evaluation.evaluate import resolve
 from evaluation.scoring import references
 from evaluation.studies.reference_scores import reference_scores
@@ -41,16 +42,15 @@ def main() -> None:
     values = flags.FLAGS
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
-    tuned = None
-    if values.tuned:
-        tuned = read_tuned(values.tuned, values.workdir, config, tasks, [])
+    baselines = make_contenders([], config)
+    tuned = read_tuned(values.tuned, values.workdir, config, tasks, baselines)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
         rules={},
         config=config,
         command="references",
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
-        tuned={name: dict(x) for name, x in (tuned or {}).items()},
+        tuned={name: dict(x) for name, x in tuned.items()},
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with (

@@ -32,7 +32,6 @@ from launch.evaluate import (
     keep_rules,
     read_flags,
     read_tuned,
-    shipped_settings,
 )
 from launch.progress import Progress
 from launch.provenance import code_version
@@ -45,10 +44,7 @@ def main() -> None:
     tasks = resolve(suites)
     name = _rule_or_copy(values.rule, values.workdir)
     evaluated = make_contenders([name], config)
-    if values.tuned:
-        tuned = read_tuned(values.tuned, values.workdir, config, tasks, evaluated)
-    else:
-        tuned = shipped_settings(config, evaluated)
+    tuned = read_tuned(values.tuned, values.workdir, config, tasks, evaluated)
     first = variations(name, config, tuned)[0]
     identity = Identity(
         tasks=tuple(task.name for task in tasks),

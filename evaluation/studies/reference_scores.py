@@ -32,7 +32,7 @@ _CLEARLY = 3.0  # Standard errors by which a reference must be above the random 
 def reference_scores(
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
-    tuned: Mapping[str, Settings] | None,
+    tuned: Mapping[str, Settings],
     trains: bool,
     folder: pathlib.Path,
     provenance: Mapping[str, Any],
@@ -46,7 +46,7 @@ def reference_scores(
     Args:
       tasks: which.
       config: of the evaluations that the references are for.
-      tuned: settings of the baselines; None for the config's.
+      tuned: settings of baselines by kind; those that it lacks have the config's.
       trains: whether to make long runs; without, only tasks that can be solved have references.
       folder: of the long runs. Finished ones in it are not repeated.
       provenance: to record; JSON values.
@@ -124,7 +124,7 @@ def _best_long_run(
         return "fewer than two runs of the random policy or of every baseline have a score"
     best = max((name for name in means if name != RANDOM), key=lambda name: means[name])
     errors = {name: float(statistics.standard_error(scores[name])) for name in (RANDOM, best)}
-    gap, error = means[best] - means[RANDOM], float(np.hypot(*errors.values()))
+    gap, error = means[best] - means[RANDOM], float(np.hypot(errors[best], errors[RANDOM]))
     if gap <= _CLEARLY * error:
         return (
             f"the best of long runs, {best}'s {means[best]:.4g}, is not clearly above the random"

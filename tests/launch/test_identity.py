@@ -15,7 +15,7 @@ from agents.rule_agent import AgentConfig
 from disco_common.checkpoints import CheckpointError, Checkpoints
 from environments.suites.sokoban import generator, levels
 from evaluation import tuned_settings
-from evaluation.config import BASELINES, EvaluationConfig
+from evaluation.config import EvaluationConfig
 from evaluation.contenders import fingerprint, make_contenders
 from evaluation.tuned_settings import Tuned, TunedSettings
 from launch import evaluate, setup
@@ -250,26 +250,6 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
             workdir,
             tuned=str(tmp_path / "tuned.json"),
         )
-
-
-def test_the_shipped_settings_are_used_where_they_fit():
-    config = EvaluationConfig(baselines=BASELINES)
-    shipped = tuned_settings.read(tuned_settings.SHIPPED)
-    contenders = make_contenders(["grid57"], config)
-    found = evaluate.shipped_settings(config, contenders)
-    assert set(found) == {*BASELINES, "grid57"}
-    assert all(found[name] == shipped.contenders[name].settings for name in found)
-    assert evaluate.shipped_settings(dataclasses.replace(config, budget=50_000), contenders) == {}
-    [*_, rule] = contenders
-    other = dataclasses.replace(rule, source={"parameters_sha256": "another rule's"})
-    assert evaluate.shipped_settings(config, [other]) == {}
-
-
-def test_the_shipped_settings_were_tuned_equally_and_on_discovery_tasks():
-    found = tuned_settings.read(tuned_settings.SHIPPED)
-    assert set(found.tasks) <= {task.name for task in environments.suite("grid57")}
-    assert len({len(one.trials) for one in found.contenders.values()}) == 1
-    assert not [name for name, one in found.contenders.items() if one.at_the_edge]
 
 
 def test_rule_of_another_discount_is_copied_as_it_is(tmp_path):

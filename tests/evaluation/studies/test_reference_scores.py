@@ -31,7 +31,7 @@ def make(tasks, folder, *, trains=True, said=None):
     return study.reference_scores(
         tasks,
         CONFIG,
-        None,
+        {},
         trains,
         folder,
         {},
@@ -72,6 +72,9 @@ def test_who_has_no_score_is_not_the_best():
     scores = {"random": np.array([0.0, 0.1]), "a": np.array([9.0]), "b": np.array([1.0, 1.1])}
     config = dataclasses.replace(CONFIG, budget=10_240)
     one = study._best_long_run(task, scores, 1_024, config)
+    assert isinstance(one, references.Reference)
     assert one.reference == pytest.approx(1.05)
     del scores["b"]
-    assert "fewer than two runs" in study._best_long_run(task, scores, 1_024, config)
+    reason = study._best_long_run(task, scores, 1_024, config)
+    assert isinstance(reason, str)
+    assert "fewer than two runs" in reason
