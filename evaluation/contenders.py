@@ -29,6 +29,8 @@ from evaluation.config import BASELINES, EvaluationConfig
 
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
 PLUGINS = "disco.rules"
+# Of a contender's source: steps of its optimiser per environment step.
+GRADIENT_STEPS = "gradient_steps_per_environment_step"
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pathlib
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -20,7 +20,7 @@ from disco_common.terminal import require_printable
 from environments.episodes import Episode
 from evaluation import executors, folder_names, storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
+from evaluation.contenders import GRADIENT_STEPS, Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
 from evaluation.report.manifest import write_manifest
@@ -35,6 +35,24 @@ from training.schedule import schedules
 from training.settings import require_consistent
 
 Announce = Callable[[str], None]
+
+
+class Execution(NamedTuple):
+    """How and where the runs of an evaluation are made, and who is told.
+
+    Attributes:
+      executor: of the runs, already open; None for this process.
+      runs_per_job: number of runs at most that are trained together; None for no limit.
+      open_progress: opens a progress display; its unit is an environment step of a run.
+      announce: called with a sentence on the number of runs that are already finished.
+    """
+
+    executor: Executor | None = None
+    runs_per_job: int | None = None
+    open_progress: OpenProgress = lambda title, total: contextlib.nullcontext()
+    announce: Announce = lambda sentence: None
+
+
 _SECONDS_TO_STOP = 60.0  # For a job to write a checkpoint when it is stopped.
 
 
@@ -73,10 +91,7 @@ def evaluate(
     config: EvaluationConfig,
     folder: pathlib.Path,
     provenance: Mapping[str, Any] | None = None,
-    executor: Executor | None = None,
-    runs_per_job: int | None = None,
-    open_progress: OpenProgress = lambda title, total: contextlib.nullcontext(),
-    announce: Announce = lambda sentence: None,
+    execution: Execution = Execution(),
     table: Mapping[str, Reference] | None = None,
 ) -> WrittenEvaluation:
     """Train each contender on each task, and write scores, curves and plots.
@@ -90,10 +105,7 @@ def evaluate(
       config: by which the contenders were made.
       folder: for all results (see `evaluation.storage`).
       provenance: to record with the results; JSON values.
-      executor: of the runs, already open; by default this process.
-      runs_per_job: number of runs at most that are trained together; None for no limit.
-      open_progress: opens a progress display; its unit is an environment step of a run.
-      announce: called with a sentence on the number of runs that are already finished.
+      execution: of the runs.
       table: reference scores by task; by default the shipped ones. Those that fit are written to
         the folder, too.
 
@@ -106,20 +118,11 @@ def evaluate(
     started = time.perf_counter()
     provenance = {**(provenance or {}), **circumstances()}
     contenders = [_with_gradient_steps(contender, tasks[0]) for contender in contenders]
-    contender_curves = make_runs(
-        tasks,
-        contenders,
-        config,
-        folder,
-        provenance,
-        executor,
-        runs_per_job,
-        open_progress,
-        announce,
-    )
     table = references.shipped() if table is None else table
     found, reasons = references.of_tasks(tasks, config.num_steps, table)
+    folder.mkdir(parents=True, exist_ok=True)
     references.write(folder / storage.REFERENCES, found)
+    contender_curves = make_runs(tasks, contenders, config, folder, provenance, execution)
     names = [task.name for task in tasks]
     summary = summarize(names, contenders, contender_curves, config, found, reasons)
     written = write_evaluation(
@@ -141,10 +144,7 @@ def make_runs(
     config: EvaluationConfig,
     folder: pathlib.Path,
     provenance: Mapping[str, Any],
-    executor: Executor | None,
-    runs_per_job: int | None,
-    open_progress: OpenProgress,
-    announce: Announce = lambda sentence: None,
+    execution: Execution,
 ) -> dict[str, LearningCurves]:
     """Train each contender on each task; write only the manifest and the runs' results.
 
@@ -163,13 +163,11 @@ def make_runs(
     }
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
     missing = [run for run in every if storage.load(folder, run) is None]
-    _require_memory(missing, config, runs_per_job)
+    _require_memory(missing, config, execution.runs_per_job)
     write_manifest(folder, config, [task.name for task in tasks], contenders, provenance)
-    announce(f"{len(every) - len(missing)} of {len(every)} runs are finished.")
+    execution.announce(f"{len(every) - len(missing)} of {len(every)} runs are finished.")
     if missing:
-        _train_all(
-            missing, config, folder, executor or LocalExecutor(), runs_per_job, open_progress
-        )
+        _train_all(missing, config, folder, execution)
     return {
         name: LearningCurves.of([[_finished(folder, run) for run in row] for row in rows], config)
         for name, rows in runs.items()
@@ -207,9 +205,7 @@ def _with_gradient_steps(contender: Contender, task: environments.Environment) -
     if contender.trains_itself:
         return contender
     found = make_agent(contender, task).experience.gradient_steps_per_step
-    return dataclasses.replace(
-        contender, source=contender.source | {"gradient_steps_per_environment_step": found}
-    )
+    return dataclasses.replace(contender, source=contender.source | {GRADIENT_STEPS: found})
 
 
 def _require_memory(runs: Sequence[Run], config: EvaluationConfig, limit: int | None) -> None:
@@ -238,13 +234,12 @@ def _train_all(
     runs: Sequence[Run],
     config: EvaluationConfig,
     folder: pathlib.Path,
-    executor: Executor,
-    runs_per_job: int | None,
-    open_progress: OpenProgress,
+    execution: Execution,
 ) -> None:
     """Make runs, and check that each one has a result."""
     folder = folder.absolute()
-    groups = list(_job_groups(runs, runs_per_job))
+    groups = list(_job_groups(runs, execution.runs_per_job))
+    executor = execution.executor or LocalExecutor()
     jobs = [
         Job(
             _names(group),
@@ -255,7 +250,7 @@ def _train_all(
         )
         for group in groups
     ]
-    failures = {id(x.job): x for x in executor.run("evaluate", jobs, open_progress)}
+    failures = {id(x.job): x for x in executor.run("evaluate", jobs, execution.open_progress)}
     failed = []
     for job, group in zip(jobs, groups, strict=True):
         if left := [run for run in group if storage.load(folder, run) is None]:

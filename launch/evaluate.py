@@ -20,7 +20,6 @@ status is 3, and no report is written.
 """
 
 import dataclasses
-import functools
 import os
 import pathlib
 import sys
@@ -43,15 +42,13 @@ from evaluation.contenders import (
     copy_of_rule,
     make_contenders,
 )
-from evaluation.evaluate import evaluate, resolve
-from evaluation.executors import Executor
+from evaluation.evaluate import Execution, evaluate, resolve
 from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
 from launch import commands, execution, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config
 from launch.flag_parsing import define_config, define_output_folder, given
-from launch.progress import Progress
 from launch.provenance import code_version
 from launch.score_tables import print_evaluation
 from launch.setup import keep_rule
@@ -103,8 +100,7 @@ def run(
     suites: Sequence[str],
     config: EvaluationConfig,
     workdir: str,
-    executor: Executor | None = None,
-    runs_per_job: int | None = None,
+    how: Execution | None = None,
     agents: Sequence[str] = (),
     tuned: str = "",
     table: str = "",
@@ -116,8 +112,7 @@ def run(
       suites: suites or environments.
       config: of the evaluation.
       workdir: for all results.
-      executor: see `evaluation.evaluate.evaluate`.
-      runs_per_job: see `evaluation.evaluate.evaluate`.
+      how: the runs are made; by default in this process, with a progress bar.
       agents: names of agents that learn without a rule.
       tuned: file of tuned settings, of `launch.tune`; empty for none.
       table: file of reference scores, of `launch.references`; empty for the shipped ones.
@@ -128,10 +123,7 @@ def run(
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
     tasks = resolve(suites)
-    scales = None
-    if table:
-        scales = references.read(pathlib.Path(table))
-        references.require_fit(tasks, config.num_steps, scales, pathlib.Path(table))
+    scales = _read_references(table, tasks, config) if table else None
     evaluated = make_contenders(rules, config, copies=copies_in(workdir))
     settings = read_tuned(tuned, workdir, config, tasks, evaluated)
     contenders = make_contenders(rules, config, agents, copies_in(workdir), settings)
@@ -158,12 +150,18 @@ def run(
             config,
             folder,
             provenance,
-            executor,
-            runs_per_job,
-            Progress,
-            announce=functools.partial(print, flush=True),
-            table=scales,
+            how or execution.shown(),
+            scales,
         )
+
+
+def _read_references(
+    file: str, tasks: Sequence[Environment], config: EvaluationConfig
+) -> dict[str, references.Reference]:
+    """Return the reference scores in a file; raises ValueError if some do not fit."""
+    found = references.read(pathlib.Path(file))
+    references.require_fit(tasks, config.num_steps, found, pathlib.Path(file))
+    return found
 
 
 def read_tuned(
@@ -291,17 +289,9 @@ def main() -> None:
     agents = [_sized(name, values.size) for name in values.agent]
     if values.size and not agents:
         raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
-    with execution.opened_executor(values) as executor:
+    with execution.opened(values, runs_per_job) as how:
         written = run(
-            rules,
-            suites,
-            config,
-            values.workdir,
-            executor,
-            runs_per_job,
-            agents,
-            values.tuned,
-            values.references,
+            rules, suites, config, values.workdir, how, agents, values.tuned, values.references
         )
     print_evaluation(written)
 

@@ -1,6 +1,7 @@
 """Flags for the executor of a command's jobs: this process, or a Ray cluster."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,10 +9,12 @@ from absl import flags
 
 from disco_common import stopping
 from environments import available_processors
+from evaluation.evaluate import Execution
 from evaluation.executors import Executor, LocalExecutor
 from evaluation.ray_executor import RayExecutor
 from launch import commands
 from launch.flag_parsing import given
+from launch.progress import Progress
 
 _EXECUTORS = ("local", "ray")
 
@@ -83,3 +86,23 @@ def opened_executor(values: Any) -> Iterator[Executor]:
                 raise stopping.StoppedBySignal from None
             raise
         stopping.raise_if_requested()
+
+
+@contextlib.contextmanager
+def opened(values: Any, runs_per_job: int | None) -> Iterator[Execution]:
+    """Open the executor that the flags name, and show on the terminal what it does.
+
+    Args:
+      values: of the flags.
+      runs_per_job: see `Execution`.
+
+    Raises:
+      ValueError: see `opened_executor`.
+    """
+    with opened_executor(values) as executor:
+        yield shown(executor, runs_per_job)
+
+
+def shown(executor: Executor | None = None, runs_per_job: int | None = None) -> Execution:
+    """Return an execution that is shown on the terminal."""
+    return Execution(executor, runs_per_job, Progress, functools.partial(print, flush=True))

@@ -12,7 +12,6 @@ unless they are given another one. Started again, the command makes only what is
 and workdirs are as in `launch.evaluate`.
 """
 
-import functools
 import sys
 from typing import Any
 
@@ -32,7 +31,6 @@ from launch.evaluate import (
     read_flags,
     read_tuned,
 )
-from launch.progress import Progress
 from launch.provenance import code_version
 from launch.score_tables import print_rows
 
@@ -54,7 +52,7 @@ def main() -> None:
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with (
-        execution.opened_executor(values) as executor,
+        execution.opened(values, runs_per_job) as how,
         workdirs.opened(values.workdir, identity, CHANGEABLE) as folder,
     ):
         found, reasons = reference_scores(
@@ -64,10 +62,7 @@ def main() -> None:
             values.train,
             folder,
             provenance,
-            executor,
-            runs_per_job,
-            Progress,
-            functools.partial(print, flush=True),
+            how,
         )
         references.write(folder / "references.json", found)
     rows = [

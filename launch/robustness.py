@@ -9,7 +9,6 @@ workdirs, in which runs are continued, are as in `launch.evaluate`.
 """
 
 import dataclasses
-import functools
 import pathlib
 import sys
 from typing import Any
@@ -33,7 +32,6 @@ from launch.evaluate import (
     read_flags,
     read_tuned,
 )
-from launch.progress import Progress
 from launch.provenance import code_version
 
 
@@ -56,7 +54,7 @@ def main() -> None:
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with (
-        execution.opened_executor(values) as executor,
+        execution.opened(values, runs_per_job) as how,
         workdirs.opened(values.workdir, identity, CHANGEABLE) as folder,
     ):
         keep_rules(folder, [dataclasses.replace(first.contender, name=first.of)], config)
@@ -67,10 +65,7 @@ def main() -> None:
             tuned,
             folder,
             provenance,
-            executor,
-            runs_per_job,
-            Progress,
-            functools.partial(print, flush=True),
+            how,
         )
     print("Written: " + ", ".join(map(str, files)))
 

@@ -12,7 +12,6 @@ is missing; with more `--trials`, it continues the search. Executors and workdir
 """
 
 import dataclasses
-import functools
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +33,6 @@ from launch.evaluate import (
     read_flags,
     rule_names,
 )
-from launch.progress import Progress
 from launch.provenance import code_version
 from launch.score_tables import print_rows
 
@@ -78,7 +76,7 @@ def main() -> None:
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with (
-        execution.opened_executor(values) as executor,
+        execution.opened(values, runs_per_job) as how,
         workdirs.opened(values.workdir, identity, CHANGEABLE) as folder,
     ):
         keep_rules(folder, evaluated, config)
@@ -89,10 +87,7 @@ def main() -> None:
             values.trials,
             folder,
             provenance,
-            executor,
-            runs_per_job,
-            Progress,
-            functools.partial(print, flush=True),
+            how,
         )
     print_rows(f"Best of {values.trials} trials", _rows(found))
     print(f"Written: {folder / tuning.TUNED}, {folder / 'tuning.csv'}")

@@ -123,7 +123,9 @@ def deviation(actual: np.ndarray, expected: np.ndarray, *, absolute: bool = Fals
 
 
 def golden_cases(kind: str, **selected: Any) -> pytest.MarkDecorator:
-    """Runs a test for every `case` of a kind, in float32 and float64.
+    """Runs a test for every `case` of a kind, in float64, whose tolerance is 1e-6, and float32.
+
+    Those of float32 are slow tests: they repeat the others.
 
     Args:
       kind: FORMAT.md's.
@@ -137,6 +139,7 @@ def golden_cases(kind: str, **selected: Any) -> pytest.MarkDecorator:
         pytest.param(
             Case(kind, entry["file"], entry["attrs"], entry.get("inputs_from"), precision),
             id=f"{pathlib.PurePath(entry['file']).stem}-{precision}",
+            marks=[pytest.mark.slow] if precision == "float32" else [],
         )
         for entry in json.loads(index.read_text())["cases"]
         if entry["kind"] == kind

@@ -53,6 +53,7 @@ def test_a_trajectory_that_no_rule_can_learn_from_is_noticed(rule_file, monkeypa
         module.learn(module.make_network)
 
 
+@pytest.mark.slow
 def test_the_example_of_a_meta_gradient_has_finite_ones(rule_file, monkeypatch):
     module = importlib.import_module("examples.meta_gradient")
     monkeypatch.setattr("sys.argv", ["meta_gradient", "--rule", str(rule_file), "--meta_steps=2"])

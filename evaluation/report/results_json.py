@@ -59,13 +59,7 @@ def to_json(
             "best_baseline_score": dict(zip(summary.tasks, summary.baseline, strict=True)),
             "references": {name: dataclasses.asdict(x) for name, x in summary.references.items()},
             "discoveries": {
-                several: {
-                    "rules": names,
-                    "normalized_score": {
-                        label: x._asdict()
-                        for label, x in summary.aggregates.get(several, {}).items()
-                    },
-                }
+                several: {"rules": names, "normalized_score": _aggregates(several, summary)}
                 for several, names in summary.discoveries.items()
             },
             "left_out_of_means": summary.left_out,
@@ -107,15 +101,18 @@ def _contender_to_json(
     config: EvaluationConfig,
     curves: Mapping[str, Float[np.ndarray, "3 points"]],
 ) -> dict[str, Any]:
-    aggregates = summary.aggregates.get(name, {})
     curve = dict(zip(("mean", "low", "high"), curves[name], strict=True)) if curves else None
     return {
-        "normalized_score": {label: x._asdict() for label, x in aggregates.items()},
+        "normalized_score": _aggregates(name, summary),
         "tasks_above_random": summary.above_random.get(name),
         "normalized_curve": curve,
         "curve_environment_steps": own.updates * config.agent.steps_per_update,
         "tasks": _tasks_to_json(summary, summary.scores[name], own),
     }
+
+
+def _aggregates(name: str, summary: Summary) -> dict[str, Any]:
+    return {label: x._asdict() for label, x in summary.aggregates.get(name, {}).items()}
 
 
 def _tasks_to_json(

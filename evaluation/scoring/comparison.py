@@ -5,6 +5,7 @@ without any run on one of a scale's tasks has no aggregate on that scale; it is 
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -12,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
+from evaluation.contenders import GRADIENT_STEPS, Contender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import aggregate_curves
@@ -91,16 +92,12 @@ def compare(
     highest = np.max(list(means.values()), axis=0) if means else np.zeros(0)
     thresholds = _thresholds(scores)
     steps, curves, areas = np.zeros(0, int), {}, {}
+    compared = {name: contender_curves[name] for name in scores}
     if scores:
-        compared = {name: contender_curves[name] for name in scores}
         steps, curves = aggregate_curves(
             statistics.interquartile_mean, compared, scale.counted, scale.normalize, config
         )
-        areas = {
-            name: estimate(statistics.interquartile_mean, runs)
-            for name, runs in areas_of_runs(compared, scale.counted, scale.normalize).items()
-            if np.isfinite(runs).any(axis=1).all()
-        }
+        areas = areas_of_runs(compared, scale.counted, scale.normalize)
     return Comparison(
         scale=scale,
         left_out=left_out,
@@ -112,25 +109,22 @@ def compare(
         thresholds=thresholds,
         profiles={name: _profile(x, thresholds, config) for name, x in scores.items()},
         improvement={
-            (name, other): estimate(
-                statistics.probability_of_improvement, scores[name], scores[other]
-            )
-            for name in scores
-            for other in scores
-            if name != other
+            pair: estimate(statistics.probability_of_improvement, *(scores[x] for x in pair))
+            for pair in itertools.permutations(scores, 2)
         },
         steps=steps,
         curves=curves,
-        areas=areas,
+        areas={
+            name: estimate(statistics.interquartile_mean, runs)
+            for name, runs in areas.items()
+            if np.isfinite(runs).any(axis=1).all()
+        },
         gradient_steps={
-            x.name: x.source["gradient_steps_per_environment_step"]
-            for x in shown
-            if "gradient_steps_per_environment_step" in x.source
+            x.name: x.source[GRADIENT_STEPS] for x in shown if GRADIENT_STEPS in x.source
         },
         seconds={
-            name: contender_curves[name].train_seconds
-            / (contender_curves[name].is_finite.size * config.num_steps)
-            for name in scores
+            name: x.train_seconds / (x.is_finite.size * config.num_steps)
+            for name, x in compared.items()
         },
         best={name: int(np.sum(x >= highest)) for name, x in means.items()},
         above_one={name: int(np.sum(x > 1.0)) for name, x in means.items()},

@@ -37,7 +37,7 @@ from disco_common.atomic import write_atomically
 from evaluation import playing, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
-from evaluation.evaluate import evaluate
+from evaluation.evaluate import Execution, evaluate
 from evaluation.executors import OpenProgress
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import ReadConfig, read_manifest
@@ -152,7 +152,8 @@ def analyse(
         run = Run(contender, task, 0)
         if not (storage.run_folder(runs, run) / saved.FILE).is_file():
             storage.repeat(runs, run)  # The run is an older version's, which saved no agent.
-    evaluate(tasks, contenders, config, runs, provenance, None, None, open_progress)
+    execution = Execution(open_progress=open_progress)
+    evaluate(tasks, contenders, config, runs, provenance, execution)
     sections, numbers = [], {}
     for task in tasks:
         run = Run(contender, task, 0)

@@ -19,8 +19,7 @@ from environments.exact_returns import expected_returns, finite_mdp
 from evaluation.baselines import Settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
-from evaluation.evaluate import Announce, circumstances, make_runs
-from evaluation.executors import Executor, OpenProgress
+from evaluation.evaluate import Execution, circumstances, make_runs
 from evaluation.scoring import references, statistics
 from evaluation.scoring.references import Reference
 
@@ -36,10 +35,7 @@ def reference_scores(
     trains: bool,
     folder: pathlib.Path,
     provenance: Mapping[str, Any],
-    executor: Executor | None,
-    runs_per_job: int | None,
-    open_progress: OpenProgress,
-    announce: Announce = lambda sentence: None,
+    execution: Execution,
 ) -> tuple[dict[str, Reference], dict[str, str]]:
     """Return the reference scores of tasks.
 
@@ -50,10 +46,7 @@ def reference_scores(
       trains: whether to make long runs; without, only tasks that can be solved have references.
       folder: of the long runs. Finished ones in it are not repeated.
       provenance: to record; JSON values.
-      executor: see `evaluation.evaluate.evaluate`.
-      runs_per_job: see `evaluation.evaluate.evaluate`.
-      open_progress: see `evaluation.evaluate.evaluate`.
-      announce: see `evaluation.evaluate.evaluate`.
+      execution: of the runs.
 
     Returns:
       The references by task, and for each task without one the reason.
@@ -63,7 +56,7 @@ def reference_scores(
     """
     found = {task.name: solved for task in tasks if (solved := _optimum(task)) is not None}
     left = [task for task in tasks if task.name not in found]
-    announce(f"{len(found)} of {len(tasks)} tasks are solved by dynamic programming.")
+    execution.announce(f"{len(found)} of {len(tasks)} tasks are solved by dynamic programming.")
     if not trains or not left:
         return found, {task.name: "it cannot be solved, and --notrain" for task in left}
     longer = dataclasses.replace(
@@ -77,10 +70,7 @@ def reference_scores(
         longer,
         folder,
         provenance,
-        executor,
-        runs_per_job,
-        open_progress,
-        announce,
+        execution,
     )
     scores = {name: one.window.mean_return for name, one in curves.items()}
     reasons = {}

@@ -33,8 +33,7 @@ from disco_common.atomic import write_atomically
 from evaluation.baselines import Settings, with_replay
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
-from evaluation.evaluate import Announce, circumstances, make_runs
-from evaluation.executors import Executor, OpenProgress
+from evaluation.evaluate import Execution, circumstances, make_runs
 from evaluation.report.html_report import write_report
 from evaluation.report.report_csv import to_csv
 from evaluation.results import LearningCurves
@@ -102,10 +101,7 @@ def robustness(
     tuned: Mapping[str, Settings],
     folder: pathlib.Path,
     provenance: Mapping[str, Any],
-    executor: Executor | None,
-    runs_per_job: int | None,
-    open_progress: OpenProgress,
-    announce: Announce = lambda sentence: None,
+    execution: Execution,
 ) -> list[pathlib.Path]:
     """Evaluate a rule and baselines with all settings; return the files of the report.
 
@@ -116,10 +112,7 @@ def robustness(
       tuned: settings of baselines and of the rule's agent, by kind and name.
       folder: for all results. Finished runs in it are not repeated.
       provenance: to record; JSON values.
-      executor: see `evaluation.evaluate.evaluate`.
-      runs_per_job: see `evaluation.evaluate.evaluate`.
-      open_progress: see `evaluation.evaluate.evaluate`.
-      announce: see `evaluation.evaluate.evaluate`.
+      execution: of the runs.
 
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
@@ -133,10 +126,7 @@ def robustness(
         config,
         folder,
         {**provenance, **circumstances()},
-        executor,
-        runs_per_job,
-        open_progress,
-        announce,
+        execution,
     )
     rows = _rows(tasks, varied, contender_curves)
     write_atomically(folder / "robustness.csv", to_csv(rows))

@@ -30,8 +30,7 @@ from disco_common.atomic import write_atomically
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender, make_contenders
-from evaluation.evaluate import Announce, circumstances, make_runs
-from evaluation.executors import Executor, OpenProgress
+from evaluation.evaluate import Execution, circumstances, make_runs
 from evaluation.report.report_csv import to_csv
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
@@ -142,10 +141,7 @@ def tune(
     num_trials: int,
     folder: pathlib.Path,
     provenance: Mapping[str, Any],
-    executor: Executor | None,
-    runs_per_job: int | None,
-    open_progress: OpenProgress,
-    announce: Announce = lambda sentence: None,
+    execution: Execution,
 ) -> TunedSettings:
     """Search for settings of the config's baselines and of rules; write the files.
 
@@ -156,10 +152,7 @@ def tune(
       num_trials: of each contender. A search with more trials begins with the same ones.
       folder: for all results. Finished runs in it are not repeated.
       provenance: to record; JSON values.
-      executor: see `evaluation.evaluate.evaluate`.
-      runs_per_job: see `evaluation.evaluate.evaluate`.
-      open_progress: see `evaluation.evaluate.evaluate`.
-      announce: see `evaluation.evaluate.evaluate`.
+      execution: of the runs.
 
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
@@ -173,10 +166,7 @@ def tune(
         config,
         folder,
         {**provenance, **circumstances()},
-        executor,
-        runs_per_job,
-        open_progress,
-        announce,
+        execution,
     )
     scores = _scores(made, curves)
     found = TunedSettings(

@@ -18,6 +18,7 @@ from tests.disco.common import (
 )
 
 
+@pytest.mark.slow
 def test_values_and_advantages_are_those_of_a_discovered_rule():
     with float64():
         discovered, trajectory = small_rule(), random_trajectory()

@@ -15,7 +15,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import evaluate, resolve
+from evaluation.evaluate import Execution, evaluate, resolve
 from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
@@ -113,7 +113,7 @@ def test_finished_runs_are_not_trained_again(folder, rule_file, tasks):
     assert len(files) == 12
     said = []
     contenders = make_contenders([rule_file], CONFIG)
-    evaluate(tasks, contenders, CONFIG, folder, announce=said.append)
+    evaluate(tasks, contenders, CONFIG, folder, execution=Execution(announce=said.append))
     assert said == ["12 of 12 runs are finished."]
     assert _scores(folder, "tiny") == before
     assert _files(folder) == files
@@ -128,7 +128,7 @@ def test_a_damaged_file_is_kept_and_its_run_repeats_bit_for_bit(damage, folder, 
     file.write_text(bad)
     said = []
     contenders = make_contenders([rule_file], CONFIG)
-    evaluate(tasks, contenders, CONFIG, folder, announce=said.append)
+    evaluate(tasks, contenders, CONFIG, folder, execution=Execution(announce=said.append))
     assert said == ["11 of 12 runs are finished."]
     assert _scores(folder, "tiny") == before
     assert file.with_suffix(".json.damaged").read_text() == bad
@@ -162,10 +162,16 @@ def test_runs_that_were_under_way_go_on_to_the_same_numbers(folder, rule_file, t
     # A job has both tasks of a contender with two seeds each, and 30 updates of each run.
     for stop in (4 * 15, 4 * (30 + 15)):
         with pytest.raises(KeyboardInterrupt):
-            evaluate(tasks, contenders, config, tmp_path, open_progress=_StopsAfter(stop))
+            evaluate(
+                tasks,
+                contenders,
+                config,
+                tmp_path,
+                execution=Execution(open_progress=_StopsAfter(stop)),
+            )
     assert any((tmp_path / "unfinished").iterdir())
     rest = _StopsAfter(np.inf)
-    evaluate(tasks, contenders, config, tmp_path, open_progress=rest)
+    evaluate(tasks, contenders, config, tmp_path, execution=Execution(open_progress=rest))
     assert rest.first is not None
     assert rest.first > 4 * 5
     assert not (tmp_path / "unfinished").exists()

@@ -13,7 +13,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import evaluate, resolve
+from evaluation.evaluate import Execution, evaluate, resolve
 from evaluation.executors import ATTEMPTS, Job, JobsFailedError, LocalExecutor
 from evaluation.ray_executor import RayExecutor
 from tests.evaluation import common
@@ -110,7 +110,7 @@ def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, t
     there.mkdir()
     here.mkdir()
     evaluate(tasks, contenders, CONFIG, here)
-    evaluate(tasks, contenders, CONFIG, there, executor=executors["ray"], runs_per_job=1)
+    evaluate(tasks, contenders, CONFIG, there, execution=Execution(executors["ray"], 1))
     files = {path: path.stat().st_ino for path in there.glob("runs/*/*/*/result.json")}
     assert len(files) == 8
     for contender in contenders:
@@ -122,7 +122,8 @@ def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, t
     lost = next(path for path in files if "actor_critic" in str(path))
     lost.unlink()
     said = []
-    evaluate(tasks, contenders, CONFIG, there, executor=executors["ray"], announce=said.append)
+    again = Execution(executors["ray"], announce=said.append)
+    evaluate(tasks, contenders, CONFIG, there, execution=again)
     assert said == ["7 of 8 runs are finished."]
     again = {path: path.stat().st_ino for path in there.glob("runs/*/*/*/result.json")}
     assert {path for path in files if again[path] != files[path]} <= {lost}

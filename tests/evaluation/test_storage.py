@@ -3,14 +3,13 @@
 import dataclasses
 import itertools
 import re
-from contextlib import nullcontext
 
 import pytest
 
 import environments
 from evaluation import folder_names, storage
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import check, make_runs, resolve
+from evaluation.evaluate import Execution, check, make_runs, resolve
 from tests.evaluation import common
 
 ORDINARY = {
@@ -115,4 +114,4 @@ def test_folder_of_older_code_that_two_tasks_share_is_refused(tmp_path):
     contenders = make_contenders([], config)
     (tmp_path / "runs" / "random" / "sokoban_file:x_q_r.txt").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"random on '.*q/r.txt' and on '.*q_r.txt' would be in"):
-        make_runs(tasks, contenders, config, tmp_path, {}, None, None, lambda *_: nullcontext())
+        make_runs(tasks, contenders, config, tmp_path, {}, Execution())

@@ -290,6 +290,7 @@ def test_a_browser_shows_hostile_names_as_they_are(hostile):
     assert contenders <= drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_a_browser_draws_everything_without_complaint(report, width, scheme):
     def look(page):

@@ -43,6 +43,7 @@ def deep_sea(solved_from, episodes=2000):
     ]
 
 
+@pytest.mark.slow
 def test_random_actions_score_nothing():
     runs = run("catch/0", lambda _, generator: generator.integers(3))
     runs |= run("bandit/0", lambda _, generator: generator.integers(11))

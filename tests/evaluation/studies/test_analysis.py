@@ -82,6 +82,7 @@ def outputs(agent, learner, trajectory):
     return learner_outputs(agent, learner, trajectory)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_hidden_predictions_change_no_target_that_they_are_hidden_from(
     hidden, rule, learner, outputs, trajectory
@@ -132,6 +133,7 @@ def test_later_predictions_reach_into_the_rules_targets_only(
         assert (x[np.isfinite(x)] == 0.0).all(), name
 
 
+@pytest.mark.slow
 def test_saliency_is_the_norm_of_the_jacobian(rule, agent, learner, trajectory):
     alone = jax.tree.map(lambda x: x[:, :1], trajectory)
     found = saliency(

@@ -1,6 +1,5 @@
 """Reference scores: optima, and long runs."""
 
-import contextlib
 import dataclasses
 
 import numpy as np
@@ -10,6 +9,7 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
+from evaluation.evaluate import Execution
 from evaluation.scoring import references
 from evaluation.studies import reference_scores as study
 
@@ -27,7 +27,7 @@ CONFIG = EvaluationConfig(
 )
 
 
-def make(tasks, folder, *, trains=True, said=None):
+def make(tasks, folder, *, trains=True):
     return study.reference_scores(
         tasks,
         CONFIG,
@@ -35,10 +35,7 @@ def make(tasks, folder, *, trains=True, said=None):
         trains,
         folder,
         {},
-        None,
-        None,
-        lambda title, total: contextlib.nullcontext(),
-        (said or []).append,
+        Execution(),
     )
 
 

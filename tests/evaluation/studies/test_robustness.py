@@ -1,4 +1,3 @@
-import contextlib
 import csv
 import dataclasses
 import json
@@ -9,6 +8,7 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
+from evaluation.evaluate import Execution
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
@@ -32,10 +32,6 @@ CONFIG = EvaluationConfig(
     strip_frames=0,
     baselines=("actor_critic", "ppo"),
 )
-
-
-def silent(title, total):
-    return contextlib.nullcontext()
 
 
 def test_each_setting_is_varied_alone():
@@ -87,7 +83,7 @@ def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "WEIGHT_DECAYS", (0.0,))
     monkeypatch.setattr(robustness, "GRADIENT_NORMS", (1.0,))
     tasks = [environments.make("catch/5x5")]
-    arguments = ("grid57", tasks, CONFIG, {}, tmp_path, {"code_version": "1"}, None, None, silent)
+    arguments = ("grid57", tasks, CONFIG, {}, tmp_path, {"code_version": "1"}, Execution())
     files = robustness.robustness(*arguments)
     assert {path.name for path in files} == {"index.html", "robustness.csv"}
     with (tmp_path / "robustness.csv").open() as file:

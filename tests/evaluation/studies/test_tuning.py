@@ -1,6 +1,5 @@
 """Random search: what is drawn, how trials are scored, and a tiny one from end to end."""
 
-import contextlib
 import dataclasses
 
 import numpy as np
@@ -9,16 +8,12 @@ import pytest
 from evaluation import baselines, tuned_settings
 from evaluation.config import BASELINES
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import evaluate, resolve
+from evaluation.evaluate import Execution, evaluate, resolve
 from evaluation.studies import tuning
 from evaluation.studies.tuning import Choice, LogUniform
 from tests.evaluation.test_evaluate import CONFIG as TINY
 
 CONFIG = dataclasses.replace(TINY, baselines=("ppo", "actor_critic"), seeds=1)
-
-
-def silent(title, total):
-    return contextlib.nullcontext()
 
 
 def rules():
@@ -88,7 +83,7 @@ def test_the_best_settings_are_written_and_used(tmp_path):
     tasks = resolve(["catch/5x5"])
     config = dataclasses.replace(CONFIG, baselines=("ppo",))
     tune = tmp_path / "tuning"
-    found = tuning.tune([], tasks, config, 2, tune, {}, None, None, silent)
+    found = tuning.tune([], tasks, config, 2, tune, {}, Execution())
     assert found == tuned_settings.read(tune / tuning.TUNED)
     best = found.contenders["ppo"]
     assert best.score == max(score for _, score in best.trials)
@@ -96,7 +91,7 @@ def test_the_best_settings_are_written_and_used(tmp_path):
     assert len((tune / "tuning.csv").read_text().splitlines()) == 3
     # A second time, everything is there.
     said = []
-    again = tuning.tune([], tasks, config, 2, tune, {}, None, None, silent, said.append)
+    again = tuning.tune([], tasks, config, 2, tune, {}, Execution(announce=said.append))
     assert again == found
     assert said == ["3 of 3 runs are finished."]
     contenders = make_contenders([], config, tuned={"ppo": best.settings})
