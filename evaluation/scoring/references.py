@@ -61,7 +61,7 @@ def fingerprint(task: Environment) -> str:
 
     A host environment's is that of its name: it says nothing of the engine's version.
     """
-    digest = hashlib.sha256(task.name.encode())
+    digest = hashlib.sha256(task.name.encode(errors="surrogateescape"))
     if task.sha256:
         digest.update(task.sha256.encode())
     if not task.is_host:

@@ -23,6 +23,7 @@ OUTPUTS = {
     "launch.discover": ("workdir", [TINY]),
     "launch.evaluate": ("workdir", ["--suite=catch/5x5"]),
     "launch.export": ("output", ["--workdir=somewhere"]),
+    "launch.references": ("workdir", ["--suite=catch/5x5"]),
     "launch.report": ("output", ["--runs=somewhere"]),
     "launch.robustness": ("workdir", ["--rule=grid57"]),
     "launch.sweep": ("workdir", [TINY, "--vary=config.seed=0,1"]),

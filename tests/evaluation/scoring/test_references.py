@@ -31,8 +31,8 @@ def test_every_task_has_its_own_fingerprint():
     tasks = environments.suite("grid_heldout")
     assert len({fingerprint(task) for task in tasks}) == len(tasks)
     assert fingerprint(environments.make("catch/5x5")) == fingerprint(CATCH)
-    renamed = dataclasses.replace(CATCH, name="catch/5x6")
-    assert fingerprint(renamed) != fingerprint(CATCH)
+    for name in ("catch/5x6", "catch/\udcff"):
+        assert fingerprint(dataclasses.replace(CATCH, name=name)) != fingerprint(CATCH)
     changed = dataclasses.replace(SEA, params=environments.make("deep_sea/6").params)
     assert fingerprint(changed) != fingerprint(SEA)
 
