@@ -211,6 +211,7 @@ def estimate_over_discoveries(
     resamples: int,
     confidence: float,
     seed: int,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> Estimate:
     """Return a statistic of the runs of several discovered rules, with a hierarchical interval.
 
@@ -227,6 +228,7 @@ def estimate_over_discoveries(
       resamples: number of resamples.
       confidence: of the interval.
       seed: of the resampling.
+      bounds: of the statistic, which the interval does not exceed.
 
     Raises:
       ValueError: if there are fewer than two rules, or a task has no run.
@@ -248,7 +250,8 @@ def estimate_over_discoveries(
     value = statistic(_joined(stacked[None]), *whole).item()
     quantile = scipy.stats.t.ppf(0.5 * (1.0 + confidence), len(stacked) - 1)
     half = float(quantile * np.std(values))
-    return Estimate(value, value - half, value + half)
+    low, high = bounds
+    return Estimate(value, max(low, value - half), min(high, value + half))
 
 
 def _joined(

@@ -129,13 +129,15 @@ def _aggregated(
     rules = [x.name for x in contenders if x.kind in (DISCOVERED, RULE)]
     baselines = [x.name for x in contenders if x.kind in BASELINES]
 
-    def compared(statistic: statistics.Statistic) -> dict[tuple[str, str], Estimate]:
+    def compared(
+        statistic: statistics.Statistic, low: float, high: float
+    ) -> dict[tuple[str, str], Estimate]:
         pairs = itertools.product(rules, baselines)
         found = {(x, y): estimate(statistic, normalized[x], normalized[y]) for x, y in pairs}
         for several, other in itertools.product(summary.discoveries, baselines):
             own = [normalized[name] for name in summary.discoveries[several]]
             found[several, other] = statistics.estimate_over_discoveries(
-                statistic, own, normalized[other], **config.bootstrap
+                statistic, own, normalized[other], bounds=(low, high), **config.bootstrap
             )
         return found
 
@@ -146,8 +148,8 @@ def _aggregated(
             for name, scores in normalized.items()
         }
         | aggregates_over_discoveries(normalized, summary.discoveries, config),
-        improvement=compared(statistics.probability_of_improvement),
-        differences=compared(_difference),
+        improvement=compared(statistics.probability_of_improvement, 0.0, 1.0),
+        differences=compared(_difference, -np.inf, np.inf),
     )
 
 
@@ -155,17 +157,19 @@ def discoveries_of(contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]
     """Return the discovered rules that differ in the seed of their discovery only.
 
     Returns:
-      By a description of them, the names of two rules or more.
+      By a description of them, the names of two rules or more. Of several rules of one seed, the
+      first one.
     """
-    names: dict[str, list[str]] = {}
+    by_seed: dict[str, dict[str, str]] = {}
     for contender in contenders:
         known = contender.source.get("header", {}).get("provenance", {})
         if contender.kind == DISCOVERED and isinstance(known, dict) and "seed" in known:
             same = {name: known.get(name) for name in _SAME_IN_ALL_SEEDS}
-            names.setdefault(json.dumps(same, sort_keys=True), []).append(contender.name)
+            names = by_seed.setdefault(json.dumps(same, sort_keys=True), {})
+            names.setdefault(json.dumps(known["seed"]), contender.name)
     return {
-        f"{len(found)} discoveries ({', '.join(found)})": tuple(found)
-        for found in names.values()
+        f"{len(found)} discoveries ({', '.join(found.values())})": tuple(found.values())
+        for found in by_seed.values()
         if len(found) > 1
     }
 

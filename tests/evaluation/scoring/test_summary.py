@@ -132,6 +132,7 @@ def _discovered(name: str, seed: int, **changes) -> Contender:
 def test_rules_that_differ_in_their_seed_are_one_discovery(config):
     rules = [_discovered("one", 0), _discovered("two", 1), _discovered("long", 2, meta_steps=200)]
     contenders = (*make_contenders([], config), *rules)
+    rules.append(_discovered("again", 0))
     label = "2 discoveries (one, two)"
     assert discoveries_of(contenders) == {label: ("one", "two")}
     curves = {c.name: _curves([[2.0, 2.0], [2.0, 2.2]]) for c in contenders}
@@ -140,7 +141,7 @@ def test_rules_that_differ_in_their_seed_are_one_discovery(config):
     found = summary.aggregates[label]["mean"]
     assert found.value == pytest.approx((0.525 + 1.025) / 2)
     assert found.low < 0.0 < 1.5 < found.high  # Two rules say little of the discovery.
-    assert summary.improvement[label, "actor_critic"].value == pytest.approx(0.75)
+    assert summary.improvement[label, "actor_critic"] == pytest.approx((0.75, 0.0, 1.0))
     assert summary.differences[label, "actor_critic"].value == pytest.approx(0.25)
     table = score_table(summary, in_order(contenders), config)
     assert table.contenders[-1] == label
