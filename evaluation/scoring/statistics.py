@@ -280,7 +280,8 @@ def _degrees_of_freedom(samples: Sequence[Float[np.ndarray, "tasks _"]]) -> floa
     if not several:
         return 0.0
     runs = np.array([len(x) for x in several])
-    variances = np.array([np.var(x, ddof=1) for x in several]) / runs
+    largest = max(np.max(np.abs(x)) for x in several) or 1.0  # Squares of it may overflow.
+    variances = np.array([np.var(x / largest, ddof=1) for x in several]) / runs
     most = float(np.sum(runs - 1))
     if not variances.any():
         return most

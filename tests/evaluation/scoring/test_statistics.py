@@ -118,6 +118,14 @@ def test_intervals_cover_the_true_value(statistic, tasks, runs):
     assert 0.93 <= covered <= 0.97
 
 
+def test_scores_whose_squares_overflow_have_an_interval():
+    scores = np.array([[1e300, 2e300, 3e300], [0.0, 1.0, 2.0]])
+    found = statistics.estimate(
+        statistics.mean_over_tasks, scores, resamples=50, confidence=0.95, seed=0
+    )
+    assert 0.0 < found.low < found.value < found.high < np.inf
+
+
 def test_one_run_has_no_interval():
     options = {"resamples": 10, "confidence": 0.9, "seed": 0}
     value, low, high = estimate(mean_over_tasks, np.array([[1.0], [3.0]]), **options)
