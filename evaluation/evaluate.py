@@ -20,7 +20,7 @@ from disco_common.terminal import require_printable
 from environments.episodes import Episode
 from evaluation import executors, folder_names, storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import GRADIENT_STEPS, Contender
+from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
 from evaluation.report.manifest import write_manifest
@@ -28,7 +28,13 @@ from evaluation.results import LearningCurves, RunResult
 from evaluation.scoring import bsuite, references
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
-from evaluation.training import Run, make_agent, train_runs, training_settings
+from evaluation.training import (
+    Run,
+    make_agent,
+    train_runs,
+    training_settings,
+    with_gradient_steps,
+)
 from training import records
 from training.memory_budget import require_memory_for_runs
 from training.schedule import schedules
@@ -116,13 +122,14 @@ def evaluate(
         memory together.
     """
     started = time.perf_counter()
+    check(tasks, contenders, config)
     provenance = {**(provenance or {}), **circumstances()}
-    contenders = [_with_gradient_steps(contender, tasks[0]) for contender in contenders]
+    contenders = [with_gradient_steps(contender, tasks[0]) for contender in contenders]
     table = references.shipped() if table is None else table
     found, reasons = references.of_tasks(tasks, config.num_steps, table)
     folder.mkdir(parents=True, exist_ok=True)
     references.write(folder / storage.REFERENCES, found)
-    contender_curves = make_runs(tasks, contenders, config, folder, provenance, execution)
+    contender_curves = _make_checked_runs(tasks, contenders, config, folder, provenance, execution)
     names = [task.name for task in tasks]
     summary = summarize(names, contenders, contender_curves, config, found, reasons)
     written = write_evaluation(
@@ -154,6 +161,18 @@ def make_runs(
       Each contender's learning curves, by name.
     """
     check(tasks, contenders, config)
+    return _make_checked_runs(tasks, contenders, config, folder, provenance, execution)
+
+
+def _make_checked_runs(
+    tasks: Sequence[environments.Environment],
+    contenders: Sequence[Contender],
+    config: EvaluationConfig,
+    folder: pathlib.Path,
+    provenance: Mapping[str, Any],
+    execution: Execution,
+) -> dict[str, LearningCurves]:
+    """Do as `make_runs` does, after `check`."""
     storage.require_own_folders(folder, [c.name for c in contenders], [t.name for t in tasks])
     runs = {
         contender.name: [
@@ -200,14 +219,6 @@ def check(
         settings.num_unrolls(agent.experience.steps_per_unroll)
 
 
-def _with_gradient_steps(contender: Contender, task: environments.Environment) -> Contender:
-    """Return a contender whose source says how many steps its optimiser makes, if it is known."""
-    if contender.trains_itself:
-        return contender
-    found = make_agent(contender, task).experience.gradient_steps_per_step
-    return dataclasses.replace(contender, source=contender.source | {GRADIENT_STEPS: found})
-
-
 def _require_memory(runs: Sequence[Run], config: EvaluationConfig, limit: int | None) -> None:
     """Refuse runs of which a job's do not fit in memory together.
 
@@ -231,10 +242,7 @@ def _require_memory(runs: Sequence[Run], config: EvaluationConfig, limit: int | 
 
 
 def _train_all(
-    runs: Sequence[Run],
-    config: EvaluationConfig,
-    folder: pathlib.Path,
-    execution: Execution,
+    runs: Sequence[Run], config: EvaluationConfig, folder: pathlib.Path, execution: Execution
 ) -> None:
     """Make runs, and check that each one has a result."""
     folder = folder.absolute()

@@ -22,7 +22,7 @@ from disco_common.atomic import write_atomically
 from disco_common.keys import Purpose
 from evaluation import playing
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
+from evaluation.contenders import GRADIENT_STEPS, Contender
 from evaluation.results import RunResult, intervals
 from training import device, host, results, saved, self_contained
 from training.records import Records
@@ -74,6 +74,14 @@ def make_agent(contender: Contender, task: environments.Environment) -> Agent:
         dataclasses.replace(config, learning_rate=0.0), dynamics, contender.rule
     )
     return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
+
+
+def with_gradient_steps(contender: Contender, task: environments.Environment) -> Contender:
+    """Return a contender whose source says how many steps its optimiser makes, if it is known."""
+    if contender.trains_itself:
+        return contender
+    found = make_agent(contender, task).experience.gradient_steps_per_step
+    return dataclasses.replace(contender, source=contender.source | {GRADIENT_STEPS: found})
 
 
 def train_runs(

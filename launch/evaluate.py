@@ -124,16 +124,11 @@ def run(
     """
     tasks = resolve(suites)
     scales = _read_references(table, tasks, config) if table else None
-    evaluated = make_contenders(rules, config, copies=copies_in(workdir))
-    settings = read_tuned(tuned, workdir, config, tasks, evaluated)
+    settings = read_tuned(tuned, workdir, config, tasks, rules)
     contenders = make_contenders(rules, config, agents, copies_in(workdir), settings)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
-        rules={
-            c.name: c.source["parameters_sha256"]
-            for c in contenders
-            if c.kind in (DISCOVERED, RULE)
-        },
+        rules=_fingerprints(contenders),
         agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
         config=config,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
@@ -169,7 +164,7 @@ def read_tuned(
     workdir: str | os.PathLike,
     config: EvaluationConfig,
     tasks: Sequence[Environment],
-    contenders: Sequence[Contender],
+    evaluated: Sequence[str],
 ) -> dict[str, tuned_settings.Settings]:
     """Return tuned settings by contender, from a file or from its copy in the workdir.
 
@@ -178,7 +173,7 @@ def read_tuned(
       workdir: of the evaluation.
       config: of the evaluation.
       tasks: of the evaluation. There is a warning if the settings were tuned on one of them.
-      contenders: among them the rules. There is a warning for each that was not tuned.
+      evaluated: names of rules. There is a warning for each that was not tuned.
 
     Raises:
       OSError: if neither can be read.
@@ -191,9 +186,8 @@ def read_tuned(
     if not path.exists() and copy.is_file():
         path = copy
     found = tuned_settings.read(path)
-    rules = {
-        x.name: x.source["parameters_sha256"] for x in contenders if x.kind in (DISCOVERED, RULE)
-    }
+    contenders = make_contenders(evaluated, config, copies=copies_in(workdir))
+    rules = _fingerprints(contenders)
     tuned_settings.require_fit(found, path, config, rules)
     for name in sorted(set(rules) - set(found.contenders)):
         logging.warning("%s has no settings for the rule %s, which keeps its own.", path, name)
@@ -207,6 +201,13 @@ def read_tuned(
             ", ..." if len(seen) > 5 else "",
         )
     return {name: one.settings for name, one in found.contenders.items()}
+
+
+def _fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
+    """Return the fingerprints of the rules among contenders, by name."""
+    return {
+        x.name: x.source["parameters_sha256"] for x in contenders if x.kind in (DISCOVERED, RULE)
+    }
 
 
 def copies_in(workdir: str | os.PathLike) -> pathlib.Path:

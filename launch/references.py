@@ -17,7 +17,6 @@ from typing import Any
 
 from absl import flags
 
-from evaluation.contenders import make_contenders
 from evaluation.evaluate import resolve
 from evaluation.scoring import references
 from evaluation.studies.reference_scores import reference_scores
@@ -40,8 +39,7 @@ def main() -> None:
     values = flags.FLAGS
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
-    baselines = make_contenders([], config)
-    tuned = read_tuned(values.tuned, values.workdir, config, tasks, baselines)
+    tuned = read_tuned(values.tuned, values.workdir, config, tasks, [])
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
         rules={},

@@ -17,7 +17,7 @@ from absl import flags
 
 import disco
 from disco_common import plugins
-from evaluation.contenders import PLUGINS, copy_of_rule, make_contenders
+from evaluation.contenders import PLUGINS, copy_of_rule
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations
 from launch import commands, execution, workdirs
@@ -41,8 +41,7 @@ def main() -> None:
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
     name = _rule_or_copy(values.rule, values.workdir)
-    evaluated = make_contenders([name], config)
-    tuned = read_tuned(values.tuned, values.workdir, config, tasks, evaluated)
+    tuned = read_tuned(values.tuned, values.workdir, config, tasks, [name])
     first = variations(name, config, tuned)[0]
     identity = Identity(
         tasks=tuple(task.name for task in tasks),

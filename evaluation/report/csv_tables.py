@@ -46,14 +46,12 @@ def _to_csv(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _score_rows(summary: Summary, config: EvaluationConfig) -> Iterator[list[Any]]:
-    names = [*summary.scores, *summary.discoveries]
+    scores = summary.scores | summary.scores_over_discoveries
+    names = list(scores)
     yield [
         f"task (score: {config.score_definition}; {config.seeds} seeds)",
         *(column for name in names for column in (name, f"{name} standard error")),
     ]
-    scores = {**summary.scores}
-    for several, rules in summary.discoveries.items():  # A mean over runs is one observation.
-        scores[several] = np.stack([statistics.mean(scores[x]) for x in rules], axis=-1)
     means = {name: statistics.mean(x) for name, x in scores.items()}
     errors = {name: statistics.standard_error(x) for name, x in scores.items()}
     for i, task in enumerate(summary.tasks):

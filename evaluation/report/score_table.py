@@ -100,10 +100,8 @@ def _caption(summary: Summary, config: EvaluationConfig) -> str:
 def _score_rows(
     summary: Summary, shown: Sequence[Contender]
 ) -> Iterator[tuple[str, tuple[Cell, ...]]]:
-    scores = [summary.scores[c.name] for c in shown]
-    for names in summary.discoveries.values():  # A mean over runs is one observation.
-        means = [statistics.mean(summary.scores[name]) for name in names]
-        scores.append(np.stack(means, axis=-1))
+    own = [summary.scores[c.name] for c in shown]
+    scores = [*own, *summary.scores_over_discoveries.values()]
     means = [statistics.mean(x) for x in scores]
     errors = [statistics.standard_error(x) for x in scores]
     for i, task in enumerate(summary.tasks):

@@ -65,6 +65,14 @@ class Summary:
         return np.array([task not in self.left_out for task in self.tasks], bool)
 
     @property
+    def scores_over_discoveries(self) -> dict[str, Float[np.ndarray, "tasks rules"]]:
+        """The mean scores of each discovery's rules, by its description: a rule is a run."""
+        return {
+            several: np.stack([statistics.mean(self.scores[name]) for name in names], axis=-1)
+            for several, names in self.discoveries.items()
+        }
+
+    @property
     def scale(self) -> Scale:
         """The scale from the random policy to the reference."""
         return reference_scale(self.tasks, self.references, self.counted)

@@ -64,14 +64,7 @@ def reference_scores(
     )
     contenders = make_contenders([], longer, tuned=tuned)
     provenance = {**provenance, **circumstances()}
-    curves = make_runs(
-        left,
-        contenders,
-        longer,
-        folder,
-        provenance,
-        execution,
-    )
+    curves = make_runs(left, contenders, longer, folder, provenance, execution)
     scores = {name: one.window.mean_return for name, one in curves.items()}
     reasons = {}
     for i, task in enumerate(left):

@@ -8,9 +8,9 @@ rule (PPO and DPO do not). The grid is the same for all, around each one's tuned
 - the optimiser, in 36 combinations: Adam or RMSProp, three learning rates (a third of its own, its
   own, three times its own), three weight decays, with or without a bound on the gradient's norm.
 
-The paper varies them on Ms Pacman, and compares with Muesli. It shows its
-values only in the figure; the values here are ours. Each setting is a contender of its own, whose
-runs are stored like those of any evaluation.
+The paper varies them on Ms Pacman, and compares with Muesli. It shows its values only in the
+figure; the values here are ours. Each setting is a contender of its own, whose runs are stored like
+those of any evaluation.
 
     index.html       three plots for each task
     robustness.csv   mean score and standard error of each setting

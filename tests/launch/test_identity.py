@@ -216,8 +216,7 @@ def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
     tasks = [environments.make(name) for name in ("catch/5x5", "catch/3x3")]
     found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=("catch/5x5",))
     tuned_settings.write(tmp_path / "tuned.json", found)
-    contenders = make_contenders([str(file)], config)
-    evaluate.read_tuned(str(tmp_path / "tuned.json"), tmp_path, config, tasks, contenders)
+    evaluate.read_tuned(str(tmp_path / "tuned.json"), tmp_path, config, tasks, [str(file)])
     assert "has no settings for the rule tiny, which keeps its own" in caplog.text
     assert "was tuned on 1 of the 2 tasks of this evaluation: catch/5x5." in caplog.text
 
