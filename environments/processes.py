@@ -278,8 +278,7 @@ class _Worker:
         self._start()
 
     def _start(self) -> None:
-        # Not forked: this process has threads.
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         self._pipe, theirs = context.Pipe()
         # New seeds after a restart, since the same episodes might kill the engine again.
         seed = (self._seed + 0x5EED * self.replaced) % 2**31
@@ -330,6 +329,19 @@ class _Worker:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+
+
+def _context() -> Any:
+    """Return how worker processes start.
+
+    They are not forked from this process, which has threads, but where the system can, from one
+    that has none and has imported this module, which takes seconds, once for all of them.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def _work(pipe, seed, make, memory, layout, first, last):

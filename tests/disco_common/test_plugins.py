@@ -90,7 +90,7 @@ def test_a_command_ends_by_it_in_a_sentence(package):
         "task": ("launch.smoke", "--suite=key/4"),
         "traceback": ("launch.evaluate", "--suite=crash/4", workdir, "--verbosity=1"),
     }
-    found = outcomes_of(cases, JAX_NUM_CPU_DEVICES="1", PYTHONPATH=str(package))
+    found = outcomes_of(cases, path=[str(package)])
     for name, (status, output) in found.items():
         assert status == 2, output
         assert f"{cases[name][0]}: '" in output

@@ -1,8 +1,11 @@
 """Commands as a user runs them: in a process of their own."""
 
+import atexit
+import functools
 import json
 import os
 import pathlib
+import select
 import socket
 import subprocess
 import sys
@@ -32,21 +35,45 @@ def outcomes(
 
 
 def outcomes_of(
-    cases: Mapping[str, Sequence[object]], timeout: float = 300.0, **environment: str
+    cases: Mapping[str, Sequence[object]], timeout: float = 300.0, path: Sequence[str] = ()
 ) -> dict[str, tuple[int, str]]:
-    """Likewise, of commands whose modules stand before their arguments."""
-    done = subprocess.run(
+    """Likewise, of commands whose modules stand before their arguments.
+
+    They run in forks of one process (`tests.launch.forked`), with these folders in `sys.path`.
+    """
+    process = _forking()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    commands = [list(map(str, command)) for command in cases.values()]
+    process.stdin.write(json.dumps({"path": list(path), "commands": commands}) + "\n")
+    process.stdin.flush()
+    if not select.select([process.stdout], [], [], timeout)[0]:
+        _end(process)
+        raise AssertionError(f"After {timeout:g} seconds, one of these has not ended: {commands}")
+    results = map(tuple, json.loads(process.stdout.readline()))
+    return dict(zip(cases, results, strict=True))
+
+
+@functools.cache
+def _forking() -> subprocess.Popen[str]:
+    """The process that forks; one for all tests of this process."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "tests.launch.forked"],
         cwd=REPOSITORY,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"} | environment,
-        input=json.dumps([list(map(str, command)) for command in cases.values()]),
-        capture_output=True,
+        # With a number of devices, no other process has to find out which flags XLA has.
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=timeout,
     )
-    assert done.returncode == 0, done.stderr
-    results = map(tuple, json.loads(done.stdout))
-    return dict(zip(cases, results, strict=True))
+    atexit.register(_end, process)
+    return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+    _forking.cache_clear()
 
 
 def outcome(process: subprocess.Popen[str], timeout: float = 900.0) -> tuple[int, str]:

@@ -1,7 +1,8 @@
 """Commands with their arguments, in forks of one process: importing takes seconds.
 
-`python -m tests.launch.forked`, with a JSON list of lists as standard input, each a module and its
-arguments, prints a JSON list of exit status and output.
+For each line of its standard input, `python -m tests.launch.forked` prints one. It reads
+{"path": folders for `sys.path`, "commands": lists of a module and its arguments}, and answers with
+a list of exit status and output.
 """
 
 import contextlib
@@ -57,20 +58,28 @@ def _fork(module: str, arguments: list[str], output: int) -> int:
     return child
 
 
-def main() -> None:
-    cases = json.load(sys.stdin)
+def _outcomes(commands: list[list[str]]) -> list[tuple[int, str]]:
+    """Exit status and output of commands that run at the same time."""
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in cases]
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in commands]
         children = [
             _fork(module, arguments, file.fileno())
-            for (module, *arguments), file in zip(cases, files, strict=True)
+            for (module, *arguments), file in zip(commands, files, strict=True)
         ]
-        outcomes = []
+        found = []
         for child, file in zip(children, files, strict=True):
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             file.seek(0)
-            outcomes.append((status, file.read().decode()))
-    json.dump(outcomes, sys.stdout)
+            found.append((status, file.read().decode()))
+    return found
+
+
+def main() -> None:
+    paths = list(sys.path)
+    for line in sys.stdin:
+        request = json.loads(line)
+        sys.path[:] = [*request["path"], *paths]
+        print(json.dumps(_outcomes(request["commands"])), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from evaluation.contenders import fingerprint
 from launch.discover import discover
 from launch.export import export
 from launch.setup import make_rule
-from tests.launch.common import outcome, start
+from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 
 
@@ -41,7 +41,8 @@ def test_run_without_checkpoint(tmp_path):
     settings = dataclasses.replace(get_settings(), devices_per_agent=64)
     (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(settings)))
     output = tmp_path / "rule.npz"
-    status, said = outcome(start("launch.export", f"--workdir={tmp_path}", f"--output={output}"))
+    arguments = [f"--workdir={tmp_path}", f"--output={output}"]
+    ((status, said),) = outcomes("launch.export", {"empty": arguments}).values()
     assert status == 2
     assert f"launch.export: '{tmp_path}' has no checkpoint yet." in said
     assert "Traceback" not in said

@@ -63,8 +63,7 @@ def ended(place) -> dict[str, tuple[int, str]]:
         chosen = [] if file is None else [f"--config={place / file if file else ''}"]
         others = [argument.format(place=place) for argument in others]
         cases[f"config {name}"] = ["launch.discover", f"--workdir={place}/run", *chosen, *others]
-    # No other process is to find out which flags XLA has.
-    return outcomes_of(cases, timeout=200, JAX_NUM_CPU_DEVICES="1")
+    return outcomes_of(cases)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -14,7 +14,7 @@ from launch import sweep
 from launch.flag_parsing import parse_config
 from launch.points import is_finished, make_points
 from tests.evaluation.common import DISCOVERY
-from tests.launch.common import TINY, outcome, start
+from tests.launch.common import TINY, outcome, outcomes, start
 
 META_STEPS = 6
 POINTS = ("seed=0", "seed=1")
@@ -39,7 +39,6 @@ def test_refused_naming_the_flag(variations, message):
 
 
 def test_refused_in_a_sentence_before_anything_starts(tmp_path):
-    """Both processes run at once."""
     refused = {
         "There is no Ray cluster at --ray_address=127.0.0.1:1": (
             "--vary=config.seed=1",
@@ -48,12 +47,11 @@ def test_refused_in_a_sentence_before_anything_starts(tmp_path):
         ),
         "--config.seed=many": ("--vary=config.seed=0,many",),
     }
-    processes = [
-        start("launch.sweep", f"--workdir={tmp_path / 'run'}", TINY, *arguments)
-        for arguments in refused.values()
-    ]
-    for message, process in zip(refused, processes, strict=True):
-        status, output = outcome(process)
+    cases = {
+        message: [f"--workdir={tmp_path / 'run'}", TINY, *arguments]
+        for message, arguments in refused.items()
+    }
+    for message, (status, output) in outcomes("launch.sweep", cases).items():
         assert message in output
         assert "Traceback" not in output
         assert status == 2
