@@ -122,28 +122,37 @@ def deviation(actual: np.ndarray, expected: np.ndarray, *, absolute: bool = Fals
     return difference if absolute or scale < _ZERO else difference / scale
 
 
-def golden_cases(kind: str, **selected: Any) -> pytest.MarkDecorator:
+def golden_cases(
+    kind: str, only_first_is_fast: bool = False, **selected: Any
+) -> pytest.MarkDecorator:
     """Runs a test for every `case` of a kind, in float64, whose tolerance is 1e-6, and float32.
 
     Those of float32 are slow tests: they repeat the others.
 
     Args:
       kind: FORMAT.md's.
+      only_first_is_fast: whether the cases after the first one are slow tests, too.
       **selected: attributes that a case must have.
     """
     index = GOLDEN_DIR / "index.json"
     if not index.is_file():
         skip = pytest.mark.skip(reason=f"no golden vectors at {GOLDEN_DIR} (set GOLDEN_DIR)")
         return pytest.mark.parametrize("case", [pytest.param(None, marks=skip)])
+    chosen = [
+        entry
+        for entry in json.loads(index.read_text())["cases"]
+        if entry["kind"] == kind
+        and all(entry["attrs"].get(name) == value for name, value in selected.items())
+    ]
     cases = [
         pytest.param(
             Case(kind, entry["file"], entry["attrs"], entry.get("inputs_from"), precision),
             id=f"{pathlib.PurePath(entry['file']).stem}-{precision}",
-            marks=[pytest.mark.slow] if precision == "float32" else [],
+            marks=[pytest.mark.slow]
+            if precision == "float32" or (only_first_is_fast and i > 0)
+            else [],
         )
-        for entry in json.loads(index.read_text())["cases"]
-        if entry["kind"] == kind
-        and all(entry["attrs"].get(name) == value for name, value in selected.items())
+        for i, entry in enumerate(chosen)
         for precision in ("float32", "float64")
     ]
     return pytest.mark.parametrize("case", cases)

@@ -104,7 +104,13 @@ def policy_and_value(agent: Any, state: Any, observation: float) -> tuple[np.nda
     return np.asarray(policy), float(jnp.sum(policy * q))
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("actor_critic", "ppo") else pytest.param(name, marks=pytest.mark.slow)
+        for name in AGENTS
+    ],
+)
 def test_values_and_actions(name, tmp_path):
     """Values are those of the policy, within 5%; it prefers the better action."""
     tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]

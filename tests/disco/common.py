@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import disco
+from disco import meta_network
 
 SIZES = disco.MetaNetworkSizes(
     prediction=12,
@@ -36,7 +38,19 @@ def small_rule(
     seed: int = 0, sizes: disco.MetaNetworkSizes = SIZES, **hyper_parameters: Any
 ) -> disco.DiscoveredRule:
     settings: dict[str, Any] = {"num_bins": 21, "max_value": 10.0}
-    return disco.DiscoveredRule.create(jax.random.key(seed), sizes, **(settings | hyper_parameters))
+    parameters = parameters_of(sizes, seed)
+    return disco.DiscoveredRule(parameters, sizes, **(settings | hyper_parameters))
+
+
+def parameters_of(sizes: disco.MetaNetworkSizes, seed: int) -> Any:
+    """Of a new meta-network, in the current precision; drawn once for all rules that have them."""
+    return _parameters(sizes, seed, jnp.result_type(float))
+
+
+@functools.cache
+def _parameters(sizes: disco.MetaNetworkSizes, seed: int, _: Any) -> Any:
+    with jax.ensure_compile_time_eval():  # No part of a program that is traced.
+        return meta_network.init(jax.random.key(seed), sizes)
 
 
 def extended_rule(seed: int = 0) -> disco.DiscoveredRule:
@@ -99,22 +113,15 @@ def mlp_params(
         return jnp.asarray(weight, jnp.result_type(float))
 
     heads = {
-        name: linear(hidden, int(np.prod(shape)))
+        name: linear(hidden, int(np.prod(shape))).reshape(hidden, *shape)
         for name, shape in rule.output_shapes(num_actions).items()
     }
     return {"torso": linear(trajectory.observation.shape[-1], hidden), "heads": heads}
 
 
-def mlp_unroll(rule: disco.Rule) -> disco.Unroll:
-    def unroll(params: dict[str, Any], trajectory: disco.Trajectory) -> dict[str, jax.Array]:
-        hidden = jnp.tanh(trajectory.observation @ params["torso"])
-        shapes = rule.output_shapes(trajectory.behaviour_logits.shape[-1])
-        return {
-            name: (hidden @ head).reshape(*hidden.shape[:2], *shapes[name])
-            for name, head in params["heads"].items()
-        }
-
-    return unroll
+def mlp_unroll(params: Any, trajectory: disco.Trajectory) -> dict[str, jax.Array]:
+    hidden = jnp.tanh(trajectory.observation @ params["torso"])
+    return {name: jnp.tensordot(hidden, head, 1) for name, head in params["heads"].items()}
 
 
 def relative_difference(tree: Any, reference: Any) -> float:
@@ -137,7 +144,31 @@ def relative_difference(tree: Any, reference: Any) -> float:
     return max(jax.tree.leaves(jax.tree.map(difference, tree, reference)), default=0.0)
 
 
+# Compiled once for all rules that differ in their parameters only.
+
+
 @jax.jit
 def targets_of(rule: disco.Rule, outputs, target_outputs, trajectory: disco.Trajectory, state):
-    """`rule.targets`, compiled."""
     return rule.targets(outputs, target_outputs, trajectory, state)
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def gradient_of(
+    rule: disco.Rule,
+    params,
+    state,
+    trajectory: disco.Trajectory,
+    unroll: disco.Unroll = mlp_unroll,
+):
+    return rule.gradient(params, state, trajectory, unroll)
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def loss_of(
+    rule: disco.Rule,
+    params,
+    state,
+    trajectory: disco.Trajectory,
+    unroll: disco.Unroll = mlp_unroll,
+):
+    return rule.loss(params, state, trajectory, unroll)

@@ -13,6 +13,8 @@ from jax.experimental import checkify
 import disco
 from tests.annotations import unchecked
 from tests.disco.common import (
+    gradient_of,
+    loss_of,
     mlp_params,
     mlp_unroll,
     random_outputs,
@@ -29,11 +31,11 @@ UNMASKED = tuple(np.argwhere(np.asarray(TRAJECTORY.mask))[0].tolist())
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
 
-def update(rule, trajectory=TRAJECTORY, state=None, unroll=None, call="gradient"):
+def update(rule, trajectory=TRAJECTORY, state=None, unroll=mlp_unroll, call="gradient"):
     params = mlp_params(rule, TRAJECTORY)
     state = rule.init(params) if state is None else state
-    function = jax.jit(getattr(rule, call), static_argnums=3)
-    return function(params, state, trajectory, unroll or mlp_unroll(rule))
+    function = {"gradient": gradient_of, "loss": loss_of}[call]
+    return function(rule, params, state, trajectory, unroll)
 
 
 def changed(name, place, value, trajectory=TRAJECTORY):
@@ -79,10 +81,8 @@ def test_integer_rewards_are_as_good_as_floats(rule):
 @every_rule
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
 def test_outputs_of_half_precision_are_learned_from(rule, dtype):
-    unroll = mlp_unroll(rule)
-
     def half(params, trajectory):
-        return {name: x.astype(dtype) for name, x in unroll(params, trajectory).items()}
+        return {name: x.astype(dtype) for name, x in mlp_unroll(params, trajectory).items()}
 
     gradients, aux = update(rule, unroll=half)
     expected, _ = update(rule)
@@ -107,9 +107,8 @@ def test_outputs_of_half_precision_are_learned_from(rule, dtype):
 )
 @unchecked()
 def test_outputs_of_another_kind_are_refused(rule, change, message):
-    unroll = mlp_unroll(rule)
     with pytest.raises(ValueError, match=message):
-        update(rule, unroll=lambda params, trajectory: change(unroll(params, trajectory)))
+        update(rule, unroll=lambda params, trajectory: change(mlp_unroll(params, trajectory)))
 
 
 # States.
@@ -143,9 +142,9 @@ def test_a_state_of_another_kind_is_refused(rule):
     for state, message in strange_states(rule).values():
         for call in (rule.gradient, rule.loss):
             with pytest.raises(ValueError, match=message):
-                call(params, state, TRAJECTORY, mlp_unroll(rule))
+                call(params, state, TRAJECTORY, mlp_unroll)
     with pytest.raises(ValueError, match=r"state is a NoneType; expected what rule\.init"):
-        rule.gradient(params, None, TRAJECTORY, mlp_unroll(rule))
+        rule.gradient(params, None, TRAJECTORY, mlp_unroll)
 
 
 # Hyper-parameters.
@@ -287,13 +286,12 @@ def test_outputs_that_are_not_finite_are_noticed():
 # Meta-gradients.
 
 
-def meta_loss_after_an_update(rule, optimizer, gradient_of):
+def meta_loss_after_an_update(rule, optimizer, by):
     params = mlp_params(rule, TRAJECTORY)
-    unroll = mlp_unroll(rule)
-    grads = gradient_of(rule, params, rule.init(params), TRAJECTORY, unroll)
+    grads = by(rule, params, rule.init(params), TRAJECTORY, mlp_unroll)
     updates, _ = optimizer.update(grads, optimizer.init(params))
     agent = optax.apply_updates(params, updates)
-    return jnp.mean(unroll(agent, TRAJECTORY)["logits"][..., 0])
+    return jnp.mean(mlp_unroll(agent, TRAJECTORY)["logits"][..., 0])
 
 
 def by_gradient(rule, *arguments):
@@ -306,7 +304,7 @@ def by_loss(rule, *arguments):
 
 def test_a_meta_gradient_through_adam_is_finite_with_eps_root():
     meta_loss = partial(meta_loss_after_an_update, optimizer=optax.adam(1e-3, eps_root=1e-8))
-    gradient = jax.jit(jax.grad(partial(meta_loss, gradient_of=by_gradient)))(small_rule())
+    gradient = jax.jit(jax.grad(partial(meta_loss, by=by_gradient)))(small_rule())
     leaves = jax.tree.leaves(gradient)
     assert all(bool(jnp.all(jnp.isfinite(x))) for x in leaves)
     assert float(optax.tree.norm(gradient)) > 0
@@ -316,9 +314,9 @@ def test_a_meta_gradient_through_adam_is_finite_with_eps_root():
 def test_a_meta_gradient_through_the_loss_is_refused_rather_than_zero():
     meta_loss = partial(meta_loss_after_an_update, optimizer=optax.sgd(1e-3))
     with pytest.raises(TypeError, match=r"derivative would be 0; expected rule\.gradient"):
-        jax.grad(partial(meta_loss, gradient_of=by_loss))(small_rule())
+        jax.grad(partial(meta_loss, by=by_loss))(small_rule())
     # And the loss itself is as it was: for the agent's parameters.
     rule = small_rule()
     params = mlp_params(rule, TRAJECTORY)
-    arguments = (params, rule.init(params), TRAJECTORY, mlp_unroll(rule))
+    arguments = (params, rule.init(params), TRAJECTORY, mlp_unroll)
     assert relative_difference(by_loss(rule, *arguments), by_gradient(rule, *arguments)) < 1e-5

@@ -99,7 +99,7 @@ def test_bootstraps_from_the_last_observation_of_a_cut_episode_only(terminated, 
     trajectory = trajectory_with_end(last=True, terminated=terminated)
     outputs = random_outputs(rule, trajectory, 1)
     target_outputs = random_outputs(rule, trajectory, 2)
-    estimates = rule.estimates(outputs, target_outputs, trajectory)
+    estimates = jax.jit(rule.estimates)(outputs, target_outputs, trajectory)
     end_value = estimates.target_value[END + 1]
     expected = trajectory.reward[END] + bootstraps * rule.discount * end_value
     np.testing.assert_allclose(estimates.q_target[END], expected, rtol=1e-5)
@@ -119,7 +119,7 @@ def test_masked_transitions_are_not_learned_from():
     trajectory = random_trajectory()
     outputs = random_outputs(rule, trajectory)
     targets, _ = targets_of(rule, outputs, outputs, trajectory, random_state(rule))
-    gradients, _ = jax.grad(rule.output_loss, has_aux=True)(outputs, targets, trajectory)
+    gradients, _ = jax.jit(jax.grad(rule.output_loss, has_aux=True))(outputs, targets, trajectory)
     for name, gradient in gradients.items():
         size = jnp.max(jnp.abs(gradient[:-1]), axis=tuple(range(2, gradient.ndim)))
         assert bool(jnp.all(size[~trajectory.mask] == 0)), name
@@ -133,12 +133,13 @@ def test_loss_is_the_mean_over_unmasked_transitions():
     trajectory = random_trajectory()
     outputs = random_outputs(rule, trajectory)
     targets, _ = targets_of(rule, outputs, outputs, trajectory, random_state(rule))
-    losses, _ = rule.transition_losses(outputs, targets, trajectory)
-    loss, _ = rule.output_loss(outputs, targets, trajectory)
+    losses, _ = jax.jit(rule.transition_losses)(outputs, targets, trajectory)
+    output_loss = jax.jit(rule.output_loss)
+    loss, _ = output_loss(outputs, targets, trajectory)
     np.testing.assert_allclose(loss, np.mean(np.asarray(losses)[trajectory.mask]), rtol=1e-5)
 
     nothing = dataclasses.replace(trajectory, mask=jnp.zeros_like(trajectory.mask))
-    assert float(rule.output_loss(outputs, targets, nothing)[0]) == 0.0
+    assert float(output_loss(outputs, targets, nothing)[0]) == 0.0
 
 
 def test_on_terminations_alone_last_says_nothing_new():

@@ -44,7 +44,7 @@ def agent_of(rule: disco.Rule, trajectory: disco.Trajectory):
     if isinstance(rule, disco.DiscoveredRule):
         memory = random_state(rule).memory
         state = disco.RuleState(target_params=mlp_params(rule, trajectory, seed=2), memory=memory)
-    return params, state, mlp_unroll(rule)
+    return params, state, mlp_unroll
 
 
 @pytest.mark.parametrize("make_rule", RULES.values(), ids=RULES)
@@ -106,7 +106,7 @@ def scalar_of(tree: Any) -> jax.Array:
 @pytest.mark.parametrize(
     "name",
     [
-        "discovered",
+        pytest.param("discovered", marks=pytest.mark.slow),
         pytest.param("discovered, extended", marks=pytest.mark.slow),
         "categorical actor-critic",
         "policy gradient",

@@ -11,7 +11,7 @@ import pytest
 import disco
 from agents.optimizers import agent_optimizer
 from disco import values
-from tests.disco.common import relative_difference
+from tests.disco.common import relative_difference, targets_of
 
 HALF = 0.5  # The discount throughout: it makes sums easy.
 VALUES = jnp.array([1.0, 2.0, 3.0, 4.0, 5.0])  # Of the five states of four transitions.
@@ -54,7 +54,7 @@ def test_returns_of_an_on_policy_trajectory(name, end):
     rule = disco.hand_designed(name, discount=HALF)
     trajectory = one_trajectory(last, terminated)
     outputs = {"logits": jnp.zeros((5, 1, 2)), "value": VALUES[:, None, None]}
-    targets, _ = rule.targets(outputs, None, trajectory, rule.init({}))
+    targets, _ = targets_of(rule, outputs, None, trajectory, rule.init({}))
     np.testing.assert_allclose(targets.value[:, 0], returns, rtol=1e-6)
     np.testing.assert_allclose(
         targets.advantage[:, 0], np.array(returns) - np.arange(1, 5), rtol=1e-6
@@ -87,7 +87,7 @@ def test_vtrace_weighs_by_the_clipped_importance_ratio(policy, behaviour, advant
     )
     rule = disco.ActorCritic(discount=HALF)
     outputs = {"logits": logits(policy, 2), "value": VALUES[:2, None, None]}
-    targets, _ = rule.targets(outputs, None, trajectory, rule.init({}))
+    targets, _ = targets_of(rule, outputs, None, trajectory, rule.init({}))
     np.testing.assert_allclose(targets.advantage, [[advantage]], rtol=1e-6)
     np.testing.assert_allclose(targets.value, [[1.0 + advantage]], rtol=1e-6)
 
@@ -97,7 +97,7 @@ def test_actor_critic_loss_by_hand():
     rule = disco.ActorCritic(discount=HALF, value_cost=0.5, entropy_cost=0.01)
     trajectory = one_trajectory([], [])
     outputs = {"logits": jnp.zeros((5, 1, 2)), "value": VALUES[:, None, None]}
-    targets, _ = rule.targets(outputs, None, trajectory, rule.init({}))
+    targets, _ = targets_of(rule, outputs, None, trajectory, rule.init({}))
     losses, _ = rule.transition_losses(outputs, targets, trajectory)
     difference = np.array(RETURNS["no end"][2]) - np.arange(1, 5)
     expected = difference * np.log(2) + 0.25 * difference**2 - 0.01 * np.log(2)
@@ -112,7 +112,8 @@ def test_categorical_and_scalar_values_mean_the_same():
     logits = jnp.zeros((5, 1, 2))
 
     def targets(rule, value):
-        return rule.targets({"logits": logits, "value": value}, None, trajectory, rule.init({}))[0]
+        outputs = {"logits": logits, "value": value}
+        return targets_of(rule, outputs, None, trajectory, rule.init({}))[0]
 
     scalar = targets(disco.ActorCritic(discount=HALF), VALUES[:, None, None])
     transformed = targets(disco.ActorCritic(discount=HALF, transform_value=True), codes[..., None])

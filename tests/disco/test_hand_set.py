@@ -11,10 +11,12 @@ import disco
 from disco import moments
 from tests.disco.common import (
     float64,
+    gradient_of,
     random_outputs,
     random_trajectory,
     relative_difference,
     small_rule,
+    targets_of,
 )
 
 
@@ -25,13 +27,13 @@ def test_values_and_advantages_are_those_of_a_discovered_rule():
         outputs = random_outputs(discovered, trajectory, seed=1)
         target_outputs = random_outputs(discovered, trajectory, seed=2)
         state = discovered.init({})
-        expected, _ = discovered.targets(outputs, target_outputs, trajectory, state)
+        expected, _ = targets_of(discovered, outputs, target_outputs, trajectory, state)
         rule = disco.HandSetRule(num_bins=discovered.num_bins, max_value=discovered.max_value)
 
         def own(outputs):
             return {name: outputs[name] for name in ("logits", "q")}
 
-        found, new = rule.targets(own(outputs), own(target_outputs), trajectory, rule.init({}))
+        found, new = targets_of(rule, own(outputs), own(target_outputs), trajectory, rule.init({}))
         for name in ("q_target", "q_td", "advantage", "normalized_advantage"):
             assert relative_difference(getattr(found, name), getattr(expected, name)) < 1e-12
         assert new.memory.advantage.decay_product == moments.DECAY
@@ -55,7 +57,7 @@ def test_the_policy_target_by_hand():
         "logits": jnp.broadcast_to(jnp.array([1.0, 3.0]), (3, 2, 2)),
         "q": jax.random.normal(jax.random.key(0), (3, 2, 2, 3)),
     }
-    targets, _ = rule.targets(outputs, outputs, trajectory, rule.init({}))
+    targets, _ = targets_of(rule, outputs, outputs, trajectory, rule.init({}))
     weighted = 2.0 * np.asarray(targets.normalized_advantage)
     expected = np.broadcast_to(np.array([-0.5, 0.5]), (2, 2, 2)).copy()
     for t in range(2):
@@ -79,11 +81,11 @@ def test_masked_transitions_do_not_count_whatever_they_hold():
     assert where.any()
     bad = dataclasses.replace(trajectory, reward=jnp.where(where, jnp.nan, trajectory.reward))
 
-    def update(trajectory):
-        def unroll(params, trajectory):
-            return {name: params[name] for name in outputs}
+    def unroll(params, trajectory):
+        return {name: params[name] for name in outputs}
 
-        return rule.gradient(outputs, rule.init(outputs), trajectory, unroll)[0]
+    def update(trajectory):
+        return gradient_of(rule, outputs, rule.init(outputs), trajectory, unroll)[0]
 
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(update(bad)))
     neutral = dataclasses.replace(trajectory, reward=jnp.where(where, 0.0, trajectory.reward))

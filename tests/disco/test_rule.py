@@ -15,6 +15,7 @@ from tests.disco.common import (
     SIZES,
     TRANSFORMER_SIZES,
     extended_rule,
+    gradient_of,
     mlp_params,
     mlp_unroll,
     random_outputs,
@@ -86,7 +87,7 @@ def test_target_network_averages_the_parameters_from_before_the_update():
     trajectory = random_trajectory()
     params, other = (mlp_params(rule, trajectory, seed) for seed in (0, 1))
     state = dataclasses.replace(rule.init(params), target_params=other)
-    _, aux = jax.jit(rule.gradient, static_argnums=3)(params, state, trajectory, mlp_unroll(rule))
+    _, aux = gradient_of(rule, params, state, trajectory)
     expected = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * new, other, params)
     assert relative_difference(aux.state.target_params, expected) < 1e-6
 
@@ -165,14 +166,14 @@ def test_a_rule_without_a_part_does_not_depend_on_it(switch):
         other |= {"q": -outputs["q"]}
     else:
         # What the next update would see, had the lifetime RNN been stepped.
-        _, other_state = whole.targets(outputs, target_outputs, trajectory, state)
+        _, other_state = targets_of(whole, outputs, target_outputs, trajectory, state)
         lifetime = other_state.memory.lifetime
         other_state = dataclasses.replace(
             state, memory=dataclasses.replace(state.memory, lifetime=lifetime)
         )
 
     def meta_targets(rule, outputs, state):
-        targets, after = rule.targets(outputs, target_outputs, trajectory, state)
+        targets, after = targets_of(rule, outputs, target_outputs, trajectory, state)
         return [targets.pi, targets.y, targets.z], after
 
     before, after = meta_targets(without, outputs, state)
@@ -241,10 +242,10 @@ def test_the_tenth_feature_is_the_advantage_of_the_action_taken():
 def update_with_outputs(change):
     rule = small_rule()
     trajectory = random_trajectory()
-    unroll = mlp_unroll(rule)
     params = mlp_params(rule, trajectory)
-    update = jax.jit(rule.gradient, static_argnums=3)
-    return update(params, rule.init(params), trajectory, lambda p, t: change(unroll(p, t)))
+    return gradient_of(
+        rule, params, rule.init(params), trajectory, lambda p, t: change(mlp_unroll(p, t))
+    )
 
 
 def test_refuses_a_missing_output():
@@ -331,6 +332,6 @@ def test_refuses_a_malformed_trajectory(rule, trajectory, message):
     params = mlp_params(rule, TRAJECTORY)
     state = rule.init(params)
     with pytest.raises(ValueError, match=message):
-        rule.gradient(params, state, trajectory, mlp_unroll(rule))
+        rule.gradient(params, state, trajectory, mlp_unroll)
     with pytest.raises(ValueError, match=message):
-        rule.loss(params, state, trajectory, mlp_unroll(rule))
+        rule.loss(params, state, trajectory, mlp_unroll)

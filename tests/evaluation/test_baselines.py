@@ -23,6 +23,7 @@ CONFIG = dataclasses.replace(TINY, baselines=BASELINES, baseline_learning_rate=1
 (TASK,) = resolve(["catch/5x5"])
 
 
+@pytest.mark.slow
 def test_all_are_trained_side_by_side(tmp_path):
     config = dataclasses.replace(CONFIG, baseline_learning_rate=1e-3, seeds=1)
     evaluate([TASK], make_contenders([], config), config, tmp_path)

@@ -156,6 +156,7 @@ class _StopsAfter:
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_runs_that_were_under_way_go_on_to_the_same_numbers(folder, rule_file, tasks, tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0)
     contenders = make_contenders([rule_file], config)

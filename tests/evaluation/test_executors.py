@@ -38,6 +38,7 @@ CONFIG = EvaluationConfig(
 TASKS = ("deep_sea/4", "delayed_chain/short")
 
 
+@pytest.mark.slow
 def test_jobs_that_no_machine_could_do_are_refused():
     """First, as a process can be of one cluster at a time."""
     with pytest.raises(ValueError, match=r"--ray_cpus_per_job=64 .* they have 2 CPUs and 0 GPUs"):
@@ -130,6 +131,7 @@ def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, t
     assert set(again) == set(files)
 
 
+@pytest.mark.slow
 def test_runs_that_cannot_be_kept_are_named_and_the_others_are_made(tmp_path):
     tasks, contenders = resolve(TASKS), make_contenders([], CONFIG)
     blocked = tmp_path / "runs" / "random" / "deep_sea_4"

@@ -255,6 +255,7 @@ def addresses_listened_at(port: int) -> set[str]:
     return {address.ip for address in addresses if address and address.port == port}
 
 
+@pytest.mark.slow
 def test_the_coordinator_listens_at_its_address_only(tmp_path):
     ports = {host: free_port() for host in ("127.0.0.1", "localhost")}
     started = {

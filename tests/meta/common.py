@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
-
 import disco
 import environments
 from agents.networks import NetworkConfig
@@ -14,6 +12,7 @@ from meta.config import MetaConfig, PopulationConfig
 from meta.discovery import Discovery
 from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig
+from tests.disco.common import parameters_of
 
 SIZES = MetaNetworkSizes(
     prediction=6,
@@ -40,8 +39,8 @@ STEPS = NUM_UPDATES * AGENT.steps_per_update  # Of an agent, in a meta-step.
 
 def small_rule(seed: int = 0) -> disco.DiscoveredRule:
     """With all that a rule can have; the golden vectors are of the published form."""
-    return disco.DiscoveredRule.create(
-        jax.random.key(seed), SIZES, num_bins=11, max_value=5.0, policy_prior=0.9
+    return disco.DiscoveredRule(
+        parameters_of(SIZES, seed), SIZES, num_bins=11, max_value=5.0, policy_prior=0.9
     )
 
 

@@ -125,6 +125,7 @@ def test_all_groups_work_counts_as_the_devices(monkeypatch):
         assert 0.0 <= discovery.host_metrics()["device_idle_fraction"] < 1.0
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     threads, closed, steps = threading.active_count(), [], SerialSimulators.step
     monkeypatch.setattr(SerialSimulators, "close", lambda self: closed.append(id(self)))

@@ -49,7 +49,7 @@ def recorded(rule: disco.DiscoveredRule) -> Recorded:
         network=Network(
             init=None,  # pyright: ignore[reportArgumentType]
             policy=None,  # pyright: ignore[reportArgumentType]
-            unroll=mlp_unroll(rule),
+            unroll=mlp_unroll,
         ),
         rule=rule,
     )
@@ -172,7 +172,10 @@ def plain_meta_gradient():
         return jax.device_get(jax.jit(lambda rule: plain(recorded(rule), rule))(rule))
 
 
-@pytest.mark.parametrize("segment_length", [1, 2, 4])
+@pytest.mark.parametrize(
+    "segment_length",
+    [2, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 4))],
+)
 def test_mixed_mode_equals_reverse_over_reverse(segment_length, plain_meta_gradient):
     with float64():
         rule = small_rule()

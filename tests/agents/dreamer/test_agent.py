@@ -401,6 +401,7 @@ def test_an_agent_is_examined_on_what_it_did_anew(name):
     assert not found.pictures
 
 
+@pytest.mark.slow
 def test_a_run_in_a_host_environment_goes_on_with_its_replay(tmp_path):
     _, task = counting_agent("nature")
     whole, metrics = train(TINY, task, tmp_path / "whole", 100)

@@ -102,6 +102,7 @@ def agent_model(case):
     return model, params, fill({"critic": shapes["critic"]}, slow)["critic"]
 
 
+@pytest.mark.slow
 @golden_cases("agent")
 def test_the_whole_loss(case):
     model, params, slow = agent_model(case)

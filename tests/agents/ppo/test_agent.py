@@ -37,12 +37,15 @@ def unroll_of(agent: PPOAgent):
     """The learning state, and the second unroll, within which episodes end."""
     dynamics = TASK.dynamics
     assert isinstance(dynamics, environments.JaxEnvironment)
-    state = iteration.init(agent, dynamics, (), jax.random.key(0))
-    batch = None
-    for seed in range(2):
-        state, batch, _ = iteration.collect(agent, dynamics, (), state, jax.random.key(seed))
-    assert batch is not None
-    return state.learner, batch
+
+    @jax.jit
+    def unrolls(key):
+        state = iteration.init(agent, dynamics, (), key)
+        state, _, _ = iteration.collect(agent, dynamics, (), state, jax.random.key(0))
+        state, batch, _ = iteration.collect(agent, dynamics, (), state, jax.random.key(1))
+        return state.learner, batch
+
+    return unrolls(jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -61,13 +64,15 @@ def test_minibatches_have_the_outputs_of_whole_unrolls(changes):
     agent = agent_of(**changes)
     state, batch = unroll_of(agent)
     trajectory = to_trajectory(batch)
-    samples = agent.samples(state.params, trajectory)
-    whole = agent.network.unroll(state.params, trajectory)
+    samples = jax.jit(agent.samples)(state.params, trajectory)
+    unroll = jax.jit(agent.network.unroll)
+    whole = unroll(state.params, trajectory)
+    minibatch_of = jax.jit(agent._minibatch)
     seen = np.zeros(samples.action.shape, int)
     order = jax.random.permutation(jax.random.key(0), agent.config.num_samples)
     for index in np.asarray(order).reshape(agent.config.num_minibatches, -1):
-        minibatch, chosen = agent._minibatch(trajectory, samples, jnp.asarray(index))
-        outputs = dict(agent.network.unroll(state.params, minibatch))
+        minibatch, chosen = minibatch_of(trajectory, samples, jnp.asarray(index))
+        outputs = dict(unroll(state.params, minibatch))
         if agent.config.network.memory:
             where = (np.arange(LENGTH)[:, None], index[None])
             outputs = jax.tree.map(lambda x: x[:-1], outputs)
@@ -94,10 +99,12 @@ def test_samples_that_do_not_divide_are_left_out_at_random():
 def test_behaviour_probabilities_are_those_of_the_policy_before_the_update():
     agent = agent_of(num_epochs=1, num_minibatches=1)
     state, batch = unroll_of(agent)
-    updated = agent.update(state, batch, jax.random.key(0), "update")
+    update = jax.jit(agent.update, static_argnums=3)
+    updated = update(state, batch, jax.random.key(0), "update")
     assert float(updated.metrics["kl_from_behaviour"]) == pytest.approx(0.0, abs=1e-6)
     assert float(updated.metrics["clipped_fraction"]) == 0.0
-    several = agent_of(num_epochs=3).update(state, batch, jax.random.key(0), "update")
+    update = jax.jit(agent_of(num_epochs=3).update, static_argnums=3)
+    several = update(state, batch, jax.random.key(0), "update")
     assert float(several.metrics["kl_from_behaviour"]) > 0.0
 
 

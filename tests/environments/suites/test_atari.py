@@ -42,6 +42,7 @@ def breakout() -> Recording:
     return play(environment, random_actions(dynamics_of(environment), 300, BATCH))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", atari.SUITES["atari57"])
 def test_each_of_57_games_takes_all_18_actions(name):
     environment = environments.make(name)

@@ -58,6 +58,7 @@ def surrounded(state, block):
     return state.replace(map=around)
 
 
+@pytest.mark.slow
 def test_reset_and_step_agree_with_each_other_and_with_the_specs(environment, start):
     dynamics, task, key = environment.dynamics, environment.params, jax.random.key(0)
     assert environment.name == "craftax_classic/symbolic"
@@ -73,6 +74,7 @@ def test_reset_and_step_agree_with_each_other_and_with_the_specs(environment, st
     assert timestep.discount == 1
 
 
+@pytest.mark.slow
 def test_the_time_limit_cuts(start, step):
     for steps, kind in [(9_998, dm_env.StepType.MID), (9_999, dm_env.StepType.LAST)]:
         _, timestep = step(start[0].replace(timestep=jnp.int32(steps)), NOOP)

@@ -59,6 +59,7 @@ def test_observations_and_episodes(stream):
     assert crafter.Crafter().action_spec().num_values == len(engine.constants.actions)
 
 
+@pytest.mark.slow
 def test_worlds_depend_on_the_seed_only(stream):
     assert_same(record(in_this_process("reward", SEED), ACTIONS), stream)
     other = record(in_this_process("reward", SEED + 1), ACTIONS[:1])

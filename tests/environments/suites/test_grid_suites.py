@@ -91,6 +91,7 @@ def test_held_out_suite_is_few_programs():
     assert len(environments.group(suite)) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["grid57", "grid_heldout"])
 def test_no_task_is_degenerate(name):
     """Walking straight to the goods beats chance by far, in every grid-world."""

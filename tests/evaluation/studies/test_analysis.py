@@ -105,6 +105,7 @@ def test_hidden_predictions_change_no_target_that_they_are_hidden_from(
     assert np.abs(targets(rule, own).y - targets(rule, other).y).max() > 1e-5
 
 
+@pytest.mark.slow
 def test_agents_learn_by_a_rule_without_bootstrapping(rule, task):
     blind = WithoutBootstrapping(rule)
     learner = learn(RuleAgent.create(CONFIG, task.dynamics, blind), task, num_updates=2)

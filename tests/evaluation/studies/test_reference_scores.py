@@ -48,6 +48,7 @@ def test_a_solved_task_needs_no_run(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_other_tasks_have_the_best_of_long_runs(tmp_path):
     """Catch with recall, which is observed less: an optimum would need memory."""
     easy, hard = environments.make("catch/3x3/recall"), environments.make("catch/9x9/recall")
