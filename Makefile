@@ -11,7 +11,8 @@ INSTALLED := $(VENV)/.installed$(EXTRAS:%=-%)
 
 NEWEST := .venv-newest
 
-.PHONY: install pins test lint types rooms tests test-slow test-newest chaos fuzz format discover clean
+.PHONY: install pins test lint types rooms tests test-slow all-tests newest tests-newest test-newest \
+    chaos fuzz format discover clean
 
 install: $(INSTALLED)
 
@@ -48,15 +49,24 @@ tests: install
 test-slow: install
 	$(PYTEST) -m slow
 
+# Both in one run, which shares what they compile and the fixtures.
+all-tests: install
+	$(PYTEST)
+
 # The newest Python of this machine, and the newest release of every package: the library, golden
 # vectors, a short discovery, export and evaluation, and the examples. Made anew each time, as
 # releases come: their warnings are shown and are no errors here. gymnax works with the newest
 # JAX, which its metadata do not admit.
-test-newest:
+test-newest: newest
+	$(MAKE) tests-newest
+
+newest:
 	python=$$($(PYTHON) tests/newest_python.py) && $$python -m venv --clear $(NEWEST)
 	$(NEWEST)/bin/python -m pip install --editable '.[platform]' \
 	    beartype equinox flax gymnasium pytest pytest-xdist seaborn
 	$(NEWEST)/bin/python -m pip install --no-deps 'gymnax>=1.0'
+
+tests-newest:
 	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow" tests/disco_common tests/disco \
 	    tests/test_zoo.py tests/test_examples.py tests/meta/test_golden.py \
 	    tests/agents/dreamer/test_golden.py tests/launch/test_discover.py \
