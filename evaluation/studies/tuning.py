@@ -80,14 +80,14 @@ class Choice:
 
 
 _RATE = LogUniform(1e-4, 3e-2)
-_ENTROPY = LogUniform(1e-3, 0.3)
-_REPLAY = Choice((0.0, 0.5, 0.75), may_be_higher=True)
+_ENTROPY = LogUniform(3e-4, 0.3)
+_REPLAY = Choice((0.0, 0.5, 0.75, 0.875), may_be_higher=True)
 _YES_OR_NO = Choice((False, True))
 _TRACES = Choice((0.8, 0.9, 0.95, 1.0), may_be_lower=True)
 _PPO = {
     "learning_rate": _RATE,
     "entropy_cost": _ENTROPY,
-    "num_epochs": Choice((1, 2, 4, 8, 16), may_be_higher=True),
+    "num_epochs": Choice((1, 2, 4, 8, 16, 32), may_be_higher=True),
     "num_minibatches": Choice((1, 2, 4, 8)),  # No minibatches of fewer than 8 transitions.
     "gae_lambda": _TRACES,
 }
@@ -105,7 +105,12 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
         "entropy_cost": _ENTROPY,
         "normalize_advantage": _YES_OR_NO,
     },
-    "impala": {"learning_rate": _RATE, "entropy_cost": _ENTROPY, "replay_ratio": _REPLAY},
+    "impala": {
+        # Of RMSProp: in Adam's range, the best rate was at the upper end.
+        "learning_rate": LogUniform(1e-3, 0.3),
+        "entropy_cost": _ENTROPY,
+        "replay_ratio": _REPLAY,
+    },
     "hand_set": {
         "learning_rate": _RATE,
         "policy_prior": Choice((0.8, 0.9, 0.95, 0.98, 1.0), may_be_lower=True),
