@@ -83,19 +83,18 @@ def test_result_is_one_processs_whoever_dies_on_the_way(launch, tmp_path):
     stopped_at = steps_logged(shared)
     assert (shared / "checkpoints" / str(stopped_at)).exists()
 
-    four = launch(shared, 4)
-    wait_for_steps(four, shared, stopped_at + 5)
-    four[2].kill()
+    two = launch(shared, 2)
+    wait_for_steps(two, shared, stopped_at + 5)
+    two[1].kill()
     killed = time.monotonic()
-    outcomes = [outcome(process, 60) for process in four]
+    (status, output), _ = (outcome(process, 60) for process in two)
     assert time.monotonic() - killed < 60
-    for index in (0, 1, 3):
-        status, output = outcomes[index]
-        assert status not in (0, 143)
-        assert "Terminating process because the JAX distributed service detected" in output
+    assert status not in (0, 143)
+    assert "Terminating process because the JAX distributed service detected" in output
 
-    outcomes = [outcome(process, 600) for process in launch(shared, 2)]
-    assert [status for status, _ in outcomes] == [0, 0], outcomes
+    (process,) = launch(shared, 1)  # What two processes began, one ends.
+    status, output = outcome(process, 600)
+    assert status == 0, output
     assert [line["meta_step"] for line in metrics(shared)] == list(range(1, META_STEPS + 1))
     (step, rule), (expected_step, expected) = final_rule(shared), final_rule(alone)
     assert step == expected_step == META_STEPS
