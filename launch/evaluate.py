@@ -92,7 +92,6 @@ class Identity:
 CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 _RUNS_PER_RAY_JOB = 16
 TUNED = "tuned.json"  # Copy in a workdir of the file of tuned settings.
-SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
 _RULES = "rules"  # Folder in a workdir for copies of rule files, by the contenders' names.
 
 
@@ -103,7 +102,7 @@ def run(
     workdir: str,
     how: Execution | None = None,
     agents: Sequence[str] = (),
-    tuned: str = SHIPPED,
+    tuned: str = "",
     table: str = "",
 ) -> WrittenEvaluation:
     """Run or continue an evaluation.
@@ -115,7 +114,7 @@ def run(
       workdir: for all results.
       how: the runs are made; by default in this process, with a progress bar.
       agents: names of agents that learn without a rule.
-      tuned: see `read_tuned`.
+      tuned: file of tuned settings, of `launch.tune`; empty for none.
       table: file of reference scores, of `launch.references`; empty for the shipped ones.
 
     Raises:
@@ -138,9 +137,8 @@ def run(
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
         keep_rules(folder, contenders, config)
-        if settings and not (folder / TUNED).exists():
-            source = tuned_settings.SHIPPED if tuned == SHIPPED else pathlib.Path(tuned)
-            write_atomically(folder / TUNED, source.read_bytes())
+        if tuned and not (folder / TUNED).exists():
+            write_atomically(folder / TUNED, pathlib.Path(tuned).read_bytes())
         return evaluate(
             tasks,
             contenders,
@@ -171,9 +169,7 @@ def read_tuned(
     """Return tuned settings by contender, from a file or from its copy in the workdir.
 
     Args:
-      file: of tuned settings, of `launch.tune`; `SHIPPED` for the copy in the workdir, or without
-        one those that come with this package, of which only those that fit are used; empty for
-        none.
+      file: of tuned settings; empty for none.
       workdir: of the evaluation.
       config: of the evaluation.
       tasks: of the evaluation. There is a warning if the settings were tuned on one of them.
@@ -187,10 +183,8 @@ def read_tuned(
     if not file:
         return {}
     path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED
-    if copy.is_file() and (file == SHIPPED or not path.exists()):
+    if not path.exists() and copy.is_file():
         path = copy
-    elif file == SHIPPED:
-        return _shipped(workdir, config, evaluated)
     found = tuned_settings.read(path)
     contenders = make_contenders(evaluated, config, copies=copies_in(workdir))
     rules = _fingerprints(contenders)
@@ -207,22 +201,6 @@ def read_tuned(
             ", ..." if len(seen) > 5 else "",
         )
     return {name: one.settings for name, one in found.contenders.items()}
-
-
-def _shipped(
-    workdir: str | os.PathLike, config: EvaluationConfig, evaluated: Sequence[str]
-) -> dict[str, tuned_settings.Settings]:
-    """Return the tuned settings that come with this package and fit an evaluation."""
-    found = tuned_settings.read(tuned_settings.SHIPPED)
-    if reason := tuned_settings.misfit(found, config):
-        logging.info("The tuned settings of this package do not fit: they are %s.", reason)
-        return {}
-    rules = _fingerprints(make_contenders(evaluated, config, copies=copies_in(workdir)))
-    return {
-        name: one.settings
-        for name, one in found.contenders.items()
-        if name in config.baselines or (name in rules and rules[name] == one.parameters_sha256)
-    }
 
 
 def _fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
@@ -284,10 +262,9 @@ def define_tuned() -> None:
     """Define the flag that names tuned settings."""
     flags.DEFINE_string(
         "tuned",
-        SHIPPED,
+        "",
         "File of tuned settings (launch.tune), which each baseline has instead of the config's, and"
-        f" each rule that was tuned instead of its own. {SHIPPED!r}: those that come with this"
-        " package, for budgets and agents that they fit. Empty: none.",
+        " each rule that was tuned instead of its own.",
     )
 
 
