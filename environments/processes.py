@@ -5,11 +5,13 @@ numbers by name for the episode so far and is called at its end.
 """
 
 import contextlib
+import importlib.machinery
 import itertools
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.sharedctypes import RawArray
@@ -295,8 +297,11 @@ class _Worker:
 
     @property
     def failed_by_itself(self) -> bool:
-        """Whether the process exited with an error, not by a signal."""
-        return (self._process.exitcode or 0) > 0
+        """Whether the process exited with an error, not by a signal.
+
+        255 is the status of one whose forking process is gone.
+        """
+        return 0 < (self._process.exitcode or 0) < 255
 
     def send(self, command: str) -> None:
         with contextlib.suppress(OSError):  # The process is dead; `wait` reports it.
@@ -334,19 +339,33 @@ class _Worker:
 def _context() -> Any:
     """Return how worker processes start.
 
-    They are not forked from this process, which has threads, but where the system can, from one
-    that has none and has imported this module, which takes seconds, once for all of them.
+    They are not forked from this process, which has threads and a backend of JAX. On Linux they are
+    forked from one that has neither and has imported this module, which takes seconds, once for all
+    of them. Its environment variables are those of this process when the first worker started.
     """
-    if "forkserver" not in multiprocessing.get_all_start_methods():
+    if sys.platform != "linux":  # macOS's own libraries do not survive a fork.
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    if not _is_shadowed():
+        context.set_forkserver_preload([__name__])
     return context
+
+
+def _is_shadowed() -> bool:
+    """Return whether the working folder has another package of this one's name.
+
+    The process that forks finds modules there first, whatever `sys.path` is here.
+    """
+    package = __name__.partition(".")[0]
+    found = importlib.machinery.PathFinder.find_spec(package, [os.getcwd()])
+    return found is not None and found.origin != sys.modules[package].__file__
 
 
 def _work(pipe, seed, make, memory, layout, first, last):
     """Run commands in a worker process until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
+    # For simulators that draw from NumPy's global generator: forked processes share its state.
+    np.random.seed((seed + first) % 2**32)  # noqa: NPY002
     batch = _Batch(*layout, buffer=memoryview(memory))
     simulators: list[dm_env.Environment] = []
     try:

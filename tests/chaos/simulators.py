@@ -58,6 +58,10 @@ def simulators_killed_again(bench: Bench) -> Outcome:
 
 def _simulators(process: subprocess.Popen[str]) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
-        children = psutil.Process(process.pid).children()
-        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        # Forked from a child (on Linux), or children themselves.
+        children = psutil.Process(process.pid).children(recursive=True)
+        forking = [x for x in children if "forkserver" in " ".join(x.cmdline())]
+        server = {x.pid for x in forking if x.ppid() == process.pid}
+        spawned = [x for x in children if "spawn_main" in " ".join(x.cmdline())]
+        return spawned + [x for x in forking if x.ppid() in server]
     return []

@@ -48,6 +48,17 @@ def staggered(seed: int) -> Mortal:
     return Mortal(3 + seed % 2, terminates=True, seed=seed)
 
 
+class Global(HostCorridor):
+    """A corridor whose second observation is drawn from NumPy's global generator."""
+
+    def _observe(self):
+        return np.array([self._at, np.random.uniform()], np.float32)  # noqa: NPY002
+
+
+def drawing(seed: int) -> Global:
+    return Global(3, terminates=True, seed=seed)
+
+
 def unmakeable(seed: int):
     raise OSError(f"There is no corridor {seed}.")
 
@@ -92,6 +103,40 @@ def test_streams_depend_on_the_seeds_only_and_not_on_who_steps(workers):
         np.stack([alone.results["reached"][last], alone.results["seen"][last]], axis=-1),
         alone.timestep.observation[last],
     )
+
+
+def test_numpys_global_generators_differ_between_workers_and_depend_on_the_seed():
+    def first_draws() -> list[float]:
+        simulators = ProcessSimulators(drawing, *SPECS, 2, 0, ("reached",), 2)
+        observation = simulators.reset().observation
+        simulators.close()
+        return observation[:, 1].tolist()
+
+    draws = first_draws()
+    assert draws[0] != draws[1]
+    assert first_draws() == draws
+
+
+def test_workers_find_this_package_where_the_working_folder_has_one_of_its_name(tmp_path):
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "environments" / "__init__.py").write_text("raise SystemExit('Not this one.')\n")
+    script = tmp_path / "elsewhere" / "script.py"
+    script.parent.mkdir()
+    script.write_text(
+        "from tests.environments.test_processes import in_processes, staggered\n"
+        "if __name__ == '__main__':\n"
+        "    simulators = in_processes(staggered, 1, 1)\n"
+        "    print(simulators.reset().step_type)\n"
+        "    simulators.close()\n"
+    )
+    outcome = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+    )
+    assert outcome.stdout == "[0]\n", outcome.stderr
 
 
 def test_a_worker_that_dies_is_replaced_once(monkeypatch):

@@ -45,13 +45,17 @@ def outcomes_of(
     assert process.stdin is not None
     assert process.stdout is not None
     commands = [list(map(str, command)) for command in cases.values()]
-    process.stdin.write(json.dumps({"path": list(path), "commands": commands}) + "\n")
-    process.stdin.flush()
-    if not select.select([process.stdout], [], [], timeout)[0]:
+    try:
+        process.stdin.write(json.dumps({"path": list(path), "commands": commands}) + "\n")
+        process.stdin.flush()
+        has_answered, *_ = select.select([process.stdout], [], [], timeout)
+        assert has_answered, f"After {timeout:g} seconds, one of these has not ended: {commands}"
+        answer = process.stdout.readline()
+        assert answer, f"The process that forks ended with status {process.wait()}."
+    except BaseException:
         _end(process)
-        raise AssertionError(f"After {timeout:g} seconds, one of these has not ended: {commands}")
-    results = map(tuple, json.loads(process.stdout.readline()))
-    return dict(zip(cases, results, strict=True))
+        raise
+    return dict(zip(cases, map(tuple, json.loads(answer)), strict=True))
 
 
 @functools.cache

@@ -26,6 +26,7 @@ _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl.
 
 def _run(module: str, arguments: list[str], output: int) -> int:
     """The exit status of `python -m module arguments`, which prints to a file descriptor."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
     sys.argv = [module, *arguments]
