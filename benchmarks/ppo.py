@@ -6,10 +6,10 @@
 rejax (https://github.com/keraJLi/rejax) needs an environment of its own: it does not work with
 gymnax 1.0. Each trains all seeds of a task in one call, first ours, then rejax, on this machine. On
 a CPU ours makes one run after the other; rejax does so or makes them in one vectorised program,
-whichever is faster. Returns are of the policy that
-samples its actions: ours of the training episodes that ended in an interval, rejax's of 128
-episodes at the interval's end. The final return of a run is the mean over the last fifth of the
-intervals, and its 95% interval is Student's over seeds.
+whichever is faster. Returns are of the policy that samples its actions: ours of the training
+episodes that ended in an interval, rejax's of 128 episodes at the interval's end. The final return
+of a run is the mean over the last fifth of the intervals, and its 95% interval is Student's over
+seeds.
 
 Gradients are not clipped, since rejax clips entries and ours clips the norm. Known differences:
 ours takes a step between two episodes, and truncates where rejax terminates at the step limit; our
@@ -116,7 +116,7 @@ def train_ours(
     for result in results:
         assert result.is_finite
         episodes = [x for x in result.episodes if x.environment_steps <= boundaries[-1]]
-        rows = np.full((2, len(boundaries)), 0.0)
+        rows = np.zeros((2, len(boundaries)))
         for x in episodes:
             at = np.searchsorted(boundaries, x.environment_steps)
             rows[:, at] += x.return_sum, x.episodes
