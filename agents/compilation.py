@@ -1,6 +1,7 @@
 """Compilation: XLA options by how often a program runs, and the cache (docs/performance.md)."""
 
 import functools
+import gc
 import os
 import pathlib
 import platform
@@ -15,6 +16,10 @@ import jax
 from absl import logging
 
 _CACHE_BYTES = 4 << 30
+# A process may have some 65,000 mappings of memory on Linux, and XLA takes a few for every program
+# that it compiles for a CPU. Beyond that the process crashes.
+_MANY_MAPPINGS = 25_000
+_MAPPINGS = pathlib.Path("/proc/self/maps")
 
 # A flag for XLA_FLAGS: one thread per CPU device.
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
@@ -79,6 +84,17 @@ def fast_on_cpu() -> dict[str, Any] | None:
     if not jax.config.read("jax_disable_most_optimizations"):  # Which sets level 0.
         options["xla_backend_optimization_level"] = 1
     return supported_options(**options)
+
+
+def limit_programs() -> None:
+    """Drop all compiled programs if this process has so many that more might crash it.
+
+    A long search or evaluation compiles thousands. What is still needed is compiled again, or read
+    from the persistent cache. To be called between jobs.
+    """
+    if _MAPPINGS.exists() and _MAPPINGS.read_bytes().count(b"\n") > _MANY_MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 def xla_flags(*flags: str) -> str:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import environments
-from agents import pictures
+from agents import compilation, pictures
 from agents.protocol import Agent, ExaminedAgent
 from agents.random_agent import RandomAgent
 from agents.registry import AgentFactory
@@ -109,6 +109,7 @@ def train_runs(
       StoppedBySignal: if a signal asked for it; a checkpoint was saved.
       ValueError: if the agent cannot act there, or its replay does not fit in memory.
     """
+    compilation.limit_programs()
     contender, task = group[0].contender, group[0].task
     settings = training_settings(config)
     runs = [

@@ -107,16 +107,8 @@ def pytest_terminal_summary(terminalreporter):
             terminalreporter.line(f"{count:5} {reason}")
 
 
-# A process may have some 65,000 mappings of memory on Linux, and XLA takes a few for every program
-# that it compiles for a CPU. Beyond that it aborts.
-_MANY_MAPPINGS = 25_000
-_MAPPINGS = pathlib.Path("/proc/self/maps")
-
-
 @pytest.fixture(autouse=True, scope="module")
-def _forget_programs():
-    """After a module, once there are many."""
+def _limit_programs():
+    """After each module."""
     yield
-    if _MAPPINGS.exists() and _MAPPINGS.read_bytes().count(b"\n") > _MANY_MAPPINGS:
-        jax.clear_caches()
-        gc.collect()
+    compilation.limit_programs()

@@ -81,13 +81,13 @@ class Choice:
 
 _RATE = LogUniform(1e-4, 3e-2)
 _ENTROPY = LogUniform(3e-4, 0.3)
-_REPLAY = Choice((0.0, 0.5, 0.75, 0.875), may_be_higher=True)
+_REPLAY = Choice((0.0, 0.5, 0.75, 0.875, 0.9375), may_be_higher=True)
 _YES_OR_NO = Choice((False, True))
 _TRACES = Choice((0.8, 0.9, 0.95, 1.0), may_be_lower=True)
 _PPO = {
     "learning_rate": _RATE,
     "entropy_cost": _ENTROPY,
-    "num_epochs": Choice((1, 2, 4, 8, 16, 32), may_be_higher=True),
+    "num_epochs": Choice((1, 2, 4, 8, 16, 32, 64), may_be_higher=True),
     "num_minibatches": Choice((1, 2, 4, 8)),  # No minibatches of fewer than 8 transitions.
     "gae_lambda": _TRACES,
 }

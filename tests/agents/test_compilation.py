@@ -107,3 +107,15 @@ def test_a_folder_that_can_be_made_keeps_them(without_cache, tmp_path):
     assert folder == os.environ["JAX_COMPILATION_CACHE_DIR"]
     assert folder.startswith(str(tmp_path / "disco" / "xla-"))
     assert CONFIG.jax_enable_compilation_cache
+
+
+@pytest.mark.skipif(not compilation._MAPPINGS.exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize(("limit", "traces"), [(0, 2), (10**9, 1)])
+def test_many_programs_are_dropped(monkeypatch, limit, traces):
+    traced = []
+    program = jax.jit(lambda x: traced.append(x) or x + 1)
+    program(1)
+    monkeypatch.setattr(compilation, "_MANY_MAPPINGS", limit)
+    compilation.limit_programs()
+    program(1)
+    assert len(traced) == traces

@@ -425,8 +425,8 @@ def test_flipped_bits_of_the_manifests_format(directory):
 
 
 @pytest.mark.slow
-def test_each_flipped_bit_of_the_manifest(directory):
-    assert_each_flip_is_noticed(directory, [manifest_of(directory, 4)], first=0, every=1)
+def test_many_flipped_bits_of_the_manifest(directory):
+    assert_each_flip_is_noticed(directory, [manifest_of(directory, 4)], first=0, every=5)
 
 
 @pytest.mark.slow
