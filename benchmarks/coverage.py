@@ -34,6 +34,7 @@ _TASKS = 20
 _TRUE = 20_000
 _SEEDS = (5, 10)
 _DISCOVERIES = (3, 5)
+_AGGREGATES = {k: x.statistic for k, x in statistics.AGGREGATES.items() if x.has_interval}
 _RANDOM, _BASELINE = "random", "actor_critic"
 
 
@@ -77,7 +78,7 @@ def _curves(scores: Float[np.ndarray, "tasks runs"]) -> LearningCurves:
 def _printed(summary: Summary, name: str) -> dict[str, Estimate]:
     """Return the numbers of a contender that are printed with intervals."""
     return {
-        **summary.aggregates[name],
+        **{label: summary.aggregates[name][label] for label in _AGGREGATES},
         "probability of improvement": summary.improvement[name, _BASELINE],
         "difference of means": summary.differences[name, _BASELINE],
     }
@@ -103,7 +104,7 @@ def _true_values(
     found: dict[str, list[np.ndarray]] = {}
     for i in chunks:
         x, y = scores[i : i + 500], others[i : i + 500]
-        values = {name: statistic(x) for name, statistic in statistics.AGGREGATES.items()}
+        values = {name: statistic(x) for name, statistic in _AGGREGATES.items()}
         values["probability of improvement"] = statistics.probability_of_improvement(x, y)
         values["difference of means"] = difference(x, y)
         for name, value in values.items():
@@ -151,7 +152,6 @@ def main(argv: list[str]) -> None:
             theirs = [_rliables(statistic, x) for x in drawn["rule"]]
             covered = np.mean([low <= true[label] <= high for low, high in theirs])
             print(f"{runs} seeds, rliable's {label}: {100 * covered:.1f}% covered", flush=True)
-    header = {"provenance": {"seed": 0}}
     for rules in _DISCOVERIES:
         several = simulated.draw_discoveries(_TRUE, rules, 2)
         joined = np.moveaxis(several, 1, 2).reshape(_TRUE, _TASKS, -1)
@@ -160,7 +160,9 @@ def main(argv: list[str]) -> None:
         contenders = [
             *made,
             *(
-                dataclasses.replace(rule, name=f"rule {i}", source={"header": header})
+                dataclasses.replace(
+                    rule, name=f"rule {i}", source={"header": {"provenance": {"seed": i}}}
+                )
                 for i in range(rules)
             ),
         ]

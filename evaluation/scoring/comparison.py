@@ -19,7 +19,7 @@ from evaluation.scoring import statistics
 from evaluation.scoring.curves import aggregate_curves
 from evaluation.scoring.curves import areas as areas_of_runs
 from evaluation.scoring.normalization import Scale, published_scales
-from evaluation.scoring.statistics import Estimate
+from evaluation.scoring.statistics import AGGREGATES, Estimate
 from evaluation.scoring.summary import Summary, aggregates_over_discoveries
 
 _PROFILE_POINTS = 81
@@ -87,7 +87,6 @@ def compare(
       shown: contenders to compare.
     """
     scores, left_out = _complete_scores(scale, summary, shown)
-    estimate = partial(statistics.estimate, **config.bootstrap)
     means = {name: statistics.mean(x) for name, x in scores.items()}
     highest = np.max(list(means.values()), axis=0) if means else np.zeros(0)
     thresholds = _thresholds(scores)
@@ -102,20 +101,25 @@ def compare(
         scale=scale,
         left_out=left_out,
         aggregates={
-            name: {label: estimate(x, own) for label, x in statistics.AGGREGATES.items()}
+            name: {label: x.estimate(own, **config.bootstrap) for label, x in AGGREGATES.items()}
             for name, own in scores.items()
         }
         | aggregates_over_discoveries(scores, summary.discoveries, config),
         thresholds=thresholds,
         profiles={name: _profile(x, thresholds, config) for name, x in scores.items()},
         improvement={
-            pair: estimate(statistics.probability_of_improvement, *(scores[x] for x in pair))
+            pair: statistics.estimate(
+                statistics.probability_of_improvement,
+                *(scores[x] for x in pair),
+                bounds=(0.0, 1.0),
+                **config.bootstrap,
+            )
             for pair in itertools.permutations(scores, 2)
         },
         steps=steps,
         curves=curves,
         areas={
-            name: estimate(statistics.interquartile_mean, runs)
+            name: statistics.estimate(statistics.interquartile_mean, runs, **config.bootstrap)
             for name, runs in areas.items()
             if np.isfinite(runs).any(axis=1).all()
         },
@@ -164,5 +168,5 @@ def _profile(
 ) -> Float[np.ndarray, "3 thresholds"]:
     """Return a performance profile, with an interval at each threshold."""
     statistic = partial(statistics.performance_profile, thresholds=thresholds)
-    low, high = statistics.interval(statistic, scores, **config.bootstrap)
+    low, high = statistics.interval(statistic, scores, bounds=(0.0, 1.0), **config.bootstrap)
     return np.stack([statistic(scores), low, high])

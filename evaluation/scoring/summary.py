@@ -7,7 +7,6 @@ them is left out of all means over tasks.
 """
 
 import dataclasses
-import functools
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale, reference_scale
 from evaluation.scoring.references import Reference
-from evaluation.scoring.statistics import Estimate
+from evaluation.scoring.statistics import AGGREGATES, Estimate
 
 # What the headers of rules say that differ in the seed of their discovery only.
 _SAME_IN_ALL_SEEDS = ("environments", "meta_steps", "agent", "population", "meta", "objective")
@@ -132,7 +131,6 @@ def _aggregated(
     """Return the summary with aggregates over tasks, and the rules compared with the baselines."""
     scale = summary.scale
     normalized = {name: scale.normalize(x[scale.counted]) for name, x in summary.scores.items()}
-    estimate = functools.partial(statistics.estimate, **config.bootstrap)
 
     rules = [x.name for x in contenders if x.kind in (DISCOVERED, RULE)]
     baselines = [x.name for x in contenders if x.kind in BASELINES]
@@ -140,19 +138,22 @@ def _aggregated(
     def compared(
         statistic: statistics.Statistic, low: float, high: float
     ) -> dict[tuple[str, str], Estimate]:
-        pairs = itertools.product(rules, baselines)
-        found = {(x, y): estimate(statistic, normalized[x], normalized[y]) for x, y in pairs}
+        options = {"bounds": (low, high), **config.bootstrap}
+        found = {
+            (x, y): statistics.estimate(statistic, normalized[x], normalized[y], **options)
+            for x, y in itertools.product(rules, baselines)
+        }
         for several, other in itertools.product(summary.discoveries, baselines):
             own = [normalized[name] for name in summary.discoveries[several]]
             found[several, other] = statistics.estimate_over_discoveries(
-                statistic, own, normalized[other], bounds=(low, high), **config.bootstrap
+                statistic, own, normalized[other], **options
             )
         return found
 
     return dataclasses.replace(
         summary,
         aggregates={
-            name: {label: estimate(x, scores) for label, x in statistics.AGGREGATES.items()}
+            name: {label: x.estimate(scores, **config.bootstrap) for label, x in AGGREGATES.items()}
             for name, scores in normalized.items()
         }
         | aggregates_over_discoveries(normalized, summary.discoveries, config),
@@ -196,10 +197,10 @@ def aggregates_over_discoveries(
     """
     return {
         several: {
-            label: statistics.estimate_over_discoveries(
-                statistic, [normalized[name] for name in names], **config.bootstrap
+            label: aggregate.estimate_over_discoveries(
+                [normalized[name] for name in names], **config.bootstrap
             )
-            for label, statistic in statistics.AGGREGATES.items()
+            for label, aggregate in AGGREGATES.items()
         }
         for several, names in discoveries.items()
         if all(name in normalized for name in names)

@@ -105,7 +105,7 @@ def test_interval_agrees_with_the_normal_one():
 
 
 @pytest.mark.parametrize("statistic", [mean_over_tasks, interquartile_mean])
-@pytest.mark.parametrize(("tasks", "runs"), [(20, 3), (5, 5)])
+@pytest.mark.parametrize(("tasks", "runs"), [(20, 2), (20, 3), (5, 5)])
 def test_intervals_cover_the_true_value(statistic, tasks, runs):
     """Tasks of different scores and spreads, as in `benchmarks.coverage`."""
     rng = np.random.default_rng(0)
@@ -123,7 +123,7 @@ def test_scores_whose_squares_overflow_have_an_interval():
     found = statistics.estimate(
         statistics.mean_over_tasks, scores, resamples=50, confidence=0.95, seed=0
     )
-    assert 0.0 < found.low < found.value < found.high < np.inf
+    assert -np.inf < found.low < found.value < found.high < np.inf
 
 
 def test_one_run_has_no_interval():
