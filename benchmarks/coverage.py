@@ -34,7 +34,6 @@ _TASKS = 20
 _TRUE = 20_000
 _SEEDS = (5, 10)
 _DISCOVERIES = (3, 5)
-_AGGREGATES = {k: x.statistic for k, x in statistics.AGGREGATES.items() if x.has_interval}
 _RANDOM, _BASELINE = "random", "actor_critic"
 
 
@@ -78,7 +77,7 @@ def _curves(scores: Float[np.ndarray, "tasks runs"]) -> LearningCurves:
 def _printed(summary: Summary, name: str) -> dict[str, Estimate]:
     """Return the numbers of a contender that are printed with intervals."""
     return {
-        **{label: summary.aggregates[name][label] for label in _AGGREGATES},
+        **summary.aggregates[name],
         "probability of improvement": summary.improvement[name, _BASELINE],
         "difference of means": summary.differences[name, _BASELINE],
     }
@@ -104,7 +103,7 @@ def _true_values(
     found: dict[str, list[np.ndarray]] = {}
     for i in chunks:
         x, y = scores[i : i + 500], others[i : i + 500]
-        values = {name: statistic(x) for name, statistic in _AGGREGATES.items()}
+        values = {name: one.statistic(x) for name, one in statistics.AGGREGATES.items()}
         values["probability of improvement"] = statistics.probability_of_improvement(x, y)
         values["difference of means"] = difference(x, y)
         for name, value in values.items():
