@@ -3,9 +3,9 @@
     python -m benchmarks.ablations --workdir=runs/ablations
 
 Discovers a rule for each ablation of `launch/configs/ablations.py` and each seed, evaluates all of
-them together on each suite, and writes one report. Prints each ablation's normalised score, the
-mean over a suite's tasks and over the discoveries, with a 95% t-interval over the discoveries, as
-these differ by more than their agents do. Started again, it continues.
+them together on each suite, and writes one report. Prints each ablation's normalised IQM over a
+suite's tasks, with a 95% interval over discoveries, tasks and agents' seeds. Started again, it
+continues.
 """
 
 import json
@@ -14,8 +14,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-import numpy as np
-import scipy.stats
 from absl import flags
 from rich.console import Console
 from rich.table import Table
@@ -26,12 +24,12 @@ from launch.flag_parsing import define_output_folder
 
 _WORKDIR = define_output_folder("workdir", "Folder for all results.")
 _ABLATIONS = flags.DEFINE_list("ablations", list(ABLATIONS), "Names of the ablations.")
-_SEEDS = flags.DEFINE_integer("seeds", 3, "Discoveries of each, with seeds 0, 1, ...", 1)
-_META_STEPS = flags.DEFINE_integer("meta_steps", 150, "Meta-steps of each discovery.")
-_SUITES = flags.DEFINE_list("suites", ["grid57", "grid_heldout"], "Suites of the evaluations.")
+_SEEDS = flags.DEFINE_integer("seeds", 5, "Discoveries of each, with seeds 0, 1, ...", 1)
+_META_STEPS = flags.DEFINE_integer("meta_steps", 300, "Meta-steps of each discovery.")
+_SUITES = flags.DEFINE_list("suites", ["grid_heldout"], "Suites of the evaluations.")
 _AGENT_SEEDS = flags.DEFINE_integer(
     "agent_seeds",
-    3,
+    2,
     "Runs of each rule on each task.",
     lower_bound=1,
 )
@@ -62,34 +60,28 @@ def discover(folder: pathlib.Path, ablation: str, seed: int) -> pathlib.Path:
     return rule
 
 
-def scores(folder: pathlib.Path, ablation: str, seeds: int) -> np.ndarray:
-    """Return each discovery's mean normalised score over an evaluation's tasks."""
-    contenders = json.loads((folder / "results.json").read_text())["contenders"]
-    found = [contenders[f"{ablation}-{seed}"]["normalized_score"]["mean"] for seed in range(seeds)]
-    return np.array([x["value"] for x in found])
-
-
-def interval(values: np.ndarray, confidence: float = 0.95) -> str:
-    """Return the mean and the t-interval as text."""
-    if len(values) < 2:
-        return f"{values.mean():.2f}"
-    half = scipy.stats.sem(values) * scipy.stats.t.ppf((1.0 + confidence) / 2, len(values) - 1)
-    return f"{values.mean():.2f} ± {half:.2f}"
+def cells(folder: pathlib.Path, rules: Sequence[str]) -> tuple[str, str]:
+    """Return the IQM of an evaluation's rules with its interval, and that of each discovery."""
+    results = json.loads((folder / "results.json").read_text())
+    each = [results["contenders"][name]["normalized_score"]["IQM"] for name in rules]
+    found = {
+        frozenset(x["rules"]): x["normalized_score"]["IQM"] for x in results["discoveries"].values()
+    }
+    over_all = found.get(frozenset(rules), each[0])  # One discovery has no entry.
+    interval = "{value:.2f} [{low:.2f}, {high:.2f}]".format(**over_all)
+    return interval, ", ".join(f"{x['value']:.2f}" for x in each)
 
 
 def show(folder: pathlib.Path, suites: Sequence[str], ablations: Sequence[str], seeds: int) -> None:
     """Print the table."""
-    table = Table(title=f"Mean normalised score, {seeds} discoveries of each (95% t-interval)")
+    table = Table(title=f"Normalised IQM, {seeds} discoveries of each")
     table.add_column("ablation")
     for suite in suites:
         table.add_column(suite)
         table.add_column("each discovery")
     for ablation in ablations:
-        row = [ablation]
-        for suite in suites:
-            found = scores(folder / suite, ablation, seeds)
-            row += [interval(found), ", ".join(f"{x:.2f}" for x in found)]
-        table.add_row(*row)
+        rules = [f"{ablation}-{seed}" for seed in range(seeds)]
+        table.add_row(ablation, *(x for suite in suites for x in cells(folder / suite, rules)))
     Console(width=160).print(table)
 
 

@@ -81,6 +81,8 @@ class DiscoveredRule(Rule):
       reads_predictions: whether the meta-network reads y and z; otherwise it reads zeros.
       reads_values: whether it reads values, returns and advantages; otherwise it reads zeros.
       has_lifetime: whether the lifetime RNN is stepped; otherwise it keeps its initial state.
+      masks_moments: whether masked transitions, between two episodes, are left out of the moments
+        that normalise advantages and TD errors. The published rule counts them.
     """
 
     parameters: PyTree[Any]  # JAX rebuilds rules with leaves that are not arrays.
@@ -104,6 +106,7 @@ class DiscoveredRule(Rule):
     reads_predictions: bool = dataclasses.field(default=True, metadata={"static": True})
     reads_values: bool = dataclasses.field(default=True, metadata={"static": True})
     has_lifetime: bool = dataclasses.field(default=True, metadata={"static": True})
+    masks_moments: bool = dataclasses.field(default=False, metadata={"static": True})
 
     @classmethod
     def create(
@@ -185,8 +188,9 @@ class DiscoveredRule(Rule):
 
         estimates = self.estimates(outputs, target_outputs, trajectory)
         memory: DiscoveredMemory = state.memory
-        advantage_moments = moments.update(memory.advantage, estimates.advantage)
-        td_moments = moments.update(memory.td, estimates.td)
+        counted = trajectory.mask if self.masks_moments else None
+        advantage_moments = moments.update(memory.advantage, estimates.advantage, counted)
+        td_moments = moments.update(memory.td, estimates.td, counted)
         normalized_advantage = moments.normalize(advantage_moments, estimates.advantage)
         normalized_action_advantage = moments.normalize(
             advantage_moments, estimates.action_advantage

@@ -10,7 +10,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from disco import moments, values
 from disco.checks import OutputShapes, check_outputs, check_trajectory
@@ -98,7 +98,7 @@ class ActorCritic(Rule):
         outputs = check_outputs(outputs, self.output_shapes(num_actions), trajectory)
         trajectory = without_masked_damage(trajectory)
         estimates = self._estimates(outputs["logits"], self._value(outputs["value"]), trajectory)
-        return self._with_normalized_advantage(estimates, state)
+        return self._with_normalized_advantage(estimates, trajectory.mask, state)
 
     def _estimates(
         self,
@@ -111,10 +111,10 @@ class ActorCritic(Rule):
         )
 
     def _with_normalized_advantage(
-        self, estimates: values.ValueEstimates, state: RuleState
+        self, estimates: values.ValueEstimates, mask: Bool[Array, "T B"], state: RuleState
     ) -> tuple[ActorCriticTargets, RuleState]:
         memory: ActorCriticMemory = state.memory
-        tracked = moments.update(memory.advantage, estimates.advantage)
+        tracked = moments.update(memory.advantage, estimates.advantage, mask)
         weight = estimates.advantage
         if self.normalize_advantage:
             weight = moments.normalize(tracked, weight, subtract_mean=False)

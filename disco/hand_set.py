@@ -117,7 +117,7 @@ class HandSetRule(Rule):
             lambda_=self.lambda_,
         )
         memory: HandSetMemory = state.memory
-        tracked = moments.update(memory.advantage, estimates.advantage)
+        tracked = moments.update(memory.advantage, estimates.advantage, trajectory.mask)
         advantage = moments.normalize(tracked, estimates.advantage)
         logits = outputs["logits"][:-1]
         centred = logits - jnp.mean(logits, axis=-1, keepdims=True)

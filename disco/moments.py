@@ -5,7 +5,7 @@ from typing import TypeVar
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 T = TypeVar("T")
 
@@ -34,12 +34,33 @@ def init(dtype: jnp.dtype) -> Moments:
     )
 
 
-def update(moments: Moments, x: Float[Array, "*s"], decay: float = DECAY) -> Moments:
-    """Return the moments after a batch; no gradient flows."""
+def update(
+    moments: Moments,
+    x: Float[Array, "*s"],
+    mask: Bool[Array, "*s"] | None = None,
+    decay: float = DECAY,
+) -> Moments:
+    """Return the moments after a batch; no gradient flows.
+
+    Args:
+      moments: before it.
+      x: the batch.
+      mask: of the numbers that count; None if all do. A batch without any changes nothing.
+      decay: weight of the moments before the batch.
+    """
     x = jax.lax.stop_gradient(x)
+    if mask is None:
+        return _moved(moments, jnp.mean(x), jnp.mean(jnp.square(x)), decay)
+    number = jnp.maximum(jnp.sum(mask.astype(x.dtype)), 1.0)
+    x = jnp.where(mask, x, 0.0)
+    moved = _moved(moments, jnp.sum(x) / number, jnp.sum(jnp.square(x)) / number, decay)
+    return jax.tree.map(lambda new, old: jnp.where(jnp.any(mask), new, old), moved, moments)
+
+
+def _moved(moments: Moments, first: Array, second: Array, decay: float) -> Moments:
     return Moments(
-        first=decay * moments.first + (1.0 - decay) * jnp.mean(x),
-        second=decay * moments.second + (1.0 - decay) * jnp.mean(jnp.square(x)),
+        first=decay * moments.first + (1.0 - decay) * first,
+        second=decay * moments.second + (1.0 - decay) * second,
         decay_product=decay * moments.decay_product,
     )
 
@@ -49,9 +70,9 @@ def normalize(
 ) -> Float[Array, "*s"]:
     """Return (x - mean) / (sqrt(var + 1e-12) + 1e-6), or x over the same scale.
 
-    `moments` must have been updated at least once.
+    Moments that no batch has changed have mean and variance 0.
     """
-    weight = 1.0 - moments.decay_product
+    weight = jnp.maximum(1.0 - moments.decay_product, jnp.finfo(x.dtype).tiny)
     mean = moments.first / weight
     variance = jnp.maximum(moments.second / weight - jnp.square(mean), 0.0)
     centred = x - mean if subtract_mean else x

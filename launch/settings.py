@@ -35,6 +35,7 @@ class RuleSettings:
     reads_predictions: bool = True
     reads_values: bool = True
     has_lifetime: bool = True
+    masks_moments: bool = False
 
     def __post_init__(self):
         names = [field.name for field in dataclasses.fields(self) if field.name != "start"]

@@ -38,6 +38,7 @@ def get_settings() -> DiscoverSettings:
             num_bins=41,
             max_value=10.0,
             policy_prior=0.95,
+            masks_moments=True,
         ),
         agent=AgentConfig(
             network=NetworkConfig(torso=(32,), model=32, head=(32,)),

@@ -153,3 +153,33 @@ def test_on_terminations_alone_last_says_nothing_new():
     without = dataclasses.replace(trajectory, last=jnp.zeros_like(terminal))
     result = targets_of(rule, outputs, outputs, with_last, state)
     assert relative_difference(targets_of(rule, outputs, outputs, without, state), result) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        dataclasses.replace(small_rule(), masks_moments=True),
+        disco.HandSetRule(),
+        disco.ActorCritic(normalize_advantage=True),
+    ],
+    ids=["discovered", "hand_set", "actor_critic"],
+)
+def test_masked_transitions_do_not_count_in_the_moments(rule):
+    """A rule that counted them would normalise the others' advantages otherwise."""
+    trajectory = random_trajectory()
+    outputs = random_outputs(rule, trajectory, seed=1)
+    where = ~trajectory.mask
+    other = dataclasses.replace(trajectory, reward=jnp.where(where, 100.0, trajectory.reward))
+
+    def normalized(rule, trajectory):
+        targets, after = targets_of(rule, outputs, outputs, trajectory, rule.init({}))
+        return targets.normalized_advantage[trajectory.mask], after.memory.advantage
+
+    assert relative_difference(normalized(rule, trajectory), normalized(rule, other)) == 0
+    if isinstance(rule, disco.DiscoveredRule):
+        published = dataclasses.replace(rule, masks_moments=False)
+        assert relative_difference(normalized(published, trajectory), normalized(published, other))
+    nothing = dataclasses.replace(trajectory, mask=jnp.zeros_like(trajectory.mask))
+    targets, after = targets_of(rule, outputs, outputs, nothing, rule.init({}))
+    assert relative_difference(after.memory.advantage, rule.init({}).memory.advantage) == 0
+    assert bool(jnp.all(jnp.isfinite(targets.normalized_advantage)))
