@@ -16,6 +16,9 @@ class MetaConfig:
       num_updates: K, the agent updates that a meta-gradient flows through.
       validation_trajectories: per agent and meta-step.
       validation_length: steps of each validation trajectory.
+      validation_from_training: whether some validation environments, in turn, go on from the
+        states of the training environments at each meta-step, so that their episodes are of all
+        ages. Of environments in JAX.
       learning_rate: of the rule.
       average_decay: weight of the old average in the moving average of the rules, which is the
         result of a run because single iterates are noisy. In the first meta-steps it is the plain
@@ -33,6 +36,7 @@ class MetaConfig:
     num_updates: int = 20
     validation_trajectories: int = 48
     validation_length: int = 29
+    validation_from_training: bool = False
     learning_rate: float = 1e-3
     average_decay: float = 0.98
     max_gradient_norm: float = 1.0

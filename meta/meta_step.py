@@ -43,6 +43,7 @@ from meta.sharding import AGENTS, split_batch
 from meta.state import Lifetime, Member
 from meta.value_function import ValueFunctionState
 from training import collection
+from training.collection import ActorState
 from training.passes import agents_per_pass, map_agents
 
 AgentMetrics = dict[str, Shaped[Array, "_agents"]]
@@ -86,12 +87,15 @@ def agent_meta_step(
         config.meta.num_updates,
     )
     assert member.validation is not None
+    actor = member.validation
+    if config.meta.validation_from_training:
+        actor = with_training_states(actor, agent_state.actor, meta_step)
     validation_actor, validation, validation_episodes = collection.unroll(
         agent,
         dynamics,
         task,
         agent.acting_state(agent_state.learner),
-        member.validation,
+        actor,
         validation_key,
         config.meta.validation_length,
     )
@@ -108,6 +112,23 @@ def agent_meta_step(
         "episodes": episodes.count,
     }
     return member, update, metrics
+
+
+def with_training_states(
+    validation: ActorState, training: ActorState, meta_step: Int[Array, ""]
+) -> ActorState:
+    """Let some validation environments go on from the states of the training environments.
+
+    In turn, an eighth of them at most per meta-step. Otherwise all start their first episode
+    together, and where episodes have one length, all are of one age for good.
+    """
+    (num_validation,), (num_training,) = (
+        validation.episode_return.shape,
+        training.episode_return.shape,
+    )
+    number = min(num_training, max(1, num_validation // 8))
+    places = (meta_step * number + jnp.arange(number)) % num_validation
+    return jax.tree.map(lambda x, new: x.at[places].set(new[:number]), validation, training)
 
 
 def agent_meta_update(

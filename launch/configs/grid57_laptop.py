@@ -64,6 +64,7 @@ def get_settings() -> DiscoverSettings:
             num_updates=6,
             validation_trajectories=64,
             validation_length=16,
+            validation_from_training=True,
             learning_rate=3e-3,
             max_gradient_norm=0.2,
             adam_b2=0.98,

@@ -291,6 +291,20 @@ def test_agents_train_on_all_tasks_and_it_is_counted():
     assert counts.min() >= 4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("from_training", [False, True])
+def test_validation_episodes_are_of_all_ages_only_if_they_go_on_from_training(from_training):
+    """The chain's episodes have one length, so that all validation episodes begin together."""
+    population = PopulationConfig(size=1, lifetimes=(100 * STEPS,))
+    discovery = small_discovery(
+        "delayed_chain/short", population=population, validation_from_training=from_training
+    )
+    states, _ = states_after(discovery, 3)
+    for after in states[1:]:
+        ages = after.groups[0].validation.episode_length
+        assert (len(np.unique(ages)) > 1) == from_training
+
+
 def test_meta_config_refused():
     with pytest.raises(ValueError, match=r"meta.segment_length is 3; expected a divisor .* \(20\)"):
         MetaConfig(segment_length=3)
