@@ -6,6 +6,7 @@ and z; those of q and aux_pi are predefined.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import chex
@@ -49,13 +50,25 @@ class DiscoveredTargets:
     summary: Float[Array, "T B 1"]
 
 
+_AT_MOST_1 = ("prior_outputs", "age_features")  # Sizes.
+_MAY_BE_0 = ("transformer_layers", *_AT_MOST_1)
+
+
 @chex.dataclass(frozen=True)
 class DiscoveredMemory:
-    """The state of a discovered rule over an agent's lifetime."""
+    """The state of a discovered rule over an agent's lifetime.
+
+    Attributes:
+      lifetime: of the lifetime RNN.
+      advantage: moments of the advantages.
+      td: moments of the TD errors.
+      updates: number of updates so far, if the rule reads it.
+    """
 
     lifetime: LifetimeState
     advantage: Moments
     td: Moments
+    updates: Float[Array, ""] | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -76,7 +89,8 @@ class DiscoveredRule(Rule):
       policy_prior: a scalar, the weight of the agent's own logits, minus their mean, in the logits
         of the policy target. With 0, as in the published rule, the meta-network computes the target
         itself; with 1 it computes the change of the policy, and an output of 0 leaves the policy
-        unchanged.
+        unchanged. If the meta-network computes the weight of each transition
+        (`sizes.prior_outputs`), it is the weight for an output of 0.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
       reads_predictions: whether the meta-network reads y and z; otherwise it reads zeros.
       reads_values: whether it reads values, returns and advantages; otherwise it reads zeros.
@@ -125,11 +139,13 @@ class DiscoveredRule(Rule):
 
     def __post_init__(self):
         for field in dataclasses.fields(self.sizes):
-            size, least = getattr(self.sizes, field.name), int(field.name != "transformer_layers")
+            size, least = getattr(self.sizes, field.name), int(field.name not in _MAY_BE_0)
             if type(size) is not int or size < least:
                 raise ValueError(
                     f"sizes.{field.name} is {size!r}; expected an integer of at least {least}."
                 )
+            if field.name in _AT_MOST_1 and size > 1:
+                raise ValueError(f"sizes.{field.name} is {size}; expected 0 or 1.")
         if self.sizes.transformer_layers and self.sizes.trajectory % transformer.NUM_HEADS:
             raise ValueError(
                 f"sizes.trajectory is {self.sizes.trajectory}; expected a multiple of the"
@@ -144,6 +160,11 @@ class DiscoveredRule(Rule):
         POSITIVE.require_value("max_value", self.max_value)
         for name in ("discount", "lambda_", "target_params_coefficient", "policy_prior"):
             FRACTION.require_value(name, getattr(self, name))
+        if self.sizes.prior_outputs and not 0.0 < self.policy_prior < 1.0:
+            raise ValueError(
+                f"policy_prior is {self.policy_prior}; expected more than 0 and less than 1 beside"
+                " sizes.prior_outputs 1, as the output is added to its logit."
+            )
         for name in ("pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost"):
             COST.require_value(name, getattr(self, name))
 
@@ -168,6 +189,7 @@ class DiscoveredRule(Rule):
             lifetime=lifetime,
             advantage=moments.init(lifetime.hidden.dtype),
             td=moments.init(lifetime.hidden.dtype),
+            updates=jnp.zeros_like(lifetime.hidden, shape=()) if self.sizes.age_features else None,
         )
 
     def targets(
@@ -209,12 +231,13 @@ class DiscoveredRule(Rule):
             read(normalized_action_advantage),
             trajectory,
             memory.lifetime,
+            memory.updates,
         )
         if not self.has_lifetime:
             lifetime = memory.lifetime
         prior = outputs["logits"][:-1] - jnp.mean(outputs["logits"][:-1], axis=-1, keepdims=True)
         targets = DiscoveredTargets(
-            pi=self.policy_prior * prior + raw.pi,
+            pi=self._prior_weight(raw) * prior + raw.pi,
             y=raw.y,
             z=raw.z,
             q_target=estimates.q_target,
@@ -224,10 +247,20 @@ class DiscoveredRule(Rule):
             normalized_q_td=moments.normalize(td_moments, estimates.td, subtract_mean=False),
             summary=raw.summary,
         )
-        memory = moments.kept_if_finite(
-            DiscoveredMemory(lifetime=lifetime, advantage=advantage_moments, td=td_moments), memory
+        after = DiscoveredMemory(
+            lifetime=lifetime,
+            advantage=advantage_moments,
+            td=td_moments,
+            updates=None if memory.updates is None else memory.updates + 1.0,
         )
+        memory = moments.kept_if_finite(after, memory)
         return targets, RuleState(target_params=state.target_params, memory=memory)
+
+    def _prior_weight(self, raw: meta_network.RawTargets) -> Float[Array, "T B 1"] | float:
+        """Return the weight of the agent's own logits in the policy target."""
+        if raw.prior is None:
+            return self.policy_prior
+        return jax.nn.sigmoid(math.log(self.policy_prior / (1.0 - self.policy_prior)) + raw.prior)
 
     def estimates(
         self, outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory

@@ -26,6 +26,7 @@ Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
 Parameters = Mapping[str, Linear]
 
 STATE_FEATURES = 23  # Per transition, besides those of actions (`_features`).
+_LARGE_LOG_AGE = 10.0  # So that the feature is about 1 after 20,000 updates.
 ACTION_FEATURES = (9, 10)  # Per action: the published ones, and one more (`_features`).
 
 
@@ -47,6 +48,10 @@ class MetaNetworkSizes:
         the LSTM, which it replaces; 0 for the LSTM.
       lifetime: units of the lifetime RNN.
       lifetime_input: numbers that it reads per update.
+      prior_outputs: 1 if the weight of the agent's own logits in the policy target is an output,
+        for each transition; 0 for a constant (`DiscoveredRule.policy_prior`).
+      age_features: 1 if both networks read the agent's age, the logarithm of its number of updates;
+        0 as published.
     """
 
     prediction: int = 600
@@ -58,11 +63,13 @@ class MetaNetworkSizes:
     transformer_layers: int = 0
     lifetime: int = 128
     lifetime_input: int = 16
+    prior_outputs: int = 0
+    age_features: int = 0
 
     @property
     def features(self) -> int:
         """Features per transition that the backward LSTM and the lifetime RNN read."""
-        return STATE_FEATURES + 2 * self.action_embedding
+        return STATE_FEATURES + self.age_features + 2 * self.action_embedding
 
     @property
     def architecture(self) -> str:
@@ -80,12 +87,16 @@ class LifetimeState:
 
 @chex.dataclass(frozen=True)
 class RawTargets:
-    """Logits of the targets, and one number per transition for the lifetime RNN."""
+    """Logits of the targets, and one number per transition for the lifetime RNN.
+
+    `prior` is what is added to the logit of the policy prior, if the network has that output.
+    """
 
     pi: Float[Array, "T B A"]
     y: Float[Array, "T B Y"]
     z: Float[Array, "T B Y"]
     summary: Float[Array, "T B 1"]
+    prior: Float[Array, "T B 1"] | None = None
 
 
 def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
@@ -109,6 +120,8 @@ def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
         "policy_target_0": (2 * (s.trajectory + s.action_embedding), s.action_hidden),
         "policy_target_1": (s.action_hidden, 1),
     }
+    if s.prior_outputs:
+        trajectory["policy_prior"] = (s.trajectory, 1)
     lifetime = {
         "input": (s.features + 2, s.lifetime_input),
         "lstm": (s.lifetime_input + s.lifetime, 4 * s.lifetime),
@@ -125,6 +138,7 @@ _INIT_STDDEV = {
     "trajectory/y_target": 0.3,
     "trajectory/z_target": 0.3,
     "trajectory/policy_target_1": 3.0,
+    "trajectory/policy_prior": 0.1,
 }
 
 
@@ -161,6 +175,7 @@ def apply(
     normalized_action_advantage: Float[Array, "T_plus_1 B A"],
     trajectory: Trajectory,
     lifetime: LifetimeState,
+    age: Float[Array, ""] | None = None,
 ) -> tuple[RawTargets, LifetimeState]:
     """Return the targets of one batch, and the state of the lifetime RNN after it.
 
@@ -174,6 +189,7 @@ def apply(
       normalized_action_advantage: of all actions, by the target network.
       trajectory: the batch.
       lifetime: the lifetime RNN's state before this update.
+      age: the agent's number of updates; None for a network that does not read it.
     """
     trajectory_nets = _group(parameters, "trajectory/")
     lifetime_nets = _group(parameters, "lifetime/")
@@ -189,6 +205,7 @@ def apply(
         normalized_advantage,
         normalized_action_advantage,
         trajectory,
+        [] if age is None else [jnp.log1p(age) / _LARGE_LOG_AGE],
     )
 
     # Backward over the trajectory, gated by the lifetime RNN's state before this update.
@@ -202,6 +219,7 @@ def apply(
         y=_linear(trajectory_nets["y_target"], x),
         z=_linear(trajectory_nets["z_target"], x),
         summary=_linear(trajectory_nets["summary"], x),
+        prior=_linear(trajectory_nets["policy_prior"], x) if sizes.prior_outputs else None,
     )
 
     # Forward over updates: one vector for the whole batch.
@@ -227,6 +245,7 @@ def _shared_features(
     normalized_advantage,
     normalized_action_advantage,
     trajectory,
+    of_agent,
 ):
     """Return the features that both networks read without an embedding; no gradient flows."""
     policy = jax.nn.softmax(outputs["logits"])
@@ -252,6 +271,7 @@ def _shared_features(
             "advantage": values.signed_log(estimates.advantage),
             "normalized_advantage": normalized_advantage,
             "per_action": per_action,
+            "of_agent": [jnp.full_like(normalized_advantage, x) for x in of_agent],
         }
     )
 
@@ -281,6 +301,7 @@ def _features(sizes, nets, shared, y, y_bar, z, z_bar):
         select_action(z_bar, action),
         *_pair(jnp.sum(policy * z_bar, axis=-1)),
         *_pair(jnp.max(z_bar, axis=-1)),
+        *shared["of_agent"],
     ]
     actions = [pi, mu, pi_bar, z[:-1], z_bar[:-1], q_bar, advantage, action_advantage, taken]
     if sizes.action_features == ACTION_FEATURES[1]:

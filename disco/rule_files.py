@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import re
-import reprlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -24,16 +23,23 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from disco import meta_network, npz
-from disco.architectures import ARCHITECTURES, LSTM, TRANSFORMER
+from disco.architectures import LSTM, TRANSFORMER
 from disco.discovered import DiscoveredRule
 from disco.meta_network import MetaNetworkSizes
+from disco.rule_headers import (
+    ARCHITECTURE,
+    FORMAT_VERSION,
+    HEADER,
+    KIND,
+    RuleFileError,
+    hyper_parameter_names,
+    read_header,
+    shown,
+)
 from disco_common.atomic import write_atomically
 
-FORMAT_VERSION = 1
 ZOO = pathlib.Path(__file__).parent / "zoo"
 
-_HEADER, _ARCHITECTURE = "header", "architecture"
-_KIND = "discovered"
 _LIFETIME = "lstm/~/meta_lstm/~unroll"
 _PUBLISHED_NAMES = {
     "trajectory/y_net_0": "lstm/mlp/~/linear_0",
@@ -58,14 +64,8 @@ _PUBLISHED_NAMES = {
     "lifetime/input": f"{_LIFETIME}/mlp_2/~/linear_0",
     "lifetime/lstm": f"{_LIFETIME}/lstm/linear",
 }
-_MOST_HEADER_BYTES = 1 << 24
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 100
+_PRIOR = "trajectory/policy_prior"
 _TRANSFORMER_LAYER = re.compile(r"lstm/transformer/\d+/heads/w")
-
-
-class RuleFileError(ValueError):
-    """A rule file cannot be used; the message has the file, the reason and what was expected."""
 
 
 def zoo() -> list[str]:
@@ -115,14 +115,14 @@ def save(
     arrays = _arrays(rule)
     header = {
         "format_version": FORMAT_VERSION,
-        "kind": _KIND,
-        _ARCHITECTURE: rule.sizes.architecture,
+        "kind": KIND,
+        ARCHITECTURE: rule.sizes.architecture,
         "sizes": dataclasses.asdict(rule.sizes),
-        "hyper_parameters": {name: getattr(rule, name) for name in _hyper_parameter_names()},
+        "hyper_parameters": {name: getattr(rule, name) for name in hyper_parameter_names()},
         "provenance": dict(provenance or {}),
     }
     try:
-        arrays[_HEADER] = np.array(json.dumps(header))
+        arrays[HEADER] = np.array(json.dumps(header))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"The provenance for {path} is not JSON: {error}.") from error
     buffer = io.BytesIO()
@@ -179,15 +179,15 @@ def _find(name: str | os.PathLike) -> pathlib.Path:
 
 
 def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dict[str, Any]]:
-    header = _read_header(path, archive)
-    names = set(archive.names) - {_HEADER}
+    header = read_header(path, archive)
+    names = set(archive.names) - {HEADER}
     architecture = _architecture(header, names)
     layers = sum(_TRANSFORMER_LAYER.fullmatch(name) is not None for name in names)
     sizes, shapes = _read_shapes(path, archive, names, architecture, layers)
     if header and dataclasses.asdict(sizes) != header["sizes"]:
         raise RuleFileError(
             f"{path}: the arrays' shapes say {dataclasses.asdict(sizes)}, the header's sizes"
-            f" {_shown(header['sizes'])}."
+            f" {shown(header['sizes'])}."
         )
     try:
         rule = DiscoveredRule(parameters={}, sizes=sizes, **header.get("hyper_parameters", {}))
@@ -205,8 +205,8 @@ def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dic
 
 def _architecture(header: Mapping[str, Any], names: Collection[str]) -> str:
     """Return the architecture that the header names, or that arrays of an older file are of."""
-    if _ARCHITECTURE in header:
-        return header[_ARCHITECTURE]
+    if ARCHITECTURE in header:
+        return header[ARCHITECTURE]
     return TRANSFORMER if any(map(_TRANSFORMER_LAYER.fullmatch, names)) else LSTM
 
 
@@ -228,7 +228,10 @@ def _read_shapes(
     """
     num_layers = transformer_layers if architecture == TRANSFORMER else 0
     # A transformer has at least one layer.
-    sizes = MetaNetworkSizes(transformer_layers=num_layers or int(architecture == TRANSFORMER))
+    sizes = MetaNetworkSizes(
+        transformer_layers=num_layers or int(architecture == TRANSFORMER),
+        prior_outputs=int(f"{_name_in_file(_PRIOR)}/w" in names),
+    )
     expected = {
         f"{_name_in_file(name)}/{part}"
         for name in meta_network.layer_shapes(sizes)
@@ -236,15 +239,15 @@ def _read_shapes(
     }
     if names != expected:
         raise RuleFileError(
-            f"{path} is not a rule file: missing arrays {_shown(sorted(expected - names))},"
-            f" unknown arrays {_shown(sorted(names - expected))}."
+            f"{path} is not a rule file: missing arrays {shown(sorted(expected - names))},"
+            f" unknown arrays {shown(sorted(names - expected))}."
         )
     shapes = {}
     for name in expected:
         dtype, shapes[name] = archive.describe(name)
         if not np.issubdtype(dtype, np.floating):
             raise RuleFileError(f"{path}: array {name!r} is {dtype}; expected floats.")
-    return _infer_sizes(path, shapes, num_layers), shapes
+    return _infer_sizes(path, shapes, num_layers, sizes.prior_outputs), shapes
 
 
 def _read_array(
@@ -269,89 +272,11 @@ def _read_array(
     return jnp.asarray(value.reshape(shape))
 
 
-def _read_header(path: pathlib.Path, archive: npz.Archive) -> dict[str, Any]:
-    if _HEADER not in archive.names:
-        return {}
-    dtype, shape = archive.describe(_HEADER)
-    if dtype.kind != "U" or shape != () or dtype.itemsize > _MOST_HEADER_BYTES:
-        raise RuleFileError(
-            f"{path}: the header is an array {shape} of {dtype}; expected one text of at most"
-            f" {_MOST_HEADER_BYTES} bytes."
-        )
-    try:
-        data = archive.read(_HEADER).astype(dtype.newbyteorder("<")).tobytes()
-        header = json.loads(data.decode("utf-32-le").rstrip("\0"))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, npz.ArchiveError):
-            raise
-        raise RuleFileError(f"{path}: the header is not JSON ({str(error)[:200]}).") from error
-    _check_header(path, header)
-    return header
-
-
-def _check_header(path: pathlib.Path, header: Any) -> None:
-    """Refuse a header of something else; add entries that older headers lack."""
-    if not isinstance(header, dict) or not {"format_version", "sizes", "hyper_parameters"} <= set(
-        header
-    ):
-        raise RuleFileError(f"{path}: the header lacks format_version, sizes or hyper_parameters.")
-    version = header["format_version"]
-    if type(version) is not int or version != FORMAT_VERSION:
-        raise RuleFileError(
-            f"{path} has format version {_shown(version)}; this code reads {FORMAT_VERSION}."
-        )
-    if header.get("kind") != _KIND:
-        raise RuleFileError(f"{path} is of kind {_shown(header.get('kind'))}; expected {_KIND!r}.")
-    _check_architecture(path, header)
-    if not isinstance(header.setdefault("provenance", {}), dict):
-        raise RuleFileError(
-            f"{path}: the header's provenance is {_shown(header['provenance'])}; expected names."
-        )
-    sizes = header["sizes"]
-    if not isinstance(sizes, dict) or any(type(size) is not int for size in sizes.values()):
-        raise RuleFileError(f"{path}: the header's sizes are {_shown(sizes)}; expected integers.")
-    # Files from before there were transformers lack their size.
-    header["sizes"] = {"transformer_layers": 0} | sizes
-    _check_hyper_parameters(path, header["hyper_parameters"])
-
-
-def _check_architecture(path: pathlib.Path, header: Mapping[str, Any]) -> None:
-    found = header.get(_ARCHITECTURE, LSTM)  # Older headers have none.
-    if not isinstance(found, str) or found not in ARCHITECTURES:
-        raise RuleFileError(
-            f"{path} has the architecture {_shown(found)}; known are {sorted(ARCHITECTURES)}."
-        )
-
-
-def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
-    """Check names and types; the rule checks ranges."""
-    if not isinstance(found, dict):
-        raise RuleFileError(
-            f"{path}: the header's hyper_parameters are {_shown(found)}; expected names."
-        )
-    unknown = set(found) - set(_hyper_parameter_names())
-    if unknown:
-        raise RuleFileError(
-            f"{path}: unknown hyper-parameters {_shown(sorted(unknown))}; known are"
-            f" {_hyper_parameter_names()}."
-        )
-    kinds = {bool: "true or false", int: "an integer", float: "a number"}
-    for name, value in found.items():
-        kind = type(getattr(DiscoveredRule, name))
-        # In Python, a bool is an integer; in JSON, an integer may stand for a float.
-        if type(value) not in ((int, float) if kind is float else (kind,)):
-            raise RuleFileError(
-                f"{path}: hyper-parameter {name} is {_shown(value)}; expected {kinds[kind]}."
-            )
-
-
-def _shown(found: Any) -> str:
-    """Return a value for a message, shortened if it is long or deep."""
-    return _REPR.repr(found)
-
-
 def _infer_sizes(
-    path: pathlib.Path, shapes: Mapping[str, tuple[int, ...]], transformer_layers: int
+    path: pathlib.Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    transformer_layers: int,
+    prior_outputs: int,
 ) -> MetaNetworkSizes:
     """Return the sizes that follow from the shapes of a file's arrays."""
 
@@ -367,7 +292,7 @@ def _infer_sizes(
     def outputs(name: str) -> int:
         return shape(name, "b", 1, "one axis")[0]
 
-    return MetaNetworkSizes(
+    sizes = MetaNetworkSizes(
         prediction=outputs("trajectory/y_target"),
         prediction_embedding=outputs("trajectory/y_net_0"),
         action_features=shape("trajectory/policy_net_0", "w", 3, "three axes")[1] // 2,
@@ -377,7 +302,11 @@ def _infer_sizes(
         transformer_layers=transformer_layers,
         lifetime=outputs("lifetime/lstm") // 4,
         lifetime_input=outputs("lifetime/input"),
+        prior_outputs=prior_outputs,
     )
+    # The features of a transition, and two more. Other numbers do not fit the sizes.
+    inputs = shape("lifetime/input", "w", 2, "two axes")[0]
+    return dataclasses.replace(sizes, age_features=int(inputs == sizes.features + 3))
 
 
 def _name_in_file(name: str) -> str:
@@ -387,10 +316,5 @@ def _name_in_file(name: str) -> str:
 
 def _published_shape(name: str, part: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape in a file, where maps over the action axis are convolutions of width 1."""
-    is_convolution = "policy" in name and name != "trajectory/policy_target_1"
+    is_convolution = "policy_net" in name or name == "trajectory/policy_target_0"
     return (1, *shape) if is_convolution and part == "w" else shape
-
-
-def _hyper_parameter_names() -> list[str]:
-    fields = (field.name for field in dataclasses.fields(DiscoveredRule))
-    return [name for name in fields if name not in ("parameters", "sizes")]

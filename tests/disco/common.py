@@ -24,7 +24,8 @@ SIZES = disco.MetaNetworkSizes(
 )
 
 # What our rules have and the published one has not.
-EXTENDED_SIZES = dataclasses.replace(SIZES, action_features=10)
+TEN_FEATURES = dataclasses.replace(SIZES, action_features=10)
+EXTENDED_SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=1, age_features=1)
 TRANSFORMER_SIZES = dataclasses.replace(SIZES, transformer_layers=2)
 
 
@@ -54,7 +55,7 @@ def _parameters(sizes: disco.MetaNetworkSizes, seed: int, _: Any) -> Any:
 
 
 def extended_rule(seed: int = 0) -> disco.DiscoveredRule:
-    return small_rule(seed, EXTENDED_SIZES, policy_prior=0.9)
+    return small_rule(seed, EXTENDED_SIZES, policy_prior=0.9, masks_moments=True)
 
 
 def random_trajectory(

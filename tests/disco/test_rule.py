@@ -11,8 +11,8 @@ import disco
 from disco import meta_network, transformer
 from tests.annotations import unchecked
 from tests.disco.common import (
-    EXTENDED_SIZES,
     SIZES,
+    TEN_FEATURES,
     TRANSFORMER_SIZES,
     extended_rule,
     gradient_of,
@@ -215,7 +215,7 @@ def test_a_silent_rule_with_a_policy_prior_keeps_that_much_of_the_policy():
 
 def test_the_tenth_feature_is_the_advantage_of_the_action_taken():
     """Without weights it leaves the rule that has nine; with them the targets change."""
-    rule = small_rule(sizes=EXTENDED_SIZES)
+    rule = small_rule(sizes=TEN_FEATURES)
     trajectory = random_trajectory()
     outputs, state = random_outputs(rule, trajectory), random_state(rule)
 
@@ -335,3 +335,48 @@ def test_refuses_a_malformed_trajectory(rule, trajectory, message):
         rule.gradient(params, state, trajectory, mlp_unroll)
     with pytest.raises(ValueError, match=message):
         rule.loss(params, state, trajectory, mlp_unroll)
+
+
+def test_the_prior_is_an_output_of_each_transition():
+    """With weights of 0 it is the hyper-parameter, and its bias moves the logit of that."""
+    fixed = small_rule(sizes=TEN_FEATURES, policy_prior=0.9)
+    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=1)
+    trajectory = random_trajectory()
+    outputs, state = random_outputs(fixed, trajectory), random_state(fixed)
+
+    def policy_target(rule):
+        return targets_of(rule, outputs, outputs, trajectory, state)[0].pi
+
+    def learned(weight, bias):
+        head = {"w": jnp.full((sizes.trajectory, 1), weight), "b": jnp.full(1, bias)}
+        parameters = fixed.parameters | {"trajectory/policy_prior": head}
+        return dataclasses.replace(fixed, sizes=sizes, parameters=parameters)
+
+    np.testing.assert_allclose(policy_target(learned(0.0, 0.0)), policy_target(fixed), rtol=1e-5)
+    at_half = dataclasses.replace(fixed, policy_prior=0.5)
+    to_half = -float(np.log(9.0))
+    np.testing.assert_allclose(
+        policy_target(learned(0.0, to_half)), policy_target(at_half), rtol=1e-4, atol=1e-5
+    )
+    change = policy_target(learned(1.0, 0.0)) - policy_target(fixed)
+    logits = outputs["logits"][:-1]
+    of_logits = change / (logits - jnp.mean(logits, axis=-1, keepdims=True))
+    assert float(jnp.max(jnp.std(of_logits, axis=-1))) < 1e-4  # One weight for all actions,
+    assert float(jnp.std(of_logits[..., 0])) > 1e-4  # and another for each transition.
+    with pytest.raises(ValueError, match=r"policy_prior is 0\.0; expected more than 0 and less"):
+        dataclasses.replace(learned(0.0, 0.0), policy_prior=0.0)
+
+
+def test_a_rule_may_depend_on_the_agents_age():
+    old, trajectory = extended_rule(), random_trajectory()
+    outputs, young = random_outputs(old, trajectory), old.init({})
+    aged = dataclasses.replace(
+        young, memory=dataclasses.replace(young.memory, updates=jnp.full((), 1000.0))
+    )
+    targets, after = targets_of(old, outputs, outputs, trajectory, young)
+    assert float(after.memory.updates) == 1.0
+    other, _ = targets_of(old, outputs, outputs, trajectory, aged)
+    assert relative_difference(targets.pi, other.pi) > 0
+    assert small_rule().init({}).memory.updates is None
+    with pytest.raises(ValueError, match=r"sizes\.age_features is 2; expected 0 or 1"):
+        small_rule(sizes=dataclasses.replace(SIZES, age_features=2))

@@ -105,7 +105,7 @@ def test_settings_are_those_of_the_algorithm():
     with_replay = baselines.make("impala", CONFIG, {"replay_ratio": 0.5, "learning_rate": 0.02})
     assert (with_replay.agent.num_replayed, with_replay.agent.learning_rate) == (3, 0.02)
     hand_set = baselines.make("hand_set", CONFIG, {"policy_prior": 0.9}).rule
-    assert hand_set == disco.HandSetRule(policy_prior=0.9)
+    assert hand_set == disco.HandSetRule(policy_prior=0.9, num_bins=101, max_value=25.0)
     with pytest.raises(ValueError, match=r"impala has no settings \['num_epochs'\]; it has"):
         baselines.make("impala", CONFIG, {"num_epochs": 2})
 

@@ -23,6 +23,8 @@ SIZES = MetaNetworkSizes(
     trajectory=8,
     lifetime=8,
     lifetime_input=4,
+    prior_outputs=1,
+    age_features=1,
 )
 NUM_UPDATES = 2
 AGENT = AgentConfig(

@@ -1,0 +1,116 @@
+"""Headers of rule files (`disco.rule_files`)."""
+
+import dataclasses
+import json
+import pathlib
+import reprlib
+from collections.abc import Mapping
+from typing import Any
+
+from disco import npz
+from disco.architectures import ARCHITECTURES, LSTM
+from disco.discovered import DiscoveredRule
+
+FORMAT_VERSION = 1
+HEADER, ARCHITECTURE = "header", "architecture"
+KIND = "discovered"
+_MOST_HEADER_BYTES = 1 << 24
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 100
+_LATER_SIZES = ("transformer_layers", "prior_outputs", "age_features")
+
+
+class RuleFileError(ValueError):
+    """A rule file cannot be used; the message has the file, the reason and what was expected."""
+
+
+def read_header(path: pathlib.Path, archive: npz.Archive) -> dict[str, Any]:
+    """Return the header of an open rule file; empty if it has none, as the published one.
+
+    Raises:
+      RuleFileError: naming the file, what was found and what was expected.
+    """
+    if HEADER not in archive.names:
+        return {}
+    dtype, shape = archive.describe(HEADER)
+    if dtype.kind != "U" or shape != () or dtype.itemsize > _MOST_HEADER_BYTES:
+        raise RuleFileError(
+            f"{path}: the header is an array {shape} of {dtype}; expected one text of at most"
+            f" {_MOST_HEADER_BYTES} bytes."
+        )
+    try:
+        data = archive.read(HEADER).astype(dtype.newbyteorder("<")).tobytes()
+        header = json.loads(data.decode("utf-32-le").rstrip("\0"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, npz.ArchiveError):
+            raise
+        raise RuleFileError(f"{path}: the header is not JSON ({str(error)[:200]}).") from error
+    _check_header(path, header)
+    return header
+
+
+def _check_header(path: pathlib.Path, header: Any) -> None:
+    """Refuse a header of something else; add entries that older headers lack."""
+    if not isinstance(header, dict) or not {"format_version", "sizes", "hyper_parameters"} <= set(
+        header
+    ):
+        raise RuleFileError(f"{path}: the header lacks format_version, sizes or hyper_parameters.")
+    version = header["format_version"]
+    if type(version) is not int or version != FORMAT_VERSION:
+        raise RuleFileError(
+            f"{path} has format version {shown(version)}; this code reads {FORMAT_VERSION}."
+        )
+    if header.get("kind") != KIND:
+        raise RuleFileError(f"{path} is of kind {shown(header.get('kind'))}; expected {KIND!r}.")
+    _check_architecture(path, header)
+    if not isinstance(header.setdefault("provenance", {}), dict):
+        raise RuleFileError(
+            f"{path}: the header's provenance is {shown(header['provenance'])}; expected names."
+        )
+    sizes = header["sizes"]
+    if not isinstance(sizes, dict) or any(type(size) is not int for size in sizes.values()):
+        raise RuleFileError(f"{path}: the header's sizes are {shown(sizes)}; expected integers.")
+    # Older files lack the sizes that the published rule has not.
+    header["sizes"] = dict.fromkeys(_LATER_SIZES, 0) | sizes
+    _check_hyper_parameters(path, header["hyper_parameters"])
+
+
+def _check_architecture(path: pathlib.Path, header: Mapping[str, Any]) -> None:
+    found = header.get(ARCHITECTURE, LSTM)  # Older headers have none.
+    if not isinstance(found, str) or found not in ARCHITECTURES:
+        raise RuleFileError(
+            f"{path} has the architecture {shown(found)}; known are {sorted(ARCHITECTURES)}."
+        )
+
+
+def _check_hyper_parameters(path: pathlib.Path, found: Any) -> None:
+    """Check names and types; the rule checks ranges."""
+    if not isinstance(found, dict):
+        raise RuleFileError(
+            f"{path}: the header's hyper_parameters are {shown(found)}; expected names."
+        )
+    unknown = set(found) - set(hyper_parameter_names())
+    if unknown:
+        raise RuleFileError(
+            f"{path}: unknown hyper-parameters {shown(sorted(unknown))}; known are"
+            f" {hyper_parameter_names()}."
+        )
+    kinds = {bool: "true or false", int: "an integer", float: "a number"}
+    for name, value in found.items():
+        kind = type(getattr(DiscoveredRule, name))
+        # In Python, a bool is an integer; in JSON, an integer may stand for a float.
+        if type(value) not in ((int, float) if kind is float else (kind,)):
+            raise RuleFileError(
+                f"{path}: hyper-parameter {name} is {shown(value)}; expected {kinds[kind]}."
+            )
+
+
+def shown(found: Any) -> str:
+    """Return a value for a message, shortened if it is long or deep."""
+    return _REPR.repr(found)
+
+
+def hyper_parameter_names() -> list[str]:
+    """Return the names of a rule's hyper-parameters."""
+    fields = (field.name for field in dataclasses.fields(DiscoveredRule))
+    return [name for name in fields if name not in ("parameters", "sizes")]
