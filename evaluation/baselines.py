@@ -112,8 +112,8 @@ def _impala(config: EvaluationConfig, settings: Settings) -> Baseline:
 def _hand_set(config: EvaluationConfig, settings: Settings) -> Baseline:
     names = ("policy_prior", "advantage_weight")
     own = {name: settings[name] for name in names if name in settings}
-    # Bins as wide as those of the zoo's rules, for returns up to about 650. With the 601 bins of the
-    # published rule an update on a CPU takes several times as long.
+    # Bins as wide as those of the zoo's rules, for returns up to about 650. With the 601 bins of
+    # the published rule an update on a CPU takes several times as long.
     rule = disco.HandSetRule(num_bins=101, max_value=25.0, discount=_discount(config), **own)
     return Baseline(rule, with_settings(config.agent, settings))
 
