@@ -21,6 +21,7 @@ from disco_common.atomic import write_atomically
 from disco_common.json_lines import read_object
 from evaluation.config import EvaluationConfig
 
+SHIPPED = pathlib.Path(__file__).parent / "tuned.json"
 _FORMAT = 1
 # What a tuned contender has of its own, and what only bounds memory or follows from the budget.
 _OF_EACH = ("learning_rate", "replay_ratio", "batch_size", "replay_capacity", "lifetime")

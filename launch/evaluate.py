@@ -92,6 +92,16 @@ class Identity:
 CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 _RUNS_PER_RAY_JOB = 16
 TUNED = "tuned.json"  # Copy in a workdir of the file of tuned settings.
+SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
+# Settings of the config that tuned ones would replace.
+_UNTUNED = (
+    "rule_learning_rate",
+    "baseline_learning_rate",
+    "baseline_entropy_cost",
+    "baseline_normalize_advantage",
+    "actor_critic_lambda",
+    "actor_critic_replay_ratio",
+)
 _RULES = "rules"  # Folder in a workdir for copies of rule files, by the contenders' names.
 
 
@@ -102,7 +112,7 @@ def run(
     workdir: str,
     how: Execution | None = None,
     agents: Sequence[str] = (),
-    tuned: str = "",
+    tuned: str = SHIPPED,
     table: str = "",
 ) -> WrittenEvaluation:
     """Run or continue an evaluation.
@@ -114,7 +124,7 @@ def run(
       workdir: for all results.
       how: the runs are made; by default in this process, with a progress bar.
       agents: names of agents that learn without a rule.
-      tuned: file of tuned settings, of `launch.tune`; empty for none.
+      tuned: see `read_tuned`.
       table: file of reference scores, of `launch.references`; empty for the shipped ones.
 
     Raises:
@@ -137,8 +147,9 @@ def run(
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
         keep_rules(folder, contenders, config)
-        if tuned and not (folder / TUNED).exists():
-            write_atomically(folder / TUNED, pathlib.Path(tuned).read_bytes())
+        if settings and not (folder / TUNED).exists():
+            source = tuned_settings.SHIPPED if tuned == SHIPPED else pathlib.Path(tuned)
+            write_atomically(folder / TUNED, source.read_bytes())
         return evaluate(
             tasks,
             contenders,
@@ -169,7 +180,9 @@ def read_tuned(
     """Return tuned settings by contender, from a file or from its copy in the workdir.
 
     Args:
-      file: of tuned settings; empty for none.
+      file: of tuned settings, of `launch.tune`; `SHIPPED` for the copy in the workdir, or without
+        one those that come with this package, of which only those that fit are used, unless the
+        config sets any of them itself; empty for none.
       workdir: of the evaluation.
       config: of the evaluation.
       tasks: of the evaluation. There is a warning if the settings were tuned on one of them.
@@ -183,14 +196,23 @@ def read_tuned(
     if not file:
         return {}
     path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED
-    if not path.exists() and copy.is_file():
+    if copy.is_file() and (file == SHIPPED or not path.exists()):
         path = copy
+    elif file == SHIPPED:
+        return _shipped(workdir, config, tasks, evaluated)
     found = tuned_settings.read(path)
     contenders = make_contenders(evaluated, config, copies=copies_in(workdir))
     rules = _fingerprints(contenders)
     tuned_settings.require_fit(found, path, config, rules)
     for name in sorted(set(rules) - set(found.contenders)):
         logging.warning("%s has no settings for the rule %s, which keeps its own.", path, name)
+    _note_tasks_tuned_on(found, path, tasks)
+    return {name: one.settings for name, one in found.contenders.items()}
+
+
+def _note_tasks_tuned_on(
+    found: tuned_settings.TunedSettings, path: pathlib.Path, tasks: Sequence[Environment]
+) -> None:
     if seen := [task.name for task in tasks if task.name in found.tasks]:
         logging.warning(
             "%s was tuned on %d of the %d tasks of this evaluation: %s%s.",
@@ -200,7 +222,32 @@ def read_tuned(
             ", ".join(seen[:5]),
             ", ..." if len(seen) > 5 else "",
         )
-    return {name: one.settings for name, one in found.contenders.items()}
+
+
+def _shipped(
+    workdir: str | os.PathLike,
+    config: EvaluationConfig,
+    tasks: Sequence[Environment],
+    evaluated: Sequence[str],
+) -> dict[str, tuned_settings.Settings]:
+    """Return the tuned settings that come with this package and fit an evaluation.
+
+    None fit if the config sets any of these settings itself.
+    """
+    found = tuned_settings.read(tuned_settings.SHIPPED)
+    if own := [x for x in _UNTUNED if getattr(config, x) != getattr(EvaluationConfig, x)]:
+        logging.info("The tuned settings of this package are not used, as %s is set.", own[0])
+        return {}
+    if reason := tuned_settings.misfit(found, config):
+        logging.info("The tuned settings of this package do not fit: they are %s.", reason)
+        return {}
+    _note_tasks_tuned_on(found, tuned_settings.SHIPPED, tasks)
+    rules = _fingerprints(make_contenders(evaluated, config, copies=copies_in(workdir)))
+    return {
+        name: one.settings
+        for name, one in found.contenders.items()
+        if name in config.baselines or (name in rules and rules[name] == one.parameters_sha256)
+    }
 
 
 def _fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
@@ -262,9 +309,10 @@ def define_tuned() -> None:
     """Define the flag that names tuned settings."""
     flags.DEFINE_string(
         "tuned",
-        "",
+        SHIPPED,
         "File of tuned settings (launch.tune), which each baseline has instead of the config's, and"
-        " each rule that was tuned instead of its own.",
+        f" each rule that was tuned instead of its own. {SHIPPED!r}: those that come with this"
+        " package, for budgets and agents that they fit. Empty: none.",
     )
 
 

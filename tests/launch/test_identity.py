@@ -15,7 +15,7 @@ from agents.rule_agent import AgentConfig
 from disco_common.checkpoints import CheckpointError, Checkpoints
 from environments.suites.sokoban import generator, levels
 from evaluation import tuned_settings
-from evaluation.config import EvaluationConfig
+from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import fingerprint, make_contenders
 from evaluation.tuned_settings import Tuned, TunedSettings
 from launch import evaluate, setup
@@ -240,7 +240,9 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"tuned.actor_critic.learning_rate is 0.125 there and 0."):
         run(tuned(0.25))
     with pytest.raises(ValueError, match=r"config: tuned.actor_critic is .* there and None here"):
-        evaluate.run([], ["catch/5x5"], config, workdir)
+        run("")
+    run(evaluate.SHIPPED)  # Those of the workdir.
+    assert "2 of 2 runs are finished." in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"tuned.json has no settings for \['ppo'\]"):
         evaluate.run(
             [],
@@ -249,6 +251,30 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
             workdir,
             tuned=str(tmp_path / "tuned.json"),
         )
+
+
+def test_the_shipped_settings_are_used_where_they_fit(tmp_path):
+    shipped = tuned_settings.read(tuned_settings.SHIPPED).contenders
+    config = EvaluationConfig(baselines=BASELINES)
+    tasks = environments.suite("grid_heldout")
+
+    def settings(config, *rules):
+        return evaluate.read_tuned(evaluate.SHIPPED, tmp_path, config, tasks, rules)
+
+    assert settings(config, "grid57") == {name: x.settings for name, x in shipped.items()}
+    assert set(settings(config)) == set(BASELINES)
+    assert settings(dataclasses.replace(config, budget=50_000), "grid57") == {}
+    assert settings(dataclasses.replace(config, rule_discount=0.5), "grid57") == {}
+    assert settings(dataclasses.replace(config, baseline_learning_rate=1e-3), "grid57") == {}
+    disco.save(small_rule(), tmp_path / "grid57.npz")  # Another rule of the same name.
+    assert set(settings(config, str(tmp_path / "grid57.npz"))) == set(BASELINES)
+
+
+def test_the_shipped_settings_were_tuned_equally_and_on_discovery_tasks():
+    found = tuned_settings.read(tuned_settings.SHIPPED)
+    assert set(found.tasks) <= {task.name for task in environments.suite("grid57")}
+    assert len({len(one.trials) for one in found.contenders.values()}) == 1
+    assert not [name for name, one in found.contenders.items() if one.at_the_edge]
 
 
 def test_rule_of_another_discount_is_copied_as_it_is(tmp_path):
