@@ -18,7 +18,7 @@ from disco.hand_set import HandSetRule
 from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
-from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
+from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory, without_masked_damage
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -111,7 +111,7 @@ class ActorCritic(Rule):
         )
 
     def _with_normalized_advantage(
-        self, estimates: values.ValueEstimates, mask: Bool[Array, "T B"], state: RuleState
+        self, estimates: values.ValueEstimates, mask: Bool[Leaf, "T B"], state: RuleState
     ) -> tuple[ActorCriticTargets, RuleState]:
         memory: ActorCriticMemory = state.memory
         tracked = moments.update(memory.advantage, estimates.advantage, mask)

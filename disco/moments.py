@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from disco.types import Leaf
+
 T = TypeVar("T")
 
 DECAY = 0.99
@@ -37,7 +39,7 @@ def init(dtype: jnp.dtype) -> Moments:
 def update(
     moments: Moments,
     x: Float[Array, "*s"],
-    mask: Bool[Array, "*s"] | None = None,
+    mask: Bool[Leaf, "*s"] | None = None,
     decay: float = DECAY,
 ) -> Moments:
     """Return the moments after a batch; no gradient flows.
@@ -51,6 +53,7 @@ def update(
     x = jax.lax.stop_gradient(x)
     if mask is None:
         return _moved(moments, jnp.mean(x), jnp.mean(jnp.square(x)), decay)
+    mask = jnp.asarray(mask)
     number = jnp.maximum(jnp.sum(mask.astype(x.dtype)), 1.0)
     x = jnp.where(mask, x, 0.0)
     moved = _moved(moments, jnp.sum(x) / number, jnp.sum(jnp.square(x)) / number, decay)

@@ -18,7 +18,7 @@ def get_settings() -> DiscoverSettings:
         meta_steps=META_STEPS,
         checkpoint_interval=2,
         log_interval=1,
-        rule=RuleSettings(sizes=SIZES, num_bins=11, max_value=5.0),
+        rule=RuleSettings(sizes=SIZES, num_bins=11, max_value=5.0, policy_prior=0.9),
         agent=AGENT,
         value_function=ValueFunctionConfig(hidden=(8,)),
         population=PopulationConfig(size=3, lifetimes=(9 * STEPS, 5 * STEPS)),
