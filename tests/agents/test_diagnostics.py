@@ -14,6 +14,7 @@ import environments
 from agents.dreamer import learner
 from agents.dreamer.agent import ACTION, DreamerAgent, named
 from agents.dreamer.config import DreamerConfig
+from agents.dreamer.distributions import Discrete
 from agents.dreamer.factory import Dreamer
 from agents.networks import NetworkConfig
 from agents.ppo.agent import PPOAgent
@@ -142,7 +143,9 @@ def dreamers_policy_and_value(
         seen, first = jnp.full((64, 1), observation), jnp.full(64, step == 0)
         memory = learner.act(model, params, memory, named(seen), first, jax.random.key(step))
     features = memory.state.features
-    policy = jnp.exp(model.policies(params, features)[ACTION].log_probabilities)
+    chosen = model.policies(params, features)[ACTION]
+    assert isinstance(chosen, Discrete)
+    policy = jnp.exp(chosen.log_probabilities)
     value = model.regression.mean(model.critic(params, features))
     return np.mean(policy, axis=0), float(np.mean(value))
 

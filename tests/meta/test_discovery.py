@@ -301,7 +301,9 @@ def test_validation_episodes_are_of_all_ages_only_if_they_go_on_from_training(fr
     )
     states, _ = states_after(discovery, 3)
     for after in states[1:]:
-        ages = after.groups[0].validation.episode_length
+        validation = after.groups[0].validation
+        assert validation is not None
+        ages = validation.episode_length
         assert (len(np.unique(ages)) > 1) == from_training
 
 
