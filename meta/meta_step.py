@@ -86,7 +86,8 @@ def agent_meta_step(
         inner_loop_key,
         config.meta.num_updates,
     )
-    assert member.validation is not None and agent_state.actor is not None
+    assert member.validation is not None
+    assert agent_state.actor is not None
     actor = member.validation
     if config.meta.validation_from_training:
         actor = with_training_states(actor, agent_state.actor, meta_step)
