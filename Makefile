@@ -93,7 +93,7 @@ RUN := runs/grid57
 discover: install
 	$(BIN)/python -m launch.discover --workdir=$(RUN)/discovery --config=launch/configs/grid57_laptop.py
 	$(BIN)/python -m launch.export --workdir=$(RUN)/discovery --output=$(RUN)/rule.npz
-	$(BIN)/python -m launch.evaluate --rule=$(RUN)/rule.npz --suite=grid_heldout --workdir=$(RUN)/grid_heldout
+	$(BIN)/python -m launch.evaluate --rule=$(RUN)/rule.npz --suite=grid_heldout --config.seeds=3 --workdir=$(RUN)/grid_heldout
 	$(BIN)/python -m launch.evaluate --rule=$(RUN)/rule.npz --suite=gymnax/CartPole-v1 --workdir=$(RUN)/cartpole
 	$(BIN)/python -m launch.export --workdir=$(RUN)/discovery --output=$(RUN)/rule.npz --evaluations=$(RUN)/grid_heldout,$(RUN)/cartpole
 	$(BIN)/python -m launch.report --runs=$(RUN)/grid_heldout,$(RUN)/cartpole,$(RUN)/discovery --output=$(RUN)/report
