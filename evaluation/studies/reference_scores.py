@@ -1,10 +1,11 @@
 """Reference scores of tasks: the optimum, or the best of long runs of the baselines.
 
-A task with few states is solved (`environments.exact_returns`). On each other one, the config's
-baselines and the random policy are trained for `LONGER` times the budget with `SEEDS` seeds, in one
-evaluation whose runs are stored and continued like those of any other; the best baseline's mean
-score is the reference. So a score of 1 on such a task is what the best baseline has after ten times
-the experience.
+A task with few states is solved (`environments.exact_returns`); of some others the optimum is known
+(`known_optima`), and the random policy's score is measured. On each other one, the config's
+baselines and the random policy are trained for `LONGER` times the budget with `SEEDS` seeds; the
+best baseline's mean score is the reference. So a score of 1 on such a task is what the best
+baseline has after ten times the experience. All runs are stored and continued like those of an
+evaluation.
 """
 
 import dataclasses
@@ -13,9 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 import environments
 from environments.exact_returns import expected_returns, finite_mdp
+from environments.exact_returns.known_optima import OPTIMA
 from evaluation.baselines import Settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
@@ -62,19 +65,39 @@ def reference_scores(
     longer = dataclasses.replace(
         config, budget=LONGER * config.num_steps, seeds=SEEDS, strip_frames=0
     )
-    contenders = make_contenders([], longer, tuned=tuned)
     provenance = {**provenance, **circumstances()}
-    curves = make_runs(left, contenders, longer, folder, provenance, execution)
-    scores = {name: one.window.mean_return for name, one in curves.items()}
-    reasons = {}
-    for i, task in enumerate(left):
-        of_task = {name: x[i][np.isfinite(x[i])] for name, x in scores.items()}
-        one = _best_long_run(task, of_task, config.num_steps, longer)
-        if isinstance(one, str):
-            reasons[task.name] = one
-        else:
-            found[task.name] = one
+    known = [task for task in left if task.name in OPTIMA]
+    others = [task for task in left if task.name not in OPTIMA]
+    nobody = dataclasses.replace(longer, baselines=())
+    of_random = _finite_scores(known, nobody, {}, folder / RANDOM, provenance, execution)
+    of_all = _finite_scores(others, longer, tuned, folder, provenance, execution)
+    ends = {task.name: _known_optimum(task, of_random[task.name][RANDOM]) for task in known} | {
+        task.name: _best_long_run(task, of_all[task.name], config.num_steps, longer)
+        for task in others
+    }
+    found |= {name: one for name, one in ends.items() if not isinstance(one, str)}
+    reasons = {name: one for name, one in ends.items() if isinstance(one, str)}
     return {task.name: found[task.name] for task in tasks if task.name in found}, reasons
+
+
+def _finite_scores(
+    tasks: Sequence[environments.Environment],
+    config: EvaluationConfig,
+    tuned: Mapping[str, Settings],
+    folder: pathlib.Path,
+    provenance: Mapping[str, Any],
+    execution: Execution,
+) -> dict[str, dict[str, Float[np.ndarray, "_runs"]]]:
+    """Return the scores of the runs that have one, by task and contender."""
+    if not tasks:
+        return {}
+    contenders = make_contenders([], config, tuned=tuned)
+    curves = make_runs(tasks, contenders, config, folder, provenance, execution)
+    scores = {name: one.window.mean_return for name, one in curves.items()}
+    return {
+        task.name: {name: x[i][np.isfinite(x[i])] for name, x in scores.items()}
+        for i, task in enumerate(tasks)
+    }
 
 
 def _optimum(task: environments.Environment) -> Reference | None:
@@ -92,6 +115,23 @@ def _optimum(task: environments.Environment) -> Reference | None:
         reference=returns.optimal,
         budget=None,
         origin=f"optimum, by dynamic programming over {returns.num_states:,} states",
+    )
+
+
+def _known_optimum(
+    task: environments.Environment, random: Float[np.ndarray, "runs"]
+) -> Reference | str:
+    """Return the scale from the random policy's mean score to the optimum, or why there is none."""
+    optimum = OPTIMA[task.name]
+    if len(random) < 2:
+        return "fewer than two runs of the random policy have a score"
+    return Reference(
+        fingerprint=references.fingerprint(task),
+        random=float(np.mean(random)),
+        reference=optimum.value,
+        budget=None,
+        origin=f"optimum, {optimum.reason}; random, {len(random)} runs",
+        random_error=float(statistics.standard_error(random)),
     )
 
 

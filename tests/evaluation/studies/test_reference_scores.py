@@ -48,6 +48,19 @@ def test_a_solved_task_needs_no_run(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_known_optimum_needs_random_runs_only(tmp_path):
+    pytest.importorskip("gymnax")
+    task = environments.make("gymnax/Catch-bsuite")
+    found, reasons = make([task], tmp_path)
+    assert reasons == {}
+    one = found[task.name]
+    assert (one.reference, one.reference_error, one.budget) == (1.0, 0.0, None)
+    assert one.random == pytest.approx(-0.6, abs=6.0 * one.random_error)  # 1 of 5 balls is caught.
+    assert 0.0 < one.random_error < 0.05
+    assert one.origin == "optimum, 1 for the ball; random, 5 runs"
+    assert {x.name for x in (tmp_path / "random" / "runs").iterdir()} == {"random"}
+
+
 @pytest.mark.slow
 def test_other_tasks_have_the_best_of_long_runs(tmp_path):
     """Catch with recall, which is observed less: an optimum would need memory."""
