@@ -4,7 +4,8 @@
 
 Started again with the same workdir, the command continues from the newest good checkpoint. SIGTERM
 and Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. The workdir has
-metrics (`metrics.jsonl`, `tensorboard/`) and, when the run ends or is stopped, `curves.png`.
+metrics (`metrics.jsonl`, `tensorboard/`), probes of the rule (`launch.probes`) and, when the run
+ends or is stopped, `curves.png`.
 
 A run may consist of several processes, each with its own devices and simulators: see
 `launch.processes`. If one of them is stopped, all end with status 143.
@@ -19,19 +20,23 @@ import signal
 from functools import partial
 from typing import Any
 
+import jax
 from absl import flags, logging
 
+from disco_common import stopping
 from disco_common.atomic import write_atomically
 from disco_common.checkpoints import Checkpoints
 from evaluation.contenders import fingerprint
+from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.png_plots import discovery_curves
-from launch import commands, processes, workdirs
+from evaluation.report.png_plots import PROBE, discovery_curves
+from launch import commands, probes, processes, workdirs
 from launch.configs import grid57_laptop
 from launch.configuration import from_config
 from launch.flag_parsing import define_config, define_output_folder
 from launch.progress import Progress
 from launch.provenance import code_version
+from launch.rule_provenance import rule_provenance
 from launch.settings import CHANGEABLE, DiscoverSettings
 from launch.setup import TASKS, keep_start, make_discovery, make_rule, make_tasks
 from meta.discovery import Discovery
@@ -50,6 +55,13 @@ _SHRINK = (
     "config.meta.validation_trajectories",
     "config.meta.validation_length",
 )
+
+_PROBE = "score of fresh agents"
+_SHOWN = {
+    "validation_reward": "validation reward",
+    "meta_loss": "meta-loss",
+    "environment_steps_per_second": "env steps/s",
+}
 
 
 def discover(settings: DiscoverSettings, workdir: str) -> int:
@@ -73,12 +85,18 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
             processes.require_equal("rule to start from", fingerprint(rule))
         discovery = make_discovery(settings, tasks, rule)
         discovery.check()
+        own = probes.Probes(settings, tasks)
+        if settings.probe.interval and processes.are_several():
+            raise ValueError(
+                f"probe.interval is {settings.probe.interval}; expected 0, as a run of several"
+                " processes has no probes."
+            )
         with workdirs.opened(workdir, settings, changeable=CHANGEABLE) as folder:
             processes.require_shared(folder)
             workdirs.keep_sources(folder, sources)
             if processes.is_first():
                 keep_start(settings, folder, rule)
-            _run_in(folder, discovery, settings, stop)
+            _run_in(folder, discovery, settings, own, stop)
     if processes.is_first():
         if stop.signal:
             logging.warning("Stopped by signal %d; a checkpoint is written.", stop.signal)
@@ -88,7 +106,11 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
 
 
 def _run_in(
-    folder: pathlib.Path, discovery: Discovery, settings: DiscoverSettings, stop: "_Stop"
+    folder: pathlib.Path,
+    discovery: Discovery,
+    settings: DiscoverSettings,
+    own: probes.Probes,
+    stop: "_Stop",
 ) -> None:
     """Make the remaining meta-steps; of several processes, the first one logs and reports."""
     checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
@@ -101,6 +123,7 @@ def _run_in(
             checkpoint_interval=settings.checkpoint_interval,
             log_interval=settings.log_interval,
             should_stop=stop.is_asked,
+            probe_interval=settings.probe.interval,
         )
         if not processes.is_first():
             run_discovery()
@@ -109,6 +132,7 @@ def _run_in(
             workdirs.MetricsLog(folder) as log,
             Progress("discover", settings.meta_steps) as bar,
         ):
+            newest: dict[str, float | None] = {}  # Score of a probe.
 
             def on_start(step):
                 # After the checkpoints are read: if they are unusable, the file stays as it is.
@@ -116,6 +140,7 @@ def _run_in(
                 write_atomically(folder / TASKS, json.dumps(names) + "\n")
                 log.continue_from(step)
                 bar.start(step)
+                newest.update((_PROBE, one.score) for one in probe_scores.read(folder))
                 logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
                 if step and discovery.has_hosts:
                     logging.warning(
@@ -125,16 +150,24 @@ def _run_in(
 
             def on_report(report):
                 log.write(report["meta_step"], report)
-                bar.update(
-                    report["meta_step"],
-                    {
-                        "validation reward": report["validation_reward"],
-                        "meta-loss": report["meta_loss"],
-                        "env steps/s": report["environment_steps_per_second"],
-                    },
-                )
+                numbers = {shown: report[name] for name, shown in _SHOWN.items()}
+                bar.update(report["meta_step"], newest | numbers)
 
-            run_discovery(on_start=on_start, on_report=on_report)
+            def probe(step, state):
+                bar.update(step, newest, doing="fresh agents learn by the average rule")
+                names = [group.names for group in discovery.groups]
+                made = rule_provenance(settings, step, names, jax.device_get(state.task_meta_steps))
+                try:
+                    found = own.make(folder, step, jax.device_get(state.average), made)
+                except stopping.StoppedBySignal as stopped:
+                    stop.signal = int(str(stopped.code)) - 128
+                    return False
+                newest[_PROBE] = found.score
+                log.show(step, {PROBE: found.score})
+                bar.update(step, newest)
+                return True
+
+            run_discovery(on_start=on_start, on_report=on_report, probe=probe)
             if reports := read_metrics(folder)[0]:
                 write_atomically(folder / "curves.png", discovery_curves(reports))
 

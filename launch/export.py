@@ -1,7 +1,10 @@
-"""Export the rule of a discovery run, averaged over its last meta-steps, as a rule file.
+"""Export the rule of a discovery run, averaged over some meta-steps, as a rule file.
 
     python -m launch.export --workdir=runs/first --output=first.npz
     python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
+
+If the run has probes (`launch.probes`), it is the rule with the best one, otherwise that of the
+newest checkpoint.
 
 The run may still be running, its workdir may be read-only, and its environments need not be
 installed: the command reads only the settings, the first rule, and the average rule in a
@@ -13,7 +16,6 @@ which the rule fails. The file's header has the same figures.
 """
 
 import contextlib
-import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
@@ -24,62 +26,76 @@ import jax.numpy as jnp
 from absl import flags
 
 import disco
+from disco import rule_files
 from disco_common.atomic import write_atomically
 from disco_common.checkpoints import CheckpointError, CheckpointReader
 from disco_common.json_lines import read_object
 from evaluation.contenders import fingerprint
+from evaluation.report import probe_scores
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.report.rule_card import rule_card
 from launch import commands, workdirs
 from launch.configuration import from_json
 from launch.flag_parsing import define_output_file, define_path
-from launch.provenance import code_version
+from launch.rule_provenance import rule_provenance
 from launch.settings import DiscoverSettings
 from launch.setup import TASKS, make_rule
 
 # Fields of `meta.state.DiscoveryState`, and so paths in checkpoints.
 _AVERAGE, _TASK_META_STEPS = "average", "task_meta_steps"
 _OLD_TASK_META_STEPS = "lived"  # Its name in checkpoints of older versions.
-_PARTS = ("agent", "population", "meta", "objective")  # Settings in the provenance.
 
 
 def export(
     workdir: str, output: str, meta_step: int | None = None, evaluations: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Write the average rule in a checkpoint; return its provenance.
+    """Write an average rule of a run; return its provenance.
 
     Args:
       workdir: of the run.
       output: rule file to write.
-      meta_step: of the checkpoint; by default the newest good one.
+      meta_step: of a probe or a checkpoint; by default of the best probe, or of the newest good
+        checkpoint if there is no probe.
       evaluations: workdirs of evaluations of that rule, for its card.
 
     Raises:
-      ValueError: if the workdir is not that of a discovery run, or has no checkpoint; if a folder
-        is not that of an evaluation of the rule.
+      ValueError: if the workdir is not that of a discovery run, or has no checkpoint; if a probe is
+        damaged; if a folder is not that of an evaluation of the rule.
       CheckpointError: if no checkpoint can be read, or there is none of that meta-step.
     """
     folder = pathlib.Path(workdir)
-    settings = _settings(folder)
-    groups = _tasks(folder)
-    step, state = _checkpoint(folder, make_rule(settings, folder), groups, meta_step)
-    rule, provenance = state[_AVERAGE], _provenance(settings, step)
-    if groups:
-        provenance["tasks"] = {
-            name: int(meta_steps) * _steps_per_meta_step(settings)
-            for names, by_task in zip(groups, state[_TASK_META_STEPS], strict=True)
-            for name, meta_steps in zip(names, by_task, strict=True)
-            if meta_steps
-        }
+    rule, found = _probed(folder, meta_step) or _checkpointed(folder, meta_step)
     if evaluations:
         path = pathlib.Path(output)
-        found = merge([read_manifest(pathlib.Path(name), from_json) for name in evaluations])
-        text, numbers = rule_card(path.stem, fingerprint(rule), provenance, found)
-        provenance["evaluations"] = numbers
+        merged = merge([read_manifest(pathlib.Path(name), from_json) for name in evaluations])
+        text, numbers = rule_card(path.stem, fingerprint(rule), found, merged)
+        found["evaluations"] = numbers
         write_atomically(path.with_suffix(".md"), text)
-    disco.save(rule, output, provenance)
-    return provenance
+    disco.save(rule, output, found)
+    return found
+
+
+def _probed(
+    folder: pathlib.Path, meta_step: int | None
+) -> tuple[disco.DiscoveredRule, dict[str, Any]] | None:
+    """Return the rule and provenance of a meta-step's probe, or of the best one; None if none."""
+    _settings(folder)
+    made = [one for one in probe_scores.read(folder) if meta_step in (None, one.meta_step)]
+    chosen = probe_scores.best(made)
+    if chosen is None:
+        return None
+    rule, header = rule_files.read(chosen.rule)
+    return rule, header["provenance"] | {"probe_score": chosen.score}
+
+
+def _checkpointed(
+    folder: pathlib.Path, meta_step: int | None
+) -> tuple[disco.DiscoveredRule, dict[str, Any]]:
+    """Return the average rule in a checkpoint, and its provenance; raises as `export`."""
+    settings, groups = _settings(folder), _tasks(folder)
+    step, state = _checkpoint(folder, make_rule(settings, folder), groups, meta_step)
+    return state[_AVERAGE], rule_provenance(settings, step, groups, state[_TASK_META_STEPS])
 
 
 def _checkpoint(
@@ -147,32 +163,13 @@ def _tasks(folder: pathlib.Path) -> list[list[str]]:
         raise ValueError(f"{file} is damaged: {str(error)[:200].rstrip('.')}.") from error
 
 
-def _steps_per_meta_step(settings: DiscoverSettings) -> int:
-    """Return the environment steps of one agent in a meta-step."""
-    return settings.meta.num_updates * settings.agent.steps_per_update
-
-
-def _provenance(settings: DiscoverSettings, meta_steps: int) -> dict[str, Any]:
-    """Return the provenance of a rule, for its file's header."""
-    parts = {name: getattr(settings, name) for name in _PARTS}
-    return {
-        "code_version": code_version(),
-        "jax_version": jax.__version__,
-        "environments": settings.suite,
-        "meta_steps": meta_steps,
-        "environment_steps": meta_steps * _steps_per_meta_step(settings) * settings.population.size,
-        "seed": settings.seed,
-        # With JSON's types: tuples become lists.
-        **{name: json.loads(json.dumps(dataclasses.asdict(part))) for name, part in parts.items()},
-    }
-
-
 def main() -> None:
     """Run the command."""
     output = flags.FLAGS.output
     evaluations = [name.strip() for name in flags.FLAGS.evaluations if name.strip()]
-    provenance = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step, evaluations)
-    print(f"Wrote {output}: the average rule after {provenance['meta_steps']} meta-steps.")
+    found = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step, evaluations)
+    score = f", whose probe has {found['probe_score']:.2f}" if "probe_score" in found else ""
+    print(f"Wrote {output}: the average rule after {found['meta_steps']} meta-steps{score}.")
     if evaluations:
         print(f"Wrote {pathlib.Path(output).with_suffix('.md')}, its card.")
 
@@ -181,7 +178,11 @@ if __name__ == "__main__":
     define_path("workdir", "Folder of the discovery run.")
     define_output_file("output", "Rule file to write (.npz).", suffix=".npz")
     flags.DEFINE_integer(
-        "meta_step", None, "Step of the checkpoint; by default the newest good one.", lower_bound=0
+        "meta_step",
+        None,
+        "Step of a probe or a checkpoint; by default of the best probe, and without probes of the"
+        " newest good checkpoint.",
+        lower_bound=0,
     )
     flags.DEFINE_list("evaluations", [], "Workdirs of evaluations of the rule, for its card.")
     commands.run(main)

@@ -4,7 +4,8 @@ import dataclasses
 
 from agents.rule_agent import AgentConfig
 from disco import DiscoveredRule, MetaNetworkSizes
-from disco_common.ranges import AT_LEAST_1, POSITIVE
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE
+from launch.workdirs import ADOPTED
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig
@@ -44,6 +45,27 @@ class RuleSettings:
 
 
 @dataclasses.dataclass(frozen=True)
+class ProbeSettings:
+    """Fresh agents that learn tasks of the discovery by its average rule (`launch.probes`).
+
+    Attributes:
+      interval: meta-steps between probes; the last meta-step has one, too. 0 for none.
+      num_tasks: that they learn, of those with reference scores.
+      seeds: agents on each task.
+      budget: environment steps of each agent.
+    """
+
+    interval: int = 0
+    num_tasks: int = 8
+    seeds: int = 1
+    budget: int = 99_968
+
+    def __post_init__(self):
+        AT_LEAST_0.require(self, "probe.", "interval")
+        AT_LEAST_1.require(self, "probe.", "num_tasks", "seeds", "budget")
+
+
+@dataclasses.dataclass(frozen=True)
 class DiscoverSettings:
     """A discovery run.
 
@@ -60,7 +82,7 @@ class DiscoverSettings:
         `"dmlab: memory=256 frame_stack=1"`. The family is the part of the environments' names
         before the slash. The changes may be of memory (units of the network's memory), frame_stack
         and burn_in.
-      rule, agent, value_function, objective, population, meta: see their classes.
+      rule, agent, value_function, objective, population, meta, probe: see their classes.
     """
 
     suite: str = "grid57"
@@ -77,6 +99,7 @@ class DiscoverSettings:
     objective: ObjectiveConfig = ObjectiveConfig()
     population: PopulationConfig = PopulationConfig()
     meta: MetaConfig = MetaConfig()
+    probe: ProbeSettings = dataclasses.field(default=ProbeSettings(), metadata=ADOPTED)
 
     def __post_init__(self):
         counts = "meta_steps checkpoint_interval checkpoints_kept log_interval devices_per_agent"

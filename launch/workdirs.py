@@ -214,9 +214,14 @@ class MetricsLog:
         Raises:
           OSError: naming the folder, if they cannot be written.
         """
-        assert self._events is not None, "continue_from comes first"
         with self._explained():
             self._lines.append([metrics])
+        self.show(step, metrics)
+
+    def show(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Log numbers of a step for TensorBoard only; raises as `write`."""
+        assert self._events is not None, "continue_from comes first"
+        with self._explained():
             for name, value in metrics.items():
                 if isinstance(value, int | float):
                     self._add(Event(step=step, summary=scalar(name, value)))
@@ -248,14 +253,14 @@ def _completed(found: Any, settings: Any) -> Any:
         if field.name in found:
             ours = getattr(settings, field.name)
             completed[field.name] = _completed(found[field.name], ours)
-            if field.metadata.get(_ADOPTED) and isinstance(found[field.name], dict):
+            is_mapping = isinstance(ours, Mapping) and isinstance(found[field.name], dict)
+            if field.metadata.get(_ADOPTED) and is_mapping:
                 completed[field.name] = {**ours, **found[field.name]}
             continue
-        if field.metadata.get(_ADOPTED):
-            completed[field.name] = getattr(settings, field.name)
-            continue
         default = field.default
-        if field.default_factory is not dataclasses.MISSING:
+        if field.metadata.get(_ADOPTED):
+            default = getattr(settings, field.name)
+        elif field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         if default is not dataclasses.MISSING:
             if dataclasses.is_dataclass(default):

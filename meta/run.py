@@ -31,6 +31,8 @@ def run(
     on_start: Callable[[int], None] = lambda step: None,
     on_report: Callable[[RunMetrics], None] = lambda metrics: None,
     should_stop: Callable[[int], bool] = lambda step: False,
+    probe_interval: int = 0,
+    probe: Callable[[int, DiscoveryState], bool] = lambda step, state: True,
 ) -> DiscoveryState:
     """Run meta-steps until there are `meta_steps`, or until `should_stop` returns true.
 
@@ -48,6 +50,11 @@ def run(
       on_report: called with the metrics of each window.
       should_stop: called after each meta-step with the number of meta-steps so far. If true, a
         checkpoint is written and the loop ends. All processes must return the same.
+      probe_interval: meta-steps between calls of `probe`; the last meta-step has one, too. 0 for
+        none.
+      probe: called with the number of meta-steps so far and the state, after a checkpoint of it is
+        written. If it returns false, it was stopped, and the loop ends; the call is repeated when
+        the run continues.
 
     Raises:
       CheckpointError: if a checkpoint cannot be written or read.
@@ -55,26 +62,33 @@ def run(
       ValueError: if replays do not fit in memory.
     """
     discovery.check()
+
+    def is_probed(step: int) -> bool:
+        is_due = step == meta_steps or (probe_interval and step % probe_interval == 0)
+        return bool(probe_interval and step and is_due)
+
     with contextlib.closing(discovery):
         restored = restore(discovery, checkpoints)
         step, state = restored if restored else (0, discovery.init())
         on_start(step)
-        if step < meta_steps:
+        stopping = is_probed(step) and not probe(step, state)
+        if step < meta_steps and not stopping:
             discovery.compile()
         window, started = [], time.monotonic()
-        while step < meta_steps:
+        while step < meta_steps and not stopping:
             state, metrics = discovery.step(state)
             window.append(metrics)
             step += 1
             stopping = should_stop(step)
-            if step % log_interval == 0 or step == meta_steps or stopping:
+            is_kept = step == meta_steps or stopping or is_probed(step)
+            if step % log_interval == 0 or is_kept:
                 on_report(_metrics(discovery, window, step, started))
                 checkpoints.check()
                 window, started = [], time.monotonic()
-            if step % checkpoint_interval == 0 or step == meta_steps or stopping:
+            if step % checkpoint_interval == 0 or is_kept:
                 checkpoints.save(step, state, agents=discovery.agents_stacked)
-            if stopping:
-                break
+            if is_probed(step) and not stopping:
+                stopping, started = not probe(step, state), time.monotonic()
     checkpoints.wait()
     return state
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from disco_common.json_lines import JsonLines
-from evaluation.report.png_plots import DISCOVERY_PANELS
+from evaluation.report import probe_scores
+from evaluation.report.png_plots import DISCOVERY_PANELS, PROBE
 
 FILE = "metrics.jsonl"
 # Names of metrics in files of earlier versions.
@@ -40,8 +41,9 @@ def read_metrics(folder: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]
       folder: of the discovery.
 
     Returns:
-      The metrics (see `meta.run`), a record for each line of the file; and a sentence for each line
-      that is ignored because it is damaged or still being written.
+      The metrics (see `meta.run`), a record for each line of the file, with the score of the probe
+      at that meta-step, if there is one, as `probe_score`; and a sentence for each line that is
+      ignored because it is damaged or still being written, and if a probe is damaged.
 
     Raises:
       OSError: if the file cannot be read; the message names it.
@@ -55,6 +57,14 @@ def read_metrics(folder: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]
             problems.append(lines.problem(number, expected))
         else:
             records.append(record)
+    try:
+        scores = {probe.meta_step: probe.score for probe in probe_scores.read(folder)}
+    except ValueError as error:
+        problems.append(str(error))
+        return records, problems
+    for record in records:
+        if record["meta_step"] in scores:
+            record[PROBE] = scores[record["meta_step"]]
     return records, problems
 
 

@@ -20,7 +20,7 @@ from evaluation.report.plotly_style import (
     interval_trace,
     stacked_panels,
 )
-from evaluation.report.png_plots import DISCOVERY_PANELS, colours_of
+from evaluation.report.png_plots import DISCOVERY_PANELS, PROBE, PROBE_PANEL, colours_of
 from evaluation.scoring.comparison import Comparison
 from evaluation.scoring.statistics import AGGREGATES
 
@@ -188,16 +188,26 @@ def discovery(metrics: Sequence[Mapping[str, Any]]) -> go.Figure:
     """Return a discovery's metrics by meta-step, and the ages of its agents.
 
     Args:
-      metrics: the records of the discovery's `metrics.jsonl`.
+      metrics: the records of the discovery (`evaluation.report.discovery_metrics`).
     """
     panels = {title: [x.get(name) for x in metrics] for name, title in DISCOVERY_PANELS.items()}
+    if any(PROBE in x for x in metrics):
+        panels[PROBE_PANEL] = [x.get(PROBE) for x in metrics]
     panels["environment steps since the agents' start (mean, and each agent)"] = [
         float(np.mean(x["agents"]["steps_since_reset"])) for x in metrics
     ]
     figure = stacked_panels(panels)
     steps = [record["meta_step"] for record in metrics]
     for row, (title, values) in enumerate(panels.items(), 1):
-        line = go.Scatter(x=steps, y=values, line={"color": ORANGE}, showlegend=False, name=title)
+        line = go.Scatter(
+            x=steps,
+            y=values,
+            line={"color": ORANGE},
+            connectgaps=True,
+            mode="lines+markers" if title == PROBE_PANEL else "lines",
+            showlegend=False,
+            name=title,
+        )
         figure.add_trace(line, row=row, col=1)
     ages = np.array([record["agents"]["steps_since_reset"] for record in metrics]).T
     for age in ages:

@@ -114,22 +114,27 @@ DISCOVERY_PANELS = {
     "target_kl": "KL(target network || policy target)",
     "meta_gradient_norm": "norm of the agents' meta-gradients",
 }
+PROBE = "probe_score"
+PROBE_PANEL = "score of fresh agents on discovery tasks (0: random, 1: optimum)"
 
 
 def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> bytes:
     """Return a plot of a discovery's metrics by meta-step, as means over the population.
 
-    The first panel has a band from the lower to the upper quartile of the agents.
+    The first panel has a band from the lower to the upper quartile of the agents. Probes have a
+    panel of their own.
 
     Args:
-      metrics: the records of the discovery's `metrics.jsonl`.
+      metrics: the records of the discovery (`evaluation.report.discovery_metrics`).
     """
+    probes = {x["meta_step"]: x[PROBE] for x in metrics if PROBE in x}
     steps = [record["meta_step"] for record in metrics]
     by_agent = [record["agents"]["validation_reward"] for record in metrics]
     finite = [[x for x in returns if x is not None] or [np.nan] for returns in by_agent]
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(8.0, 5.0), layout="constrained")
-        panels = figure.subplots(2, 2, sharex=True).ravel()
+        figure = Figure(figsize=(8.0, 7.0 if probes else 5.0), layout="constrained")
+        by_name = figure.subplot_mosaic("ab;cd;ee" if probes else "ab;cd", sharex=True)
+        panels = [by_name[name] for name in "abcd"]
         for panel, (name, title) in zip(panels, DISCOVERY_PANELS.items(), strict=True):
             values = [np.nan if record[name] is None else record[name] for record in metrics]
             marker = "." if len(steps) == 1 else None
@@ -138,7 +143,13 @@ def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> bytes:
             _format(panel)
         low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
         panels[0].fill_between(steps, low, high, color=_RULE_COLOURS[0], alpha=0.18, linewidth=0)
-        for panel in panels[2:]:
+        if probes:
+            by_name["e"].plot(
+                list(probes), list(probes.values()), color=_RULE_COLOURS[0], marker="o"
+            )
+            by_name["e"].set_title(PROBE_PANEL)
+            _format(by_name["e"])
+        for panel in [by_name["e"]] if probes else panels[2:]:
             panel.set_xlabel("meta-steps")
         figure.suptitle("Discovery: mean over the agents; band: their middle half")
         return _png(figure)
