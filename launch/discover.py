@@ -86,11 +86,9 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
         discovery = make_discovery(settings, tasks, rule)
         discovery.check()
         own = probes.Probes(settings, tasks)
-        if settings.probe.interval and processes.are_several():
-            raise ValueError(
-                f"probe.interval is {settings.probe.interval}; expected 0, as a run of several"
-                " processes has no probes."
-            )
+        if own.interval and processes.are_several():
+            own.interval = 0
+            logging.warning("A run of several processes has no probes.")
         with workdirs.opened(workdir, settings, changeable=CHANGEABLE) as folder:
             processes.require_shared(folder)
             workdirs.keep_sources(folder, sources)
@@ -123,7 +121,7 @@ def _run_in(
             checkpoint_interval=settings.checkpoint_interval,
             log_interval=settings.log_interval,
             should_stop=stop.is_asked,
-            probe_interval=settings.probe.interval,
+            probe_interval=own.interval,
         )
         if not processes.is_first():
             run_discovery()

@@ -1,8 +1,13 @@
 """Settings of a discovery run."""
 
 import dataclasses
+from typing import Any
 
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, POSITIVE
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 from meta.objective import ObjectiveConfig
 
 _MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.
@@ -19,7 +24,10 @@ class MetaConfig:
       validation_from_training: whether some validation environments, in turn, go on from the
         states of the training environments at each meta-step, so that their episodes are of all
         ages. Of environments in JAX.
-      learning_rate: of the rule.
+      learning_rate: of the rule; the first one, if it decays.
+      learning_rate_decay_steps: meta-steps in which the learning rate falls, along a cosine, to
+        `end_learning_rate` times the first one, where it stays; 0 for a constant one.
+      end_learning_rate: as a fraction of the first one.
       average_decay: weight of the old average in the moving average of the rules, which is the
         result of a run because single iterates are noisy. In the first meta-steps it is the plain
         mean. With 0 it is the newest rule.
@@ -38,6 +46,8 @@ class MetaConfig:
     validation_length: int = 29
     validation_from_training: bool = False
     learning_rate: float = 1e-3
+    learning_rate_decay_steps: int = 0
+    end_learning_rate: float = 0.1
     average_decay: float = 0.98
     max_gradient_norm: float = 1.0
     adam_b2: float = 0.999
@@ -49,6 +59,8 @@ class MetaConfig:
         AT_LEAST_1.require(self, "meta.", *counts)
         POSITIVE.require(self, "meta.", "learning_rate", "max_gradient_norm")
         BELOW_1.require(self, "meta.", "adam_b2", "average_decay")
+        AT_LEAST_0.require(self, "meta.", "learning_rate_decay_steps")
+        FRACTION.require(self, "meta.", "end_learning_rate")
         if self.agents_at_once is not None and self.agents_at_once < 1:
             raise ValueError(
                 f"meta.agents_at_once is {self.agents_at_once}; expected at least 1, or None."
@@ -59,6 +71,15 @@ class MetaConfig:
                 f"meta.segment_length is {segment}; expected a divisor of meta.num_updates"
                 f" ({self.num_updates})."
             )
+
+    def learning_rate_at(self, meta_step: Int[Array, ""]) -> float | Float[Array, ""]:
+        """Return the rule's learning rate after some meta-steps."""
+        if not self.learning_rate_decay_steps:
+            return self.learning_rate
+        schedule: Any = optax.cosine_decay_schedule(
+            self.learning_rate, self.learning_rate_decay_steps, self.end_learning_rate
+        )
+        return schedule(meta_step.astype(jnp.result_type(float)))
 
 
 @dataclasses.dataclass(frozen=True)

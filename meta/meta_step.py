@@ -309,7 +309,7 @@ def update_rule(
     total = jax.lax.psum(jnp.concatenate([update, count]), AGENTS)
     update, count = total[:-1], total[-1]
     parameters, unravel = ravel_pytree(rule)
-    parameters -= config.learning_rate / jnp.maximum(count, 1.0) * update
+    parameters -= config.learning_rate_at(meta_step) / jnp.maximum(count, 1.0) * update
     done = meta_step.astype(jnp.result_type(float))
     decay = jnp.minimum(config.average_decay, done / (done + 1.0))
     average = unravel(decay * ravel_pytree(average)[0] + (1.0 - decay) * parameters)

@@ -1,4 +1,6 @@
-"""Discovery without one of its parts, otherwise as `grid57_laptop` (DiscoRL, figure 3c).
+"""Discovery without one of its parts, otherwise as `grid57_laptop` without probes.
+
+After DiscoRL, figure 3c. Probes are left out as one suite has no reference scores.
 
     --config=launch/configs/ablations.py:no_value
 
@@ -18,7 +20,7 @@ from ml_collections import ConfigDict
 
 from launch.configs import grid57_laptop
 from launch.configuration import to_config
-from launch.settings import DiscoverSettings
+from launch.settings import DiscoverSettings, ProbeSettings
 
 _RULE = {
     "no_aux_policy": {"aux_policy_cost": 0.0},
@@ -37,7 +39,7 @@ def get_settings(ablation: str = "none") -> DiscoverSettings:
     """
     if ablation not in ABLATIONS:
         raise ValueError(f"The ablation {ablation!r} is unknown; expected one of {ABLATIONS}.")
-    settings = grid57_laptop.get_settings()
+    settings = dataclasses.replace(grid57_laptop.get_settings(), probe=ProbeSettings())
     if ablation == "small_agents":
         small = dataclasses.replace(settings.agent.network, torso=(4,), model=4, head=(4,))
         agent = dataclasses.replace(settings.agent, network=small)

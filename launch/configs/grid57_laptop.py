@@ -16,7 +16,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
 from launch.configuration import to_config
-from launch.settings import DiscoverSettings, RuleSettings
+from launch.settings import DiscoverSettings, ProbeSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig
@@ -69,6 +69,7 @@ def get_settings() -> DiscoverSettings:
             max_gradient_norm=0.2,
             adam_b2=0.98,
         ),
+        probe=ProbeSettings(interval=100),
     )
 
 

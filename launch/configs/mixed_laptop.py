@@ -12,7 +12,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from launch.configs import grid57_laptop
 from launch.configuration import to_config
-from launch.settings import DiscoverSettings
+from launch.settings import DiscoverSettings, ProbeSettings
 
 SUITE = (
     "atari/Breakout",
@@ -47,6 +47,7 @@ def get_settings() -> DiscoverSettings:
         ),
         population=dataclasses.replace(laptop.population, size=len(SUITE)),
         meta=dataclasses.replace(laptop.meta, num_updates=4, validation_trajectories=4),
+        probe=ProbeSettings(),
     )
 
 

@@ -42,7 +42,10 @@ def test_round_trip(settings):
 
 @pytest.mark.parametrize("ablation", ablations.ABLATIONS)
 def test_each_ablation_leaves_out_one_part(ablation):
-    whole, without = grid57_laptop.get_settings(), ablations.get_settings(ablation)
+    whole, without = ablations.get_settings(), ablations.get_settings(ablation)
+    assert dataclasses.replace(whole, probe=grid57_laptop.get_settings().probe) == (
+        grid57_laptop.get_settings()
+    )
     changed = [
         field.name
         for field in dataclasses.fields(whole)

@@ -131,11 +131,14 @@ def test_tasks_are_evenly_spaced():
     assert len(known) < 57  # The others have no reference scores.
 
 
+def test_without_reference_scores_there_are_no_probes(caplog):
+    own = probes.Probes(SETTINGS, [environments.make("catch/4x3")])
+    assert own.interval == 0
+    assert "No task of the suite has reference scores" in caplog.text
+    assert probes.Probes(SETTINGS, make_tasks(SETTINGS)).interval == 2
+
+
 def test_bad_settings_are_refused():
-    with pytest.raises(ValueError, match=r"probe.interval is 2, and no task of the suite has"):
-        probes.Probes(
-            dataclasses.replace(SETTINGS, suite="catch/4x3"), [environments.make("catch/4x3")]
-        )
     with pytest.raises(ValueError, match=r"probe.seeds is 0"):
         ProbeSettings(seeds=0)
     with pytest.raises(ValueError, match=r"budget is 1 environment steps; expected at least one"):
