@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from disco import meta_network, moments, transformer, values
 from disco.checks import OutputShapes, check_outputs, check_trajectory
 from disco.distributions import entropy, kl_divergence
+from disco.hand_set import policy_target
 from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.meta_network import LifetimeState, MetaNetworkSizes
 from disco.moments import Moments
@@ -50,8 +51,8 @@ class DiscoveredTargets:
     summary: Float[Array, "T B 1"]
 
 
-_AT_MOST_1 = ("prior_outputs", "age_features")  # Sizes.
-_MAY_BE_0 = ("transformer_layers", *_AT_MOST_1)
+_AT_MOST = {"prior_outputs": 2, "age_features": 1}  # Sizes.
+_MAY_BE_0 = ("transformer_layers", *_AT_MOST)
 
 
 @chex.dataclass(frozen=True)
@@ -91,6 +92,10 @@ class DiscoveredRule(Rule):
         itself; with 1 it computes the change of the policy, and an output of 0 leaves the policy
         unchanged. If the meta-network computes the weight of each transition
         (`sizes.prior_outputs`), it is the weight for an output of 0.
+      advantage_weight: weight of the normalised advantage in the logit of the action taken, in the
+        policy target, as `HandSetRule` has it; 0 in the published rule. It is multiplied by the
+        exponential of the meta-network's second output of the prior, if there is one. A new rule
+        with a weight above 0 starts as the hand-set rule: its meta-network adds nothing yet.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
       reads_predictions: whether the meta-network reads y and z; otherwise it reads zeros.
       reads_values: whether it reads values, returns and advantages; otherwise it reads zeros.
@@ -112,6 +117,7 @@ class DiscoveredRule(Rule):
         default=0.9, metadata={"static": True}
     )
     policy_prior: float = dataclasses.field(default=0.0, metadata={"static": True})
+    advantage_weight: float = dataclasses.field(default=0.0, metadata={"static": True})
     pi_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     y_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     z_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
@@ -135,7 +141,8 @@ class DiscoveredRule(Rule):
           ValueError: if a size or hyper-parameter is out of range.
         """
         rule = cls(parameters={}, sizes=sizes, **hyper_parameters)
-        return dataclasses.replace(rule, parameters=meta_network.init(key, sizes))
+        parameters = meta_network.init(key, sizes, is_silent=rule.advantage_weight > 0.0)
+        return dataclasses.replace(rule, parameters=parameters)
 
     def __post_init__(self):
         for field in dataclasses.fields(self.sizes):
@@ -144,8 +151,8 @@ class DiscoveredRule(Rule):
                 raise ValueError(
                     f"sizes.{field.name} is {size!r}; expected an integer of at least {least}."
                 )
-            if field.name in _AT_MOST_1 and size > 1:
-                raise ValueError(f"sizes.{field.name} is {size}; expected 0 or 1.")
+            if size > (most := _AT_MOST.get(field.name, size)):
+                raise ValueError(f"sizes.{field.name} is {size}; expected 0 to {most}.")
         if self.sizes.transformer_layers and self.sizes.trajectory % transformer.NUM_HEADS:
             raise ValueError(
                 f"sizes.trajectory is {self.sizes.trajectory}; expected a multiple of the"
@@ -163,9 +170,22 @@ class DiscoveredRule(Rule):
         if self.sizes.prior_outputs and not 0.0 < self.policy_prior < 1.0:
             raise ValueError(
                 f"policy_prior is {self.policy_prior}; expected more than 0 and less than 1 beside"
-                " sizes.prior_outputs 1, as the output is added to its logit."
+                f" sizes.prior_outputs {self.sizes.prior_outputs}, as the output is added to its"
+                " logit."
             )
-        for name in ("pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost"):
+        if self.sizes.prior_outputs > 1 and self.advantage_weight == 0.0:
+            raise ValueError(
+                "advantage_weight is 0.0; expected more than 0 beside sizes.prior_outputs 2, as the"
+                " second output multiplies it."
+            )
+        for name in (
+            "advantage_weight",
+            "pi_cost",
+            "y_cost",
+            "z_cost",
+            "aux_policy_cost",
+            "value_cost",
+        ):
             COST.require_value(name, getattr(self, name))
 
     @property
@@ -235,9 +255,16 @@ class DiscoveredRule(Rule):
         )
         if not self.has_lifetime:
             lifetime = memory.lifetime
-        prior = outputs["logits"][:-1] - jnp.mean(outputs["logits"][:-1], axis=-1, keepdims=True)
+        policy_prior, advantage_weight = self._prior_weights(raw)
+        prior = policy_target(
+            outputs["logits"][:-1],
+            read(normalized_advantage),
+            trajectory.action,
+            policy_prior=policy_prior,
+            advantage_weight=advantage_weight,
+        )
         targets = DiscoveredTargets(
-            pi=self._prior_weight(raw) * prior + raw.pi,
+            pi=prior + raw.pi,
             y=raw.y,
             z=raw.z,
             q_target=estimates.q_target,
@@ -256,11 +283,17 @@ class DiscoveredRule(Rule):
         memory = moments.kept_if_finite(after, memory)
         return targets, RuleState(target_params=state.target_params, memory=memory)
 
-    def _prior_weight(self, raw: meta_network.RawTargets) -> Float[Array, "T B 1"] | float:
-        """Return the weight of the agent's own logits in the policy target."""
+    def _prior_weights(
+        self, raw: meta_network.RawTargets
+    ) -> tuple[float | Float[Array, "T B 1"], float | Float[Array, "T B 1"]]:
+        """Return the weights of the agent's own logits and of the advantage, in its target."""
         if raw.prior is None:
-            return self.policy_prior
-        return jax.nn.sigmoid(math.log(self.policy_prior / (1.0 - self.policy_prior)) + raw.prior)
+            return self.policy_prior, self.advantage_weight
+        at_0 = math.log(self.policy_prior / (1.0 - self.policy_prior))
+        policy_prior = jax.nn.sigmoid(at_0 + raw.prior[..., :1])
+        if self.sizes.prior_outputs == 1:
+            return policy_prior, self.advantage_weight
+        return policy_prior, self.advantage_weight * jnp.exp(raw.prior[..., 1:])
 
     def estimates(
         self, outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory

@@ -10,7 +10,7 @@ import dataclasses
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from disco import moments, values
 from disco.checks import OutputShapes, check_outputs, check_trajectory
@@ -119,12 +119,14 @@ class HandSetRule(Rule):
         memory: HandSetMemory = state.memory
         tracked = moments.update(memory.advantage, estimates.advantage, trajectory.mask)
         advantage = moments.normalize(tracked, estimates.advantage)
-        logits = outputs["logits"][:-1]
-        centred = logits - jnp.mean(logits, axis=-1, keepdims=True)
-        is_taken = jax.nn.one_hot(trajectory.action, num_actions, dtype=advantage.dtype)
-        weighted = self.advantage_weight * advantage[..., None] * is_taken
         targets = HandSetTargets(
-            pi=self.policy_prior * centred + weighted,
+            pi=policy_target(
+                outputs["logits"][:-1],
+                advantage,
+                trajectory.action,
+                policy_prior=self.policy_prior,
+                advantage_weight=self.advantage_weight,
+            ),
             q_target=estimates.q_target,
             q_td=estimates.td,
             advantage=estimates.advantage,
@@ -149,3 +151,25 @@ class HandSetRule(Rule):
         }
         metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
         return pi_loss + self.value_cost * q_loss, metrics
+
+
+def policy_target(
+    logits: Float[Array, "T B A"],
+    advantage: Float[Array, "T B"],
+    action: Int[Array, "T B"],
+    *,
+    policy_prior: float | Float[Array, "T B 1"],
+    advantage_weight: float | Float[Array, "T B 1"],
+) -> Float[Array, "T B A"]:
+    """Return the logits of a policy target, from the agent's own and the advantage.
+
+    Args:
+      logits: of the agent; their mean over actions is subtracted.
+      advantage: normalised, of the action taken.
+      action: taken.
+      policy_prior: weight of the logits.
+      advantage_weight: weight of the advantage, at the action taken.
+    """
+    centred = logits - jnp.mean(logits, axis=-1, keepdims=True)
+    is_taken = jax.nn.one_hot(action, logits.shape[-1], dtype=advantage.dtype)
+    return policy_prior * centred + advantage_weight * advantage[..., None] * is_taken

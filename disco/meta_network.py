@@ -48,8 +48,9 @@ class MetaNetworkSizes:
         the LSTM, which it replaces; 0 for the LSTM.
       lifetime: units of the lifetime RNN.
       lifetime_input: numbers that it reads per update.
-      prior_outputs: 1 if the weight of the agent's own logits in the policy target is an output,
-        for each transition; 0 for a constant (`DiscoveredRule.policy_prior`).
+      prior_outputs: outputs for each transition that change the prior of the policy target: 1 for
+        the weight of the agent's own logits, 2 for that of the advantage of the action taken, too;
+        0 for constants (`DiscoveredRule.policy_prior`, `advantage_weight`).
       age_features: 1 if both networks read the agent's age, the logarithm of its number of updates;
         0 as published.
     """
@@ -89,14 +90,15 @@ class LifetimeState:
 class RawTargets:
     """Logits of the targets, and one number per transition for the lifetime RNN.
 
-    `prior` is what is added to the logit of the policy prior, if the network has that output.
+    `prior` is what is added to the logit of the policy prior, and to the logarithm of the weight of
+    the advantage, if the network has these outputs.
     """
 
     pi: Float[Array, "T B A"]
     y: Float[Array, "T B Y"]
     z: Float[Array, "T B Y"]
     summary: Float[Array, "T B 1"]
-    prior: Float[Array, "T B 1"] | None = None
+    prior: Float[Array, "T B P"] | None = None
 
 
 def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
@@ -121,7 +123,7 @@ def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
         "policy_target_1": (s.action_hidden, 1),
     }
     if s.prior_outputs:
-        trajectory["policy_prior"] = (s.trajectory, 1)
+        trajectory["policy_prior"] = (s.trajectory, s.prior_outputs)
     lifetime = {
         "input": (s.features + 2, s.lifetime_input),
         "lstm": (s.lifetime_input + s.lifetime, 4 * s.lifetime),
@@ -142,7 +144,9 @@ _INIT_STDDEV = {
 }
 
 
-def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Array]]:
+def init(
+    key: PRNGKeyArray, sizes: MetaNetworkSizes, *, is_silent: bool = False
+) -> dict[str, dict[str, Array]]:
     """Return initial parameters: truncated normal weights, and biases of 0, of the gate 1.
 
     The initialisation is that of DiscoRL (Methods, "Meta-network") with two exceptions, without
@@ -150,6 +154,12 @@ def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Arra
     logit: the last layer of the policy target has a standard deviation of 3 instead of 0.3, and
     the gate a bias of 1, so that the output of the backward LSTM reaches the targets while the
     state of the lifetime RNN is still 0.
+
+    Args:
+      key: of the weights.
+      sizes: of the network.
+      is_silent: whether the last layers of the policy target and of its prior start with weights of
+        0, so that the policy target is its prior.
     """
     shapes = layer_shapes(sizes)
     counts = [inputs * outputs for inputs, outputs in shapes.values()]
@@ -162,6 +172,9 @@ def init(key: PRNGKeyArray, sizes: MetaNetworkSizes) -> dict[str, dict[str, Arra
         parameters[name] = {"w": weight, "b": jnp.zeros(shape[1], weight.dtype)}
         start += count
     parameters["trajectory/lifetime_gate"]["b"] += 1.0
+    if is_silent:
+        for name in {"trajectory/policy_target_1", "trajectory/policy_prior"} & set(parameters):
+            parameters[name] = jax.tree.map(jnp.zeros_like, parameters[name])
     return parameters
 
 

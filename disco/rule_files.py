@@ -230,7 +230,7 @@ def _read_shapes(
     # A transformer has at least one layer.
     sizes = MetaNetworkSizes(
         transformer_layers=num_layers or int(architecture == TRANSFORMER),
-        prior_outputs=int(f"{_name_in_file(_PRIOR)}/w" in names),
+        prior_outputs=_prior_outputs(path, archive, names),
     )
     expected = {
         f"{_name_in_file(name)}/{part}"
@@ -248,6 +248,17 @@ def _read_shapes(
         if not np.issubdtype(dtype, np.floating):
             raise RuleFileError(f"{path}: array {name!r} is {dtype}; expected floats.")
     return _infer_sizes(path, shapes, num_layers, sizes.prior_outputs), shapes
+
+
+def _prior_outputs(path: pathlib.Path, archive: npz.Archive, names: set[str]) -> int:
+    """Return the number of the prior's outputs, from the shape of their bias."""
+    name = f"{_name_in_file(_PRIOR)}/b"
+    if name not in names:
+        return 0
+    _, shape = archive.describe(name)
+    if shape not in ((1,), (2,)):
+        raise RuleFileError(f"{path}: array {name!r} has shape {shape}; expected (1,) or (2,).")
+    return shape[0]
 
 
 def _read_array(

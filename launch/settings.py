@@ -28,6 +28,7 @@ class RuleSettings:
     lambda_: float = 0.95
     target_params_coefficient: float = 0.9
     policy_prior: float = 0.0
+    advantage_weight: float = 0.0
     pi_cost: float = 1.0
     y_cost: float = 1.0
     z_cost: float = 1.0

@@ -25,7 +25,7 @@ SIZES = disco.MetaNetworkSizes(
 
 # What our rules have and the published one has not.
 TEN_FEATURES = dataclasses.replace(SIZES, action_features=10)
-EXTENDED_SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=1, age_features=1)
+EXTENDED_SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=2, age_features=1)
 TRANSFORMER_SIZES = dataclasses.replace(SIZES, transformer_layers=2)
 
 
@@ -55,7 +55,9 @@ def _parameters(sizes: disco.MetaNetworkSizes, seed: int, _: Any) -> Any:
 
 
 def extended_rule(seed: int = 0) -> disco.DiscoveredRule:
-    return small_rule(seed, EXTENDED_SIZES, policy_prior=0.9, masks_moments=True)
+    return small_rule(
+        seed, EXTENDED_SIZES, policy_prior=0.9, advantage_weight=2.0, masks_moments=True
+    )
 
 
 def random_trajectory(

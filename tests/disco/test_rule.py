@@ -367,6 +367,40 @@ def test_the_prior_is_an_output_of_each_transition():
         dataclasses.replace(learned(0.0, 0.0), policy_prior=0.0)
 
 
+def test_a_new_rule_with_an_advantage_weight_is_the_hand_set_rule():
+    """And the second output of the prior is the logarithm of a factor of that weight."""
+    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2)
+    constants = {"policy_prior": 0.9, "advantage_weight": 3.0}
+    rule = disco.DiscoveredRule.create(
+        jax.random.key(0), sizes, num_bins=21, max_value=10.0, masks_moments=True, **constants
+    )
+    trajectory = random_trajectory()
+    outputs, state = random_outputs(rule, trajectory), rule.init({})
+
+    def policy_target(rule, outputs):
+        return targets_of(rule, outputs, outputs, trajectory, rule.init({}))[0].pi
+
+    hand_set = disco.HandSetRule(num_bins=21, max_value=10.0, **constants)
+    own = {name: outputs[name] for name in ("logits", "q")}
+    np.testing.assert_allclose(
+        policy_target(rule, outputs), policy_target(hand_set, own), rtol=1e-5, atol=1e-5
+    )
+    targets, _ = targets_of(rule, outputs, outputs, trajectory, state)
+    head = rule.parameters["trajectory/policy_prior"]
+    twice = {"w": head["w"], "b": jnp.array([0.0, np.log(2.0)])}
+    parameters = rule.parameters | {"trajectory/policy_prior": twice}
+    change = policy_target(dataclasses.replace(rule, parameters=parameters), outputs) - targets.pi
+    taken = jax.nn.one_hot(trajectory.action, change.shape[-1])
+    expected = 3.0 * targets.normalized_advantage[..., None] * taken
+    np.testing.assert_allclose(change, expected, rtol=1e-4, atol=1e-5)
+    blind = dataclasses.replace(rule, reads_values=False)
+    logits = outputs["logits"][:-1]
+    centred = logits - jnp.mean(logits, axis=-1, keepdims=True)
+    np.testing.assert_allclose(policy_target(blind, outputs), 0.9 * centred, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"advantage_weight is 0\.0; expected more than 0 beside"):
+        dataclasses.replace(rule, advantage_weight=0.0)
+
+
 def test_a_rule_may_depend_on_the_agents_age():
     old, trajectory = extended_rule(), random_trajectory()
     outputs, young = random_outputs(old, trajectory), old.init({})
@@ -378,5 +412,5 @@ def test_a_rule_may_depend_on_the_agents_age():
     other, _ = targets_of(old, outputs, outputs, trajectory, aged)
     assert relative_difference(targets.pi, other.pi) > 0
     assert small_rule().init({}).memory.updates is None
-    with pytest.raises(ValueError, match=r"sizes\.age_features is 2; expected 0 or 1"):
+    with pytest.raises(ValueError, match=r"sizes\.age_features is 2; expected 0 to 1"):
         small_rule(sizes=dataclasses.replace(SIZES, age_features=2))
