@@ -33,7 +33,7 @@ from disco_common.atomic import write_atomically
 from disco_common.terminal import console, printable
 from evaluation.executors import Executor, Job, JobsFailedError
 from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.png_plots import sweep_curves
+from evaluation.report.png_plots import PROBE, sweep_curves
 from launch import child, commands, execution, workdirs
 from launch.configs import grid57_laptop
 from launch.flag_parsing import config_arguments, define_config, define_output_folder
@@ -41,7 +41,7 @@ from launch.points import Point, discover, is_finished, make_points
 from launch.progress import Progress
 from launch.settings import CHANGEABLE
 
-_MEANS = ("validation_reward", "meta_loss", "episode_return")
+_MEANS = (PROBE, "validation_reward", "meta_loss", "episode_return")
 
 
 def sweep(points: Sequence[Point], workdir: pathlib.Path, executor: Executor) -> None:
