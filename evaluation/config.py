@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 
 BASELINES = ("actor_critic", "policy_gradient", "impala", "hand_set", "ppo", "dpo")
 
@@ -25,6 +25,9 @@ class EvaluationConfig:
       rule_learning_rate: learning rate of the agents that learn by discovered rules or by those of
         other packages. By default the one in the rule's file, with which the rule was discovered,
         or else `agent.learning_rate`.
+      rule_replay_ratio: replayed part of the same agents' batches, which also have a fresh
+        trajectory for each environment. By default `agent.replay_ratio` or, if that is 0, the one
+        with which the rule was discovered.
       rule_discount: discount of the same rules' value functions and of the baselines'; None for
         each rule's own, 0.997 for the baselines.
       baselines: algorithms to compare with, of `BASELINES` (`evaluation.baselines`).
@@ -63,6 +66,7 @@ class EvaluationConfig:
     seeds: int = 5
     budget: int = 100_000
     rule_learning_rate: float | None = None
+    rule_replay_ratio: float | None = None
     rule_discount: float | None = None
     baselines: tuple[str, ...] = ("actor_critic", "ppo")
     baseline_learning_rate: float = 3e-3
@@ -108,6 +112,7 @@ class EvaluationConfig:
         if len(set(self.baselines)) < len(self.baselines):
             raise ValueError(f"baselines is {self.baselines}; expected each once.")
         POSITIVE.require(self, "", "rule_learning_rate", "baseline_learning_rate")
+        BELOW_1.require(self, "", "rule_replay_ratio")
         POSITIVE.require(self.agent, "agent.", "learning_rate")
         if not 0 <= self.actor_critic_replay_ratio < 1:
             raise ValueError(

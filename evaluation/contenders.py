@@ -10,7 +10,7 @@ import json
 import logging
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
 from disco import rule_files
 from disco_common import plugins
+from disco_common.ranges import FRACTION
 from disco_common.terminal import require_printable
 from evaluation import baselines, folder_names
 from evaluation.config import BASELINES, EvaluationConfig
@@ -176,16 +177,21 @@ def _rules(
         learning_rate, origin = _learning_rate(rule, header, config)
         if "learning_rate" in tuned.get(name, {}):
             origin = "tuned settings"
+        replay_ratio, replay_origin = _replay_ratio(rule, header, config)
+        if "replay_ratio" in tuned.get(name, {}):
+            replay_origin = "tuned settings"
+        chosen = {"learning_rate": learning_rate, "replay_ratio": replay_ratio}
         contender = Contender(
             name=name,
             kind=DISCOVERED if isinstance(loaded, disco.DiscoveredRule) else RULE,
             rule=loaded,
-            agent=dataclasses.replace(config.agent, learning_rate=learning_rate),
+            agent=baselines.with_settings(config.agent, chosen),
             source={
                 "file": rule,
                 "parameters_sha256": fingerprint(loaded),
                 "header": header,
                 "learning_rate_from": origin,
+                "replay_ratio_from": replay_origin,
                 **_tuned_source(tuned.get(name)),
             },
         )
@@ -254,20 +260,52 @@ def _learning_rate(
     """
     if config.rule_learning_rate is not None:
         return config.rule_learning_rate, "config.rule_learning_rate"
+    found = _number_in_file(rule, header, "learning_rate", _is_rate, "a positive number")
+    if found is None:
+        return config.agent.learning_rate, "config.agent.learning_rate"
+    return found, "the rule file"
+
+
+def _replay_ratio(rule: str, header: dict[str, Any], config: EvaluationConfig) -> tuple[float, str]:
+    """Return the part of a rule's batches that is replayed, and its origin.
+
+    Raises:
+      disco.RuleFileError: if the replay ratio in the file is not a number from 0 to 1.
+    """
+    if config.rule_replay_ratio is not None:
+        return config.rule_replay_ratio, "config.rule_replay_ratio"
+    found = _number_in_file(rule, header, "replay_ratio", FRACTION.contains, FRACTION.expected)
+    if found and found < 1.0 and not config.agent.replay_ratio:
+        return found, "the rule file"
+    return config.agent.replay_ratio, "config.agent.replay_ratio"
+
+
+def _number_in_file(
+    rule: str,
+    header: dict[str, Any],
+    name: str,
+    is_allowed: Callable[[float], bool],
+    expected: str,
+) -> float | None:
+    """Return a setting of the agents that a rule was discovered with; None if the file lacks it.
+
+    Raises:
+      disco.RuleFileError: if it is no number, or not an allowed one.
+    """
     found, path = header.get("provenance", {}), "provenance"
-    for name in ("agent", "learning_rate"):
+    for part in ("agent", name):
         if not isinstance(found, dict):
             raise disco.RuleFileError(
                 f"{rule}: the header's {path} is {found!r:.100}; expected names."
             )
-        if name not in found:
-            return config.agent.learning_rate, "config.agent.learning_rate"
-        found, path = found[name], f"{path}.{name}"
-    if isinstance(found, bool) or not isinstance(found, int | float) or not _is_rate(found):
+        if part not in found:
+            return None
+        found, path = found[part], f"{path}.{part}"
+    if isinstance(found, bool) or not isinstance(found, int | float) or not is_allowed(found):
         raise disco.RuleFileError(
-            f"{rule}: the header's {path} is {found!r:.100}; expected a positive number."
+            f"{rule}: the header's {path} is {found!r:.100}; expected {expected}."
         )
-    return float(found), "the rule file"
+    return float(found)
 
 
 def _is_rate(value: float) -> bool:

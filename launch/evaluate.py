@@ -96,6 +96,7 @@ SHIPPED = "shipped"  # Stands for the tuned settings that come with this package
 # Settings of the config that tuned ones would replace.
 _UNTUNED = (
     "rule_learning_rate",
+    "rule_replay_ratio",
     "baseline_learning_rate",
     "baseline_entropy_cost",
     "baseline_normalize_advantage",

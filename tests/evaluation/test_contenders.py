@@ -77,6 +77,32 @@ def test_recommendation_that_is_no_learning_rate(tmp_path, found):
     assert make_contenders([file], config)[-1].agent.learning_rate == 0.5
 
 
+def test_a_rule_that_was_discovered_with_replay_has_it(tmp_path):
+    file = write(tmp_path / "a.npz", {"agent": {"replay_ratio": 0.75}})
+
+    def made(config):
+        contender = make_contenders([file], config)[-1]
+        agent = contender.agent
+        return agent.replay_ratio, agent.batch_size, contender.source["replay_ratio_from"]
+
+    number, without = (
+        CONFIG.agent.num_environments,
+        dataclasses.replace(
+            CONFIG.agent, replay_ratio=0.0, batch_size=CONFIG.agent.num_environments
+        ),
+    )
+    config = dataclasses.replace(CONFIG, agent=without)
+    assert made(config) == (0.75, 4 * number, "the rule file")
+    own = dataclasses.replace(config, rule_replay_ratio=0.5)
+    assert made(own) == (0.5, 2 * number, "config.rule_replay_ratio")
+    half = dataclasses.replace(without, replay_ratio=0.5, batch_size=2 * number)
+    config = dataclasses.replace(config, agent=half)
+    assert made(config) == (0.5, 2 * number, "config.agent.replay_ratio")
+    file = write(tmp_path / "a.npz", {"agent": {"replay_ratio": 1.5}})
+    with pytest.raises(disco.RuleFileError, match=r"agent.replay_ratio is 1.5; expected 0 to 1"):
+        made(config)
+
+
 @pytest.mark.parametrize("found", [None, [], ["learning_rate"], "learning_rate", 7, True])
 @pytest.mark.parametrize("name", ["provenance", "agent"])
 def test_provenance_of_another_form(tmp_path, name, found):
