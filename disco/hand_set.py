@@ -18,7 +18,7 @@ from disco.distributions import entropy, kl_divergence
 from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
-from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
+from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory, without_masked_damage
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -156,7 +156,7 @@ class HandSetRule(Rule):
 def policy_target(
     logits: Float[Array, "T B A"],
     advantage: Float[Array, "T B"],
-    action: Int[Array, "T B"],
+    action: Int[Leaf, "T B"],
     *,
     policy_prior: float | Float[Array, "T B 1"],
     advantage_weight: float | Float[Array, "T B 1"],
