@@ -49,21 +49,23 @@ class Probes:
           tasks: of the discovery.
 
         Raises:
-          ValueError: if the budget is too short for an update.
+          ValueError: if there are probes, and their budget is too short for an update.
         """
         wanted = settings.probe.interval
         self._chosen = _choose(settings.probe, tasks) if wanted else {}
+        self._config = EvaluationConfig()
         self.interval = wanted if self._chosen else 0
-        if wanted and not self._chosen:
+        if self.interval:
+            self._config = EvaluationConfig(
+                agent=settings.agent,
+                seeds=settings.probe.seeds,
+                budget=settings.probe.budget,
+                baselines=(),
+                rule_learning_rate=settings.agent.learning_rate,
+                strip_frames=0,
+            )
+        elif wanted:
             _log.warning("No task of the suite has reference scores: there are no probes.")
-        self._config = EvaluationConfig(
-            agent=settings.agent,
-            seeds=settings.probe.seeds,
-            budget=settings.probe.budget,
-            baselines=(),
-            rule_learning_rate=settings.agent.learning_rate,
-            strip_frames=0,
-        )
 
     def make(
         self,
