@@ -92,10 +92,11 @@ class DiscoveredRule(Rule):
         itself; with 1 it computes the change of the policy, and an output of 0 leaves the policy
         unchanged. If the meta-network computes the weight of each transition
         (`sizes.prior_outputs`), it is the weight for an output of 0.
-      advantage_weight: weight of the normalised advantage in the logit of the action taken, in the
-        policy target, as `HandSetRule` has it; 0 in the published rule. It is multiplied by the
+      advantage_weight: weight of the advantage in the logit of the action taken, in the policy
+        target, as `HandSetRule` has it; 0 in the published rule. It is multiplied by the
         exponential of the meta-network's second output of the prior, if there is one. A new rule
         with a weight above 0 starts as the hand-set rule: its meta-network adds nothing yet.
+      normalize_advantage: whether that advantage is normalised, as in `HandSetRule`.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
       reads_predictions: whether the meta-network reads y and z; otherwise it reads zeros.
       reads_values: whether it reads values, returns and advantages; otherwise it reads zeros.
@@ -118,6 +119,7 @@ class DiscoveredRule(Rule):
     )
     policy_prior: float = dataclasses.field(default=0.0, metadata={"static": True})
     advantage_weight: float = dataclasses.field(default=0.0, metadata={"static": True})
+    normalize_advantage: bool = dataclasses.field(default=True, metadata={"static": True})
     pi_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     y_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     z_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
@@ -258,7 +260,7 @@ class DiscoveredRule(Rule):
         policy_prior, advantage_weight = self._prior_weights(raw)
         prior = policy_target(
             outputs["logits"][:-1],
-            read(normalized_advantage),
+            read(normalized_advantage if self.normalize_advantage else estimates.advantage),
             trajectory.action,
             policy_prior=policy_prior,
             advantage_weight=advantage_weight,

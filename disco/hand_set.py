@@ -51,7 +51,7 @@ class HandSetMemory:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HandSetRule(Rule):
-    """The policy's own logits, and the normalised advantage at the action taken, as its target.
+    """The policy's own logits, and the advantage at the action taken, as its target.
 
     `target = policy_prior * (logits - mean of logits) + advantage_weight * advantage`, where the
     advantage of the actions not taken is 0. Raises ValueError if a hyper-parameter is out of range.
@@ -59,7 +59,9 @@ class HandSetRule(Rule):
     Attributes:
       policy_prior: weight of the agent's own logits, 0 to 1. With less than 1 the target is nearer
         to the uniform policy.
-      advantage_weight: weight of the normalised advantage.
+      advantage_weight: weight of the advantage.
+      normalize_advantage: whether the advantage is normalised by its moving moments. Where rewards
+        are rare, that makes the value function's noise as large as rewards.
       num_bins: bins of the action value. Odd.
       max_value: the last bin, on the scale of the signed hyperbolic transform.
       discount: gamma.
@@ -70,6 +72,7 @@ class HandSetRule(Rule):
 
     policy_prior: float = dataclasses.field(default=0.95, metadata={"static": True})
     advantage_weight: float = dataclasses.field(default=1.0, metadata={"static": True})
+    normalize_advantage: bool = dataclasses.field(default=True, metadata={"static": True})
     num_bins: int = dataclasses.field(default=601, metadata={"static": True})
     max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
     discount: float = dataclasses.field(default=0.997, metadata={"static": True})
@@ -122,7 +125,7 @@ class HandSetRule(Rule):
         targets = HandSetTargets(
             pi=policy_target(
                 outputs["logits"][:-1],
-                advantage,
+                advantage if self.normalize_advantage else estimates.advantage,
                 trajectory.action,
                 policy_prior=self.policy_prior,
                 advantage_weight=self.advantage_weight,
@@ -165,7 +168,7 @@ def policy_target(
 
     Args:
       logits: of the agent; their mean over actions is subtracted.
-      advantage: normalised, of the action taken.
+      advantage: of the action taken.
       action: taken.
       policy_prior: weight of the logits.
       advantage_weight: weight of the advantage, at the action taken.

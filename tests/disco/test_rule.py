@@ -1,6 +1,7 @@
 """A rule as a pytree and as an interface; what it refuses."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -367,10 +368,15 @@ def test_the_prior_is_an_output_of_each_transition():
         dataclasses.replace(learned(0.0, 0.0), policy_prior=0.0)
 
 
-def test_a_new_rule_with_an_advantage_weight_is_the_hand_set_rule():
+@pytest.mark.parametrize("is_normalized", [True, False])
+def test_a_new_rule_with_an_advantage_weight_is_the_hand_set_rule(is_normalized):
     """And the second output of the prior is the logarithm of a factor of that weight."""
     sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2)
-    constants = {"policy_prior": 0.9, "advantage_weight": 3.0}
+    constants: dict[str, Any] = {
+        "policy_prior": 0.9,
+        "advantage_weight": 3.0,
+        "normalize_advantage": is_normalized,
+    }
     rule = disco.DiscoveredRule.create(
         jax.random.key(0), sizes, num_bins=21, max_value=10.0, masks_moments=True, **constants
     )
@@ -391,7 +397,8 @@ def test_a_new_rule_with_an_advantage_weight_is_the_hand_set_rule():
     parameters = rule.parameters | {"trajectory/policy_prior": twice}
     change = policy_target(dataclasses.replace(rule, parameters=parameters), outputs) - targets.pi
     taken = jax.nn.one_hot(trajectory.action, change.shape[-1])
-    expected = 3.0 * targets.normalized_advantage[..., None] * taken
+    advantage = targets.normalized_advantage if is_normalized else targets.advantage
+    expected = 3.0 * advantage[..., None] * taken
     np.testing.assert_allclose(change, expected, rtol=1e-4, atol=1e-5)
     blind = dataclasses.replace(rule, reads_values=False)
     logits = outputs["logits"][:-1]
