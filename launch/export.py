@@ -65,7 +65,8 @@ def export(
       CheckpointError: if no checkpoint can be read, or there is none of that meta-step.
     """
     folder = pathlib.Path(workdir)
-    rule, found = _probed(folder, meta_step) or _checkpointed(folder, meta_step)
+    settings = _settings(folder)
+    rule, found = _probed(folder, meta_step) or _checkpointed(folder, settings, meta_step)
     if evaluations:
         path = pathlib.Path(output)
         merged = merge([read_manifest(pathlib.Path(name), from_json) for name in evaluations])
@@ -80,7 +81,6 @@ def _probed(
     folder: pathlib.Path, meta_step: int | None
 ) -> tuple[disco.DiscoveredRule, dict[str, Any]] | None:
     """Return the rule and provenance of a meta-step's probe, or of the best one; None if none."""
-    _settings(folder)
     made = [one for one in probe_scores.read(folder) if meta_step in (None, one.meta_step)]
     chosen = probe_scores.best(made)
     if chosen is None:
@@ -90,10 +90,10 @@ def _probed(
 
 
 def _checkpointed(
-    folder: pathlib.Path, meta_step: int | None
+    folder: pathlib.Path, settings: DiscoverSettings, meta_step: int | None
 ) -> tuple[disco.DiscoveredRule, dict[str, Any]]:
     """Return the average rule in a checkpoint, and its provenance; raises as `export`."""
-    settings, groups = _settings(folder), _tasks(folder)
+    groups = _tasks(folder)
     step, state = _checkpoint(folder, make_rule(settings, folder), groups, meta_step)
     return state[_AVERAGE], rule_provenance(settings, step, groups, state[_TASK_META_STEPS])
 

@@ -25,11 +25,10 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, fingerprint, make_contenders
 from evaluation.evaluate import Execution, make_runs
 from evaluation.report.probe_scores import FOLDER, RULE, SCORE, Probe, read_one
-from evaluation.scoring import references
+from evaluation.scoring import references, statistics
+from evaluation.scoring.normalization import bounded, normalize
 from evaluation.scoring.references import Reference
 from launch.settings import DiscoverSettings, ProbeSettings
-
-_LOWEST = -1.0  # Bound of a normalised score, so that one bad task does not decide.
 
 _log = logging.getLogger(__name__)
 
@@ -101,8 +100,12 @@ class Probes:
         with stopping.noting():
             curves = make_runs(tasks, contenders, self._config, own, provenance, Execution())
             stopping.raise_if_requested()
-        scores = _normalised(curves[contenders[0].name].window.mean_return, self._chosen)
-        found = {"meta_step": step, "score": float(np.mean(list(scores.values()))), "tasks": scores}
+        scales = [scale for _, scale in self._chosen.values()]
+        low, high = (np.array([getattr(x, end) for x in scales]) for end in ("random", "reference"))
+        returns = curves[contenders[0].name].window.mean_return
+        scores = bounded(statistics.mean(normalize(returns, low, high)))
+        by_task = dict(zip(self._chosen, scores.tolist(), strict=True))
+        found = {"meta_step": step, "score": float(np.mean(scores)), "tasks": by_task}
         write_atomically(own / SCORE, json.dumps(found, indent=1, allow_nan=False) + "\n")
         return read_one(own)
 
@@ -118,15 +121,3 @@ def _choose(
     number = min(settings.num_tasks, len(with_scale))
     places = np.linspace(0, len(with_scale) - 1, number).round().astype(int)
     return {with_scale[i].name: (with_scale[i], known[with_scale[i].name]) for i in places}
-
-
-def _normalised(
-    returns: np.ndarray, chosen: Mapping[str, tuple[environments.Environment, Reference]]
-) -> dict[str, float]:
-    """Return each task's score from its runs' returns, `[tasks, seeds]`."""
-    found = {}
-    for (name, (_, scale)), of_runs in zip(chosen.items(), returns, strict=True):
-        scores = (of_runs - scale.random) / (scale.reference - scale.random)
-        finite = scores[np.isfinite(scores)]  # A run in which no episode ended has no return.
-        found[name] = max(_LOWEST, float(np.mean(finite))) if finite.size else _LOWEST
-    return found

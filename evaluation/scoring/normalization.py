@@ -19,6 +19,8 @@ from jaxtyping import Bool, Float
 from evaluation.published.scores import HUMAN, RANDOM, RECORD, PublishedScore, published_scores
 from evaluation.scoring.references import Reference
 
+_LOWEST = -1.0
+
 
 def normalize(
     scores: Float[np.ndarray, "*s tasks runs"],
@@ -35,6 +37,14 @@ def normalize(
       cap: upper bound of a normalised score.
     """
     return np.minimum((scores - low[:, None]) / (high - low)[:, None], cap)
+
+
+def bounded(normalized: Float[np.ndarray, "*s"]) -> Float[np.ndarray, "*s"]:
+    """Return normalised scores of at least -1, so that one bad task does not decide a mean.
+
+    A missing one, which is NaN, counts as -1.
+    """
+    return np.where(np.isnan(normalized), _LOWEST, np.maximum(normalized, _LOWEST))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,10 +34,10 @@ from evaluation.evaluate import Execution, circumstances, make_runs
 from evaluation.report.report_csv import to_csv
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
+from evaluation.scoring.normalization import bounded
 from evaluation.tuned_settings import Settings, Tuned, TunedSettings
 
 TUNED = "tuned.json"
-_LOWEST = -1.0  # Bound of a normalised score, so that one bad task does not decide.
 _EDGE = 0.05  # Part of a range, at each end.
 
 
@@ -255,8 +255,7 @@ def normalized_means(
     if not counted.any():
         raise ValueError("No trial is better than the random policy on any task.")
     normalized = (means - low)[:, counted] / (high - low)[counted]
-    bounded = np.where(np.isnan(normalized), _LOWEST, np.maximum(normalized, _LOWEST))
-    return np.mean(bounded, axis=1)
+    return np.mean(bounded(normalized), axis=1)
 
 
 def _best(of: str, made: Sequence[Trial], scores: Sequence[float]) -> Tuned:
