@@ -4,8 +4,8 @@
 
 Discovers a rule for each ablation of `launch/configs/ablations.py` and each seed, evaluates all of
 them together on each suite, and writes one report. Prints each ablation's normalised IQM over a
-suite's tasks, with a 95% interval over discoveries, tasks and agents' seeds. Started again, it
-continues.
+suite's tasks, with a 95% interval over discoveries and agents' seeds; the tasks are fixed. Started
+again, it continues.
 """
 
 import json

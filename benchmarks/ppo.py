@@ -9,7 +9,7 @@ a CPU ours makes one run after the other; rejax does so or makes them in one vec
 whichever is faster. Returns are of the policy that samples its actions: ours of the training
 episodes that ended in an interval, rejax's of 128 episodes at the interval's end. The final return
 of a run is the mean over the last fifth of the intervals, and its 95% interval is Student's over
-seeds.
+seeds; that of the difference is Welch's.
 
 Gradients are not clipped, since rejax clips entries and ours clips the norm. Known differences:
 ours takes a step between two episodes, and truncates where rejax terminates at the step limit; our
@@ -158,6 +158,16 @@ def final_returns(returns: Float[np.ndarray, "seeds points"]) -> statistics.Esti
     return statistics.Estimate(mean, mean - half, mean + half)
 
 
+def difference(
+    first: Float[np.ndarray, "seeds points"], second: Float[np.ndarray, "seeds points"]
+) -> statistics.Estimate:
+    """Return the first final return minus the second, with Welch's 95% interval."""
+    runs = [statistics.mean(returns[:, -(_POINTS // 5) :]) for returns in (first, second)]
+    interval = stats.ttest_ind(*runs, equal_var=False).confidence_interval(0.95)
+    value = float(np.mean(runs[0]) - np.mean(runs[1]))
+    return statistics.Estimate(value, float(interval.low), float(interval.high))
+
+
 def draw(path: pathlib.Path, found: Mapping[str, Mapping[str, Any]]) -> None:
     """Draw the mean over seeds and its standard error, a panel for each task."""
     columns = min(2, len(found))
@@ -195,7 +205,8 @@ def main(_) -> None:
         ours = train_ours(name, ppo_config(settings), steps, interval, _SEEDS.value, folder)
         theirs = train_rejax(_REJAX.value, name, settings, steps, interval, _SEEDS.value)
         found[name] = {"ours": ours, "rejax": theirs}
-        final = {x: final_returns(np.array(found[name][x]["returns"])) for x in found[name]}
+        returns = {x: np.array(found[name][x]["returns"]) for x in found[name]}
+        final = {x: final_returns(returns[x]) for x in returns}
         speed = {x: steps * _SEEDS.value / found[name][x]["seconds"] for x in found[name]}
         is_within = all(
             final[x].low <= final[y].value <= final[x].high
@@ -208,6 +219,7 @@ def main(_) -> None:
                 "ours": final["ours"].text(1),
                 "rejax": final["rejax"].text(1),
                 "within each other's interval": "yes" if is_within else "no",
+                "ours - rejax": difference(*returns.values()).text(1),
                 "steps/s, ours": f"{speed['ours']:,.0f}",
                 "rejax's": f"{speed['rejax']:,.0f}",
                 "ratio": f"{speed['ours'] / speed['rejax']:.2f}",

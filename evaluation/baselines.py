@@ -50,6 +50,8 @@ def make(kind: str, config: EvaluationConfig, settings: Settings) -> Baseline:
         "normalize_advantage": config.baseline_normalize_advantage,
         "lambda_": config.actor_critic_lambda,
     }
+    if kind == "hand_set":  # Which normalises unless its own settings say otherwise.
+        del defaults["normalize_advantage"]
     return _MAKE[kind](config, {**defaults, **settings})
 
 
@@ -110,7 +112,7 @@ def _impala(config: EvaluationConfig, settings: Settings) -> Baseline:
 
 
 def _hand_set(config: EvaluationConfig, settings: Settings) -> Baseline:
-    names = ("policy_prior", "advantage_weight")
+    names = ("policy_prior", "advantage_weight", "normalize_advantage")
     own = {name: settings[name] for name in names if name in settings}
     # Bins as wide as those of the zoo's rules, for returns up to about 650. With the 601 bins of
     # the published rule an update on a CPU takes several times as long.
@@ -167,7 +169,13 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "policy_gradient": ("learning_rate", "entropy_cost", "normalize_advantage"),
     "impala": ("learning_rate", "entropy_cost", "replay_ratio"),
-    "hand_set": ("learning_rate", "policy_prior", "advantage_weight", "replay_ratio"),
+    "hand_set": (
+        "learning_rate",
+        "policy_prior",
+        "advantage_weight",
+        "normalize_advantage",
+        "replay_ratio",
+    ),
     "ppo": _PPO,
     "dpo": _PPO,
 }

@@ -35,7 +35,8 @@ class EvaluationConfig:
       baseline_entropy_cost: weight of the policy's entropy in the baselines' losses; the hand-set
         rule has none.
       baseline_normalize_advantage: whether actor-critic and policy gradient divide advantages by
-        their moving standard deviation.
+        their moving standard deviation. The hand-set rule normalises unless its settings
+        (`launch.tune`) say otherwise.
       actor_critic_lambda: decay of actor-critic's traces.
       actor_critic_replay_ratio: fraction of actor-critic's batches that is replayed; the number of
         fresh trajectories is that of environments. Policy gradient never replays.

@@ -20,24 +20,20 @@ status is 3, and no report is written.
 """
 
 import dataclasses
-import os
 import pathlib
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from absl import flags, logging
+from absl import flags
 
 from disco_common import plugins
-from disco_common.atomic import write_atomically
 from environments import Environment, registry
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     AGENT,
-    DISCOVERED,
     PLUGINS,
-    RULE,
     Contender,
     copy_of_rule,
     make_contenders,
@@ -52,6 +48,14 @@ from launch.flag_parsing import define_config, define_output_folder, given
 from launch.provenance import code_version
 from launch.score_tables import print_evaluation
 from launch.setup import keep_rule
+from launch.tuned import (
+    SHIPPED,
+    TUNED,
+    copies_in,
+    find_tuned,
+    fingerprints,
+    settings_by_contender,
+)
 
 # Settings that an update's memory grows with. The first one changes only speed.
 SHRINK = (
@@ -91,19 +95,6 @@ class Identity:
 
 CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 _RUNS_PER_RAY_JOB = 16
-TUNED = "tuned.json"  # Copy in a workdir of the file of tuned settings.
-SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
-# Settings of the config that tuned ones would replace.
-_UNTUNED = (
-    "rule_learning_rate",
-    "rule_replay_ratio",
-    "baseline_learning_rate",
-    "baseline_entropy_cost",
-    "baseline_normalize_advantage",
-    "actor_critic_lambda",
-    "actor_critic_replay_ratio",
-)
-_RULES = "rules"  # Folder in a workdir for copies of rule files, by the contenders' names.
 
 
 def run(
@@ -125,7 +116,7 @@ def run(
       workdir: for all results.
       how: the runs are made; by default in this process, with a progress bar.
       agents: names of agents that learn without a rule.
-      tuned: see `read_tuned`.
+      tuned: see `find_tuned`.
       table: file of reference scores, of `launch.references`; empty for the shipped ones.
 
     Raises:
@@ -135,11 +126,12 @@ def run(
     """
     tasks = resolve(suites)
     scales = _read_references(table, tasks, config) if table else None
-    settings = read_tuned(tuned, workdir, config, tasks, rules)
+    chosen = find_tuned(tuned, workdir, config, tasks, rules)
+    settings = settings_by_contender(chosen)
     contenders = make_contenders(rules, config, agents, copies_in(workdir), settings)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
-        rules=_fingerprints(contenders),
+        rules=fingerprints(contenders),
         agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
         config=config,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
@@ -148,9 +140,8 @@ def run(
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
         keep_rules(folder, contenders, config)
-        if settings and not (folder / TUNED).exists():
-            source = tuned_settings.SHIPPED if tuned == SHIPPED else pathlib.Path(tuned)
-            write_atomically(folder / TUNED, source.read_bytes())
+        if chosen is not None and not (folder / TUNED).exists():
+            tuned_settings.write(folder / TUNED, chosen)
         return evaluate(
             tasks,
             contenders,
@@ -169,98 +160,6 @@ def _read_references(
     found = references.read(pathlib.Path(file))
     references.require_fit(tasks, config.num_steps, found, pathlib.Path(file))
     return found
-
-
-def read_tuned(
-    file: str,
-    workdir: str | os.PathLike,
-    config: EvaluationConfig,
-    tasks: Sequence[Environment],
-    evaluated: Sequence[str],
-) -> dict[str, tuned_settings.Settings]:
-    """Return tuned settings by contender, from a file or from its copy in the workdir.
-
-    Args:
-      file: of tuned settings, of `launch.tune`; `SHIPPED` for the copy in the workdir, or without
-        one those that come with this package, of which only those that fit are used, unless the
-        config sets any of them itself; empty for none.
-      workdir: of the evaluation.
-      config: of the evaluation.
-      tasks: of the evaluation. There is a warning if the settings were tuned on one of them.
-      evaluated: names of rules. There is a warning for each that was not tuned.
-
-    Raises:
-      OSError: if neither can be read.
-      ValueError: naming the file, if it is damaged, or is for another budget or other agents, or
-        lacks a baseline.
-    """
-    if not file:
-        return {}
-    path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED
-    if copy.is_file() and (file == SHIPPED or not path.exists()):
-        path = copy
-    elif file == SHIPPED:
-        return _shipped(workdir, config, tasks, evaluated)
-    found = tuned_settings.read(path)
-    contenders = make_contenders(evaluated, config, copies=copies_in(workdir))
-    rules = _fingerprints(contenders)
-    tuned_settings.require_fit(found, path, config, rules)
-    for name in sorted(set(rules) - set(found.contenders)):
-        logging.warning("%s has no settings for the rule %s, which keeps its own.", path, name)
-    _note_tasks_tuned_on(found, path, tasks)
-    return {name: one.settings for name, one in found.contenders.items()}
-
-
-def _note_tasks_tuned_on(
-    found: tuned_settings.TunedSettings, path: pathlib.Path, tasks: Sequence[Environment]
-) -> None:
-    if seen := [task.name for task in tasks if task.name in found.tasks]:
-        logging.warning(
-            "%s was tuned on %d of the %d tasks of this evaluation: %s%s.",
-            path,
-            len(seen),
-            len(tasks),
-            ", ".join(seen[:5]),
-            ", ..." if len(seen) > 5 else "",
-        )
-
-
-def _shipped(
-    workdir: str | os.PathLike,
-    config: EvaluationConfig,
-    tasks: Sequence[Environment],
-    evaluated: Sequence[str],
-) -> dict[str, tuned_settings.Settings]:
-    """Return the tuned settings that come with this package and fit an evaluation.
-
-    None fit if the config sets any of these settings itself.
-    """
-    found = tuned_settings.read(tuned_settings.SHIPPED)
-    if own := [x for x in _UNTUNED if getattr(config, x) != getattr(EvaluationConfig, x)]:
-        logging.info("The tuned settings of this package are not used, as %s is set.", own[0])
-        return {}
-    if reason := tuned_settings.misfit(found, config):
-        logging.info("The tuned settings of this package do not fit: they are %s.", reason)
-        return {}
-    _note_tasks_tuned_on(found, tuned_settings.SHIPPED, tasks)
-    rules = _fingerprints(make_contenders(evaluated, config, copies=copies_in(workdir)))
-    return {
-        name: one.settings
-        for name, one in found.contenders.items()
-        if name in config.baselines or (name in rules and rules[name] == one.parameters_sha256)
-    }
-
-
-def _fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
-    """Return the fingerprints of the rules among contenders, by name."""
-    return {
-        x.name: x.source["parameters_sha256"] for x in contenders if x.kind in (DISCOVERED, RULE)
-    }
-
-
-def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
-    """Return the folder in a workdir for copies of rule files."""
-    return pathlib.Path(workdir) / _RULES
 
 
 def keep_rules(

@@ -28,10 +28,10 @@ from launch.evaluate import (
     define_flags,
     define_tuned,
     read_flags,
-    read_tuned,
 )
 from launch.provenance import code_version
 from launch.score_tables import print_rows
+from launch.tuned import read_tuned
 
 
 def main() -> None:

@@ -25,14 +25,13 @@ from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
     Identity,
-    copies_in,
     define_flags,
     define_tuned,
     keep_rules,
     read_flags,
-    read_tuned,
 )
 from launch.provenance import code_version
+from launch.tuned import copies_in, read_tuned
 
 
 def main() -> None:

@@ -36,6 +36,7 @@ def rule_provenance(
         "jax_version": jax.__version__,
         "environments": settings.suite,
         "meta_steps": meta_steps,
+        "planned_meta_steps": settings.meta_steps,
         "environment_steps": meta_steps * per_agent * settings.population.size,
         "seed": settings.seed,
         # With JSON's types: tuples become lists.

@@ -27,7 +27,6 @@ from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
     Identity,
-    copies_in,
     define_flags,
     keep_rules,
     read_flags,
@@ -35,6 +34,7 @@ from launch.evaluate import (
 )
 from launch.provenance import code_version
 from launch.score_tables import print_rows
+from launch.tuned import copies_in
 
 
 @dataclasses.dataclass(frozen=True)

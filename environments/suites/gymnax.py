@@ -5,8 +5,8 @@ they can differ between agents of one compiled program. gymnax's automatic reset
 used: streams keep the last observation of an episode, and gymnax's truncations are truncations.
 
 The suite `gymnax` is its tasks of classic control, bsuite and "misc" with one discrete choice of
-actions, except MNISTBandit, which downloads data. MinAtar's games are the suite `minatar`. No
-choice was made by them: they are to judge by.
+actions, except MNISTBandit, which downloads data. MinAtar's games are the suite `minatar`. They
+are to judge by: no rule and no setting was chosen by them, though their scores have been looked at.
 """
 
 import dataclasses

@@ -22,8 +22,9 @@ from evaluation.scoring.normalization import Scale, reference_scale
 from evaluation.scoring.references import Reference
 from evaluation.scoring.statistics import AGGREGATES, Estimate
 
-# What the headers of rules say that differ in the seed of their discovery only.
-_SAME_IN_ALL_SEEDS = ("environments", "meta_steps", "agent", "population", "meta", "objective")
+# What the headers of rules say that differ in the seed of their discovery only, besides the rule's
+# own settings. The meta-steps of an exported rule may differ, as each discovery exports its best.
+_SAME_IN_ALL_SEEDS = ("environments", "agent", "population", "meta", "objective")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,9 +172,12 @@ def discoveries_of(contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]
     """
     by_seed: dict[str, dict[str, str]] = {}
     for contender in contenders:
-        known = contender.source.get("header", {}).get("provenance", {})
+        header = contender.source.get("header", {})
+        known = header.get("provenance", {})
         if contender.kind == DISCOVERED and isinstance(known, dict) and "seed" in known:
-            same = {name: known.get(name) for name in _SAME_IN_ALL_SEEDS}
+            same = [known.get(name) for name in _SAME_IN_ALL_SEEDS]
+            same += [header.get("sizes"), header.get("hyper_parameters")]
+            same.append(known.get("planned_meta_steps", known.get("meta_steps")))
             names = by_seed.setdefault(json.dumps(same, sort_keys=True), {})
             names.setdefault(json.dumps(known["seed"]), contender.name)
     return {

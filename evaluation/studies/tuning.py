@@ -115,8 +115,9 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
     },
     "hand_set": {
         "learning_rate": _RATE,
-        "policy_prior": Choice((0.8, 0.9, 0.95, 0.98, 1.0), may_be_lower=True),
+        "policy_prior": Choice((0.8, 0.9, 0.95, 0.98, 0.99, 1.0), may_be_lower=True),
         "advantage_weight": LogUniform(0.1, 30.0),
+        "normalize_advantage": _YES_OR_NO,
         "replay_ratio": _REPLAY,
     },
     "ppo": _PPO,

@@ -22,6 +22,7 @@ from launch import evaluate, setup
 from launch.discover import discover
 from launch.export import export
 from launch.settings import DiscoverSettings, RuleSettings
+from launch.tuned import SHIPPED, read_tuned
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 from tests.meta.common import small_rule
@@ -216,7 +217,7 @@ def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
     tasks = [environments.make(name) for name in ("catch/5x5", "catch/3x3")]
     found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=("catch/5x5",))
     tuned_settings.write(tmp_path / "tuned.json", found)
-    evaluate.read_tuned(str(tmp_path / "tuned.json"), tmp_path, config, tasks, [str(file)])
+    read_tuned(str(tmp_path / "tuned.json"), tmp_path, config, tasks, [str(file)])
     assert "has no settings for the rule tiny, which keeps its own" in caplog.text
     assert "was tuned on 1 of the 2 tasks of this evaluation: catch/5x5." in caplog.text
 
@@ -241,7 +242,7 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
         run(tuned(0.25))
     with pytest.raises(ValueError, match=r"config: tuned.actor_critic is .* there and None here"):
         run("")
-    run(evaluate.SHIPPED)  # Those of the workdir.
+    run(SHIPPED)  # Those of the workdir.
     assert "2 of 2 runs are finished." in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"tuned.json has no settings for \['ppo'\]"):
         evaluate.run(
@@ -253,13 +254,44 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
         )
 
 
+def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, capsys):
+    """They also have a baseline that it lacks, and another rule of its rule's name."""
+    one = Tuned({"learning_rate": 0.125}, 1.0, (), ())
+    everyone = {
+        "actor_critic": one,
+        "ppo": one,
+        "tiny": dataclasses.replace(one, parameters_sha256="0" * 64),
+    }
+    shared = tuned_settings.common_settings(CONFIG)
+    found = TunedSettings(("a",), CONFIG.num_steps, shared, 0, everyone)
+    monkeypatch.setattr(tuned_settings, "SHIPPED", tmp_path / "shipped.json")
+    tuned_settings.write(tuned_settings.SHIPPED, found)
+    disco.save(small_rule(), tmp_path / "tiny.npz")
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic",))
+    for _ in range(2):
+        evaluate.run([str(tmp_path / "tiny.npz")], ["catch/5x5"], config, str(tmp_path / "run"))
+    assert "3 of 3 runs are finished." in capsys.readouterr().out
+    kept = tuned_settings.read(tmp_path / "run" / "tuned.json")
+    assert kept == dataclasses.replace(found, contenders={"actor_critic": one})
+
+
+def test_settings_that_the_shipped_ones_do_not_fit_are_told(tmp_path, caplog):
+    tasks = [environments.make("catch/5x5")]
+    config = EvaluationConfig(baselines=("ppo",), budget=50_000)
+    assert read_tuned(SHIPPED, tmp_path, config, tasks, []) == {}
+    assert "as the tuned ones of this package are for a budget of 99968 env" in caplog.text
+    config = EvaluationConfig(baselines=("ppo",), rule_learning_rate=1e-3)
+    assert read_tuned(SHIPPED, tmp_path, config, tasks, []) == {}
+    assert "not tuned ones: rule_learning_rate is set." in caplog.text
+
+
 def test_the_shipped_settings_are_used_where_they_fit(tmp_path):
     shipped = tuned_settings.read(tuned_settings.SHIPPED).contenders
     config = EvaluationConfig(baselines=BASELINES)
     tasks = environments.suite("grid_heldout")
 
     def settings(config, *rules):
-        return evaluate.read_tuned(evaluate.SHIPPED, tmp_path, config, tasks, rules)
+        return read_tuned(SHIPPED, tmp_path, config, tasks, rules)
 
     assert settings(config, "grid57") == {name: x.settings for name, x in shipped.items()}
     assert set(settings(config)) == set(BASELINES)

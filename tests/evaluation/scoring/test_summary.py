@@ -123,16 +123,32 @@ def test_intervals_and_window(config):
 
 
 def _discovered(name: str, seed: int, **changes) -> Contender:
+    own = {"hyper_parameters": {"y_cost": changes.pop("y_cost", 1.0)}, "sizes": {}}
     provenance = {"environments": "grid57", "meta_steps": 100, "seed": seed, **changes}
     (_, *_, last) = make_contenders([], EvaluationConfig())
-    source = {"header": {"provenance": provenance}}
+    source = {"header": {**own, "provenance": provenance}}
     return dataclasses.replace(last, name=name, kind="discovered", source=source)
 
 
+def test_rules_of_the_best_probes_are_one_discovery():
+    """Which are of different meta-steps of discoveries of one length."""
+    rules = [
+        _discovered("one", 0, meta_steps=150, planned_meta_steps=300),
+        _discovered("two", 1, meta_steps=300, planned_meta_steps=300),
+        _discovered("short", 2, meta_steps=150, planned_meta_steps=150),
+    ]
+    assert discoveries_of(rules) == {"2 discoveries (one, two)": ("one", "two")}
+
+
 def test_rules_that_differ_in_their_seed_are_one_discovery(config):
-    rules = [_discovered("one", 0), _discovered("two", 1), _discovered("long", 2, meta_steps=200)]
+    rules = [
+        _discovered("one", 0),
+        _discovered("two", 1),
+        _discovered("again", 0),
+        _discovered("long", 2, meta_steps=200),
+        _discovered("without y", 3, y_cost=0.0),
+    ]
     contenders = (*make_contenders([], config), *rules)
-    rules.append(_discovered("again", 0))
     label = "2 discoveries (one, two)"
     assert discoveries_of(contenders) == {label: ("one", "two")}
     curves = {c.name: _curves([[2.0, 2.0], [2.0, 2.2]]) for c in contenders}
