@@ -4,12 +4,11 @@
     python -m benchmarks.ppo --rejax=/tmp/rejax/bin/python --output=runs/ppo
 
 rejax (https://github.com/keraJLi/rejax) needs an environment of its own: it does not work with
-gymnax 1.0. Each trains all seeds of a task in one call, first ours, then rejax, on this machine. On
-a CPU ours makes one run after the other; rejax does so or makes them in one vectorised program,
-whichever is faster. Returns are of the policy that samples its actions: ours of the training
-episodes that ended in an interval, rejax's of 128 episodes at the interval's end. The final return
-of a run is the mean over the last fifth of the intervals, and its 95% interval is Student's over
-seeds; that of the difference is Welch's.
+gymnax 1.0. First ours trains all seeds of a task, then rejax, on this machine, each twice: in one
+vectorised program, and one run after the other. The lesser time counts. Returns are of the policy
+that samples its actions: ours of the training episodes that ended in an interval, rejax's of 128
+episodes at the interval's end. The final return of a run is the mean over the last fifth of the
+intervals, and its 95% interval is Student's over seeds; that of the difference is Welch's.
 
 Gradients are not clipped, since rejax clips entries and ours clips the norm. Known differences:
 ours takes a step between two episodes, and truncates where rejax terminates at the step limit; our
@@ -107,10 +106,31 @@ def train_ours(
     name: str, config: PPOConfig, steps: int, interval: int, seeds: int, folder: pathlib.Path
 ) -> dict[str, Any]:
     """Return what `benchmarks/rejax_ppo.py` returns."""
+    return min(
+        (
+            _train_ours(name, config, steps, interval, seeds, folder, runs_at_once)
+            for runs_at_once in (seeds, 1)
+        ),
+        key=lambda result: result["seconds"],
+    )
+
+
+def _train_ours(
+    name: str,
+    config: PPOConfig,
+    steps: int,
+    interval: int,
+    seeds: int,
+    folder: pathlib.Path,
+    runs_at_once: int,
+) -> dict[str, Any]:
+    folder = folder / f"{runs_at_once}_at_once"
     task = environments.make(f"gymnax/{name}")
     runs = [Run(task, seed, folder / f"seed_{seed}") for seed in range(seeds)]
     boundaries = tuple(range(interval, steps + 1, interval))
-    settings = TrainingSettings(num_steps=steps, boundaries=boundaries, interval=interval)
+    settings = TrainingSettings(
+        num_steps=steps, boundaries=boundaries, interval=interval, runs_at_once=runs_at_once
+    )
     results = device.train(PPO(config).make(task), runs, settings, folder / "together")
     returns = []
     for result in results:
