@@ -61,7 +61,7 @@ def find_tuned(
         return _shipped(config, tasks, rules)
     found = tuned_settings.read(path)
     tuned_settings.require_fit(found, path, config, rules)
-    if path != copy:
+    if file != SHIPPED:
         for name in sorted(set(rules) - set(found.contenders)):
             logging.warning("%s has no settings for the rule %s, which keeps its own.", path, name)
     return _of_contenders(found, path, tasks, {*config.baselines, *rules})
