@@ -106,7 +106,6 @@ def test_settings_are_those_of_the_algorithm():
     assert (with_replay.agent.num_replayed, with_replay.agent.learning_rate) == (3, 0.02)
     hand_set = baselines.make("hand_set", CONFIG, {"policy_prior": 0.9}).rule
     assert hand_set == disco.HandSetRule(policy_prior=0.9, num_bins=101, max_value=25.0)
-    assert hand_set.normalize_advantage
     raw = baselines.make("hand_set", CONFIG, {"normalize_advantage": False}).rule
     assert raw == disco.HandSetRule(normalize_advantage=False, num_bins=101, max_value=25.0)
     with pytest.raises(ValueError, match=r"impala has no settings \['num_epochs'\]; it has"):
