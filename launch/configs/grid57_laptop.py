@@ -69,7 +69,7 @@ def get_settings() -> DiscoverSettings:
             max_gradient_norm=0.2,
             adam_b2=0.98,
         ),
-        probe=ProbeSettings(interval=150, num_tasks=16),
+        probe=ProbeSettings(interval=150, num_tasks=12),
     )
 
 
