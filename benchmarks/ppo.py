@@ -172,7 +172,7 @@ def train_rejax(
 
 def final_returns(returns: Float[np.ndarray, "seeds points"]) -> statistics.Estimate:
     """Return the mean over seeds of the last fifth of the curves, with its 95% interval."""
-    runs = statistics.mean(returns[:, -(_POINTS // 5) :])
+    runs = _of_runs(returns)
     mean, error = float(np.mean(runs)), float(statistics.standard_error(runs))
     half = float(stats.t.ppf(0.975, len(runs) - 1)) * error
     return statistics.Estimate(mean, mean - half, mean + half)
@@ -182,10 +182,14 @@ def difference(
     first: Float[np.ndarray, "seeds points"], second: Float[np.ndarray, "seeds points"]
 ) -> statistics.Estimate:
     """Return the first final return minus the second, with Welch's 95% interval."""
-    runs = [statistics.mean(returns[:, -(_POINTS // 5) :]) for returns in (first, second)]
+    runs = _of_runs(first), _of_runs(second)
     interval = stats.ttest_ind(*runs, equal_var=False).confidence_interval(0.95)
     value = float(np.mean(runs[0]) - np.mean(runs[1]))
     return statistics.Estimate(value, float(interval.low), float(interval.high))
+
+
+def _of_runs(returns: Float[np.ndarray, "seeds points"]) -> Float[np.ndarray, "seeds"]:
+    return statistics.mean(returns[:, -(_POINTS // 5) :])
 
 
 def draw(path: pathlib.Path, found: Mapping[str, Mapping[str, Any]]) -> None:

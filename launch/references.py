@@ -31,7 +31,7 @@ from launch.evaluate import (
 )
 from launch.provenance import code_version
 from launch.score_tables import print_rows
-from launch.tuned import read_tuned
+from launch.tuned import find_tuned, settings_by_contender
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     values = flags.FLAGS
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
-    tuned = read_tuned(values.tuned, values.workdir, config, tasks, [])
+    tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, []))
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
         rules={},

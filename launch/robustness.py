@@ -31,7 +31,7 @@ from launch.evaluate import (
     read_flags,
 )
 from launch.provenance import code_version
-from launch.tuned import copies_in, read_tuned
+from launch.tuned import copies_in, find_tuned, settings_by_contender
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
     name = _rule_or_copy(values.rule, values.workdir)
-    tuned = read_tuned(values.tuned, values.workdir, config, tasks, [name])
+    tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, [name]))
     first = variations(name, config, tuned)[0]
     identity = Identity(
         tasks=tuple(task.name for task in tasks),

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from absl import logging
 
@@ -65,11 +64,6 @@ def find_tuned(
         for name in sorted(set(rules) - set(found.contenders)):
             logging.warning("%s has no settings for the rule %s, which keeps its own.", path, name)
     return _of_contenders(found, path, tasks, {*config.baselines, *rules})
-
-
-def read_tuned(*arguments: Any) -> dict[str, tuned_settings.Settings]:
-    """Return the tuned settings that `find_tuned` finds, by contender."""
-    return settings_by_contender(find_tuned(*arguments))
 
 
 def settings_by_contender(

@@ -210,8 +210,8 @@ class PPOAgent:
         return optax.chain(clipping, optax.adam(rate, eps=config.adam_epsilon))
 
 
-def _rows(x: Array, time: Int[Array, "M"], environment: Int[Array, "M"]) -> Array:
-    """Return M rows, without a check of the indices, which costs time on a CPU."""
+def _rows(x: Array, time: Int[Array, "*s M"], environment: Int[Array, "M"]) -> Array:
+    """Return rows `[*s, M, ...]`, without a check of the indices, which costs time on a CPU."""
     return x.at[time, environment].get(mode="promise_in_bounds")
 
 
@@ -223,8 +223,8 @@ def _single_rows(
         return jax.tree.map(lambda x: _rows(x, time, environment)[None], observation)
     rows = time + jnp.arange(frame_stack)[:, None]
     return History(
-        frames=jax.tree.map(lambda x: x[rows, environment], observation.frames),
-        age=observation.age[time, environment][None],
+        frames=jax.tree.map(lambda x: _rows(x, rows, environment), observation.frames),
+        age=_rows(observation.age, time, environment)[None],
     )
 
 

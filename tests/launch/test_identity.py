@@ -22,7 +22,7 @@ from launch import evaluate, setup
 from launch.discover import discover
 from launch.export import export
 from launch.settings import DiscoverSettings, RuleSettings
-from launch.tuned import SHIPPED, read_tuned
+from launch.tuned import SHIPPED, find_tuned, settings_by_contender
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 from tests.meta.common import small_rule
@@ -217,7 +217,7 @@ def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
     tasks = [environments.make(name) for name in ("catch/5x5", "catch/3x3")]
     found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=("catch/5x5",))
     tuned_settings.write(tmp_path / "tuned.json", found)
-    read_tuned(str(tmp_path / "tuned.json"), tmp_path, config, tasks, [str(file)])
+    find_tuned(str(tmp_path / "tuned.json"), tmp_path, config, tasks, [str(file)])
     assert "has no settings for the rule tiny, which keeps its own" in caplog.text
     assert "was tuned on 1 of the 2 tasks of this evaluation: catch/5x5." in caplog.text
 
@@ -278,10 +278,10 @@ def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, 
 def test_settings_that_the_shipped_ones_do_not_fit_are_told(tmp_path, caplog):
     tasks = [environments.make("catch/5x5")]
     config = EvaluationConfig(baselines=("ppo",), budget=50_000)
-    assert read_tuned(SHIPPED, tmp_path, config, tasks, []) == {}
+    assert find_tuned(SHIPPED, tmp_path, config, tasks, []) is None
     assert "as the tuned ones of this package are for a budget of 99968 env" in caplog.text
     config = EvaluationConfig(baselines=("ppo",), rule_learning_rate=1e-3)
-    assert read_tuned(SHIPPED, tmp_path, config, tasks, []) == {}
+    assert find_tuned(SHIPPED, tmp_path, config, tasks, []) is None
     assert "not tuned ones: rule_learning_rate is set." in caplog.text
 
 
@@ -291,7 +291,7 @@ def test_the_shipped_settings_are_used_where_they_fit(tmp_path):
     tasks = environments.suite("grid_heldout")
 
     def settings(config, *rules):
-        return read_tuned(SHIPPED, tmp_path, config, tasks, rules)
+        return settings_by_contender(find_tuned(SHIPPED, tmp_path, config, tasks, rules))
 
     assert settings(config, "grid57") == {name: x.settings for name, x in shipped.items()}
     assert set(settings(config)) == set(BASELINES)
