@@ -8,6 +8,7 @@ and whose input is the action. The memory, if there is one, is an LSTM over time
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -41,9 +42,10 @@ class NetworkConfig:
       patch: side of the square patches of images that are embedded before the first section; 1
         for none.
       memory: units of an LSTM over time; 0 for none.
-      model: units of the action-conditional LSTM.
-      head: hidden units of the MLP of each output of the action-conditional model. Outputs of
-        the state alone are linear in the embedding.
+      model: units of the action-conditional LSTM. 0 for none: outputs per action are then computed
+        from the embedding alone, for all actions at once, which is several times faster.
+      head: hidden units of the MLP of each output per action. Outputs of the state alone are linear
+        in the embedding.
       dtype: `"float32"` or `"bfloat16"`, in which the encoder and the action-conditional model
         compute. Parameters, memory, heads and all inputs of the rule are float32.
       activation: of the torso's layers: `"relu"`, `"silu"` or `"tanh"`.
@@ -64,7 +66,6 @@ class NetworkConfig:
             ("torso", self.torso),
             ("channels", self.channels),
             ("patch", (self.patch,)),
-            ("model", (self.model,)),
             ("head", self.head),
         ):
             if any(size < 1 for size in sizes):
@@ -76,7 +77,7 @@ class NetworkConfig:
                 f"network.patch is {self.patch} and network.channels (); expected 1 without"
                 " convolutions."
             )
-        for name in ("blocks", "memory"):
+        for name in ("blocks", "memory", "model"):
             if getattr(self, name) < 0:
                 raise ValueError(f"network.{name} is {getattr(self, name)}; expected at least 0.")
         if self.dtype not in _DTYPES:
@@ -226,7 +227,7 @@ class _Functions:
         by_name = {}
         by_action: Any = None  # Of no use to a rule without outputs per action.
         by_action_taken: Any = None
-        if any(len(shape) == 2 for shape in self.output_shapes.values()):
+        if self.config.model and any(len(shape) == 2 for shape in self.output_shapes.values()):
             narrow = jnp.dtype(self.config.dtype) if self.config.dtype != "float32" else None
             with computing_in(narrow or embedding.dtype):
                 model = ActionConditionalModel(self.config.model)
@@ -236,10 +237,14 @@ class _Functions:
         for name, shape in self.output_shapes.items():
             if len(shape) == 1:
                 by_name[name] = self._state_head(name)(embedding)
-            else:
-                head = self._action_head(name)
+            elif self.config.model:
+                head = self._action_head(name, shape[-1])
                 by_name[name] = head(by_action)
                 by_name[taken(name)] = head(by_action_taken)
+            else:
+                flat = self._flat_action_head(name, math.prod(shape))(embedding)
+                by_name[name] = flat.reshape(*flat.shape[:-1], *shape)
+                by_name[taken(name)] = select_action(by_name[name], action)
         return by_name
 
     def _embed(self, observation: Any) -> Array:
@@ -267,9 +272,15 @@ class _Functions:
         initializer = hk.initializers.TruncatedNormal(_STATE_HEAD_STDDEV)
         return hk.Linear(size, w_init=initializer, name=f"{name}_head")
 
-    def _action_head(self, name: str) -> hk.nets.MLP:
-        _, size = self.output_shapes[name]
+    def _action_head(self, name: str, size: int) -> hk.nets.MLP:
         return hk.nets.MLP((*self.config.head, size), name=f"{name}_head")
+
+    def _flat_action_head(self, name: str, size: int) -> Callable[[Array], Array]:
+        """Return a head for all actions at once, whose initial outputs are nearly 0."""
+        hidden = hk.nets.MLP(self.config.head, activate_final=True, name=f"{name}_hidden")
+        initializer = hk.initializers.TruncatedNormal(_STATE_HEAD_STDDEV)
+        last = hk.Linear(size, w_init=initializer, name=f"{name}_head")
+        return lambda embedding: last(hidden(embedding))
 
 
 def _reset_where(is_first: Leaf, memory: hk.LSTMState) -> hk.LSTMState:

@@ -51,7 +51,7 @@ class DiscoveredTargets:
     summary: Float[Array, "T B 1"]
 
 
-_AT_MOST = {"prior_outputs": 2, "age_features": 1}  # Sizes.
+_AT_MOST = {"prior_outputs": 3, "age_features": 1}  # Sizes.
 _MAY_BE_0 = ("transformer_layers", *_AT_MOST)
 
 
@@ -96,7 +96,9 @@ class DiscoveredRule(Rule):
         target, as `HandSetRule` has it; 0 in the published rule. It is multiplied by the
         exponential of the meta-network's second output of the prior, if there is one. A new rule
         with a weight above 0 starts as the hand-set rule: its meta-network adds nothing yet.
-      normalize_advantage: whether that advantage is normalised, as in `HandSetRule`.
+      action_advantage_weight: weight of the advantages of all actions, likewise; it is multiplied
+        by the exponential of the third output of the prior, if there is one.
+      normalize_advantage: whether these advantages are normalised, as in `HandSetRule`.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
       reads_predictions: whether the meta-network reads y and z; otherwise it reads zeros.
       reads_values: whether it reads values, returns and advantages; otherwise it reads zeros.
@@ -119,6 +121,7 @@ class DiscoveredRule(Rule):
     )
     policy_prior: float = dataclasses.field(default=0.0, metadata={"static": True})
     advantage_weight: float = dataclasses.field(default=0.0, metadata={"static": True})
+    action_advantage_weight: float = dataclasses.field(default=0.0, metadata={"static": True})
     normalize_advantage: bool = dataclasses.field(default=True, metadata={"static": True})
     pi_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
     y_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
@@ -175,13 +178,15 @@ class DiscoveredRule(Rule):
                 f" sizes.prior_outputs {self.sizes.prior_outputs}, as the output is added to its"
                 " logit."
             )
-        if self.sizes.prior_outputs > 1 and self.advantage_weight == 0.0:
-            raise ValueError(
-                "advantage_weight is 0.0; expected more than 0 beside sizes.prior_outputs 2, as the"
-                " second output multiplies it."
-            )
+        multiplied = ("advantage_weight", "action_advantage_weight")
+        for number, name in enumerate(multiplied, start=2):
+            if self.sizes.prior_outputs >= number and getattr(self, name) == 0.0:
+                raise ValueError(
+                    f"{name} is 0.0; expected more than 0 beside sizes.prior_outputs"
+                    f" {self.sizes.prior_outputs}, as output {number} multiplies it."
+                )
         for name in (
-            "advantage_weight",
+            *multiplied,
             "pi_cost",
             "y_cost",
             "z_cost",
@@ -257,13 +262,12 @@ class DiscoveredRule(Rule):
         )
         if not self.has_lifetime:
             lifetime = memory.lifetime
-        policy_prior, advantage_weight = self._prior_weights(raw)
+        if self.normalize_advantage:
+            advantages = normalized_advantage, normalized_action_advantage[:-1]
+        else:
+            advantages = estimates.advantage, estimates.action_advantage[:-1]
         prior = policy_target(
-            outputs["logits"][:-1],
-            read(normalized_advantage if self.normalize_advantage else estimates.advantage),
-            trajectory.action,
-            policy_prior=policy_prior,
-            advantage_weight=advantage_weight,
+            outputs["logits"][:-1], *read(advantages), trajectory.action, **self._prior_weights(raw)
         )
         targets = DiscoveredTargets(
             pi=prior + raw.pi,
@@ -287,15 +291,18 @@ class DiscoveredRule(Rule):
 
     def _prior_weights(
         self, raw: meta_network.RawTargets
-    ) -> tuple[float | Float[Array, "T B 1"], float | Float[Array, "T B 1"]]:
-        """Return the weights of the agent's own logits and of the advantage, in its target."""
+    ) -> dict[str, float | Float[Array, "T B 1"]]:
+        """Return the weights of `policy_target`, by name."""
+        names = ("policy_prior", "advantage_weight", "action_advantage_weight")
+        weights: dict[str, Any] = {name: getattr(self, name) for name in names}
         if raw.prior is None:
-            return self.policy_prior, self.advantage_weight
+            return weights
+        first, *others = jnp.split(raw.prior, self.sizes.prior_outputs, axis=-1)
         at_0 = math.log(self.policy_prior / (1.0 - self.policy_prior))
-        policy_prior = jax.nn.sigmoid(at_0 + raw.prior[..., :1])
-        if self.sizes.prior_outputs == 1:
-            return policy_prior, self.advantage_weight
-        return policy_prior, self.advantage_weight * jnp.exp(raw.prior[..., 1:])
+        weights[names[0]] = jax.nn.sigmoid(at_0 + first)
+        for name, output in zip(names[1:], others, strict=False):
+            weights[name] *= jnp.exp(output)
+        return weights
 
     def estimates(
         self, outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory

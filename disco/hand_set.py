@@ -1,4 +1,4 @@
-"""A rule of the discovered form whose policy target is computed by two constants.
+"""A rule of the discovered form whose policy target is computed by three constants.
 
 A discovered rule (`disco.discovered`) trains the policy towards a target that a meta-network
 computes, and an action value by Retrace. `HandSetRule` is the same with a fixed target and without
@@ -51,17 +51,18 @@ class HandSetMemory:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HandSetRule(Rule):
-    """The policy's own logits, and the advantage at the action taken, as its target.
+    """The policy's own logits, and advantages, as its target (`policy_target`).
 
-    `target = policy_prior * (logits - mean of logits) + advantage_weight * advantage`, where the
-    advantage of the actions not taken is 0. Raises ValueError if a hyper-parameter is out of range.
+    Raises ValueError if a hyper-parameter is out of range.
 
     Attributes:
       policy_prior: weight of the agent's own logits, 0 to 1. With less than 1 the target is nearer
         to the uniform policy.
-      advantage_weight: weight of the advantage.
-      normalize_advantage: whether the advantage is normalised by its moving moments. Where rewards
-        are rare, that makes the value function's noise as large as rewards.
+      advantage_weight: weight of the advantage, at the action taken.
+      action_advantage_weight: weight of the advantages of all actions, q bar(s_t, a) - V bar(s_t).
+      normalize_advantage: whether advantages are normalised by the moving moments of those of
+        actions taken. Where rewards are rare, that makes the value function's noise as large as
+        rewards.
       num_bins: bins of the action value. Odd.
       max_value: the last bin, on the scale of the signed hyperbolic transform.
       discount: gamma.
@@ -72,6 +73,7 @@ class HandSetRule(Rule):
 
     policy_prior: float = dataclasses.field(default=0.95, metadata={"static": True})
     advantage_weight: float = dataclasses.field(default=1.0, metadata={"static": True})
+    action_advantage_weight: float = dataclasses.field(default=0.0, metadata={"static": True})
     normalize_advantage: bool = dataclasses.field(default=True, metadata={"static": True})
     num_bins: int = dataclasses.field(default=601, metadata={"static": True})
     max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
@@ -87,7 +89,7 @@ class HandSetRule(Rule):
         POSITIVE.require_value("max_value", self.max_value)
         for name in ("policy_prior", "discount", "lambda_", "target_params_coefficient"):
             FRACTION.require_value(name, getattr(self, name))
-        for name in ("advantage_weight", "value_cost"):
+        for name in ("advantage_weight", "action_advantage_weight", "value_cost"):
             COST.require_value(name, getattr(self, name))
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
@@ -121,14 +123,19 @@ class HandSetRule(Rule):
         )
         memory: HandSetMemory = state.memory
         tracked = moments.update(memory.advantage, estimates.advantage, trajectory.mask)
-        advantage = moments.normalize(tracked, estimates.advantage)
+        advantage, action_advantage = (
+            moments.normalize(tracked, x) for x in (estimates.advantage, estimates.action_advantage)
+        )
+        is_normalized = self.normalize_advantage
         targets = HandSetTargets(
             pi=policy_target(
                 outputs["logits"][:-1],
-                advantage if self.normalize_advantage else estimates.advantage,
+                advantage if is_normalized else estimates.advantage,
+                (action_advantage if is_normalized else estimates.action_advantage)[:-1],
                 trajectory.action,
                 policy_prior=self.policy_prior,
                 advantage_weight=self.advantage_weight,
+                action_advantage_weight=self.action_advantage_weight,
             ),
             q_target=estimates.q_target,
             q_td=estimates.td,
@@ -159,20 +166,32 @@ class HandSetRule(Rule):
 def policy_target(
     logits: Float[Array, "T B A"],
     advantage: Float[Array, "T B"],
+    action_advantage: Float[Array, "T B A"],
     action: Int[Leaf, "T B"],
     *,
     policy_prior: float | Float[Array, "T B 1"],
     advantage_weight: float | Float[Array, "T B 1"],
+    action_advantage_weight: float | Float[Array, "T B 1"],
 ) -> Float[Array, "T B A"]:
-    """Return the logits of a policy target, from the agent's own and the advantage.
+    """Return the logits of a policy target, from the agent's own and from advantages.
+
+    `target(a) = c (logits(a) - mean of logits) + k advantage 1[a = a_t] + m action_advantage(a)`
+
+    where c, k and m are the last three arguments. Where the target is reached, logits are 1 / (1 -
+    c) times the mean of what is added. The last term is that of regularised policy iteration with
+    an action value (Vieillard et al. 2020, arXiv 2003.14089; CMPO in Muesli, Hessel et al. 2021,
+    arXiv 2104.06159, section 3).
 
     Args:
       logits: of the agent; their mean over actions is subtracted.
-      advantage: of the action taken.
+      advantage: of the action taken, from its return.
+      action_advantage: of all actions, by the action value.
       action: taken.
       policy_prior: weight of the logits.
       advantage_weight: weight of the advantage, at the action taken.
+      action_advantage_weight: weight of the advantages of all actions.
     """
     centred = logits - jnp.mean(logits, axis=-1, keepdims=True)
     is_taken = jax.nn.one_hot(action, logits.shape[-1], dtype=advantage.dtype)
-    return policy_prior * centred + advantage_weight * advantage[..., None] * is_taken
+    of_taken = advantage_weight * advantage[..., None] * is_taken
+    return policy_prior * centred + of_taken + action_advantage_weight * action_advantage

@@ -49,10 +49,11 @@ class MetaNetworkSizes:
       lifetime: units of the lifetime RNN.
       lifetime_input: numbers that it reads per update.
       prior_outputs: outputs for each transition that change the prior of the policy target: 1 for
-        the weight of the agent's own logits, 2 for that of the advantage of the action taken, too;
-        0 for constants (`DiscoveredRule.policy_prior`, `advantage_weight`).
-      age_features: 1 if both networks read the agent's age, the logarithm of its number of updates;
-        0 as published.
+        the weight of the agent's own logits, 2 for that of the advantage of the action taken, too,
+        3 for that of the advantages of all actions, too; 0 for constants
+        (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`).
+      age_features: 1 if both networks, and the outputs of the prior, read the agent's age, the
+        logarithm of its number of updates; 0 as published.
     """
 
     prediction: int = 600
@@ -90,8 +91,8 @@ class LifetimeState:
 class RawTargets:
     """Logits of the targets, and one number per transition for the lifetime RNN.
 
-    `prior` is what is added to the logit of the policy prior, and to the logarithm of the weight of
-    the advantage, if the network has these outputs.
+    `prior` is what is added to the logit of the policy prior, and to the logarithms of the weights
+    of advantages, if the network has these outputs.
     """
 
     pi: Float[Array, "T B A"]
@@ -123,7 +124,7 @@ def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
         "policy_target_1": (s.action_hidden, 1),
     }
     if s.prior_outputs:
-        trajectory["policy_prior"] = (s.trajectory, s.prior_outputs)
+        trajectory["policy_prior"] = (s.trajectory + s.age_features, s.prior_outputs)
     lifetime = {
         "input": (s.features + 2, s.lifetime_input),
         "lstm": (s.lifetime_input + s.lifetime, 4 * s.lifetime),
@@ -204,6 +205,7 @@ def apply(
       lifetime: the lifetime RNN's state before this update.
       age: the agent's number of updates; None for a network that does not read it.
     """
+    of_agent = [] if age is None else [jnp.log1p(age) / _LARGE_LOG_AGE]
     trajectory_nets = _group(parameters, "trajectory/")
     lifetime_nets = _group(parameters, "lifetime/")
     nets = (trajectory_nets, lifetime_nets)
@@ -218,7 +220,7 @@ def apply(
         normalized_advantage,
         normalized_action_advantage,
         trajectory,
-        [] if age is None else [jnp.log1p(age) / _LARGE_LOG_AGE],
+        of_agent,
     )
 
     # Backward over the trajectory, gated by the lifetime RNN's state before this update.
@@ -232,7 +234,7 @@ def apply(
         y=_linear(trajectory_nets["y_target"], x),
         z=_linear(trajectory_nets["z_target"], x),
         summary=_linear(trajectory_nets["summary"], x),
-        prior=_linear(trajectory_nets["policy_prior"], x) if sizes.prior_outputs else None,
+        prior=_prior(trajectory_nets, x, of_agent) if sizes.prior_outputs else None,
     )
 
     # Forward over updates: one vector for the whole batch.
@@ -337,6 +339,14 @@ def _policy_target(
     inputs = jnp.concatenate([per_action, actions], axis=-1)
     hidden = _action_block(nets["policy_target_0"], inputs)
     return _linear(nets["policy_target_1"], hidden)[..., 0]
+
+
+def _prior(
+    nets: Parameters, x: Float[Array, "T B H"], of_agent: Sequence[Float[Array, ""]]
+) -> Float[Array, "T B P"]:
+    """Return what changes the prior's weights: linear in the LSTM's output and in the age."""
+    ages = [jnp.full_like(x[..., :1], age) for age in of_agent]
+    return _linear(nets["policy_prior"], jnp.concatenate([x, *ages], axis=-1))
 
 
 def _embed(logits: Float[Array, "*s Y"], nets: Sequence[Parameters], name: str):

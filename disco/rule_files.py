@@ -256,8 +256,10 @@ def _prior_outputs(path: pathlib.Path, archive: npz.Archive, names: set[str]) ->
     if name not in names:
         return 0
     _, shape = archive.describe(name)
-    if shape not in ((1,), (2,)):
-        raise RuleFileError(f"{path}: array {name!r} has shape {shape}; expected (1,) or (2,).")
+    if shape not in ((1,), (2,), (3,)):
+        raise RuleFileError(
+            f"{path}: array {name!r} has shape {shape}; expected (1,), (2,) or (3,)."
+        )
     return shape[0]
 
 

@@ -29,6 +29,7 @@ class RuleSettings:
     target_params_coefficient: float = 0.9
     policy_prior: float = 0.0
     advantage_weight: float = 0.0
+    action_advantage_weight: float = 0.0
     normalize_advantage: bool = True
     pi_cost: float = 1.0
     y_cost: float = 1.0

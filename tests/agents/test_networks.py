@@ -53,6 +53,28 @@ def test_outputs_have_the_rules_shapes(rule):
     np.testing.assert_allclose(policy, 1 / NUM_ACTIONS, atol=0.05)
 
 
+def test_without_a_model_outputs_per_action_are_small_functions_of_the_embedding_alone():
+    """Each action has its own last layer, whose initial outputs are nearly 0."""
+    config = NetworkConfig(torso=(8,), model=0, head=(6,))
+    shapes = {"logits": (NUM_ACTIONS,), "q": (NUM_ACTIONS, 5)}
+    spec = specs.Array((4,), np.float32)
+    network = make_network(config, spec, NUM_ACTIONS, shapes)
+    params = network.init(jax.random.key(0))
+    assert not [name for name in params if "action_conditional" in name]
+    trajectory = random_trajectory(num_actions=NUM_ACTIONS)
+    outputs = jax.jit(network.unroll)(params, trajectory)
+    assert outputs["q"].shape == (8, 3, NUM_ACTIONS, 5)
+    assert 0.0 < float(jnp.abs(outputs["q"]).max()) < 0.1
+    np.testing.assert_array_equal(
+        outputs[taken("q")], select_action(outputs["q"], trajectory.action)
+    )
+    last = params["q_head"]
+    one = last["w"].at[:, 5:10].add(1.0)  # Of action 1.
+    changed = jax.jit(network.unroll)({**params, "q_head": {**last, "w": one}}, trajectory)["q"]
+    is_changed = np.abs(changed - outputs["q"]).max(axis=(0, 1, 3)) > 0
+    assert is_changed.tolist() == [action == 1 for action in range(NUM_ACTIONS)]
+
+
 def test_action_conditional_model_is_an_lstm_step_with_each_action():
     size, width = 5, 4
     model = hk.without_apply_rng(
@@ -269,7 +291,7 @@ def test_second_derivatives_through_the_memory():
     ("wrong", "message"),
     [
         ({"torso": (8, 0)}, r"network.torso is \(8, 0\); expected positive"),
-        ({"model": 0}, "network.model is 0; expected positive"),
+        ({"model": -1}, "network.model is -1; expected at least 0"),
         ({"head": (-1,)}, r"network.head is \(-1,\); expected positive"),
         ({"channels": (16, 0)}, r"network.channels is \(16, 0\); expected positive"),
         ({"patch": 0}, "network.patch is 0; expected positive"),

@@ -9,6 +9,7 @@ import pytest
 
 import disco
 from disco import moments
+from disco.values import decode_value
 from tests.disco.common import (
     float64,
     gradient_of,
@@ -51,8 +52,15 @@ def test_values_and_advantages_are_those_of_a_discovered_rule():
 
 
 def test_the_policy_target_by_hand():
-    """Logits 1 and 3 are centred to -1 and 1; half of them, and twice the advantage."""
-    rule = disco.HandSetRule(num_bins=3, max_value=1.0, policy_prior=0.5, advantage_weight=2.0)
+    """Half the logits 1 and 3, centred; twice the advantage; 3 times those of both actions."""
+    rule = disco.HandSetRule(
+        num_bins=3,
+        max_value=1.0,
+        policy_prior=0.5,
+        advantage_weight=2.0,
+        action_advantage_weight=3.0,
+        normalize_advantage=False,
+    )
     trajectory = random_trajectory(num_transitions=2, batch_size=2, num_actions=2)
     trajectory = dataclasses.replace(trajectory, action=jnp.array([[0, 1], [1, 0]]))
     outputs = {
@@ -60,12 +68,15 @@ def test_the_policy_target_by_hand():
         "q": jax.random.normal(jax.random.key(0), (3, 2, 2, 3)),
     }
     targets, _ = targets_of(rule, outputs, outputs, trajectory, rule.init({}))
-    weighted = 2.0 * np.asarray(targets.normalized_advantage)
+    weighted = 2.0 * np.asarray(targets.advantage)
     expected = np.broadcast_to(np.array([-0.5, 0.5]), (2, 2, 2)).copy()
+    value = np.asarray(decode_value(outputs["q"][:-1], 1.0))
+    probabilities = np.asarray(jax.nn.softmax(jnp.array([1.0, 3.0])))
+    expected += 3.0 * (value - (value @ probabilities)[..., None])
     for t in range(2):
         for b in range(2):
             expected[t, b, int(trajectory.action[t, b])] += weighted[t, b]
-    np.testing.assert_allclose(targets.pi, expected, rtol=1e-6)
+    np.testing.assert_allclose(targets.pi, expected, rtol=1e-5)
     assert abs(weighted).max() > 0.1
 
 

@@ -1,6 +1,7 @@
 """A rule as a pytree and as an interface; what it refuses."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 
 import disco
 from disco import meta_network, transformer
+from disco.values import decode_value
 from tests.annotations import unchecked
 from tests.disco.common import (
     SIZES,
@@ -370,11 +372,12 @@ def test_the_prior_is_an_output_of_each_transition():
 
 @pytest.mark.parametrize("is_normalized", [True, False])
 def test_a_new_rule_with_an_advantage_weight_is_the_hand_set_rule(is_normalized):
-    """And the second output of the prior is the logarithm of a factor of that weight."""
-    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2)
+    """And the other outputs of the prior are the logarithms of factors of its weights."""
+    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=3)
     constants: dict[str, Any] = {
         "policy_prior": 0.9,
         "advantage_weight": 3.0,
+        "action_advantage_weight": 0.5,
         "normalize_advantage": is_normalized,
     }
     rule = disco.DiscoveredRule.create(
@@ -393,19 +396,67 @@ def test_a_new_rule_with_an_advantage_weight_is_the_hand_set_rule(is_normalized)
     )
     targets, _ = targets_of(rule, outputs, outputs, trajectory, state)
     head = rule.parameters["trajectory/policy_prior"]
-    twice = {"w": head["w"], "b": jnp.array([0.0, np.log(2.0)])}
-    parameters = rule.parameters | {"trajectory/policy_prior": twice}
-    change = policy_target(dataclasses.replace(rule, parameters=parameters), outputs) - targets.pi
-    taken = jax.nn.one_hot(trajectory.action, change.shape[-1])
+
+    def change(*factors):
+        changed = {"w": head["w"], "b": jnp.log(jnp.array([1.0, *factors]))}
+        parameters = rule.parameters | {"trajectory/policy_prior": changed}
+        other = dataclasses.replace(rule, parameters=parameters)
+        return policy_target(other, outputs) - targets.pi
+
+    taken = jax.nn.one_hot(trajectory.action, outputs["logits"].shape[-1])
     advantage = targets.normalized_advantage if is_normalized else targets.advantage
     expected = 3.0 * advantage[..., None] * taken
-    np.testing.assert_allclose(change, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(change(2.0, 1.0), expected, rtol=1e-4, atol=1e-5)
+    value = decode_value(outputs["q"][:-1], 10.0)
+    differences = value - jnp.mean(value, axis=-1, keepdims=True)
+    found = change(1.0, 3.0)
+    scale = jnp.linalg.norm(found - jnp.mean(found, axis=-1, keepdims=True))
+    scale /= jnp.linalg.norm(differences)
+    assert is_normalized or float(scale) == pytest.approx(1.0, rel=1e-4)
+    np.testing.assert_allclose(
+        found - jnp.mean(found, axis=-1, keepdims=True), scale * differences, rtol=1e-3, atol=1e-4
+    )
     blind = dataclasses.replace(rule, reads_values=False)
     logits = outputs["logits"][:-1]
     centred = logits - jnp.mean(logits, axis=-1, keepdims=True)
     np.testing.assert_allclose(policy_target(blind, outputs), 0.9 * centred, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match=r"advantage_weight is 0\.0; expected more than 0 beside"):
-        dataclasses.replace(rule, advantage_weight=0.0)
+    for name in ("advantage_weight", "action_advantage_weight"):
+        with pytest.raises(ValueError, match=rf"^{name} is 0\.0; expected more than 0 beside"):
+            dataclasses.replace(rule, **{name: 0.0})
+
+
+def test_the_weights_of_the_prior_may_depend_on_the_age_alone():
+    """They are linear in the agent's age, beside the output of the LSTM."""
+    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2, age_features=1)
+    rule = disco.DiscoveredRule.create(
+        jax.random.key(0),
+        sizes,
+        num_bins=21,
+        max_value=10.0,
+        policy_prior=0.9,
+        advantage_weight=1.0,
+    )
+    head = rule.parameters["trajectory/policy_prior"]
+    assert head["w"].shape == (sizes.trajectory + 1, 2)
+    by_age = {"w": head["w"].at[-1].set(jnp.array([0.0, 2.0])), "b": head["b"]}
+    aging = dataclasses.replace(
+        rule, parameters=rule.parameters | {"trajectory/policy_prior": by_age}
+    )
+    trajectory = random_trajectory()
+    outputs, state = random_outputs(rule, trajectory), rule.init({})
+    updates = jnp.float32(math.exp(5.0) - 1.0)
+    old = dataclasses.replace(state, memory=dataclasses.replace(state.memory, updates=updates))
+
+    def weights(rule, state):
+        """Return k(advantage), the change of the taken action's logit."""
+        targets, _ = targets_of(rule, outputs, outputs, trajectory, state)
+        centred = outputs["logits"][:-1] - jnp.mean(outputs["logits"][:-1], axis=-1, keepdims=True)
+        return targets.pi - 0.9 * centred
+
+    young = weights(aging, state)
+    np.testing.assert_allclose(young, weights(rule, state), rtol=1e-4, atol=1e-5)
+    expected = math.exp(2.0 * 5.0 / 10.0) * young
+    np.testing.assert_allclose(weights(aging, old), expected, rtol=1e-3, atol=1e-4)
 
 
 def test_a_rule_may_depend_on_the_agents_age():
