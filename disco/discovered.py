@@ -99,7 +99,8 @@ class DiscoveredRule(Rule):
       action_advantage_weight: weight of the advantages of all actions, likewise; it is multiplied
         by the exponential of the third output of the prior, if there is one.
       normalize_advantage: whether these advantages are normalised, as in `HandSetRule`.
-      pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms.
+      pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms. Agents have
+        no aux_pi if its weight is 0, and no y and z if theirs are 0 and `reads_predictions` false.
       reads_predictions: whether the meta-network reads y and z; otherwise it reads zeros.
       reads_values: whether it reads values, returns and advantages; otherwise it reads zeros.
       has_lifetime: whether the lifetime RNN is stepped; otherwise it keeps its initial state.
@@ -200,15 +201,23 @@ class DiscoveredRule(Rule):
         """Y, the number of logits of the predictions y and z."""
         return self.sizes.prediction
 
+    @property
+    def has_predictions(self) -> bool:
+        """Whether agents have the outputs y and z: the meta-network or the loss reads them."""
+        return self.reads_predictions or self.y_cost > 0.0 or self.z_cost > 0.0
+
     def output_shapes(self, num_actions: int) -> OutputShapes:
         AT_LEAST_1.require_value("num_actions", num_actions)
-        return {
+        shapes = {
             "logits": (num_actions,),
             "y": (self.prediction_size,),
             "z": (num_actions, self.prediction_size),
             "q": (num_actions, self.num_bins),
             "aux_pi": (num_actions, num_actions),
         }
+        unused = {"y", "z"} if not self.has_predictions else set()
+        unused |= {"aux_pi"} if self.aux_policy_cost == 0.0 else set()
+        return {name: shape for name, shape in shapes.items() if name not in unused}
 
     def init_memory(self) -> DiscoveredMemory:
         lifetime = meta_network.initial_lifetime(self.parameters)
@@ -233,7 +242,9 @@ class DiscoveredRule(Rule):
             raise ValueError("target_outputs is None; a discovered rule reads a target network.")
         target_outputs = check_outputs(target_outputs, shapes, trajectory)
         if not self.reads_predictions:
-            outputs, target_outputs = hide_predictions(outputs), hide_predictions(target_outputs)
+            outputs, target_outputs = (
+                _without_predictions(x, self.prediction_size) for x in (outputs, target_outputs)
+            )
 
         estimates = self.estimates(outputs, target_outputs, trajectory)
         memory: DiscoveredMemory = state.memory
@@ -266,8 +277,13 @@ class DiscoveredRule(Rule):
             advantages = normalized_advantage, normalized_action_advantage[:-1]
         else:
             advantages = estimates.advantage, estimates.action_advantage[:-1]
+        advantage, action_advantage = read(advantages)
         prior = policy_target(
-            outputs["logits"][:-1], *read(advantages), trajectory.action, **self._prior_weights(raw)
+            outputs["logits"][:-1],
+            advantage,
+            action_advantage,
+            trajectory.action,
+            **self._prior_weights(raw),
         )
         targets = DiscoveredTargets(
             pi=prior + raw.pi,
@@ -330,39 +346,30 @@ class DiscoveredRule(Rule):
 
         Returns:
           The weighted sum of the losses of pi, y, z and aux_pi, the weighted loss of q, and the
-          metrics of both.
+          metrics of both; without y and z, or aux_pi, if agents do not have these outputs.
         """
         action = trajectory.action
         log_pi = jax.nn.log_softmax(outputs["logits"])
-        log_y = jax.nn.log_softmax(outputs["y"][:-1])
-        log_z = jax.nn.log_softmax(values.output_taken(outputs, "z", action))
-        log_aux_pi = jax.nn.log_softmax(values.output_taken(outputs, "aux_pi", action))
         log_pi_target = jax.nn.log_softmax(targets.pi)
-        log_next_pi = jax.lax.stop_gradient(log_pi[1:])
-
         pi_loss = kl_divergence(log_pi_target, log_pi[:-1])
-        y_loss = kl_divergence(jax.nn.log_softmax(targets.y), log_y)
-        z_loss = kl_divergence(jax.nn.log_softmax(targets.z), log_z)
-        aux_policy_loss = kl_divergence(log_next_pi, log_aux_pi)
-        aux_policy_loss *= (trajectory.discount != 0).astype(aux_policy_loss.dtype)
-
+        target_loss, means = self.pi_cost * pi_loss, {"pi_loss": pi_loss}
+        if self.has_predictions:
+            log_y = jax.nn.log_softmax(outputs["y"][:-1])
+            log_z = jax.nn.log_softmax(values.output_taken(outputs, "z", action))
+            means["y_loss"] = kl_divergence(jax.nn.log_softmax(targets.y), log_y)
+            means["z_loss"] = kl_divergence(jax.nn.log_softmax(targets.z), log_z)
+            means |= {"y_entropy": entropy(log_y), "z_entropy": entropy(log_z)}
+            target_loss += self.y_cost * means["y_loss"]
+            target_loss += self.z_cost * means["z_loss"]
+        if self.aux_policy_cost:
+            log_aux_pi = jax.nn.log_softmax(values.output_taken(outputs, "aux_pi", action))
+            loss = kl_divergence(jax.lax.stop_gradient(log_pi[1:]), log_aux_pi)
+            means["aux_policy_loss"] = loss * (trajectory.discount != 0).astype(loss.dtype)
+            target_loss += self.aux_policy_cost * means["aux_policy_loss"]
         q_loss = values.action_value_loss(outputs, targets.q_td, action, self.max_value)
-
-        target_loss = (
-            self.pi_cost * pi_loss
-            + self.y_cost * y_loss
-            + self.z_cost * z_loss
-            + self.aux_policy_cost * aux_policy_loss
-        )
-        means = {
-            "pi_loss": pi_loss,
-            "y_loss": y_loss,
-            "z_loss": z_loss,
-            "aux_policy_loss": aux_policy_loss,
+        means |= {
             "q_loss": q_loss,
             "entropy": entropy(log_pi[:-1]),
-            "y_entropy": entropy(log_y),
-            "z_entropy": entropy(log_z),
             "pi_target_entropy": entropy(log_pi_target),
             "q_target": targets.q_target,
             "td": targets.q_td,
@@ -373,6 +380,9 @@ class DiscoveredRule(Rule):
         return target_loss, self.value_cost * q_loss, metrics
 
 
-def hide_predictions(outputs: Outputs) -> Outputs:
-    """Return the outputs with y and z set to 0."""
-    return {**outputs, **{name: jnp.zeros_like(outputs[name]) for name in ("y", "z")}}
+def _without_predictions(outputs: Outputs, prediction_size: int) -> Outputs:
+    """Return the outputs with y and z of 0."""
+    logits = outputs["logits"]
+    shapes = {"y": logits.shape[:-1], "z": logits.shape}
+    zeros = {name: jnp.zeros((*s, prediction_size), logits.dtype) for name, s in shapes.items()}
+    return {**outputs, **zeros}

@@ -67,7 +67,7 @@ def with_replay(agent: AgentConfig, replay_ratio: float) -> AgentConfig:
 
 
 def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
-    """Return a rule's agent with another learning rate and replay ratio, as far as given."""
+    """Return a rule's agent with the settings of `RULE_SETTINGS` that are given."""
     if settings.get("replay_ratio", agent.replay_ratio) != agent.replay_ratio:
         agent = with_replay(agent, settings["replay_ratio"])
     rate = settings.get("learning_rate", agent.learning_rate)
@@ -112,8 +112,7 @@ def _impala(config: EvaluationConfig, settings: Settings) -> Baseline:
 
 
 def _hand_set(config: EvaluationConfig, settings: Settings) -> Baseline:
-    names = ("policy_prior", "advantage_weight", "normalize_advantage")
-    own = {name: settings[name] for name in names if name in settings}
+    own = {name: settings[name] for name in _HAND_SET if name in settings}
     # Bins as wide as those of the zoo's rules, for returns up to about 650. With the 601 bins of
     # the published rule an update on a CPU takes several times as long.
     rule = disco.HandSetRule(num_bins=101, max_value=25.0, discount=_discount(config), **own)
@@ -158,6 +157,8 @@ _MAKE: Mapping[str, Callable[[EvaluationConfig, Settings], Baseline]] = {
     "dpo": _dpo,
 }
 
+RULE_SETTINGS = ("learning_rate", "replay_ratio")
+_HAND_SET = ("policy_prior", "advantage_weight", "action_advantage_weight", "normalize_advantage")
 _PPO = ("learning_rate", "entropy_cost", "num_epochs", "num_minibatches", "gae_lambda")
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "actor_critic": (
@@ -169,13 +170,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "policy_gradient": ("learning_rate", "entropy_cost", "normalize_advantage"),
     "impala": ("learning_rate", "entropy_cost", "replay_ratio"),
-    "hand_set": (
-        "learning_rate",
-        "policy_prior",
-        "advantage_weight",
-        "normalize_advantage",
-        "replay_ratio",
-    ),
+    "hand_set": (*RULE_SETTINGS, *_HAND_SET),
     "ppo": _PPO,
     "dpo": _PPO,
 }

@@ -18,12 +18,13 @@ import numpy as np
 
 import disco
 from agents import registry
+from agents.networks import NetworkConfig
 from agents.registry import AgentFactory
 from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
 from disco import rule_files
 from disco_common import plugins
-from disco_common.ranges import FRACTION
+from disco_common.ranges import AT_LEAST_0, FRACTION
 from disco_common.terminal import require_printable
 from evaluation import baselines, folder_names
 from evaluation.config import BASELINES, EvaluationConfig
@@ -46,8 +47,8 @@ class Contender:
         `RANDOM`, `AGENT` for an agent that needs no rule, or a baseline's name.
       rule: None for the uniformly random policy, which does not learn, and for other agents.
       agent: configuration of the agent that learns by the rule. All contenders have the same
-        environments, unroll and network. For other agents, it only gives the unit of the budget,
-        `steps_per_update`.
+        environments, unroll and network, but for its action-conditional LSTM, which only rules use.
+        For other agents, it only gives the unit of the budget, `steps_per_update`.
       other: makes an agent that learns without a rule, or is an agent that trains itself; None for
         the random policy and for agents that learn by a rule.
       source: origin of the rule; JSON values.
@@ -96,12 +97,12 @@ class Contender:
         """Return an evaluated rule's contender with other settings of its agent.
 
         Args:
-          settings: of `learning_rate` and `replay_ratio`, some or all.
+          settings: of `baselines.RULE_SETTINGS`, some or all.
 
         Raises:
           ValueError: if there are others, or one is out of range.
         """
-        if unknown := sorted(set(settings) - {"learning_rate", "replay_ratio"}):
+        if unknown := sorted(set(settings) - set(baselines.RULE_SETTINGS)):
             raise ValueError(f"{self.name} has no settings {unknown}.")
         return dataclasses.replace(self, agent=baselines.with_settings(self.agent, settings))
 
@@ -181,11 +182,14 @@ def _rules(
         if "replay_ratio" in tuned.get(name, {}):
             replay_origin = "tuned settings"
         chosen = {"learning_rate": learning_rate, "replay_ratio": replay_ratio}
+        network = _network(rule, header, config)
         contender = Contender(
             name=name,
             kind=DISCOVERED if isinstance(loaded, disco.DiscoveredRule) else RULE,
             rule=loaded,
-            agent=baselines.with_settings(config.agent, chosen),
+            agent=dataclasses.replace(
+                baselines.with_settings(config.agent, chosen), network=network
+            ),
             source={
                 "file": rule,
                 "parameters_sha256": fingerprint(loaded),
@@ -280,6 +284,19 @@ def _replay_ratio(rule: str, header: dict[str, Any], config: EvaluationConfig) -
     return config.agent.replay_ratio, "config.agent.replay_ratio"
 
 
+def _network(rule: str, header: dict[str, Any], config: EvaluationConfig) -> NetworkConfig:
+    """Return the network for a rule: without the action-conditional LSTM if its file has none.
+
+    Raises:
+      disco.RuleFileError: if the number of the LSTM's units in the file is not at least 0.
+    """
+    network = config.agent.network
+    allowed = AT_LEAST_0.contains, AT_LEAST_0.expected
+    if _number_in_file(rule, header, "network.model", *allowed) == 0:
+        network = dataclasses.replace(network, model=0)
+    return network
+
+
 def _number_in_file(
     rule: str,
     header: dict[str, Any],
@@ -289,11 +306,18 @@ def _number_in_file(
 ) -> float | None:
     """Return a setting of the agents that a rule was discovered with; None if the file lacks it.
 
+    Args:
+      rule: the name that it was given by.
+      header: of its file.
+      name: of the setting, with a dot for a part of one.
+      is_allowed: whether a number is in range.
+      expected: the range, for messages.
+
     Raises:
       disco.RuleFileError: if it is no number, or not an allowed one.
     """
     found, path = header.get("provenance", {}), "provenance"
-    for part in ("agent", name):
+    for part in ("agent", *name.split(".")):
         if not isinstance(found, dict):
             raise disco.RuleFileError(
                 f"{rule}: the header's {path} is {found!r:.100}; expected names."

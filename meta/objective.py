@@ -99,10 +99,14 @@ def meta_loss(
     log_likelihood = values.select_action(log_pi, validation.action)
     policy_gradient = -mean(log_likelihood * jax.lax.stop_gradient(normalized_advantage))
 
-    z_taken = values.output_taken(outputs, "z", validation.action)
     policy_entropy = mean(_entropy(outputs["logits"][:-1]))
-    y_entropy = jnp.mean(_entropy(outputs["y"]))
-    z_entropy = mean(_entropy(z_taken))
+    prediction_entropies = {}
+    if "y" in outputs:
+        z_taken = values.output_taken(outputs, "z", validation.action)
+        prediction_entropies = {
+            "y_entropy": jnp.mean(_entropy(outputs["y"])),
+            "z_entropy": mean(_entropy(z_taken)),
+        }
 
     target_kl = jnp.mean(statistics.policy_kl)
     means = (statistics.pi_mean, statistics.y_mean, statistics.z_mean)
@@ -111,7 +115,7 @@ def meta_loss(
     loss = (
         policy_gradient
         - config.policy_entropy_cost * policy_entropy
-        - config.prediction_entropy_cost * (y_entropy + z_entropy)
+        - config.prediction_entropy_cost * sum(prediction_entropies.values())
         + config.target_kl_cost * target_kl
         + config.target_mean_cost * target_mean
     )
@@ -120,8 +124,7 @@ def meta_loss(
         "meta_policy_gradient_loss": policy_gradient,
         "meta_regularizer": loss - policy_gradient,
         "policy_entropy": policy_entropy,
-        "y_entropy": y_entropy,
-        "z_entropy": z_entropy,
+        **prediction_entropies,
         "target_kl": target_kl,
         "target_mean_square": target_mean,
     }

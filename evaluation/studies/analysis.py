@@ -136,7 +136,7 @@ def analyse(
       open_progress: see `evaluation.evaluate.evaluate`.
 
     Raises:
-      ValueError: if the rule is not a discovered one, or cannot act on a task.
+      ValueError: if the rule is not a discovered one with y and z, or cannot act on a task.
       OSError: if something cannot be written.
     """
     config = dataclasses.replace(config, baselines=())
@@ -145,6 +145,11 @@ def analyse(
     if not isinstance(rule, DiscoveredRule):
         raise ValueError(
             f"{rule_name!r} is not a discovered rule; expected one, which has y and z."
+        )
+    if not rule.has_predictions:
+        raise ValueError(
+            f"Agents of the rule {rule_name!r} have no y and z: y_cost and z_cost are 0 and"
+            " reads_predictions is false; expected a rule with them, as they are analysed."
         )
     contenders = [random, contender, *_without_predictions(contender, rule)]
     runs = folder / "evaluation"

@@ -1,12 +1,14 @@
-"""Discovery without one of its parts, otherwise as `grid57_laptop` without probes.
+"""Discovery with one part less or more, otherwise as `grid57_laptop` without probes.
 
 After DiscoRL, figure 3c. Probes are left out as one suite has no reference scores.
 
     --config=launch/configs/ablations.py:no_value
 
-- `none`: all parts, to compare with;
-- `no_aux_policy`: agents do not predict their policy one step later;
-- `no_predictions`: the rule neither reads y and z nor trains them;
+- `none`: no change, to compare with;
+- `fixed_prior`: the weights of the policy target's prior are constants;
+- `no_age`: the rule does not read the agent's age;
+- `predictions`: the rule reads y and z and trains them, as the published one;
+- `aux_policy`: agents predict their policy one step later, as with the published one;
 - `no_value`: the rule reads no values, returns or advantages, and agents learn none;
 - `no_lifetime`: the rule has no lifetime RNN, and so no memory between updates;
 - `transformer`: the rule reads trajectories with a two-layer transformer instead of an LSTM;
@@ -23,12 +25,18 @@ from launch.configuration import to_config
 from launch.settings import DiscoverSettings, ProbeSettings
 
 _RULE = {
-    "no_aux_policy": {"aux_policy_cost": 0.0},
-    "no_predictions": {"reads_predictions": False, "y_cost": 0.0, "z_cost": 0.0},
+    "predictions": {"reads_predictions": True, "y_cost": 1.0, "z_cost": 1.0},
+    "aux_policy": {"aux_policy_cost": 1.0},
     "no_value": {"reads_values": False, "value_cost": 0.0},
     "no_lifetime": {"has_lifetime": False},
 }
-ABLATIONS = ("none", *_RULE, "transformer", "small_agents", "toy_environments")
+_SIZES = {
+    "fixed_prior": {"prior_outputs": 0},
+    "no_age": {"age_features": 0},
+    "predictions": {"prediction": 16, "prediction_embedding": 16},
+    "transformer": {"transformer_layers": 2},
+}
+ABLATIONS = ("none", *dict.fromkeys([*_SIZES, *_RULE]), "small_agents", "toy_environments")
 
 
 def get_settings(ablation: str = "none") -> DiscoverSettings:
@@ -41,16 +49,13 @@ def get_settings(ablation: str = "none") -> DiscoverSettings:
         raise ValueError(f"The ablation {ablation!r} is unknown; expected one of {ABLATIONS}.")
     settings = dataclasses.replace(grid57_laptop.get_settings(), probe=ProbeSettings())
     if ablation == "small_agents":
-        small = dataclasses.replace(settings.agent.network, torso=(4,), model=4, head=(4,))
+        small = dataclasses.replace(settings.agent.network, torso=(4,), head=(4,))
         agent = dataclasses.replace(settings.agent, network=small)
         return dataclasses.replace(settings, agent=agent)
     if ablation == "toy_environments":
         return dataclasses.replace(settings, suite="lpg")
-    if ablation == "transformer":
-        sizes = dataclasses.replace(settings.rule.sizes, transformer_layers=2)
-        rule = dataclasses.replace(settings.rule, sizes=sizes)
-        return dataclasses.replace(settings, rule=rule)
-    rule = dataclasses.replace(settings.rule, **_RULE.get(ablation, {}))
+    sizes = dataclasses.replace(settings.rule.sizes, **_SIZES.get(ablation, {}))
+    rule = dataclasses.replace(settings.rule, sizes=sizes, **_RULE.get(ablation, {}))
     return dataclasses.replace(settings, rule=rule)
 
 

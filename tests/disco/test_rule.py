@@ -340,6 +340,33 @@ def test_refuses_a_malformed_trajectory(rule, trajectory, message):
         rule.loss(params, state, trajectory, mlp_unroll)
 
 
+def test_a_rule_without_predictions_asks_for_none_of_them():
+    """Its targets and losses are those of a rule that has them and does not use them."""
+    unread = small_rule(reads_predictions=False)
+    without = dataclasses.replace(unread, y_cost=0.0, z_cost=0.0, aux_policy_cost=0.0)
+    asked = {
+        "nothing": without,
+        "aux_pi": dataclasses.replace(without, aux_policy_cost=1.0),
+        "y z": dataclasses.replace(without, reads_predictions=True),
+        "z y": dataclasses.replace(without, z_cost=0.5),
+    }
+    for names, rule in asked.items():
+        assert set(rule.output_shapes(3)) - {"logits", "q"} == set(names.split()) - {"nothing"}
+    trajectory = random_trajectory()
+    outputs = random_outputs(unread, trajectory)
+    own = {name: outputs[name] for name in ("logits", "q")}
+    expected, _ = targets_of(unread, outputs, outputs, trajectory, unread.init({}))
+    found, _ = targets_of(without, own, own, trajectory, without.init({}))
+    np.testing.assert_allclose(found.pi, expected.pi, rtol=1e-6)
+    losses, metrics = without.transition_losses(own, found, trajectory)
+    _, of_unread = unread.transition_losses(outputs, expected, trajectory)
+    assert set(of_unread) - set(metrics) == {
+        *("y_loss", "z_loss", "y_entropy", "z_entropy", "aux_policy_loss")
+    }
+    total = of_unread["pi_loss"] + 0.2 * of_unread["q_loss"]
+    assert float(jnp.mean(losses)) == pytest.approx(float(total), rel=1e-5)
+
+
 def test_the_prior_is_an_output_of_each_transition():
     """With weights of 0 it is the hyper-parameter, and its bias moves the logit of that."""
     fixed = small_rule(sizes=TEN_FEATURES, policy_prior=0.9)

@@ -103,6 +103,27 @@ def test_a_rule_that_was_discovered_with_replay_has_it(tmp_path):
         made(config)
 
 
+@pytest.mark.parametrize(
+    ("agent", "model"),
+    [({"network": {"model": 0}}, 0), ({"network": {"model": 3}}, None), ({}, None)],
+)
+def test_agents_of_a_rule_that_was_discovered_without_the_lstm_have_none(tmp_path, agent, model):
+    """Its other sizes are those of the evaluation, as of all contenders."""
+    contender = make_contenders([write(tmp_path / "a.npz", {"agent": agent})], CONFIG)[-1]
+    network = CONFIG.agent.network
+    model = network.model if model is None else model
+    assert network.model > 0
+    assert contender.agent.network == dataclasses.replace(network, model=model)
+
+
+def test_a_number_of_units_that_is_none_is_refused(tmp_path):
+    file = write(tmp_path / "a.npz", {"agent": {"network": {"model": "0"}}})
+    with pytest.raises(
+        disco.RuleFileError, match=r"agent\.network\.model is '0'; expected at least"
+    ):
+        make_contenders([file], CONFIG)
+
+
 @pytest.mark.parametrize("found", [None, [], ["learning_rate"], "learning_rate", 7, True])
 @pytest.mark.parametrize("name", ["provenance", "agent"])
 def test_provenance_of_another_form(tmp_path, name, found):

@@ -12,7 +12,12 @@ import environments
 from agents.networks import Network
 from agents.rule_agent import LearnerState, RuleAgent
 from meta import inner_loop
-from meta.objective import ObjectiveConfig, meta_loss, target_statistics
+from meta.objective import (
+    ObjectiveConfig,
+    TargetStatistics,
+    meta_loss,
+    target_statistics,
+)
 from meta.value_function import ValueFunction, ValueFunctionConfig
 from tests.disco.common import (
     float64,
@@ -222,3 +227,22 @@ def test_segment_length_must_divide_the_number_of_updates():
     experience = recorded(rule := small_rule())
     with pytest.raises(ValueError, match="segment_length 3 does not divide K = 4"):
         jax.eval_shape(lambda rule: mixed_mode(experience, rule, 3), rule)
+
+
+def test_agents_without_predictions_have_no_entropy_of_them_in_the_objective():
+    """Uniform predictions with it, on the other hand, add their greatest entropy."""
+    experience = recorded(rule := small_rule())
+    outputs = mlp_unroll(experience.learner.params, experience.validation)
+    own = {name: outputs[name] for name in ("logits", "q")}
+    uniform = own | {name: jnp.zeros_like(outputs[name]) for name in ("y", "z")}
+    statistics = TargetStatistics(
+        **dict.fromkeys(("pi_mean", "y_mean", "z_mean", "policy_kl"), jnp.zeros(K))
+    )
+    config = ObjectiveConfig(prediction_entropy_cost=0.5)
+    (loss, metrics), (with_uniform, _) = (
+        meta_loss(config, x, experience.advantage, experience.validation, statistics)
+        for x in (own, uniform)
+    )
+    assert not {"y_entropy", "z_entropy"} & set(metrics)
+    greatest = 2 * np.log(rule.sizes.prediction)
+    assert float(loss - with_uniform) == pytest.approx(0.5 * greatest, rel=1e-5)

@@ -23,6 +23,7 @@ from evaluation.studies.information import information
 from evaluation.studies.predictions import learner_outputs, outputs_along, quantities
 from evaluation.studies.saliency import saliency
 from launch.configuration import from_json
+from tests.disco.common import small_rule
 from training import iteration
 
 CONFIG = AgentConfig(
@@ -282,13 +283,15 @@ def test_from_training_to_the_page(tmp_path, task):
 def test_other_rules_are_refused(tmp_path, task, monkeypatch):
     with pytest.raises(ValueError, match="steps is 10; expected at least 200"):
         AnalysisConfig(steps=10)
-    monkeypatch.setattr(
-        analysis,
-        "make_contenders",
-        lambda *_: (None, dataclasses.make_dataclass("C", ["rule"])(disco.ActorCritic())),
-    )
-    with pytest.raises(ValueError, match="is not a discovered rule"):
-        analyse("x", [task], EvaluationConfig(), AnalysisConfig(), tmp_path, from_json, {}, _silent)
+    without = small_rule(reads_predictions=False, y_cost=0.0, z_cost=0.0)
+    messages = {"is not a discovered rule": disco.ActorCritic(), "have no y and z": without}
+    for message, rule in messages.items():
+        contender = dataclasses.make_dataclass("C", ["rule"])(rule)
+        monkeypatch.setattr(analysis, "make_contenders", lambda *_, x=contender: (None, x))
+        with pytest.raises(ValueError, match=message):
+            analyse(
+                "x", [task], EvaluationConfig(), AnalysisConfig(), tmp_path, from_json, {}, _silent
+            )
 
 
 def _silent(title, total):
