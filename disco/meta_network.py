@@ -205,7 +205,7 @@ def apply(
       lifetime: the lifetime RNN's state before this update.
       age: the agent's number of updates; None for a network that does not read it.
     """
-    of_agent = [] if age is None else [jnp.log1p(age) / _LARGE_LOG_AGE]
+    of_agent = [] if age is None else [age_feature(age)]
     trajectory_nets = _group(parameters, "trajectory/")
     lifetime_nets = _group(parameters, "lifetime/")
     nets = (trajectory_nets, lifetime_nets)
@@ -244,6 +244,11 @@ def apply(
     batch = jnp.mean(_linear(lifetime_nets["input"], features), axis=(0, 1))
     hidden, cell = lstm.step(lifetime_nets["lstm"], batch, lifetime.hidden, lifetime.cell)
     return targets, LifetimeState(hidden=hidden, cell=cell)
+
+
+def age_feature(updates: Float[Array, ""]) -> Float[Array, ""]:
+    """Return what the networks read of an agent's age: the logarithm of its updates, scaled."""
+    return jnp.log1p(updates) / _LARGE_LOG_AGE
 
 
 def initial_lifetime(parameters: Parameters) -> LifetimeState:

@@ -1,0 +1,287 @@
+"""Evolution of the weights of a rule's policy prior, by what agents learn in whole lifetimes.
+
+A meta-gradient goes through a few updates of an agent, and does not see what a rule makes of the
+agent after hundreds. This search does, for a handful of meta-parameters: the weights of the policy
+target's prior (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`), each
+at an agent's birth and at `OLD` updates, and between and beyond them as the age's logarithm. CMA-ES
+(Hansen 2016, arXiv 1604.00772; the library `cmaes`) proposes a generation of candidates, and fresh
+agents learn some tasks by each of them. A candidate's fitness is the mean over these tasks of the
+normalised mean return, between the random policy's (0) and the reference's (1), and at least -1.
+The tasks are drawn anew for each generation, and are the same for all its candidates.
+
+    rule.npz              the rule at the mean of the last generation's distribution
+    evolution.csv         a row for each generation: fitness, and the rule's weights
+    generations/0000/     of each generation the runs, as in an evaluation, and fitness.json
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from cmaes import CMA
+from jaxtyping import Float
+
+import disco
+import environments
+from disco import meta_network
+from disco_common.atomic import write_atomically
+from disco_common.ranges import AT_LEAST_1, POSITIVE
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import Contender, fingerprint
+from evaluation.evaluate import Execution, circumstances, make_runs
+from evaluation.report.report_csv import to_csv
+from evaluation.scoring import references, statistics
+from evaluation.scoring.normalization import bounded, normalize
+
+OLD = 1_000  # Updates of an agent.
+RULE, TABLE, FITNESS = "rule.npz", "evolution.csv", "fitness.json"
+_PRIOR = "trajectory/policy_prior"
+_LEAST_POPULATION = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class EvolutionConfig:
+    """Settings of a search.
+
+    Attributes:
+      generations: in total.
+      population: candidates of each generation.
+      num_tasks: tasks that agents learn by each candidate.
+      sigma: initial standard deviation of each weight: of policy_prior's logit, and of the
+        logarithms of the others.
+      seed: of the candidates and the tasks. That of the agents is the evaluation's.
+    """
+
+    generations: int = 10
+    population: int = 10
+    num_tasks: int = 12
+    sigma: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self):
+        AT_LEAST_1.require(self, "", "generations", "num_tasks")
+        POSITIVE.require(self, "", "sigma")
+        if self.population < _LEAST_POPULATION:
+            raise ValueError(
+                f"population is {self.population}; expected at least {_LEAST_POPULATION}."
+            )
+        if not 0 <= self.seed < 2**31:
+            raise ValueError(f"seed is {self.seed}; expected 0 to 2**31 - 1.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """A generation that was tried.
+
+    Attributes:
+      tasks: names of those that agents learned.
+      fitness: of each candidate.
+      mean: of the distribution after it, `[2, P]`: changes of the prior's outputs at birth and at
+        `OLD` updates.
+    """
+
+    tasks: tuple[str, ...]
+    fitness: tuple[float, ...]
+    mean: Float[np.ndarray, "2 P"]
+
+
+def evolve(
+    contender: Contender,
+    tasks: Sequence[environments.Environment],
+    config: EvaluationConfig,
+    settings: EvolutionConfig,
+    folder: pathlib.Path,
+    provenance: Mapping[str, Any],
+    execution: Execution,
+) -> list[Generation]:
+    """Search, or continue a search; write the files.
+
+    Args:
+      contender: the rule to start from, and its agent.
+      tasks: of the discovery. Those without reference scores are not used.
+      config: of the agents' training.
+      settings: of the search.
+      folder: for all results. Finished runs in it are not repeated.
+      provenance: to record; JSON values.
+      execution: of the runs.
+
+    Raises:
+      ValueError: if the rule's prior is not computed from the age, or there are too few tasks with
+        references.
+      JobsFailedError, OSError: as `evaluation.evaluate.evaluate` does.
+    """
+    rule = contender.rule
+    if not isinstance(rule, disco.DiscoveredRule) or not (
+        rule.sizes.prior_outputs and rule.sizes.age_features
+    ):
+        raise ValueError(
+            f"The weights of {contender.name}'s policy prior are not outputs that read the age;"
+            " expected a rule with sizes.prior_outputs of at least 1 and sizes.age_features 1."
+        )
+    config = dataclasses.replace(config, baselines=(), strip_frames=0)
+    known, reasons = references.of_tasks(tasks, config.num_steps, references.shipped())
+    usable = [task for task in tasks if task.name in known]
+    if len(usable) < settings.num_tasks:
+        raise ValueError(
+            f"{len(usable)} tasks have reference scores; expected at least num_tasks"
+            f" ({settings.num_tasks}). The others: {reasons!r:.300}"
+        )
+    search = _Search(settings, rule.sizes.prior_outputs)
+    found = []
+    for number in range(settings.generations):
+        candidates = search.ask()
+        chosen = _draw_tasks(usable, settings, number)
+        own = folder / "generations" / f"{number:04d}"
+        own.mkdir(parents=True, exist_ok=True)
+        if (fitness := _read(own / FITNESS, settings.population)) is None:
+            made = [_candidate(contender, rule, x, i) for i, x in enumerate(candidates)]
+            fitness = _fitness(made, chosen, config, known, own, provenance, execution)
+            text = json.dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
+            write_atomically(own / FITNESS, text + "\n")
+        mean = search.tell(candidates, fitness)
+        found.append(Generation(tuple(x.name for x in chosen), tuple(fitness), mean))
+        execution.announce(
+            f"Generation {number + 1} of {settings.generations}: fitness up to {max(fitness):.3f},"
+            f" mean {np.mean(fitness):.3f}; {_described(with_prior(rule, mean))}."
+        )
+        _write(folder, rule, found, provenance)
+    return found
+
+
+class _Search:
+    """CMA-ES with changes of the prior's outputs at two ages, `[2, P]`, for coordinates."""
+
+    def __init__(self, settings: EvolutionConfig, outputs: int):
+        self._population, self._outputs = settings.population, outputs
+        self._cma = CMA(
+            mean=np.zeros(2 * outputs),
+            sigma=settings.sigma,
+            population_size=settings.population,
+            seed=settings.seed,
+        )
+
+    def ask(self) -> list[Float[np.ndarray, "2 P"]]:
+        """Return a generation's candidates."""
+        return [self._cma.ask().reshape(2, self._outputs) for _ in range(self._population)]
+
+    def tell(
+        self, candidates: Sequence[Float[np.ndarray, "2 P"]], fitness: Sequence[float]
+    ) -> Float[np.ndarray, "2 P"]:
+        """Change the distribution by a generation's fitness; return its mean."""
+        self._cma.tell([(x.ravel(), -y) for x, y in zip(candidates, fitness, strict=True)])
+        return self._cma.mean.reshape(2, self._outputs)
+
+
+def with_prior(
+    rule: disco.DiscoveredRule, change: Float[np.ndarray, "2 P"]
+) -> disco.DiscoveredRule:
+    """Return a rule whose prior's outputs are changed by these numbers, at birth and at `OLD`."""
+    head = rule.parameters[_PRIOR]
+    slope = (change[1] - change[0]) / meta_network.age_feature(jnp.float32(OLD))
+    changed = {
+        "w": head["w"].at[-1].add(jnp.asarray(slope, head["w"].dtype)),
+        "b": head["b"] + jnp.asarray(change[0], head["b"].dtype),
+    }
+    return dataclasses.replace(rule, parameters={**rule.parameters, _PRIOR: changed})
+
+
+def weights(rule: disco.DiscoveredRule) -> dict[str, tuple[float, float]]:
+    """Return the prior's weights at birth and at `OLD` updates, as far as they are outputs.
+
+    They are those of transitions for which the meta-network's LSTM adds nothing.
+    """
+    head = rule.parameters[_PRIOR]
+    of_age = head["w"][-1] * meta_network.age_feature(jnp.float32(OLD))
+    outputs = np.stack([head["b"], head["b"] + of_age])
+    odds = rule.policy_prior / (1.0 - rule.policy_prior) * np.exp(outputs[:, 0])
+    found = {"policy_prior": odds / (1.0 + odds)}
+    for i, name in enumerate(("advantage_weight", "action_advantage_weight"), start=1):
+        if rule.sizes.prior_outputs > i:
+            found[name] = getattr(rule, name) * np.exp(outputs[:, i])
+    return {name: (float(young), float(old)) for name, (young, old) in found.items()}
+
+
+def _draw_tasks(
+    tasks: Sequence[environments.Environment], settings: EvolutionConfig, number: int
+) -> list[environments.Environment]:
+    """Return the tasks of a generation: one of each of `num_tasks` equal parts of all, in order."""
+    random = np.random.default_rng([settings.seed, number])
+    ends = np.linspace(0, len(tasks), settings.num_tasks + 1)
+    places = ends[:-1] + random.random(settings.num_tasks) * np.diff(ends)
+    return [tasks[int(place)] for place in places]
+
+
+def _candidate(
+    contender: Contender, rule: disco.DiscoveredRule, change: Float[np.ndarray, "2 P"], index: int
+) -> Contender:
+    changed = with_prior(rule, change)
+    source = {**contender.source, "parameters_sha256": fingerprint(changed)}
+    return dataclasses.replace(contender, name=f"candidate {index}", rule=changed, source=source)
+
+
+def _fitness(
+    candidates: Sequence[Contender],
+    tasks: Sequence[environments.Environment],
+    config: EvaluationConfig,
+    known: Mapping[str, references.Reference],
+    folder: pathlib.Path,
+    provenance: Mapping[str, Any],
+    execution: Execution,
+) -> list[float]:
+    """Return the fitness of each candidate."""
+    unique = list({task.name: task for task in tasks}.values())
+    curves = make_runs(
+        unique, candidates, config, folder, {**provenance, **circumstances()}, execution
+    )
+    low, high = (
+        np.array([getattr(known[task.name], end) for task in unique])
+        for end in ("random", "reference")
+    )
+    scores = {
+        one.name: bounded(
+            statistics.mean(normalize(curves[one.name].window.mean_return, low, high))
+        )
+        for one in candidates
+    }
+    return [float(np.mean(scores[one.name])) for one in candidates]
+
+
+def _read(path: pathlib.Path, population: int) -> list[float] | None:
+    """Return the fitness of a generation's candidates; None if the file is missing or damaged."""
+    try:
+        found = json.loads(path.read_text())["fitness"]
+        fitness = [float(x) for x in found]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_whole = len(fitness) == population and all(map(math.isfinite, fitness))
+    return fitness if is_whole else None
+
+
+def _described(rule: disco.DiscoveredRule) -> str:
+    return ", ".join(f"{name} {x:.3g} to {y:.3g}" for name, (x, y) in weights(rule).items())
+
+
+def _write(
+    folder: pathlib.Path,
+    rule: disco.DiscoveredRule,
+    found: Sequence[Generation],
+    provenance: Mapping[str, Any],
+) -> None:
+    """Write the rule and the table."""
+    rows = []
+    for number, one in enumerate(found):
+        row: dict[str, Any] = {
+            "generation": number,
+            "best_fitness": max(one.fitness),
+            "mean_fitness": float(np.mean(one.fitness)),
+        }
+        for name, (young, old) in weights(with_prior(rule, one.mean)).items():
+            row |= {f"{name} at birth": young, f"{name} after {OLD} updates": old}
+        rows.append(row)
+    write_atomically(folder / TABLE, to_csv(rows))
+    disco.save(with_prior(rule, found[-1].mean), folder / RULE, dict(provenance))

@@ -1,0 +1,100 @@
+r"""Evolve the weights of a rule's policy prior, by what fresh agents learn in whole lifetimes.
+
+    python -m launch.evolve --rule=runs/grid57/rule.npz --suite=grid57 --workdir=runs/evolution
+    python -m launch.evolve --rule=runs/grid57/rule.npz --suite=grid57 --workdir=runs/evolution \
+        --generations=20 --executor=ray
+
+`evaluation.studies.evolution` describes the search. The rule's prior must be computed from the
+agent's age, as that of `launch/configs/grid57_laptop.py`. Evolve on the tasks of discovery, of
+which those with reference scores are used: what is chosen by a task is not judged on it. The rule
+is `rule.npz` in the workdir. Started again, the command makes only what is missing; with more
+`--generations`, it continues the search. Executors and workdirs are as in `launch.evaluate`.
+"""
+
+import dataclasses
+import sys
+from typing import Any
+
+from absl import flags
+
+from evaluation.contenders import RANDOM, make_contenders
+from evaluation.evaluate import resolve
+from evaluation.studies import evolution
+from evaluation.studies.evolution import EvolutionConfig
+from launch import commands, execution, workdirs
+from launch.evaluate import CHANGEABLE, SHRINK, Identity, define_flags, keep_rules, read_flags
+from launch.provenance import code_version
+from launch.score_tables import print_rows
+from launch.tuned import copies_in
+
+
+@dataclasses.dataclass(frozen=True)
+class _Identity(Identity):
+    """What identifies a search.
+
+    Attributes:
+      search: its settings.
+    """
+
+    search: EvolutionConfig = EvolutionConfig()
+
+
+def main() -> None:
+    """Run the command."""
+    values = flags.FLAGS
+    suites, config, runs_per_job = read_flags(values)
+    config = dataclasses.replace(config, baselines=())
+    tasks = resolve(suites)
+    contenders = make_contenders([values.rule], config, copies=copies_in(values.workdir))
+    (contender,) = (x for x in contenders if x.kind != RANDOM)
+    settings = EvolutionConfig(
+        generations=values.generations,
+        population=values.population,
+        num_tasks=values.tasks,
+        sigma=values.sigma,
+        seed=values.search_seed,
+    )
+    identity = _Identity(
+        tasks=tuple(task.name for task in tasks),
+        rules={contender.name: contender.source["parameters_sha256"]},
+        config=config,
+        command="evolve",
+        search=settings,
+        task_files={task.name: task.sha256 for task in tasks if task.sha256},
+    )
+    provenance: dict[str, Any] = {
+        **contender.source["header"].get("provenance", {}),
+        "code_version": code_version(),
+        "command": sys.argv,
+        "evolution": dataclasses.asdict(settings),
+    }
+    with (
+        execution.opened(values, runs_per_job) as how,
+        workdirs.opened(values.workdir, identity, (*CHANGEABLE, "search.generations")) as folder,
+    ):
+        keep_rules(folder, [contender], config)
+        found = evolution.evolve(contender, tasks, config, settings, folder, provenance, how)
+    rows = [
+        {
+            "generation": str(number),
+            "best fitness": f"{max(one.fitness):.3f}",
+            "mean fitness": f"{sum(one.fitness) / len(one.fitness):.3f}",
+        }
+        for number, one in enumerate(found)
+    ]
+    print_rows("Generations, each on other tasks", rows)
+    print(f"Written: {folder / evolution.RULE}, {folder / evolution.TABLE}")
+
+
+if __name__ == "__main__":
+    default = EvolutionConfig()
+    flags.DEFINE_string(
+        "rule", None, "Rule file, or name of a rule in the zoo, to start from.", required=True
+    )
+    flags.DEFINE_integer("generations", default.generations, "Generations in total.", 1)
+    flags.DEFINE_integer("population", default.population, "Candidates of a generation.", 4)
+    flags.DEFINE_integer("tasks", default.num_tasks, "Tasks that agents learn by each.", 1)
+    flags.DEFINE_float("sigma", default.sigma, "Initial deviation of the weights' logarithms.", 0.0)
+    flags.DEFINE_integer("search_seed", default.seed, "Seed of candidates and tasks.", 0)
+    define_flags("grid57")
+    commands.run(main, shrink=SHRINK)

@@ -1,0 +1,150 @@
+"""Evolution of a rule's prior: what a candidate changes, the search, and that it continues."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import disco
+import environments
+from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
+from disco import meta_network
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import RANDOM, fingerprint, make_contenders
+from evaluation.evaluate import Execution
+from evaluation.studies import evolution
+from evaluation.studies.evolution import EvolutionConfig, evolve, weights, with_prior
+from tests.disco.common import TEN_FEATURES
+
+CONFIG = EvaluationConfig(
+    agent=AgentConfig(
+        network=NetworkConfig(torso=(8,), model=0, head=()),
+        learning_rate=5e-2,
+        num_environments=4,
+        unroll_length=8,
+        batch_size=4,
+        replay_ratio=0.0,
+    ),
+    seeds=1,
+    budget=2_560,
+    baselines=(),
+)
+SETTINGS = EvolutionConfig(generations=3, population=4, num_tasks=1, sigma=2.0)
+SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=3, age_features=1)
+
+
+def rule(**changes) -> disco.DiscoveredRule:
+    settings = {
+        "num_bins": 11,
+        "max_value": 5.0,
+        "policy_prior": 0.9,
+        "advantage_weight": 2.0,
+        "action_advantage_weight": 0.5,
+        "y_cost": 0.0,
+        "z_cost": 0.0,
+        "aux_policy_cost": 0.0,
+        "reads_predictions": False,
+    }
+    return disco.DiscoveredRule.create(jax.random.key(0), SIZES, **(settings | changes))
+
+
+@pytest.fixture
+def contender(tmp_path):
+    path = tmp_path / "start.npz"
+    disco.save(rule(), path)
+    found = make_contenders([str(path)], CONFIG)
+    return next(x for x in found if x.kind != RANDOM)
+
+
+TASKS = [environments.make("catch/5x5")]
+
+
+def run(contender, folder, settings=SETTINGS, tasks=TASKS):
+    return evolve(contender, tasks, CONFIG, settings, folder, {}, Execution())
+
+
+def test_a_candidate_changes_the_weights_at_two_ages():
+    """The logit of the prior by 1 and 2, and the advantages' weights by factors 2, 3 and 4, 5."""
+    change = np.array([[1.0, np.log(2.0), np.log(4.0)], [2.0, np.log(3.0), np.log(5.0)]])
+    found = weights(with_prior(rule(), change))
+    logit = math.log(0.9 / 0.1)
+    expected = {
+        "policy_prior": [1.0 / (1.0 + math.exp(-logit - x)) for x in (1.0, 2.0)],
+        "advantage_weight": [4.0, 6.0],
+        "action_advantage_weight": [2.0, 2.5],
+    }
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        assert found[name] == pytest.approx(values, rel=1e-5)
+    # Which the rule's own head has: at OLD updates its output is the change.
+    head = with_prior(rule(), change).parameters["trajectory/policy_prior"]
+    at_old = head["b"] + head["w"][-1] * meta_network.age_feature(jnp.float32(evolution.OLD))
+    np.testing.assert_allclose(at_old, change[1], rtol=1e-5)
+    same = with_prior(rule(), np.zeros((2, 3)))
+    assert fingerprint(same) == fingerprint(rule())
+
+
+def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
+    """By a fitness that is known: the nearer to these outputs, the fitter."""
+    best = np.array([[0.5, -0.5, 0.2], [-0.3, 0.4, 0.0]])
+
+    def fitness(candidates, *_):
+        found = []
+        for one in candidates:
+            head = one.rule.parameters["trajectory/policy_prior"]
+            old = head["b"] + head["w"][-1] * meta_network.age_feature(jnp.float32(evolution.OLD))
+            found.append(-float(np.sum(np.square(np.stack([head["b"], old]) - best))))
+        return found
+
+    monkeypatch.setattr(evolution, "_fitness", fitness)
+    settings = EvolutionConfig(generations=40, population=8, num_tasks=1)
+    found = run(contender, tmp_path / "run", settings)
+    assert np.abs(found[-1].mean - best).max() < 0.15
+    assert np.mean(found[-1].fitness) > 0.1 * np.mean(found[0].fitness)  # Both are negative.
+    written = disco.load(tmp_path / "run" / evolution.RULE)
+    assert fingerprint(written) == fingerprint(with_prior(contender.rule, found[-1].mean))
+    assert len((tmp_path / "run" / evolution.TABLE).read_text().splitlines()) == 41
+
+
+def test_agents_learn_and_a_search_that_continues_is_the_same(contender, tmp_path):
+    whole = run(contender, tmp_path / "whole")
+    for one in whole:
+        assert one.tasks == ("catch/5x5",)
+        assert len(set(one.fitness)) > 1
+        assert all(-1.0 <= x <= 1.0 for x in one.fitness)
+    two = dataclasses.replace(SETTINGS, generations=2)
+    run(contender, tmp_path / "parts", two)
+    damaged = tmp_path / "parts" / "generations" / "0001" / evolution.FITNESS
+    damaged.write_text('{"fitness": [0.1, NaN, 0.2, 0.3]}')  # Made again, from the runs.
+    again = run(contender, tmp_path / "parts")
+    assert [x.fitness for x in again] == [x.fitness for x in whole]
+    np.testing.assert_array_equal(again[-1].mean, whole[-1].mean)
+    rules = [disco.load(tmp_path / x / evolution.RULE) for x in ("whole", "parts")]
+    assert fingerprint(rules[0]) == fingerprint(rules[1]) != fingerprint(contender.rule)
+
+
+def test_each_part_of_the_tasks_gives_one():
+    tasks = [environments.make("catch/5x5")] * 10
+    settings = EvolutionConfig(num_tasks=5)
+    numbered = [dataclasses.replace(task, name=f"task {i}") for i, task in enumerate(tasks)]
+    drawn = [tuple(x.name for x in evolution._draw_tasks(numbered, settings, i)) for i in range(20)]
+    for names in drawn:
+        assert [int(name.split()[1]) // 2 for name in names] == list(range(5))
+    assert len(set(drawn)) > 5
+
+
+def test_refused(contender, tmp_path):
+    with pytest.raises(ValueError, match="population is 3; expected at least 4"):
+        EvolutionConfig(population=3)
+    with pytest.raises(ValueError, match="sigma is 0"):
+        EvolutionConfig(sigma=0.0)
+    with pytest.raises(ValueError, match="1 tasks have reference scores; expected at least num_ta"):
+        run(contender, tmp_path, dataclasses.replace(SETTINGS, num_tasks=2))
+    ageless = dataclasses.replace(contender, rule=disco.load("grid57"), name="grid57")
+    with pytest.raises(ValueError, match="grid57's policy prior are not outputs that read the age"):
+        run(ageless, tmp_path)
+    assert not list(tmp_path.glob("generations"))
