@@ -25,8 +25,8 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, fingerprint, make_contenders
 from evaluation.evaluate import Execution, make_runs
 from evaluation.report.probe_scores import FOLDER, RULE, SCORE, Probe, read_one
-from evaluation.scoring import references, statistics
-from evaluation.scoring.normalization import bounded, normalize
+from evaluation.scoring import references
+from evaluation.scoring.normalization import by_references
 from evaluation.scoring.references import Reference
 from launch.settings import DiscoverSettings, ProbeSettings
 
@@ -100,10 +100,8 @@ class Probes:
         with stopping.noting():
             curves = make_runs(tasks, contenders, self._config, own, provenance, Execution())
             stopping.raise_if_requested()
-        scales = [scale for _, scale in self._chosen.values()]
-        low, high = (np.array([getattr(x, end) for x in scales]) for end in ("random", "reference"))
         returns = curves[contenders[0].name].window.mean_return
-        scores = bounded(statistics.mean(normalize(returns, low, high)))
+        scores = by_references(returns, [scale for _, scale in self._chosen.values()])
         by_task = dict(zip(self._chosen, scores.tolist(), strict=True))
         found = {"meta_step": step, "score": float(np.mean(scores)), "tasks": by_task}
         write_atomically(own / SCORE, json.dumps(found, indent=1, allow_nan=False) + "\n")

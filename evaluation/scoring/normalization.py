@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from evaluation.published.scores import HUMAN, RANDOM, RECORD, PublishedScore, published_scores
+from evaluation.scoring import statistics
 from evaluation.scoring.references import Reference
 
 _LOWEST = -1.0
@@ -45,6 +46,19 @@ def bounded(normalized: Float[np.ndarray, "*s"]) -> Float[np.ndarray, "*s"]:
     A missing one, which is NaN, counts as -1.
     """
     return np.where(np.isnan(normalized), _LOWEST, np.maximum(normalized, _LOWEST))
+
+
+def by_references(
+    scores: Float[np.ndarray, "tasks runs"], known: Sequence[Reference]
+) -> Float[np.ndarray, "tasks"]:
+    """Return each task's mean score from the random policy's (0) to the reference's (1), bounded.
+
+    Args:
+      scores: NaN where a run is missing.
+      known: each task's.
+    """
+    low, high = (np.array([getattr(x, end) for x in known]) for end in ("random", "reference"))
+    return bounded(statistics.mean(normalize(scores, low, high)))
 
 
 @dataclasses.dataclass(frozen=True)

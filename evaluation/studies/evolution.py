@@ -35,8 +35,8 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, fingerprint
 from evaluation.evaluate import Execution, circumstances, make_runs
 from evaluation.report.report_csv import to_csv
-from evaluation.scoring import references, statistics
-from evaluation.scoring.normalization import bounded, normalize
+from evaluation.scoring import references
+from evaluation.scoring.normalization import by_references
 
 OLD = 1_000  # Updates of an agent.
 RULE, TABLE, FITNESS = "rule.npz", "evolution.csv", "fitness.json"
@@ -209,11 +209,10 @@ def weights(rule: disco.DiscoveredRule) -> dict[str, tuple[float, float]]:
 def _draw_tasks(
     tasks: Sequence[environments.Environment], settings: EvolutionConfig, number: int
 ) -> list[environments.Environment]:
-    """Return the tasks of a generation: one of each of `num_tasks` equal parts of all, in order."""
+    """Return the tasks of a generation: one of each of `num_tasks` nearly equal parts, in order."""
     random = np.random.default_rng([settings.seed, number])
-    ends = np.linspace(0, len(tasks), settings.num_tasks + 1)
-    places = ends[:-1] + random.random(settings.num_tasks) * np.diff(ends)
-    return [tasks[int(place)] for place in places]
+    parts = np.array_split(np.arange(len(tasks)), settings.num_tasks)
+    return [tasks[random.choice(part)] for part in parts]
 
 
 def _candidate(
@@ -234,21 +233,12 @@ def _fitness(
     execution: Execution,
 ) -> list[float]:
     """Return the fitness of each candidate."""
-    unique = list({task.name: task for task in tasks}.values())
     curves = make_runs(
-        unique, candidates, config, folder, {**provenance, **circumstances()}, execution
+        tasks, candidates, config, folder, {**provenance, **circumstances()}, execution
     )
-    low, high = (
-        np.array([getattr(known[task.name], end) for task in unique])
-        for end in ("random", "reference")
-    )
-    scores = {
-        one.name: bounded(
-            statistics.mean(normalize(curves[one.name].window.mean_return, low, high))
-        )
-        for one in candidates
-    }
-    return [float(np.mean(scores[one.name])) for one in candidates]
+    scales = [known[task.name] for task in tasks]
+    returns = [curves[one.name].window.mean_return for one in candidates]
+    return [float(np.mean(by_references(x, scales))) for x in returns]
 
 
 def _read(path: pathlib.Path, population: int) -> list[float] | None:
