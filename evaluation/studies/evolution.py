@@ -174,7 +174,7 @@ class _Search:
     ) -> Float[np.ndarray, "2 P"]:
         """Change the distribution by a generation's fitness; return its mean."""
         self._cma.tell([(x.ravel(), -y) for x, y in zip(candidates, fitness, strict=True)])
-        return self._cma.mean.reshape(2, self._outputs)
+        return np.array(self._cma.mean).reshape(2, self._outputs)  # CMA-ES changes its own.
 
 
 def with_prior(

@@ -104,6 +104,7 @@ def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
     settings = EvolutionConfig(generations=40, population=8, num_tasks=1)
     found = run(contender, tmp_path / "run", settings)
     assert np.abs(found[-1].mean - best).max() < 0.15
+    assert np.abs(found[0].mean - best).max() > 0.15
     assert np.mean(found[-1].fitness) > 0.1 * np.mean(found[0].fitness)  # Both are negative.
     written = disco.load(tmp_path / "run" / evolution.RULE)
     assert fingerprint(written) == fingerprint(with_prior(contender.rule, found[-1].mean))
