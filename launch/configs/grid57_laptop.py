@@ -29,7 +29,7 @@ def get_settings() -> DiscoverSettings:
     """Return the settings of the run."""
     return DiscoverSettings(
         suite="grid57",
-        meta_steps=300,
+        meta_steps=240,
         checkpoint_interval=50,
         log_interval=10,
         rule=RuleSettings(
@@ -86,7 +86,7 @@ def get_settings() -> DiscoverSettings:
             max_gradient_norm=0.2,
             adam_b2=0.98,
         ),
-        probe=ProbeSettings(interval=150, num_tasks=12),
+        probe=ProbeSettings(interval=120, num_tasks=12),
     )
 
 
