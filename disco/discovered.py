@@ -274,17 +274,11 @@ class DiscoveredRule(Rule):
         if not self.has_lifetime:
             lifetime = memory.lifetime
         if self.normalize_advantage:
-            advantages = normalized_advantage, normalized_action_advantage[:-1]
+            advantages = normalized_advantage, normalized_action_advantage
         else:
-            advantages = estimates.advantage, estimates.action_advantage[:-1]
+            advantages = estimates.advantage, estimates.action_advantage
         advantage, action_advantage = read(advantages)
-        prior = policy_target(
-            outputs["logits"][:-1],
-            advantage,
-            action_advantage,
-            trajectory.action,
-            **self._prior_weights(raw),
-        )
+        prior = self._prior(raw, outputs["logits"], advantage, action_advantage, trajectory)
         targets = DiscoveredTargets(
             pi=prior + raw.pi,
             y=raw.y,
@@ -304,6 +298,23 @@ class DiscoveredRule(Rule):
         )
         memory = moments.kept_if_finite(after, memory)
         return targets, RuleState(target_params=state.target_params, memory=memory)
+
+    def _prior(
+        self,
+        raw: meta_network.RawTargets,
+        logits: Float[Array, "T_plus_1 B A"],
+        advantage: Float[Array, "T B"],
+        action_advantage: Float[Array, "T_plus_1 B A"],
+        trajectory: Trajectory,
+    ) -> Float[Array, "T B A"]:
+        """Return the part of the policy target that has a form."""
+        return policy_target(
+            logits[:-1],
+            advantage,
+            action_advantage[:-1],
+            trajectory.action,
+            **self._prior_weights(raw),
+        )
 
     def _prior_weights(
         self, raw: meta_network.RawTargets
