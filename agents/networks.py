@@ -217,7 +217,7 @@ class _Functions:
         if self.config.memory:
             memory = _reset_where(observation.age[0] == 0, memory)
             embedding, memory = self._lstm()(embedding, memory)
-        return self._state_head("logits")(embedding), memory
+        return self._state_head("logits", self.num_actions)(embedding), memory
 
     def outputs(self, observation: Any, memory: Any, action: Leaf) -> dict[str, Array]:
         """Return all outputs along an unroll."""
@@ -236,13 +236,14 @@ class _Functions:
             by_action_taken = select_action(by_action, action)
         for name, shape in self.output_shapes.items():
             if len(shape) == 1:
-                by_name[name] = self._state_head(name)(embedding)
+                by_name[name] = self._state_head(name, *shape)(embedding)
             elif self.config.model:
-                head = self._action_head(name, shape[-1])
+                head = self._action_head(name)
                 by_name[name] = head(by_action)
                 by_name[taken(name)] = head(by_action_taken)
             else:
-                flat = self._flat_action_head(name, math.prod(shape))(embedding)
+                hidden = hk.nets.MLP(self.config.head, activate_final=True, name=f"{name}_hidden")
+                flat = self._state_head(name, math.prod(shape))(hidden(embedding))
                 by_name[name] = flat.reshape(*flat.shape[:-1], *shape)
                 by_name[taken(name)] = select_action(by_name[name], action)
         return by_name
@@ -267,20 +268,14 @@ class _Functions:
     def _lstm(self) -> hk.LSTM:
         return hk.LSTM(self.config.memory, name="memory")
 
-    def _state_head(self, name: str) -> hk.Linear:
-        (size,) = self.output_shapes[name]
+    def _state_head(self, name: str, size: int) -> hk.Linear:
+        """Return a linear head whose initial outputs are nearly 0."""
         initializer = hk.initializers.TruncatedNormal(_STATE_HEAD_STDDEV)
         return hk.Linear(size, w_init=initializer, name=f"{name}_head")
 
-    def _action_head(self, name: str, size: int) -> hk.nets.MLP:
+    def _action_head(self, name: str) -> hk.nets.MLP:
+        _, size = self.output_shapes[name]
         return hk.nets.MLP((*self.config.head, size), name=f"{name}_head")
-
-    def _flat_action_head(self, name: str, size: int) -> Callable[[Array], Array]:
-        """Return a head for all actions at once, whose initial outputs are nearly 0."""
-        hidden = hk.nets.MLP(self.config.head, activate_final=True, name=f"{name}_hidden")
-        initializer = hk.initializers.TruncatedNormal(_STATE_HEAD_STDDEV)
-        last = hk.Linear(size, w_init=initializer, name=f"{name}_head")
-        return lambda embedding: last(hidden(embedding))
 
 
 def _reset_where(is_first: Leaf, memory: hk.LSTMState) -> hk.LSTMState:

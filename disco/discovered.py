@@ -313,18 +313,18 @@ class DiscoveredRule(Rule):
             advantage,
             action_advantage[:-1],
             trajectory.action,
-            **self._prior_weights(raw),
+            **self.prior_weights(raw.prior),
         )
 
-    def _prior_weights(
-        self, raw: meta_network.RawTargets
-    ) -> dict[str, float | Float[Array, "T B 1"]]:
-        """Return the weights of `policy_target`, by name."""
+    def prior_weights(
+        self, outputs: Float[Array, "*s P"] | None
+    ) -> dict[str, float | Float[Array, "*s 1"]]:
+        """Return the weights of `policy_target`, by name; None for a prior without outputs."""
         names = ("policy_prior", "advantage_weight", "action_advantage_weight")
         weights: dict[str, Any] = {name: getattr(self, name) for name in names}
-        if raw.prior is None:
+        if outputs is None:
             return weights
-        first, *others = jnp.split(raw.prior, self.sizes.prior_outputs, axis=-1)
+        first, *others = jnp.split(outputs, self.sizes.prior_outputs, axis=-1)
         at_0 = math.log(self.policy_prior / (1.0 - self.policy_prior))
         weights[names[0]] = jax.nn.sigmoid(at_0 + first)
         for name, output in zip(names[1:], others, strict=False):

@@ -197,13 +197,12 @@ def weights(rule: disco.DiscoveredRule) -> dict[str, tuple[float, float]]:
     """
     head = rule.parameters[_PRIOR]
     of_age = head["w"][-1] * meta_network.age_feature(jnp.float32(OLD))
-    outputs = np.stack([head["b"], head["b"] + of_age])
-    odds = rule.policy_prior / (1.0 - rule.policy_prior) * np.exp(outputs[:, 0])
-    found = {"policy_prior": odds / (1.0 + odds)}
-    for i, name in enumerate(("advantage_weight", "action_advantage_weight"), start=1):
-        if rule.sizes.prior_outputs > i:
-            found[name] = getattr(rule, name) * np.exp(outputs[:, i])
-    return {name: (float(young), float(old)) for name, (young, old) in found.items()}
+    found = rule.prior_weights(jnp.stack([head["b"], head["b"] + of_age]))
+    return {
+        name: (float(x[0, 0]), float(x[1, 0]))
+        for name, x in found.items()
+        if isinstance(x, jnp.ndarray)
+    }
 
 
 def _draw_tasks(
