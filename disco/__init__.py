@@ -11,9 +11,9 @@ from disco.checks import check_values
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
 from disco.hand_designed import ActorCritic, PolicyGradient, hand_designed
 from disco.hand_set import HandSetRule
-from disco.meta_network import MetaNetworkSizes
 from disco.rule import Rule, UpdateResiduals
 from disco.rule_files import RuleFileError, load, load_header, save, zoo
+from disco.sizes import MetaNetworkSizes
 from disco.types import Aux, Outputs, Params, RuleState, Trajectory, Unroll
 
 __version__ = "0.1.0"

@@ -14,14 +14,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from disco import meta_network, moments, transformer, values
+from disco import meta_network, moments, values
 from disco.checks import OutputShapes, check_outputs, check_trajectory
 from disco.distributions import entropy, kl_divergence
 from disco.hand_set import policy_target
 from disco.hyper_parameters import COST, POSITIVE, odd_number
-from disco.meta_network import LifetimeState, MetaNetworkSizes
+from disco.meta_network import LifetimeState
 from disco.moments import Moments
 from disco.rule import Rule
+from disco.sizes import MetaNetworkSizes
 from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
@@ -49,10 +50,6 @@ class DiscoveredTargets:
     normalized_advantage: Float[Array, "T B"]
     normalized_q_td: Float[Array, "T B"]
     summary: Float[Array, "T B 1"]
-
-
-_AT_MOST = {"prior_outputs": 3, "age_features": 1}  # Sizes.
-_MAY_BE_0 = ("transformer_layers", *_AT_MOST)
 
 
 @chex.dataclass(frozen=True)
@@ -151,24 +148,6 @@ class DiscoveredRule(Rule):
         return dataclasses.replace(rule, parameters=parameters)
 
     def __post_init__(self):
-        for field in dataclasses.fields(self.sizes):
-            size, least = getattr(self.sizes, field.name), int(field.name not in _MAY_BE_0)
-            if type(size) is not int or size < least:
-                raise ValueError(
-                    f"sizes.{field.name} is {size!r}; expected an integer of at least {least}."
-                )
-            if size > (most := _AT_MOST.get(field.name, size)):
-                raise ValueError(f"sizes.{field.name} is {size}; expected 0 to {most}.")
-        if self.sizes.transformer_layers and self.sizes.trajectory % transformer.NUM_HEADS:
-            raise ValueError(
-                f"sizes.trajectory is {self.sizes.trajectory}; expected a multiple of the"
-                f" transformer's {transformer.NUM_HEADS} heads."
-            )
-        if self.sizes.action_features not in meta_network.ACTION_FEATURES:
-            expected = " or ".join(str(number) for number in meta_network.ACTION_FEATURES)
-            raise ValueError(
-                f"sizes.action_features is {self.sizes.action_features}; expected {expected}."
-            )
         odd_number(at_least=3).require_value("num_bins", self.num_bins)
         POSITIVE.require_value("max_value", self.max_value)
         for name in ("discount", "lambda_", "target_params_coefficient", "policy_prior"):
@@ -225,7 +204,9 @@ class DiscoveredRule(Rule):
             lifetime=lifetime,
             advantage=moments.init(lifetime.hidden.dtype),
             td=moments.init(lifetime.hidden.dtype),
-            updates=jnp.zeros_like(lifetime.hidden, shape=()) if self.sizes.age_features else None,
+            updates=jnp.zeros_like(lifetime.hidden, shape=())
+            if self.sizes.agent_features
+            else None,
         )
 
     def targets(
@@ -269,7 +250,7 @@ class DiscoveredRule(Rule):
             read(normalized_action_advantage),
             trajectory,
             memory.lifetime,
-            memory.updates,
+            self._agent_features(memory.updates, read(moments.deviation(advantage_moments))),
         )
         if not self.has_lifetime:
             lifetime = memory.lifetime
@@ -298,6 +279,14 @@ class DiscoveredRule(Rule):
         )
         memory = moments.kept_if_finite(after, memory)
         return targets, RuleState(target_params=state.target_params, memory=memory)
+
+    def _agent_features(
+        self, updates: Float[Array, ""] | None, deviation: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], ...]:
+        """Return what the meta-network reads of the agent."""
+        if updates is None:
+            return ()
+        return meta_network.agent_features(updates, deviation)[: self.sizes.agent_features]
 
     def _prior(
         self,

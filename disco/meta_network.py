@@ -8,7 +8,6 @@ It works for any number of actions: all actions share the weights that their fea
 and features are averaged over actions.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
@@ -18,65 +17,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from disco import lstm, values
-from disco.architectures import ARCHITECTURES, LSTM, TRANSFORMER
+from disco.architectures import ARCHITECTURES
+from disco.sizes import ACTION_FEATURES, MetaNetworkSizes
 from disco.types import Outputs, Trajectory
 from disco.values import ActionValueEstimates, select_action
 
 Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
 Parameters = Mapping[str, Linear]
 
-STATE_FEATURES = 23  # Per transition, besides those of actions (`_features`).
 _LARGE_LOG_AGE = 10.0  # So that the feature is about 1 after 20,000 updates.
-ACTION_FEATURES = (9, 10)  # Per action: the published ones, and one more (`_features`).
-
-
-@dataclasses.dataclass(frozen=True)
-class MetaNetworkSizes:
-    """Widths of the meta-network. The defaults are Disco103's.
-
-    Attributes:
-      prediction: Y, the logits of each of the predictions y and z.
-      prediction_embedding: hidden units of the nets that embed a prediction as one number.
-      action_features: features of each action. The published 9, or 10: the tenth is the
-        normalised advantage at the action taken and 0 at the others. In the published rule only
-        the LSTM reads that advantage; the policy target would have to learn to multiply it with
-        the indicator of the action taken.
-      action_hidden: channels of the first block over actions, and of the policy target's.
-      action_embedding: channels of the second block over actions.
-      trajectory: units of the backward LSTM.
-      transformer_layers: layers of a backward transformer (`disco.transformer`) with the width of
-        the LSTM, which it replaces; 0 for the LSTM.
-      lifetime: units of the lifetime RNN.
-      lifetime_input: numbers that it reads per update.
-      prior_outputs: outputs for each transition that change the prior of the policy target: 1 for
-        the weight of the agent's own logits, 2 for that of the advantage of the action taken, too,
-        3 for that of the advantages of all actions, too; 0 for constants
-        (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`).
-      age_features: 1 if both networks, and the outputs of the prior, read the agent's age, the
-        logarithm of its number of updates; 0 as published.
-    """
-
-    prediction: int = 600
-    prediction_embedding: int = 16
-    action_features: int = 9
-    action_hidden: int = 16
-    action_embedding: int = 2
-    trajectory: int = 256
-    transformer_layers: int = 0
-    lifetime: int = 128
-    lifetime_input: int = 16
-    prior_outputs: int = 0
-    age_features: int = 0
-
-    @property
-    def features(self) -> int:
-        """Features per transition that the backward LSTM and the lifetime RNN read."""
-        return STATE_FEATURES + self.age_features + 2 * self.action_embedding
-
-    @property
-    def architecture(self) -> str:
-        """The architecture's name in `disco.architectures`."""
-        return TRANSFORMER if self.transformer_layers else LSTM
 
 
 @chex.dataclass(frozen=True)
@@ -124,7 +73,7 @@ def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
         "policy_target_1": (s.action_hidden, 1),
     }
     if s.prior_outputs:
-        trajectory["policy_prior"] = (s.trajectory + s.age_features, s.prior_outputs)
+        trajectory["policy_prior"] = (s.trajectory + s.agent_features, s.prior_outputs)
     lifetime = {
         "input": (s.features + 2, s.lifetime_input),
         "lstm": (s.lifetime_input + s.lifetime, 4 * s.lifetime),
@@ -189,7 +138,7 @@ def apply(
     normalized_action_advantage: Float[Array, "T_plus_1 B A"],
     trajectory: Trajectory,
     lifetime: LifetimeState,
-    age: Float[Array, ""] | None = None,
+    of_agent: Sequence[Float[Array, ""]] = (),
 ) -> tuple[RawTargets, LifetimeState]:
     """Return the targets of one batch, and the state of the lifetime RNN after it.
 
@@ -203,9 +152,8 @@ def apply(
       normalized_action_advantage: of all actions, by the target network.
       trajectory: the batch.
       lifetime: the lifetime RNN's state before this update.
-      age: the agent's number of updates; None for a network that does not read it.
+      of_agent: the `sizes.agent_features` first numbers of `agent_features`.
     """
-    of_agent = [] if age is None else [age_feature(age)]
     trajectory_nets = _group(parameters, "trajectory/")
     lifetime_nets = _group(parameters, "lifetime/")
     nets = (trajectory_nets, lifetime_nets)
@@ -246,9 +194,19 @@ def apply(
     return targets, LifetimeState(hidden=hidden, cell=cell)
 
 
-def age_feature(updates: Float[Array, ""]) -> Float[Array, ""]:
-    """Return what the networks read of an agent's age: the logarithm of its updates, scaled."""
-    return jnp.log1p(updates) / _LARGE_LOG_AGE
+def agent_features(
+    updates: Float[Array, "*s"], deviation: Float[Array, "*s"]
+) -> tuple[Float[Array, "*s"], ...]:
+    """Return what the networks may read of an agent: its age, and the scale of its advantages.
+
+    Args:
+      updates: the agent's number of updates before this one.
+      deviation: moving standard deviation of its advantages.
+
+    Returns:
+      log(1 + updates), scaled, and the decimal logarithm of the deviation, which is at least 1e-3.
+    """
+    return jnp.log1p(updates) / _LARGE_LOG_AGE, jnp.log10(jnp.maximum(deviation, 1e-3))
 
 
 def initial_lifetime(parameters: Parameters) -> LifetimeState:
@@ -349,9 +307,9 @@ def _policy_target(
 def _prior(
     nets: Parameters, x: Float[Array, "T B H"], of_agent: Sequence[Float[Array, ""]]
 ) -> Float[Array, "T B P"]:
-    """Return what changes the prior's weights: linear in the LSTM's output and in the age."""
-    ages = [jnp.full_like(x[..., :1], age) for age in of_agent]
-    return _linear(nets["policy_prior"], jnp.concatenate([x, *ages], axis=-1))
+    """Return what changes the prior's weights: linear in the LSTM's output and in the agent's."""
+    numbers = [jnp.full_like(x[..., :1], number) for number in of_agent]
+    return _linear(nets["policy_prior"], jnp.concatenate([x, *numbers], axis=-1))
 
 
 def _embed(logits: Float[Array, "*s Y"], nets: Sequence[Parameters], name: str):

@@ -75,11 +75,20 @@ def normalize(
 
     Moments that no batch has changed have mean and variance 0.
     """
-    weight = jnp.maximum(1.0 - moments.decay_product, jnp.finfo(x.dtype).tiny)
-    mean = moments.first / weight
-    variance = jnp.maximum(moments.second / weight - jnp.square(mean), 0.0)
+    mean, variance = _mean_and_variance(moments)
     centred = x - mean if subtract_mean else x
     return centred / (jnp.sqrt(variance + 1e-12) + 1e-6)
+
+
+def deviation(moments: Moments) -> Float[Array, ""]:
+    """Return the moving standard deviation, sqrt(var + 1e-12)."""
+    return jnp.sqrt(_mean_and_variance(moments)[1] + 1e-12)
+
+
+def _mean_and_variance(moments: Moments) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    weight = jnp.maximum(1.0 - moments.decay_product, jnp.finfo(moments.first.dtype).tiny)
+    mean = moments.first / weight
+    return mean, jnp.maximum(moments.second / weight - jnp.square(mean), 0.0)
 
 
 def kept_if_finite(new: T, old: T) -> T:

@@ -25,7 +25,6 @@ from jaxtyping import Array, Float
 from disco import meta_network, npz
 from disco.architectures import LSTM, TRANSFORMER
 from disco.discovered import DiscoveredRule
-from disco.meta_network import MetaNetworkSizes
 from disco.rule_headers import (
     ARCHITECTURE,
     FORMAT_VERSION,
@@ -36,6 +35,7 @@ from disco.rule_headers import (
     read_header,
     shown,
 )
+from disco.sizes import MetaNetworkSizes
 from disco_common.atomic import write_atomically
 
 ZOO = pathlib.Path(__file__).parent / "zoo"
@@ -203,6 +203,13 @@ def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dic
     return dataclasses.replace(rule, parameters=parameters), header
 
 
+def _make_sizes(path: pathlib.Path, **sizes: int) -> MetaNetworkSizes:
+    try:
+        return MetaNetworkSizes(**sizes)
+    except ValueError as error:
+        raise RuleFileError(f"{path}: {error}") from error
+
+
 def _architecture(header: Mapping[str, Any], names: Collection[str]) -> str:
     """Return the architecture that the header names, or that arrays of an older file are of."""
     if ARCHITECTURE in header:
@@ -228,7 +235,8 @@ def _read_shapes(
     """
     num_layers = transformer_layers if architecture == TRANSFORMER else 0
     # A transformer has at least one layer.
-    sizes = MetaNetworkSizes(
+    sizes = _make_sizes(
+        path,
         transformer_layers=num_layers or int(architecture == TRANSFORMER),
         prior_outputs=_prior_outputs(path, archive, names),
     )
@@ -305,7 +313,8 @@ def _infer_sizes(
     def outputs(name: str) -> int:
         return shape(name, "b", 1, "one axis")[0]
 
-    sizes = MetaNetworkSizes(
+    sizes = _make_sizes(
+        path,
         prediction=outputs("trajectory/y_target"),
         prediction_embedding=outputs("trajectory/y_net_0"),
         action_features=shape("trajectory/policy_net_0", "w", 3, "three axes")[1] // 2,
@@ -318,8 +327,8 @@ def _infer_sizes(
         prior_outputs=prior_outputs,
     )
     # The features of a transition, and two more. Other numbers do not fit the sizes.
-    inputs = shape("lifetime/input", "w", 2, "two axes")[0]
-    return dataclasses.replace(sizes, age_features=int(inputs == sizes.features + 3))
+    of_agent = shape("lifetime/input", "w", 2, "two axes")[0] - sizes.features - 2
+    return dataclasses.replace(sizes, agent_features=of_agent if of_agent in (1, 2) else 0)
 
 
 def _name_in_file(name: str) -> str:

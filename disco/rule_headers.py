@@ -17,7 +17,7 @@ KIND = "discovered"
 _MOST_HEADER_BYTES = 1 << 24
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 100
-_LATER_SIZES = ("transformer_layers", "prior_outputs", "age_features")
+_LATER_SIZES = ("transformer_layers", "prior_outputs", "agent_features")
 
 
 class RuleFileError(ValueError):
@@ -70,7 +70,8 @@ def _check_header(path: pathlib.Path, header: Any) -> None:
     sizes = header["sizes"]
     if not isinstance(sizes, dict) or any(type(size) is not int for size in sizes.values()):
         raise RuleFileError(f"{path}: the header's sizes are {shown(sizes)}; expected integers.")
-    # Older files lack the sizes that the published rule has not.
+    # Older files lack the sizes that the published rule has not, or have an earlier name of one.
+    sizes = {"agent_features" if x == "age_features" else x: size for x, size in sizes.items()}
     header["sizes"] = dict.fromkeys(_LATER_SIZES, 0) | sizes
     _check_hyper_parameters(path, header["hyper_parameters"])
 

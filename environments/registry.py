@@ -25,6 +25,7 @@ from environments.protocols import SuiteProtocol
 # `PROTOCOLS`; a family's has a function from parameters to an environment.
 _SUITES = {
     "grid57": "grid57",
+    "grid_generated": "grid_generated",
     "grid_heldout": "grid_heldout",
     "lpg": "lpg",
     "delayed_chain": "delayed_chain",
@@ -69,6 +70,7 @@ _FAMILIES = {
     "catch": _Family("catch", examples=("catch", "catch/5x5", "catch/8x8", "catch/10x5/recall")),
     "deep_sea": _Family("deep_sea", examples=("deep_sea/5", "deep_sea/10")),
     "grid57": _Family("grid57"),
+    "grid_generated": _Family("grid_generated"),
     "grid_heldout": _Family("grid_heldout"),
     "lpg": _Family("lpg"),
     "diagnostic": _Family("diagnostic"),

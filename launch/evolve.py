@@ -1,8 +1,8 @@
 r"""Evolve the weights of a rule's policy prior, by what fresh agents learn in whole lifetimes.
 
     python -m launch.evolve --rule=runs/grid57/rule.npz --suite=grid57 --workdir=runs/evolution
-    python -m launch.evolve --rule=runs/grid57/rule.npz --suite=grid57 --workdir=runs/evolution \
-        --generations=20 --executor=ray
+    python -m launch.evolve --rule=runs/grid57/rule.npz --workdir=runs/evolution \
+        --suite=grid57,grid_generated --generations=20 --executor=ray
 
 `evaluation.studies.evolution` describes the search. The rule's prior must be computed from the
 agent's age, as that of `launch/configs/grid57_laptop.py`. Evolve on the tasks of discovery, of

@@ -14,6 +14,7 @@ from environments.exact_returns.mdp import (
     expected_returns,
     optimal_policy,
 )
+from environments.noise import NoisyRewards
 from environments.suites.catch import Catch, CatchState
 from environments.suites.deep_sea import DeepSea, DeepSeaState
 from environments.suites.delayed_chain import DelayedChain, DelayedChainState
@@ -25,13 +26,17 @@ __all__ = ["ExpectedReturns", "FiniteMDP", "expected_returns", "finite_mdp", "op
 def finite_mdp(environment: Environment) -> FiniteMDP:
     """Return a task as a finite Markov decision process.
 
-    Grid-worlds, Catch, DeepSea and delayed chains with few states have one. The noise of a chain's
-    rewards, whose mean is 0, is left out.
+    Grid-worlds, Catch, DeepSea and delayed chains with few states have one. Noise of rewards, whose
+    mean is 0, is left out.
 
     Raises:
       ValueError: if the task is none of these, or has too many states.
     """
     dynamics, task = environment.dynamics, environment.params
+    if isinstance(dynamics, NoisyRewards):
+        return finite_mdp(
+            dataclasses.replace(environment, dynamics=dynamics.dynamics, params=task.task)
+        )
     if isinstance(dynamics, GridWorld):
         return grid_world(dynamics, task)
     zeros = jnp.zeros(1, jnp.int32)

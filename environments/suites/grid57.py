@@ -7,6 +7,7 @@ long dense} x {fixed, random positions}. Mazes, object counts, rewards, probabil
 horizons vary, drawn from a fixed seed. All tasks share `DYNAMICS`.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 
@@ -78,10 +79,13 @@ VARIANTS: dict[str, Callable[[np.random.Generator], tuple[list[Object], int]]] =
 }
 
 
-NAMES = tuple(
-    f"{i:02d}_{tuple(VARIANTS)[i // 2 % len(VARIANTS)]}_{('fixed', 'random')[i % 2]}"
-    for i in range(57)
-)
+def names(number: int, digits: int) -> tuple[str, ...]:
+    """Return the names of tasks that take turns in variants, fixed positions first."""
+    variants = [f"{name}_{positions}" for name in VARIANTS for positions in ("fixed", "random")]
+    return tuple(f"{i:0{digits}d}_{variants[i % len(variants)]}" for i in range(number))
+
+
+NAMES = names(57, digits=2)
 SUITES = {"grid57": tuple(f"grid57/{name}" for name in NAMES)}
 PROTOCOLS = {"grid57": SuiteProtocol(papers=(DISCORL, LPG))}
 
@@ -95,17 +99,25 @@ def make(name: str) -> Environment:
     """
     if name not in NAMES:
         raise unknown_member(f"grid57/{name}", SUITES["grid57"])
+    return Environment(name=f"grid57/{name}", dynamics=DYNAMICS, params=draw(name, SEED))
+
+
+def draw(name: str, seed: int, *, scale: float = 1.0) -> GridWorldTask:
+    """Draw the task of a name of `names`, for `DYNAMICS`.
+
+    Args:
+      name: of the task.
+      seed: of the suite. Each task has its own generator, so that a change of one leaves the
+        others.
+      scale: multiplies rewards.
+    """
     index, _, variant = name.partition("_")
     variant, _, positions = variant.rpartition("_")
-    # Each task has its own generator, so that a change of one leaves the others.
-    task = _task(np.random.default_rng([SEED, int(index)]), variant, positions == "fixed")
-    return Environment(name=f"grid57/{name}", dynamics=DYNAMICS, params=task)
-
-
-def _task(rng: np.random.Generator, variant: str, fixed: bool) -> GridWorldTask:
-    maze = _maze(rng, fixed)
+    rng = np.random.default_rng([seed, int(index)])
+    maze = _maze(rng, positions == "fixed")
     objects, horizon = VARIANTS[variant](rng)
-    if not fixed:
+    objects = [dataclasses.replace(thing, reward=scale * thing.reward) for thing in objects]
+    if positions == "random":
         return make_task(DYNAMICS, maze, objects, horizon=horizon)
     goods = [thing for thing in objects if thing.kind == GOOD]
     hazards = [thing for thing in objects if thing.kind != GOOD]

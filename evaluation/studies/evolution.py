@@ -3,11 +3,13 @@
 A meta-gradient goes through a few updates of an agent, and does not see what a rule makes of the
 agent after hundreds. This search does, for a handful of meta-parameters: the weights of the policy
 target's prior (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`), each
-at an agent's birth and at `OLD` updates, and between and beyond them as the age's logarithm. CMA-ES
-(Hansen 2016, arXiv 1604.00772; the library `cmaes`) proposes a generation of candidates, and fresh
-agents learn some tasks by each of them. A candidate's fitness is the mean over these tasks of the
-normalised mean return, between the random policy's (0) and the reference's (1), and at least -1.
-The tasks are drawn anew for each generation, and are the same for all its candidates.
+of some agents (`POINTS`): at birth, after 1,000 updates and, if the meta-network reads the scale of
+advantages, with advantages ten times as large. Those of others follow, as the prior's outputs are
+linear in the logarithms of the age and the scale. CMA-ES (Hansen 2016, arXiv 1604.00772; the
+library `cmaes`) proposes a generation of candidates, and fresh agents learn some tasks by each of
+them. A candidate's fitness is the mean over these tasks of the normalised mean return, between the
+random policy's (0) and the reference's (1), and at least -1. The tasks are drawn anew for each
+generation, and are the same for all its candidates.
 
     rule.npz              the rule at the mean of the last generation's distribution
     evolution.csv         a row for each generation: fitness, and the rule's weights
@@ -38,7 +40,11 @@ from evaluation.report.report_csv import to_csv
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 
-OLD = 1_000  # Updates of an agent.
+POINTS = {  # Updates of an agent, and the deviation of its advantages.
+    "at birth": (0, 0.3),
+    "after 1000 updates": (1_000, 0.3),
+    "after 1000 updates, advantages ten times as large": (1_000, 3.0),
+}
 RULE, TABLE, FITNESS = "rule.npz", "evolution.csv", "fitness.json"
 _PRIOR = "trajectory/policy_prior"
 _LEAST_POPULATION = 4
@@ -81,13 +87,13 @@ class Generation:
     Attributes:
       tasks: names of those that agents learned.
       fitness: of each candidate.
-      mean: of the distribution after it, `[2, P]`: changes of the prior's outputs at birth and at
-        `OLD` updates.
+      mean: of the distribution after it, `[R, P]`: changes of the prior's outputs at the R first of
+        `POINTS`.
     """
 
     tasks: tuple[str, ...]
     fitness: tuple[float, ...]
-    mean: Float[np.ndarray, "2 P"]
+    mean: Float[np.ndarray, "R P"]
 
 
 def evolve(
@@ -117,11 +123,11 @@ def evolve(
     """
     rule = contender.rule
     if not isinstance(rule, disco.DiscoveredRule) or not (
-        rule.sizes.prior_outputs and rule.sizes.age_features
+        rule.sizes.prior_outputs and rule.sizes.agent_features
     ):
         raise ValueError(
             f"The weights of {contender.name}'s policy prior are not outputs that read the age;"
-            " expected a rule with sizes.prior_outputs of at least 1 and sizes.age_features 1."
+            " expected a rule with sizes.prior_outputs and sizes.agent_features of at least 1."
         )
     config = dataclasses.replace(config, baselines=(), strip_frames=0)
     known, reasons = references.of_tasks(tasks, config.num_steps, references.shipped())
@@ -131,7 +137,7 @@ def evolve(
             f"{len(usable)} tasks have reference scores; expected at least num_tasks"
             f" ({settings.num_tasks}). The others: {reasons!r:.300}"
         )
-    search = _Search(settings, rule.sizes.prior_outputs)
+    search = _Search(settings, len(_points(rule)), rule.sizes.prior_outputs)
     found = []
     for number in range(settings.generations):
         candidates = search.ask()
@@ -154,53 +160,67 @@ def evolve(
 
 
 class _Search:
-    """CMA-ES with changes of the prior's outputs at two ages, `[2, P]`, for coordinates."""
+    """CMA-ES with changes of the prior's outputs at some points, `[R, P]`, for coordinates."""
 
-    def __init__(self, settings: EvolutionConfig, outputs: int):
-        self._population, self._outputs = settings.population, outputs
+    def __init__(self, settings: EvolutionConfig, points: int, outputs: int):
+        self._population, self._shape = settings.population, (points, outputs)
         self._cma = CMA(
-            mean=np.zeros(2 * outputs),
+            mean=np.zeros(points * outputs),
             sigma=settings.sigma,
             population_size=settings.population,
             seed=settings.seed,
         )
 
-    def ask(self) -> list[Float[np.ndarray, "2 P"]]:
+    def ask(self) -> list[Float[np.ndarray, "R P"]]:
         """Return a generation's candidates."""
-        return [self._cma.ask().reshape(2, self._outputs) for _ in range(self._population)]
+        return [self._cma.ask().reshape(self._shape) for _ in range(self._population)]
 
     def tell(
-        self, candidates: Sequence[Float[np.ndarray, "2 P"]], fitness: Sequence[float]
-    ) -> Float[np.ndarray, "2 P"]:
+        self, candidates: Sequence[Float[np.ndarray, "R P"]], fitness: Sequence[float]
+    ) -> Float[np.ndarray, "R P"]:
         """Change the distribution by a generation's fitness; return its mean."""
         self._cma.tell([(x.ravel(), -y) for x, y in zip(candidates, fitness, strict=True)])
-        return np.array(self._cma.mean).reshape(2, self._outputs)  # CMA-ES changes its own.
+        return np.array(self._cma.mean).reshape(self._shape)  # CMA-ES changes its own.
+
+
+def _points(rule: disco.DiscoveredRule) -> list[str]:
+    return list(POINTS)[: 1 + rule.sizes.agent_features]
+
+
+def _features(rule: disco.DiscoveredRule) -> Float[np.ndarray, "R R"]:
+    """Return what the prior's head reads at each point, after a 1 for its bias."""
+    rows = []
+    for name in _points(rule):
+        updates, deviation = POINTS[name]
+        found = meta_network.agent_features(jnp.float32(updates), jnp.float32(deviation))
+        rows.append([1.0, *(float(x) for x in found[: rule.sizes.agent_features])])
+    return np.array(rows)
 
 
 def with_prior(
-    rule: disco.DiscoveredRule, change: Float[np.ndarray, "2 P"]
+    rule: disco.DiscoveredRule, change: Float[np.ndarray, "R P"]
 ) -> disco.DiscoveredRule:
-    """Return a rule whose prior's outputs are changed by these numbers, at birth and at `OLD`."""
+    """Return a rule whose prior's outputs are changed by these numbers at the first points."""
     head = rule.parameters[_PRIOR]
-    slope = (change[1] - change[0]) / meta_network.age_feature(jnp.float32(OLD))
+    bias, *of_agent = np.linalg.solve(_features(rule), change)
     changed = {
-        "w": head["w"].at[-1].add(jnp.asarray(slope, head["w"].dtype)),
-        "b": head["b"] + jnp.asarray(change[0], head["b"].dtype),
+        "w": head["w"].at[-len(of_agent) :].add(jnp.asarray(of_agent, head["w"].dtype)),
+        "b": head["b"] + jnp.asarray(bias, head["b"].dtype),
     }
     return dataclasses.replace(rule, parameters={**rule.parameters, _PRIOR: changed})
 
 
-def weights(rule: disco.DiscoveredRule) -> dict[str, tuple[float, float]]:
-    """Return the prior's weights at birth and at `OLD` updates, as far as they are outputs.
+def weights(rule: disco.DiscoveredRule) -> dict[str, dict[str, float]]:
+    """Return the prior's weights that are outputs, by name, at each point.
 
     They are those of transitions for which the meta-network's LSTM adds nothing.
     """
     head = rule.parameters[_PRIOR]
-    of_age = head["w"][-1] * meta_network.age_feature(jnp.float32(OLD))
-    found = rule.prior_weights(jnp.stack([head["b"], head["b"] + of_age]))
+    of_agent = head["w"][-rule.sizes.agent_features :]
+    outputs = _features(rule) @ jnp.concatenate([head["b"][None], of_agent])
     return {
-        name: (float(x[0, 0]), float(x[1, 0]))
-        for name, x in found.items()
+        name: dict(zip(_points(rule), x[:, 0].tolist(), strict=True))
+        for name, x in rule.prior_weights(outputs).items()
         if isinstance(x, jnp.ndarray)
     }
 
@@ -215,7 +235,7 @@ def _draw_tasks(
 
 
 def _candidate(
-    contender: Contender, rule: disco.DiscoveredRule, change: Float[np.ndarray, "2 P"], index: int
+    contender: Contender, rule: disco.DiscoveredRule, change: Float[np.ndarray, "R P"], index: int
 ) -> Contender:
     changed = with_prior(rule, change)
     source = {**contender.source, "parameters_sha256": fingerprint(changed)}
@@ -252,7 +272,8 @@ def _read(path: pathlib.Path, population: int) -> list[float] | None:
 
 
 def _described(rule: disco.DiscoveredRule) -> str:
-    return ", ".join(f"{name} {x:.3g} to {y:.3g}" for name, (x, y) in weights(rule).items())
+    found = weights(rule).items()
+    return ", ".join(f"{name} {' to '.join(f'{x:.3g}' for x in at.values())}" for name, at in found)
 
 
 def _write(
@@ -269,8 +290,8 @@ def _write(
             "best_fitness": max(one.fitness),
             "mean_fitness": float(np.mean(one.fitness)),
         }
-        for name, (young, old) in weights(with_prior(rule, one.mean)).items():
-            row |= {f"{name} at birth": young, f"{name} after {OLD} updates": old}
+        for name, at in weights(with_prior(rule, one.mean)).items():
+            row |= {f"{name} {point}": x for point, x in at.items()}
         rows.append(row)
     write_atomically(folder / TABLE, to_csv(rows))
     disco.save(with_prior(rule, found[-1].mean), folder / RULE, dict(provenance))

@@ -32,7 +32,7 @@ _RULE = {
 }
 _SIZES = {
     "fixed_prior": {"prior_outputs": 0},
-    "no_age": {"age_features": 0},
+    "no_age": {"agent_features": 0},
     "predictions": {"prediction": 16, "prediction_embedding": 16},
     "transformer": {"transformer_layers": 2},
 }

@@ -43,7 +43,7 @@ def get_settings() -> DiscoverSettings:
                 lifetime=8,
                 lifetime_input=8,
                 prior_outputs=3,
-                age_features=1,
+                agent_features=2,
             ),
             num_bins=21,
             max_value=15.0,

@@ -144,11 +144,10 @@ def test_a_transformer_has_as_many_layers_and_heads_as_fit():
     names = meta_network.layer_shapes(TRANSFORMER_SIZES)
     assert sum(name.endswith("/heads") for name in names) == 2
     assert "trajectory/lstm" not in names
-    sizes = dataclasses.replace(TRANSFORMER_SIZES, trajectory=18)
     with pytest.raises(ValueError, match=r"sizes.trajectory is 18; expected a multiple of .* 4"):
-        small_rule(sizes=sizes)
+        dataclasses.replace(TRANSFORMER_SIZES, trajectory=18)
     with pytest.raises(ValueError, match=r"sizes.transformer_layers is -1; expected .* least 0"):
-        small_rule(sizes=dataclasses.replace(SIZES, transformer_layers=-1))
+        dataclasses.replace(SIZES, transformer_layers=-1)
 
 
 SWITCHES = ("reads_predictions", "reads_values", "has_lifetime")
@@ -191,13 +190,12 @@ def test_a_rule_without_a_part_does_not_depend_on_it(switch):
 
 def test_refuses_empty_sizes():
     with pytest.raises(ValueError, match=r"sizes\.lifetime is 0"):
-        disco.DiscoveredRule.create(jax.random.key(0), dataclasses.replace(SIZES, lifetime=0))
+        dataclasses.replace(SIZES, lifetime=0)
 
 
 def test_refuses_a_number_of_action_features_that_means_nothing():
-    sizes = dataclasses.replace(SIZES, action_features=11)
     with pytest.raises(ValueError, match=r"sizes\.action_features is 11; expected 9 or 10"):
-        disco.DiscoveredRule.create(jax.random.key(0), sizes)
+        dataclasses.replace(SIZES, action_features=11)
 
 
 def test_a_silent_rule_with_a_policy_prior_keeps_that_much_of_the_policy():
@@ -452,9 +450,10 @@ def test_a_new_rule_with_an_advantage_weight_is_the_hand_set_rule(is_normalized)
             dataclasses.replace(rule, **{name: 0.0})
 
 
-def test_the_weights_of_the_prior_may_depend_on_the_age_alone():
-    """They are linear in the agent's age, beside the output of the LSTM."""
-    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2, age_features=1)
+@pytest.mark.parametrize("feature", ["age", "scale"])
+def test_the_weights_of_the_prior_may_depend_on_the_agent_alone(feature):
+    """They are linear in its age, and in the scale of its advantages, beside the LSTM's output."""
+    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2, agent_features=2)
     rule = disco.DiscoveredRule.create(
         jax.random.key(0),
         sizes,
@@ -462,28 +461,35 @@ def test_the_weights_of_the_prior_may_depend_on_the_age_alone():
         max_value=10.0,
         policy_prior=0.9,
         advantage_weight=1.0,
+        normalize_advantage=False,
     )
     head = rule.parameters["trajectory/policy_prior"]
-    assert head["w"].shape == (sizes.trajectory + 1, 2)
-    by_age = {"w": head["w"].at[-1].set(jnp.array([0.0, 2.0])), "b": head["b"]}
-    aging = dataclasses.replace(
-        rule, parameters=rule.parameters | {"trajectory/policy_prior": by_age}
+    assert head["w"].shape == (sizes.trajectory + 2, 2)
+    row = {"age": -2, "scale": -1}[feature]
+    changed = {"w": head["w"].at[row].set(jnp.array([0.0, 2.0])), "b": head["b"]}
+    other = dataclasses.replace(
+        rule, parameters=rule.parameters | {"trajectory/policy_prior": changed}
     )
     trajectory = random_trajectory()
-    outputs, state = random_outputs(rule, trajectory), rule.init({})
+    outputs, young = random_outputs(rule, trajectory), rule.init({})
     updates = jnp.float32(math.exp(5.0) - 1.0)
-    old = dataclasses.replace(state, memory=dataclasses.replace(state.memory, updates=updates))
+    old = dataclasses.replace(young, memory=dataclasses.replace(young.memory, updates=updates))
 
-    def weights(rule, state):
-        """Return k(advantage), the change of the taken action's logit."""
+    def of_taken(rule, state):
+        """Return k(advantage), the change of the taken action's logit, and the advantages."""
         targets, _ = targets_of(rule, outputs, outputs, trajectory, state)
         centred = outputs["logits"][:-1] - jnp.mean(outputs["logits"][:-1], axis=-1, keepdims=True)
-        return targets.pi - 0.9 * centred
+        return targets.pi - 0.9 * centred, targets.advantage
 
-    young = weights(aging, state)
-    np.testing.assert_allclose(young, weights(rule, state), rtol=1e-4, atol=1e-5)
-    expected = math.exp(2.0 * 5.0 / 10.0) * young
-    np.testing.assert_allclose(weights(aging, old), expected, rtol=1e-3, atol=1e-4)
+    weighted, advantage = of_taken(rule, young)
+    at_birth, after = {
+        "age": (1.0, math.exp(2.0 * 5.0 / 10.0)),
+        "scale": (math.exp(2.0 * math.log10(float(jnp.std(advantage)))),) * 2,
+    }[feature]
+    for state, factor in ((young, at_birth), (old, after)):
+        np.testing.assert_allclose(
+            of_taken(other, state)[0], factor * weighted, rtol=1e-3, atol=1e-4
+        )
 
 
 def test_a_rule_may_depend_on_the_agents_age():
@@ -497,5 +503,5 @@ def test_a_rule_may_depend_on_the_agents_age():
     other, _ = targets_of(old, outputs, outputs, trajectory, aged)
     assert relative_difference(targets.pi, other.pi) > 0
     assert small_rule().init({}).memory.updates is None
-    with pytest.raises(ValueError, match=r"sizes\.age_features is 2; expected 0 to 1"):
-        small_rule(sizes=dataclasses.replace(SIZES, age_features=2))
+    with pytest.raises(ValueError, match=r"sizes\.agent_features is 3; expected 0 to 2"):
+        dataclasses.replace(SIZES, agent_features=3)

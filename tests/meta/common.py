@@ -24,7 +24,7 @@ SIZES = MetaNetworkSizes(
     lifetime=8,
     lifetime_input=4,
     prior_outputs=1,
-    age_features=1,
+    agent_features=1,
 )
 NUM_UPDATES = 2
 AGENT = AgentConfig(

@@ -60,6 +60,22 @@ def test_grid57_varies():
     assert len({fingerprint([e])[:16] for e in suite}) == 57
 
 
+def test_generated_tasks_are_drawn_from_their_numbers():
+    suite = environments.suite("grid_generated")
+    assert len(suite) == len({environment.name for environment in suite}) == 256
+    assert fingerprint(suite) == "b7546fe17e16701e"
+    (group,) = environments.group(suite)
+    walls = np.asarray(group.params.task.walls)
+    assert len(np.unique(walls, axis=0)) >= 150
+    noise = np.asarray(group.params.noise)
+    for variant in range(10):
+        assert 0.3 <= (noise[variant::10] > 0.0).mean() <= 0.6
+    goods = np.asarray(group.params.task.reward).max(axis=1)
+    assert goods.min() < 0.5
+    assert goods.max() > 1.5
+    assert noise.max() > 0.8
+
+
 @pytest.mark.parametrize("name", ["grid57", "grid_heldout", "lpg"])
 def test_every_free_cell_can_be_reached(name):
     for environment in grid_world_tasks(name):

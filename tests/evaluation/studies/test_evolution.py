@@ -34,10 +34,10 @@ CONFIG = EvaluationConfig(
     baselines=(),
 )
 SETTINGS = EvolutionConfig(generations=3, population=4, num_tasks=1, sigma=2.0)
-SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=3, age_features=1)
+SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=3, agent_features=2)
 
 
-def rule(**changes) -> disco.DiscoveredRule:
+def rule(sizes=SIZES, **changes) -> disco.DiscoveredRule:
     settings = {
         "num_bins": 11,
         "max_value": 5.0,
@@ -49,7 +49,7 @@ def rule(**changes) -> disco.DiscoveredRule:
         "aux_policy_cost": 0.0,
         "reads_predictions": False,
     }
-    return disco.DiscoveredRule.create(jax.random.key(0), SIZES, **(settings | changes))
+    return disco.DiscoveredRule.create(jax.random.key(0), sizes, **(settings | changes))
 
 
 @pytest.fixture
@@ -67,48 +67,55 @@ def run(contender, folder, settings=SETTINGS, tasks=TASKS):
     return evolve(contender, tasks, CONFIG, settings, folder, {}, Execution())
 
 
-def test_a_candidate_changes_the_weights_at_two_ages():
-    """The logit of the prior by 1 and 2, and the advantages' weights by factors 2, 3 and 4, 5."""
-    change = np.array([[1.0, np.log(2.0), np.log(4.0)], [2.0, np.log(3.0), np.log(5.0)]])
-    found = weights(with_prior(rule(), change))
+def outputs(rule: disco.DiscoveredRule, updates: int, deviation: float) -> np.ndarray:
+    """Of the prior's own head, for an agent."""
+    head = rule.parameters["trajectory/policy_prior"]
+    numbers = meta_network.agent_features(jnp.float32(updates), jnp.float32(deviation))
+    used = jnp.stack(numbers[: rule.sizes.agent_features])
+    return np.asarray(head["b"] + used @ head["w"][-len(used) :])
+
+
+@pytest.mark.parametrize("agent_features", [1, 2])
+def test_a_candidate_changes_the_weights_at_some_points(agent_features):
+    """The logit of the prior by 1, 2 and 3, the advantages' weights by factors."""
+    start = rule(dataclasses.replace(SIZES, agent_features=agent_features))
+    rows = 1 + agent_features
+    factors = np.log([[2.0, 4.0], [3.0, 5.0], [0.5, 1.0]])
+    change = np.concatenate([[[1.0], [2.0], [3.0]], factors], axis=1)[:rows]
+    changed = with_prior(start, change)
     logit = math.log(0.9 / 0.1)
     expected = {
-        "policy_prior": [1.0 / (1.0 + math.exp(-logit - x)) for x in (1.0, 2.0)],
-        "advantage_weight": [4.0, 6.0],
-        "action_advantage_weight": [2.0, 2.5],
+        "policy_prior": [1.0 / (1.0 + math.exp(-logit - x)) for x in (1.0, 2.0, 3.0)],
+        "advantage_weight": [4.0, 6.0, 1.0],
+        "action_advantage_weight": [2.0, 2.5, 0.5],
     }
+    found = weights(changed)
     assert set(found) == set(expected)
     for name, values in expected.items():
-        assert found[name] == pytest.approx(values, rel=1e-5)
-    # Which the rule's own head has: at OLD updates its output is the change.
-    head = with_prior(rule(), change).parameters["trajectory/policy_prior"]
-    at_old = head["b"] + head["w"][-1] * meta_network.age_feature(jnp.float32(evolution.OLD))
-    np.testing.assert_allclose(at_old, change[1], rtol=1e-5)
-    same = with_prior(rule(), np.zeros((2, 3)))
-    assert fingerprint(same) == fingerprint(rule())
+        assert list(found[name].values()) == pytest.approx(values[:rows], rel=1e-4)
+    for row, (updates, deviation) in zip(change, evolution.POINTS.values(), strict=False):
+        np.testing.assert_allclose(outputs(changed, updates, deviation), row, atol=1e-5)
+    assert fingerprint(with_prior(start, 0.0 * change)) == fingerprint(start)
 
 
 def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
     """By a fitness that is known: the nearer to these outputs, the fitter."""
-    best = np.array([[0.5, -0.5, 0.2], [-0.3, 0.4, 0.0]])
+    best = np.array([[0.5, -0.5, 0.2], [-0.3, 0.4, 0.0], [0.1, -0.4, 0.3]])
 
     def fitness(candidates, *_):
-        found = []
-        for one in candidates:
-            head = one.rule.parameters["trajectory/policy_prior"]
-            old = head["b"] + head["w"][-1] * meta_network.age_feature(jnp.float32(evolution.OLD))
-            found.append(-float(np.sum(np.square(np.stack([head["b"], old]) - best))))
-        return found
+        points = evolution.POINTS.values()
+        at_points = (np.stack([outputs(one.rule, *x) for x in points]) for one in candidates)
+        return [-float(np.sum(np.square(x - best))) for x in at_points]
 
     monkeypatch.setattr(evolution, "_fitness", fitness)
-    settings = EvolutionConfig(generations=40, population=8, num_tasks=1)
+    settings = EvolutionConfig(generations=60, population=8, num_tasks=1)
     found = run(contender, tmp_path / "run", settings)
     assert np.abs(found[-1].mean - best).max() < 0.15
     assert np.abs(found[0].mean - best).max() > 0.15
     assert np.mean(found[-1].fitness) > 0.1 * np.mean(found[0].fitness)  # Both are negative.
     written = disco.load(tmp_path / "run" / evolution.RULE)
     assert fingerprint(written) == fingerprint(with_prior(contender.rule, found[-1].mean))
-    assert len((tmp_path / "run" / evolution.TABLE).read_text().splitlines()) == 41
+    assert len((tmp_path / "run" / evolution.TABLE).read_text().splitlines()) == 61
 
 
 def test_agents_learn_and_a_search_that_continues_is_the_same(contender, tmp_path):

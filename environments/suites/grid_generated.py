@@ -1,0 +1,48 @@
+"""`grid_generated`: 256 grid-worlds to discover rules on, each drawn from its number.
+
+The variants, mazes and probabilities of `grid57`, with rewards of other scales and, in half of the
+tasks, noise in every reward. All tasks share `DYNAMICS`. Many tasks from a distribution, instead
+of a few: Jackson et al. (2023), "Discovering general reinforcement learning algorithms with
+adversarial environment design" (GROOVE, arXiv 2310.02782), choose among such levels, too.
+"""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+
+from environments.base import Environment
+from environments.errors import unknown_member
+from environments.noise import NoisyRewards, NoisyTask
+from environments.protocols import DISCORL, LPG, SuiteProtocol
+from environments.suites import grid57
+
+SEED = 256
+DYNAMICS = NoisyRewards(grid57.DYNAMICS)
+SCALES = (0.5, 2.0)  # Of rewards, log-uniform.
+NOISES = (0.05, 1.0)  # Standard deviation by the scale of rewards, log-uniform.
+
+NAMES = grid57.names(256, digits=3)
+SUITES = {"grid_generated": tuple(f"grid_generated/{name}" for name in NAMES)}
+PROTOCOLS = {"grid_generated": SuiteProtocol(papers=(DISCORL, LPG))}
+
+
+@functools.cache
+def make(name: str) -> Environment:
+    """Make `grid_generated/<name>`, for example `grid_generated/000_dense_fixed`.
+
+    Raises:
+      EnvironmentNameError: if there is no such task.
+    """
+    if name not in NAMES:
+        raise unknown_member(f"grid_generated/{name}", SUITES["grid_generated"])
+    number = int(name.partition("_")[0])
+    rng = np.random.default_rng([SEED, number, 1])
+    scale = float(np.exp(rng.uniform(*np.log(SCALES))))
+    noise = scale * float(np.exp(rng.uniform(*np.log(NOISES))))
+    # Ten variants take turns: of each, every second task has noise.
+    has_noise = number // 10 % 2 == 1
+    params = NoisyTask(
+        task=grid57.draw(name, SEED, scale=scale), noise=jnp.float32(noise if has_noise else 0.0)
+    )
+    return Environment(name=f"grid_generated/{name}", dynamics=DYNAMICS, params=params)
