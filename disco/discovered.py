@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from disco import meta_network, moments, values
-from disco.checks import OutputShapes, check_outputs, check_trajectory
+from disco.checks import OutputShapes
 from disco.distributions import entropy, kl_divergence
 from disco.hand_set import policy_target
 from disco.hyper_parameters import COST, POSITIVE, odd_number
@@ -23,7 +23,7 @@ from disco.meta_network import LifetimeState
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.sizes import MetaNetworkSizes
-from disco.types import Metrics, Outputs, RuleState, Trajectory, without_masked_damage
+from disco.types import Metrics, Outputs, RuleState, Trajectory
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -216,12 +216,7 @@ class DiscoveredRule(Rule):
         trajectory: Trajectory,
         state: RuleState,
     ) -> tuple[DiscoveredTargets, RuleState]:
-        shapes = self.output_shapes(check_trajectory(trajectory))
-        outputs = check_outputs(outputs, shapes, trajectory)
-        trajectory = without_masked_damage(trajectory)
-        if target_outputs is None:
-            raise ValueError("target_outputs is None; a discovered rule reads a target network.")
-        target_outputs = check_outputs(target_outputs, shapes, trajectory)
+        outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
         if not self.reads_predictions:
             outputs, target_outputs = (
                 _without_predictions(x, self.prediction_size) for x in (outputs, target_outputs)
@@ -258,8 +253,7 @@ class DiscoveredRule(Rule):
             advantages = normalized_advantage, normalized_action_advantage
         else:
             advantages = estimates.advantage, estimates.action_advantage
-        advantage, action_advantage = read(advantages)
-        prior = self._prior(raw, outputs["logits"], advantage, action_advantage, trajectory)
+        prior = self._prior(raw, outputs["logits"], read(advantages), trajectory)
         targets = DiscoveredTargets(
             pi=prior + raw.pi,
             y=raw.y,
@@ -292,11 +286,14 @@ class DiscoveredRule(Rule):
         self,
         raw: meta_network.RawTargets,
         logits: Float[Array, "T_plus_1 B A"],
-        advantage: Float[Array, "T B"],
-        action_advantage: Float[Array, "T_plus_1 B A"],
+        advantages: tuple[Float[Array, "T B"], Float[Array, "T_plus_1 B A"]],
         trajectory: Trajectory,
     ) -> Float[Array, "T B A"]:
-        """Return the part of the policy target that has a form."""
+        """Return the part of the policy target that has a form.
+
+        `advantages` are those of the actions taken, and of all actions.
+        """
+        advantage, action_advantage = advantages
         return policy_target(
             logits[:-1],
             advantage,

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from disco import moments, values
-from disco.checks import OutputShapes, check_outputs, check_trajectory
+from disco.checks import OutputShapes
 from disco.hand_set import HandSetRule
 from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
-from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory, without_masked_damage
+from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -94,9 +94,7 @@ class ActorCritic(Rule):
         trajectory: Trajectory,
         state: RuleState,
     ) -> tuple[ActorCriticTargets, RuleState]:
-        num_actions = check_trajectory(trajectory)
-        outputs = check_outputs(outputs, self.output_shapes(num_actions), trajectory)
-        trajectory = without_masked_damage(trajectory)
+        outputs, _, trajectory = self._checked(outputs, target_outputs, trajectory)
         estimates = self._estimates(outputs["logits"], self._value(outputs["value"]), trajectory)
         return self._with_normalized_advantage(estimates, trajectory.mask, state)
 

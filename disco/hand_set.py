@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from disco import moments, values
-from disco.checks import OutputShapes, check_outputs, check_trajectory
+from disco.checks import OutputShapes
 from disco.distributions import entropy, kl_divergence
 from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
-from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory, without_masked_damage
+from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -106,13 +106,7 @@ class HandSetRule(Rule):
         trajectory: Trajectory,
         state: RuleState,
     ) -> tuple[HandSetTargets, RuleState]:
-        num_actions = check_trajectory(trajectory)
-        shapes = self.output_shapes(num_actions)
-        outputs = check_outputs(outputs, shapes, trajectory)
-        trajectory = without_masked_damage(trajectory)
-        if target_outputs is None:
-            raise ValueError("target_outputs is None; a hand-set rule reads a target network.")
-        target_outputs = check_outputs(target_outputs, shapes, trajectory)
+        outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
         estimates = values.estimates_from_outputs(
             outputs,
             target_outputs,

@@ -23,7 +23,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from disco.checks import OutputShapes, check_outputs, check_state, check_trajectory
-from disco.types import Aux, Metrics, Outputs, Params, RuleState, Trajectory, Unroll, taken
+from disco.types import (
+    Aux,
+    Metrics,
+    Outputs,
+    Params,
+    RuleState,
+    Trajectory,
+    Unroll,
+    taken,
+    without_masked_damage,
+)
 from disco.values import output_taken
 
 RuleT = TypeVar("RuleT", bound="Rule")
@@ -218,6 +228,24 @@ class Rule(abc.ABC):
             else:
                 loss_outputs[taken(name)] = output_taken(outputs, name, trajectory.action)
         return loss_outputs, {name: outputs[name] for name in shapes}
+
+    def _checked(
+        self, outputs: Outputs, target_outputs: Outputs | None, trajectory: Trajectory
+    ) -> tuple[Outputs, Outputs, Trajectory]:
+        """Return the arguments of `targets`, checked, and without what masked transitions hold.
+
+        The target network's outputs are empty for a rule without one.
+        """
+        shapes = self.output_shapes(check_trajectory(trajectory))
+        outputs = check_outputs(outputs, shapes, trajectory)
+        trajectory = without_masked_damage(trajectory)
+        if self.target_params_coefficient is None:
+            return outputs, {}, trajectory
+        if target_outputs is None:
+            raise ValueError(
+                f"target_outputs is None; {type(self).__name__} reads those of a target network."
+            )
+        return outputs, check_outputs(target_outputs, shapes, trajectory), trajectory
 
     def _target_outputs(
         self, unroll: Unroll, target_params: Params | None, trajectory: Trajectory

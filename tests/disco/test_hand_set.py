@@ -83,7 +83,7 @@ def test_the_policy_target_by_hand():
 def test_a_target_network_is_required():
     rule, trajectory = disco.HandSetRule(num_bins=21), random_trajectory()
     outputs = random_outputs(rule, trajectory)
-    with pytest.raises(ValueError, match="target_outputs is None; a hand-set rule reads"):
+    with pytest.raises(ValueError, match="target_outputs is None; HandSetRule reads"):
         rule.targets(outputs, None, trajectory, rule.init({}))
 
 
