@@ -1,39 +1,82 @@
-"""Ablations: discovery without each of its parts (DiscoRL, figure 3c).
+"""Discoveries that differ in one thing, judged together (DiscoRL, figure 3).
 
-    python -m benchmarks.ablations --workdir=runs/ablations
+    python -m benchmarks.ablations --workdir=runs/parts
+    python -m benchmarks.ablations --workdir=runs/tasks --study=tasks --seeds=3
+    python -m benchmarks.ablations --workdir=runs/families --study=families --seeds=3
 
-Discovers a rule for each ablation of `launch/configs/ablations.py` and each seed, evaluates all of
-them together on each suite, and writes one report. Prints each ablation's normalised IQM over a
-suite's tasks, with a 95% interval over discoveries and agents' seeds; the tasks are fixed. Started
-again, it continues.
+- `parts`: without each of the parts of discovery (figure 3c);
+- `tasks`: on more and more tasks (figure 3a and b);
+- `families`: what is discovered on some families of tasks, judged on each.
+
+Discovers a rule for each variant (`launch/configs/ablations.py`) and each seed, evaluates all of
+them together on each set of tasks, and writes one report, a table and a figure: each variant's
+normalised IQM over the tasks, with a 95% interval over discoveries and agents' seeds; the tasks
+are fixed. Started again, it continues.
 """
 
+import dataclasses
 import json
 import pathlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import flags
 from rich.console import Console
 from rich.table import Table
 
+from disco_common.atomic import write_atomically
+from environments.suites import grid_heldout
+from evaluation.report.png_plots import score_matrix
 from launch import commands
-from launch.configs.ablations import ABLATIONS
+from launch.configs.ablations import ABLATIONS, SUITES
 from launch.flag_parsing import define_output_folder
 
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Which variants of discovery are compared, and on what they are judged.
+
+    Attributes:
+      variants: of `launch/configs/ablations.py`.
+      suites: suites or tasks, separated by commas, by what the columns are called.
+    """
+
+    variants: tuple[str, ...]
+    suites: Mapping[str, str]
+
+
+_OTHERS = ("catch", "deep_sea", "chain")  # Of `grid_heldout`; the other tasks are grid-worlds.
+_HELD_OUT = grid_heldout.SUITES["grid_heldout"]
+_GRID = [x for x in _HELD_OUT if not x.partition("/")[2].startswith(_OTHERS)]
+_CHAINS = [x for x in _HELD_OUT if x.startswith("grid_heldout/chain")]
+_BSUITE = ("Catch", "DeepSea", "UmbrellaChain", "DiscountingChain")
+STUDIES = {
+    "parts": Study(
+        tuple(x for x in ABLATIONS if x not in SUITES), {"grid_heldout": "grid_heldout"}
+    ),
+    "tasks": Study(
+        ("tasks_1", "tasks_4", "tasks_14", "none", "generated", "families"),
+        {"grid_heldout": "grid_heldout", "gymnax": "gymnax"},
+    ),
+    "families": Study(
+        ("none", "generated", "chains", "control"),
+        {
+            "grid-worlds": ",".join(_GRID),
+            "chains": ",".join(_CHAINS),
+            "bsuite": ",".join(f"gymnax/{name}-bsuite" for name in _BSUITE),
+            "CartPole": "gymnax/CartPole-v1",
+        },
+    ),
+}
+
 _WORKDIR = define_output_folder("workdir", "Folder for all results.")
-_ABLATIONS = flags.DEFINE_list("ablations", list(ABLATIONS), "Names of the ablations.")
+_STUDY = flags.DEFINE_enum("study", "parts", list(STUDIES), "What is compared.")
+_VARIANTS = flags.DEFINE_list("variants", None, "Names of variants, instead of the study's.")
 _SEEDS = flags.DEFINE_integer("seeds", 5, "Discoveries of each, with seeds 0, 1, ...", 1)
-_META_STEPS = flags.DEFINE_integer("meta_steps", 300, "Meta-steps of each discovery.")
-_SUITES = flags.DEFINE_list("suites", ["grid_heldout"], "Suites of the evaluations.")
-_AGENT_SEEDS = flags.DEFINE_integer(
-    "agent_seeds",
-    2,
-    "Runs of each rule on each task.",
-    lower_bound=1,
-)
-_BUDGET = flags.DEFINE_integer("budget", 50_000, "Environment steps of each run.")
+_META_STEPS = flags.DEFINE_integer("meta_steps", 300, "Meta-steps of each discovery.", 1)
+_AGENT_SEEDS = flags.DEFINE_integer("agent_seeds", 2, "Runs of each rule on each task.", 1)
+_BUDGET = flags.DEFINE_integer("budget", 99_968, "Environment steps of each run.", 1)
 
 
 def run(command: str, *arguments: str) -> None:
@@ -46,21 +89,21 @@ def run(command: str, *arguments: str) -> None:
     subprocess.run([sys.executable, "-m", command, *arguments], check=True)
 
 
-def discover(folder: pathlib.Path, ablation: str, seed: int) -> pathlib.Path:
+def discover(folder: pathlib.Path, variant: str, seed: int) -> pathlib.Path:
     """Discover and export a rule; return its file."""
-    name = f"{ablation}-{seed}"
+    name = f"{variant}-{seed}"
     rule = folder / "rules" / f"{name}.npz"
     if not rule.exists():
         rule.parent.mkdir(parents=True, exist_ok=True)
         workdir = f"--workdir={folder / 'discoveries' / name}"
-        config = f"--config=launch/configs/ablations.py:{ablation}"
+        config = f"--config=launch/configs/ablations.py:{variant}"
         settings = (f"--config.meta_steps={_META_STEPS.value}", f"--config.seed={seed}")
         run("launch.discover", workdir, config, *settings)
         run("launch.export", workdir, f"--output={rule}")
     return rule
 
 
-def cells(folder: pathlib.Path, rules: Sequence[str]) -> tuple[str, str]:
+def scores(folder: pathlib.Path, rules: Sequence[str]) -> tuple[dict[str, float], list[float]]:
     """Return the IQM of an evaluation's rules with its interval, and that of each discovery."""
     results = json.loads((folder / "results.json").read_text())
     each = [results["contenders"][name]["normalized_score"]["IQM"] for name in rules]
@@ -68,44 +111,55 @@ def cells(folder: pathlib.Path, rules: Sequence[str]) -> tuple[str, str]:
         frozenset(x["rules"]): x["normalized_score"]["IQM"] for x in results["discoveries"].values()
     }
     over_all = found.get(frozenset(rules), each[0])  # One discovery has no entry.
-    interval = "{value:.2f} [{low:.2f}, {high:.2f}]".format(**over_all)
-    return interval, ", ".join(f"{x['value']:.2f}" for x in each)
+    return over_all, [x["value"] for x in each]
 
 
-def show(folder: pathlib.Path, suites: Sequence[str], ablations: Sequence[str], seeds: int) -> None:
-    """Print the table."""
+def show(folder: pathlib.Path, study: Study, variants: Sequence[str], seeds: int) -> None:
+    """Print the table, and write it and the figure."""
     table = Table(title=f"Normalised IQM, {seeds} discoveries of each")
-    table.add_column("ablation")
-    for suite in suites:
-        table.add_column(suite)
+    table.add_column("variant")
+    for name in study.suites:
+        table.add_column(name)
         table.add_column("each discovery")
-    for ablation in ablations:
-        rules = [f"{ablation}-{seed}" for seed in range(seeds)]
-        table.add_row(ablation, *(x for suite in suites for x in cells(folder / suite, rules)))
+    found = {
+        variant: {
+            name: scores(folder / name, [f"{variant}-{seed}" for seed in range(seeds)])
+            for name in study.suites
+        }
+        for variant in variants
+    }
+    for variant, row in found.items():
+        cells = []
+        for over_all, each in row.values():
+            cells.append("{value:.2f} [{low:.2f}, {high:.2f}]".format(**over_all))
+            cells.append(", ".join(f"{x:.2f}" for x in each))
+        table.add_row(variant, *cells)
     Console(width=160).print(table)
+    write_atomically(folder / "scores.json", json.dumps(found, indent=1) + "\n")
+    write_atomically(folder / "scores.png", score_matrix(found))
 
 
 def main() -> None:
-    """Make the missing discoveries and evaluations, and print the table."""
-    folder = pathlib.Path(_WORKDIR.value)
+    """Make the missing discoveries and evaluations, print the table and draw the figure."""
+    folder, study = pathlib.Path(_WORKDIR.value), STUDIES[_STUDY.value]
+    variants = _VARIANTS.value or study.variants
     rules = [
-        str(discover(folder, ablation, seed))
-        for seed in range(_SEEDS.value)
-        for ablation in _ABLATIONS.value
+        str(discover(folder, variant, seed)) for seed in range(_SEEDS.value) for variant in variants
     ]
-    for suite in _SUITES.value:
+    for name, suite in study.suites.items():
         run(
             "launch.evaluate",
             f"--rule={','.join(sorted(rules))}",
             f"--suite={suite}",
-            f"--workdir={folder / suite}",
+            f"--workdir={folder / name}",
             f"--config.seeds={_AGENT_SEEDS.value}",
             f"--config.budget={_BUDGET.value}",
             "--config.strip_frames=0",
         )
-    runs = ",".join(str(folder / suite) for suite in _SUITES.value)
-    run("launch.report", f"--runs={runs}", f"--output={folder / 'report'}", "--title=Ablations")
-    show(folder, _SUITES.value, _ABLATIONS.value, _SEEDS.value)
+    runs = ",".join(str(folder / name) for name in study.suites)
+    title = f"Discoveries: {_STUDY.value}"
+    run("launch.report", f"--runs={runs}", f"--output={folder / 'report'}", f"--title={title}")
+    show(folder, study, variants, _SEEDS.value)
 
 
 if __name__ == "__main__":

@@ -187,6 +187,37 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
         return _png(figure)
 
 
+def score_matrix(
+    scores: Mapping[str, Mapping[str, tuple[Mapping[str, float], Sequence[float]]]],
+) -> bytes:
+    """Return a plot of the scores of variants of discovery: a row for each, a panel for each suite.
+
+    Args:
+      scores: by variant and suite; the score over all discoveries, `value`, with the ends of its
+        interval, `low` and `high`, and that of each discovery, which is drawn as a point.
+    """
+    suites = list(next(iter(scores.values())))
+    rows = np.arange(len(scores))[::-1]
+    with mpl.rc_context(_STYLE):
+        size = (2.2 + 2.6 * len(suites), 1.2 + 0.3 * len(scores))
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(1, len(suites), squeeze=False, sharey=True)[0]
+        for panel, suite in zip(panels, suites, strict=True):
+            for row, of_variant in zip(rows, scores.values(), strict=True):
+                over_all, each = of_variant[suite]
+                ends = [over_all["low"], over_all["high"]]
+                panel.plot(ends, [row, row], color=_BASELINE_COLOURS[0], linewidth=2.0)
+                panel.plot(over_all["value"], row, color=_BASELINE_COLOURS[0], marker="o")
+                panel.plot(
+                    each, [row] * len(each), ".", color=_RULE_COLOURS[0], markersize=4, zorder=3
+                )
+            panel.set_title(printable(suite))
+            panel.xaxis.set_major_locator(MaxNLocator(4))
+        panels[0].set_yticks(rows, [printable(variant) for variant in scores])
+        figure.supxlabel("normalised IQM, 95% interval; points: each discovery")
+        return _png(figure)
+
+
 def _draw_curve(
     panel: Axes,
     contender: Contender,
