@@ -39,6 +39,8 @@ class DiscoveredTargets:
       normalized_advantage: `[T, B]`, normalised by its moving moments.
       normalized_q_td: `[T, B]`, divided by the moving deviation of q_td, mean not subtracted.
       summary: `[T, B, 1]`, the output of the backward LSTM that the lifetime RNN reads.
+      prior: `[T, B, P]`, the outputs that change the policy target's prior
+        (`DiscoveredRule.prior_weights`), if the meta-network has them.
     """
 
     pi: Float[Array, "T B A"]
@@ -50,6 +52,7 @@ class DiscoveredTargets:
     normalized_advantage: Float[Array, "T B"]
     normalized_q_td: Float[Array, "T B"]
     summary: Float[Array, "T B 1"]
+    prior: Float[Array, "T B P"] | None = None
 
 
 @chex.dataclass(frozen=True)
@@ -256,6 +259,7 @@ class DiscoveredRule(Rule):
         prior = self._prior(raw, outputs["logits"], read(advantages), trajectory)
         targets = DiscoveredTargets(
             pi=prior + raw.pi,
+            prior=raw.prior,
             y=raw.y,
             z=raw.z,
             q_target=estimates.q_target,
@@ -305,7 +309,11 @@ class DiscoveredRule(Rule):
     def prior_weights(
         self, outputs: Float[Array, "*s P"] | None
     ) -> dict[str, float | Float[Array, "*s 1"]]:
-        """Return the weights of `policy_target`, by name; None for a prior without outputs."""
+        """Return the weights of `policy_target`, by name.
+
+        Args:
+          outputs: of the meta-network's prior; None if it has none, and the weights are constants.
+        """
         names = ("policy_prior", "advantage_weight", "action_advantage_weight")
         weights: dict[str, Any] = {name: getattr(self, name) for name in names}
         if outputs is None:
@@ -373,6 +381,8 @@ class DiscoveredRule(Rule):
             "normalized_td": targets.normalized_q_td,
             "advantage": targets.advantage,
         }
+        if targets.prior is not None:
+            means |= self.prior_weights(targets.prior)
         metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
         return target_loss, self.value_cost * q_loss, metrics
 

@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 from evaluation.scoring.statistics import Estimate
 
 INK, GRID = "#808080", "rgba(128,128,128,0.25)"  # Greys that are legible on white and on black.
-ORANGE, BLUE = "#D55E00", "#0072B2"
+ORANGE, BLUE, GOLD, GREEN = "#D55E00", "#0072B2", "#E69F00", "#009E73"
 
 _OPTIONS = {"responsive": True, "displaylogo": False, "typesetMath": False}
 # Fields of Plotly's figures that hold texts; the last three may hold numbers, too.

@@ -1,13 +1,17 @@
-"""The analysis of a discovered rule's predictions (DiscoRL, figure 4 and Methods, "Analysis").
+"""The analysis of a discovered rule (DiscoRL, figure 4 and Methods, "Analysis").
 
-An agent learns each task by the rule, and then plays. A report shows, of each task,
+A report shows how the rule changes a policy, beside the drifts of PPO and DPO
+(`evaluation.studies.policy_updates`). An agent learns each task by the rule, and then plays. The
+report shows, of each task, what the weights of the policy target's prior depend on, if they are
+outputs of the meta-network, and, if agents have predictions y and z,
 
-- `evaluation.studies.predictions`: how confident the predictions y and z are along an episode;
+- `evaluation.studies.predictions`: how confident the predictions are along an episode;
 - `evaluation.studies.saliency`: the parts of an observation on which they depend;
 - `evaluation.studies.influence`: how a change of a future prediction changes the current targets;
 - `evaluation.studies.information`: how well probes predict the near future from them;
 
-and an evaluation of agents that learn by the rule, and by the rule with y and z hidden from it.
+and an evaluation of agents that learn by the rule, and, if they have y and z, by the rule with
+these hidden from it.
 
     index.html       the page
     analysis.json    the numbers
@@ -42,7 +46,7 @@ from evaluation.executors import OpenProgress
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import ReadConfig, read_manifest
 from evaluation.report.merging import merge
-from evaluation.studies import plotly_figures
+from evaluation.studies import plotly_figures, policy_updates
 from evaluation.studies.influence import WithoutBootstrapping, influence
 from evaluation.studies.information import information
 from evaluation.studies.predictions import (
@@ -51,6 +55,12 @@ from evaluation.studies.predictions import (
     outputs_along,
     quantities,
     slice_trajectory,
+)
+from evaluation.studies.push_section import (
+    PushSection,
+    by_age_figure,
+    correlations_figure,
+    push_section,
 )
 from evaluation.studies.saliency import saliency
 from evaluation.training import Run, load_agent
@@ -62,28 +72,43 @@ _CRITIC = "all of actor-critic"
 
 
 @dataclasses.dataclass(frozen=True)
-class AnalysisSection:
-    """The section of an agent that has learned a task.
+class PredictionsPart:
+    """What an agent's section shows of the predictions y and z.
 
     Attributes:
-      heading: for the section.
       horizon: number of future transitions that the probes predict.
       critic_change: the largest change of actor-critic's targets.
-      quantities: along an episode.
       saliency: by step, captions and pictures (PNG); None if observations are not single arrays,
         empty if there is no peak.
       influences: by distance.
       information: the probes' scores by target and input; None if there is no probing target.
     """
 
-    template: ClassVar[str] = "analysis.html"
-    heading: str
     horizon: int
     critic_change: float
-    quantities: go.Figure
     saliency: list[list[tuple[str, bytes]]] | None
     influences: go.Figure
     information: go.Figure | None
+
+
+@dataclasses.dataclass(frozen=True)
+class AnalysisSection:
+    """The section of an agent that has learned a task.
+
+    Attributes:
+      heading: for the section.
+      quantities: along an episode.
+      by_age: the weights of the prior; None if they do not depend on the age.
+      correlations: of the weights with other quantities; None if they are constants.
+      predictions: None for agents without y and z.
+    """
+
+    template: ClassVar[str] = "analysis.html"
+    heading: str
+    quantities: go.Figure
+    by_age: go.Figure | None
+    correlations: go.Figure | None
+    predictions: PredictionsPart | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,22 +161,17 @@ def analyse(
       open_progress: see `evaluation.evaluate.evaluate`.
 
     Raises:
-      ValueError: if the rule is not a discovered one with y and z, or cannot act on a task.
+      ValueError: if the rule is not a discovered one, or cannot act on a task.
       OSError: if something cannot be written.
     """
     config = dataclasses.replace(config, baselines=())
     random, contender = make_contenders([rule_name], config)
     rule = contender.rule
     if not isinstance(rule, DiscoveredRule):
-        raise ValueError(
-            f"{rule_name!r} is not a discovered rule; expected one, which has y and z."
-        )
-    if not rule.has_predictions:
-        raise ValueError(
-            f"Agents of the rule {rule_name!r} have no y and z: y_cost and z_cost are 0 and"
-            " reads_predictions is false; expected a rule with them, as they are analysed."
-        )
-    contenders = [random, contender, *_without_predictions(contender, rule)]
+        raise ValueError(f"{rule_name!r} is not a discovered rule; expected one.")
+    contenders = [random, contender]
+    if rule.has_predictions:
+        contenders += _without_predictions(contender, rule)
     runs = folder / "evaluation"
     for task in tasks:
         run = Run(contender, task, 0)
@@ -159,7 +179,9 @@ def analyse(
             storage.repeat(runs, run)  # The run is an older version's, which saved no agent.
     execution = Execution(open_progress=open_progress)
     evaluate(tasks, contenders, config, runs, provenance, execution)
-    sections, numbers = [], {}
+    first, pushes = push_section(contender.name, rule)
+    sections: list[PushSection | AnalysisSection] = [first]
+    numbers: dict[str, Any] = {"push": pushes}
     for task in tasks:
         run = Run(contender, task, 0)
         agent, learner = load_agent(storage.run_folder(runs, run), run)
@@ -209,29 +231,59 @@ def _analyse_agent(
     trajectory = to_trajectory(
         playing.play(agent, learner, task, settings.steps, settings.environments, seed)
     )
-    outputs = outputs_along(agent, learner.params, trajectory)
-    known = quantities(rule, outputs, trajectory)
-    peaks = _peaks(known["confidence of y (nats)"][: settings.shown, 0])
-    influences = _influences(rule, agent, learner, task, trajectory)
-    informed = information(rule, outputs, trajectory, settings.horizon, seed)
+    known = quantities(rule, outputs_along(agent, learner.params, trajectory), trajectory)
+    outputs, target_outputs = learner_outputs(agent, learner, trajectory)
+    of_learner = (rule, outputs, target_outputs, trajectory, learner.rule_state)
+    weights = policy_updates.weights_of(*of_learner)
+    by_age = policy_updates.weights_by_age(*of_learner)
+    correlations = policy_updates.correlations(weights, known)
+    shown = {name: x[: settings.shown, 0] for name, x in {**known, **weights}.items()}
+    peaks = _peaks(next(iter(shown.values()))) if rule.has_predictions else []
+    part, numbers = None, {}
+    if rule.has_predictions:
+        part, numbers = _predictions(rule, agent, learner, task, trajectory, peaks, seed, settings)
     section = AnalysisSection(
         heading=heading,
+        quantities=plotly_figures.time_series(shown, peaks),
+        by_age=by_age_figure(by_age) if by_age else None,
+        correlations=correlations_figure(correlations) if correlations else None,
+        predictions=part,
+    )
+    return section, numbers | {
+        "rewards_per_step": float(np.mean(known["reward"])),
+        "weights": {name: float(np.mean(x)) for name, x in weights.items()},
+        "weights_by_updates": by_age,
+        "correlations": correlations,
+    }
+
+
+def _predictions(
+    rule: DiscoveredRule,
+    agent: RuleAgent,
+    learner: LearnerState,
+    task: environments.Environment,
+    trajectory: disco.Trajectory,
+    peaks: Sequence[int],
+    seed: int,
+    settings: AnalysisConfig,
+) -> tuple[PredictionsPart, dict[str, Any]]:
+    """Return what is shown of y and z, and its numbers as JSON values."""
+    outputs = outputs_along(agent, learner.params, trajectory)
+    influences = _influences(rule, agent, learner, task, trajectory)
+    informed = information(rule, outputs, trajectory, settings.horizon, seed)
+    part = PredictionsPart(
         horizon=settings.horizon,
         critic_change=float(np.nanmax(influences[_CRITIC])),
-        quantities=plotly_figures.time_series(
-            {name: x[: settings.shown, 0] for name, x in known.items()}, peaks
-        ),
         saliency=_saliency_pictures(rule, agent, learner, task, trajectory, peaks, seed),
         influences=plotly_figures.lines(influences, "k", "change of the target", log=True),
         information=plotly_figures.bars(informed) if informed else None,
     )
     numbers = {
-        "rewards_per_step": float(np.mean(known["reward"])),
         "influence": {name: _plain(x) for name, x in influences.items()},
         "information": informed,
         "spikes": peaks,
     }
-    return section, numbers
+    return part, numbers
 
 
 def _peaks(values: Float[np.ndarray, "steps"]) -> list[int]:

@@ -217,7 +217,7 @@ def weights(rule: disco.DiscoveredRule) -> dict[str, dict[str, float]]:
     """
     head = rule.parameters[_PRIOR]
     of_agent = head["w"][-rule.sizes.agent_features :]
-    outputs = _features(rule) @ jnp.concatenate([head["b"][None], of_agent])
+    outputs = jnp.asarray(_features(rule)) @ jnp.concatenate([head["b"][None], of_agent])
     return {
         name: dict(zip(_points(rule), x[:, 0].tolist(), strict=True))
         for name, x in rule.prior_weights(outputs).items()

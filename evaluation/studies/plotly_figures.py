@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from jaxtyping import Float
 from plotly.subplots import make_subplots
 
-from evaluation.report.plotly_style import BLUE, INK, ORANGE, finish, stacked_panels
+from evaluation.report.plotly_style import BLUE, GOLD, GREEN, INK, ORANGE, finish, stacked_panels
 
 Point = tuple[float, float, float, str]
 """x, y, the standard error of y, and a text to show on hovering."""
@@ -40,6 +40,31 @@ def lines(
     figure = go.Figure([go.Scatter(y=values, name=name) for name, values in curves_by_name.items()])
     figure.update_xaxes(title=x_title)
     figure.update_yaxes(title=y_title, type="log" if log else "linear", exponentformat="power")
+    return finish(figure)
+
+
+def line_panels(
+    x: Float[np.ndarray, "points"],
+    panels: Mapping[str, Mapping[str, Float[np.ndarray, "points"]]],
+    x_title: str,
+    y_title: str,
+) -> go.Figure:
+    """Return a panel for each title, side by side, with a line over x for each name."""
+    figure = make_subplots(rows=1, cols=len(panels), subplot_titles=list(panels))
+    colours = (ORANGE, GOLD, BLUE, GREEN)
+    for column, curves in enumerate(panels.values(), 1):
+        for (name, values), colour in zip(curves.items(), itertools.cycle(colours), strict=False):
+            trace = go.Scatter(
+                x=x,
+                y=values,
+                name=name,
+                legendgroup=name,
+                showlegend=column == 1,
+                line={"color": colour},
+            )
+            figure.add_trace(trace, row=1, col=column)
+        figure.update_xaxes(title=x_title, row=1, col=column)
+    figure.update_yaxes(title=y_title, row=1, col=1)
     return finish(figure)
 
 

@@ -46,7 +46,7 @@ def quantities(
 ) -> dict[str, Float[np.ndarray, "T B"]]:
     """Return confidence (negative entropy) of y and z, the policy's entropy, value and reward.
 
-    z is that of the action taken.
+    z is that of the action taken. Agents without y and z have no confidence.
 
     Args:
       rule: which defines the bins of q.
@@ -55,9 +55,11 @@ def quantities(
     """
     policy = np.asarray(jax.nn.softmax(outputs["logits"][:-1]))
     q = np.asarray(values.decode_value(jnp.asarray(outputs["q"][:-1]), rule.max_value))
-    return {
-        "confidence of y (nats)": -_entropy(outputs["y"][:-1]),
-        "confidence of z (nats)": -_entropy(outputs[taken("z")]),
+    found = {}
+    if rule.has_predictions:
+        found["confidence of y (nats)"] = -_entropy(outputs["y"][:-1])
+        found["confidence of z (nats)"] = -_entropy(outputs[taken("z")])
+    return found | {
         "policy's entropy (nats)": _entropy(outputs["logits"][:-1]),
         "value": np.sum(policy * q, axis=-1),
         "reward": np.asarray(trajectory.reward, np.float64),

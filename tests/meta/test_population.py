@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from launch.configs import grid57_laptop
 from meta.config import PopulationConfig
 from meta.population import draw_budget
 from meta.task_assignment import group_sizes, initial_tasks, reassign_tasks
@@ -33,6 +34,21 @@ def test_first_generation_ends_staggered_and_not_before_the_first_reset():
     counts, _ = np.histogram(drawn, bins=10, range=(300, 1300))
     assert counts.sum() == DRAWS
     np.testing.assert_allclose(counts / DRAWS, 0.1, atol=0.01)
+
+
+def test_make_discover_has_agents_of_the_age_at_which_scores_are_taken():
+    """An evaluation takes a fifth of its updates to score; at least an eighth are as old here."""
+    settings = grid57_laptop.get_settings()
+    first, later = (budgets(settings.population, resets) for resets in (0, 1))
+    scored_from = 0.8 * settings.probe.budget
+    age, budget, share = np.zeros(DRAWS), first, 0.0
+    for _ in range(settings.meta_steps):
+        share += np.mean(age >= scored_from) / settings.meta_steps
+        age += grid57_laptop.STEPS_PER_META_STEP
+        ended = age >= budget
+        age, budget = np.where(ended, 0, age), np.where(ended, np.roll(later, 1), budget)
+        later = np.roll(later, 1)
+    assert share > 1 / 8
 
 
 @pytest.mark.parametrize(

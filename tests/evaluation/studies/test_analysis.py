@@ -23,7 +23,7 @@ from evaluation.studies.information import information
 from evaluation.studies.predictions import learner_outputs, outputs_along, quantities
 from evaluation.studies.saliency import saliency
 from launch.configuration import from_json
-from tests.disco.common import small_rule
+from tests.disco.common import TEN_FEATURES, small_rule
 from training import iteration
 
 CONFIG = AgentConfig(
@@ -280,18 +280,41 @@ def test_from_training_to_the_page(tmp_path, task):
     assert page.count("<figure>") >= 5
 
 
+@pytest.mark.slow
+def test_a_rule_without_predictions_has_the_weights_of_its_prior(tmp_path, task):
+    config = EvaluationConfig(agent=CONFIG, seeds=1, budget=96, num_points=2, resamples=10)
+    settings = AnalysisConfig(steps=60, environments=4, horizon=3, shown=40)
+    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2, agent_features=2)
+    rule = small_rule(
+        0,
+        sizes,
+        policy_prior=0.9,
+        advantage_weight=2.0,
+        reads_predictions=False,
+        y_cost=0.0,
+        z_cost=0.0,
+    )
+    disco.save(rule, tmp_path / "own.npz")
+    name = str(tmp_path / "own.npz")
+    analyse(name, [task], config, settings, tmp_path, from_json, {}, _silent)
+    numbers = json.loads((tmp_path / "analysis.json").read_text())
+    weights = {"policy_prior", "advantage_weight"}
+    assert set(numbers["catch/5x5"]["weights"]) == weights
+    assert set(numbers["catch/5x5"]["correlations"]) == weights
+    assert set(numbers["push"]["by_ratio"]) >= {"PPO", "DPO"}
+    page = (tmp_path / "index.html").read_text()
+    for heading in ("By the ratio", "Weights of the policy target's prior, by age"):
+        assert f"<h3>{heading}</h3>" in page
+    assert "<h3>Saliency</h3>" not in page
+
+
 def test_other_rules_are_refused(tmp_path, task, monkeypatch):
     with pytest.raises(ValueError, match="steps is 10; expected at least 200"):
         AnalysisConfig(steps=10)
-    without = small_rule(reads_predictions=False, y_cost=0.0, z_cost=0.0)
-    messages = {"is not a discovered rule": disco.ActorCritic(), "have no y and z": without}
-    for message, rule in messages.items():
-        contender = dataclasses.make_dataclass("C", ["rule"])(rule)
-        monkeypatch.setattr(analysis, "make_contenders", lambda *_, x=contender: (None, x))
-        with pytest.raises(ValueError, match=message):
-            analyse(
-                "x", [task], EvaluationConfig(), AnalysisConfig(), tmp_path, from_json, {}, _silent
-            )
+    contender = dataclasses.make_dataclass("C", ["rule"])(disco.ActorCritic())
+    monkeypatch.setattr(analysis, "make_contenders", lambda *_: (None, contender))
+    with pytest.raises(ValueError, match="is not a discovered rule"):
+        analyse("x", [task], EvaluationConfig(), AnalysisConfig(), tmp_path, from_json, {}, _silent)
 
 
 def _silent(title, total):

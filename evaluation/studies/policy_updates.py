@@ -1,0 +1,167 @@
+"""How a discovered rule changes a policy, and what its prior's weights depend on.
+
+The loss of a rule is a KL divergence from its policy target, so that its negative derivative by the
+logit of the action taken is the target's probability minus the policy's. `push` has it for one
+transition of known advantage and ratio, the new policy's probability over the behaviour policy's,
+as Lu et al. (2022, arXiv 2210.05639, section 5) show the drift of Discovered Policy Optimisation,
+whose derivative, and PPO's, `push_of_drift` has.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Array, Float
+
+import disco
+from agents.ppo.losses import Drift
+from disco.discovered import DiscoveredMemory, DiscoveredRule
+from disco.moments import Moments
+
+PROBABILITY, NUM_ACTIONS = 0.25, 4  # Of the action taken; the others share the rest.
+AGES = (0, 10, 100, 1_000, 10_000)  # Updates.
+
+
+def push(
+    rule: DiscoveredRule,
+    ratio: Float[np.ndarray, "ratios"],
+    advantage: Float[np.ndarray, "advantages"],
+    *,
+    updates: int,
+    deviation: float = 1.0,
+) -> Float[np.ndarray, "advantages ratios"]:
+    """Return the target's probability of the action taken minus the policy's.
+
+    The transition terminates its episode, and all action values are 0, so that its advantage is its
+    reward.
+
+    Args:
+      rule: which.
+      ratio: of the action's probabilities under the policy and under the behaviour policy; more
+        than `PROBABILITY`.
+      advantage: of the action.
+      updates: of the agent so far.
+      deviation: moving standard deviation of the agent's advantages, whose mean is 0.
+
+    Raises:
+      ValueError: if a ratio is so small that the behaviour policy's probability exceeds 1.
+    """
+    if np.min(ratio) <= PROBABILITY:
+        raise ValueError(f"ratio is {np.min(ratio)}; expected more than {PROBABILITY}.")
+    logits = _logits(jnp.float32(PROBABILITY))
+    shapes = rule.output_shapes(NUM_ACTIONS)
+    outputs = {name: jnp.zeros((2, 1, *shape)) for name, shape in shapes.items()}
+    outputs["logits"] = jnp.broadcast_to(logits, (2, 1, NUM_ACTIONS))
+    state = disco.RuleState(target_params={}, memory=_memory(rule, updates, deviation))
+
+    def of_one(advantage: Float[Array, ""], ratio: Float[Array, ""]) -> Float[Array, ""]:
+        trajectory = disco.Trajectory(
+            observation=None,
+            action=jnp.zeros((1, 1), jnp.int32),
+            reward=advantage[None, None],
+            discount=jnp.zeros((1, 1)),
+            last=jnp.ones((1, 1), bool),
+            behaviour_logits=_logits(PROBABILITY / ratio)[None, None],
+            mask=jnp.ones((1, 1), bool),
+        )
+        targets, _ = rule.targets(outputs, outputs, trajectory, state)
+        return jax.nn.softmax(targets.pi[0, 0])[0] - PROBABILITY
+
+    over_ratios = jax.vmap(of_one, in_axes=(None, 0))
+    found = jax.jit(jax.vmap(over_ratios, in_axes=(0, None)))(
+        jnp.asarray(advantage, jnp.float32), jnp.asarray(ratio, jnp.float32)
+    )
+    return np.asarray(found)
+
+
+def push_of_drift(
+    drift: Drift,
+    ratio: Float[np.ndarray, "ratios"],
+    advantage: Float[np.ndarray, "advantages"],
+    clip: float = 0.2,
+) -> Float[np.ndarray, "advantages ratios"]:
+    """Return the derivative of `r A - drift` by the logit of the action taken, as `push`."""
+
+    def objective(log_ratio: Float[Array, ""], advantage: Float[Array, ""]) -> Float[Array, ""]:
+        return jnp.exp(log_ratio) * advantage - drift(log_ratio, advantage, clip)
+
+    by_log_ratio = jax.vmap(jax.grad(objective), in_axes=(0, None))
+    found = jax.vmap(by_log_ratio, in_axes=(None, 0))(
+        jnp.log(jnp.asarray(ratio, jnp.float32)), jnp.asarray(advantage, jnp.float32)
+    )
+    return (1.0 - PROBABILITY) * np.asarray(found)
+
+
+def weights_of(
+    rule: DiscoveredRule,
+    outputs: disco.Outputs,
+    target_outputs: disco.Outputs | None,
+    trajectory: disco.Trajectory,
+    state: disco.RuleState,
+) -> dict[str, Float[np.ndarray, "T B"]]:
+    """Return the weights of the policy target's prior that are outputs of the meta-network.
+
+    Empty if the rule's weights are constants.
+    """
+    if not rule.sizes.prior_outputs:
+        return {}
+    targets, _ = jax.jit(rule.targets)(outputs, target_outputs, trajectory, state)
+    weights = rule.prior_weights(targets.prior)
+    return {name: np.asarray(x)[..., 0] for name, x in weights.items() if not isinstance(x, float)}
+
+
+def weights_by_age(
+    rule: DiscoveredRule,
+    outputs: disco.Outputs,
+    target_outputs: disco.Outputs | None,
+    trajectory: disco.Trajectory,
+    state: disco.RuleState,
+) -> dict[str, list[tuple[int, float]]]:
+    """Return the weights' mean over transitions if the agent had made a number of updates."""
+    memory: DiscoveredMemory = state.memory
+    if memory.updates is None:
+        return {}
+    found: dict[str, list[tuple[int, float]]] = {}
+    for age in AGES:
+        aged = dataclasses.replace(memory, updates=jnp.full_like(memory.updates, age))
+        of_age = disco.RuleState(target_params=state.target_params, memory=aged)
+        for name, x in weights_of(rule, outputs, target_outputs, trajectory, of_age).items():
+            found.setdefault(name, []).append((age, float(np.mean(x))))
+    return found
+
+
+def correlations(
+    weights: Mapping[str, Float[np.ndarray, "T B"]],
+    quantities: Mapping[str, Float[np.ndarray, "T B"]],
+) -> dict[str, dict[str, float]]:
+    """Return Spearman's rank correlation of each weight with each quantity, 0 for constants."""
+
+    def correlation(x: Float[np.ndarray, "T B"], y: Float[np.ndarray, "T B"]) -> float:
+        if np.ptp(x) == 0.0 or np.ptp(y) == 0.0:
+            return 0.0
+        result: Any = scipy.stats.spearmanr(x.ravel(), y.ravel())
+        return float(result.statistic)
+
+    return {
+        name: {other: correlation(x, y) for other, y in quantities.items()}
+        for name, x in weights.items()
+    }
+
+
+def _logits(probability: Float[Array, ""]) -> Float[Array, "actions"]:
+    """Return the logits of a policy with this probability of the first action."""
+    others = (1.0 - probability) / (NUM_ACTIONS - 1)
+    return jnp.log(jnp.full(NUM_ACTIONS, others).at[0].set(probability))
+
+
+def _memory(rule: DiscoveredRule, updates: int, deviation: float) -> DiscoveredMemory:
+    """Return an initial memory, but for the age and the moments."""
+    memory = rule.init_memory()
+    zero = jnp.zeros_like(memory.advantage.first)
+    moments = Moments(first=zero, second=zero + deviation**2, decay_product=zero)
+    age = None if memory.updates is None else jnp.full_like(memory.updates, updates)
+    return dataclasses.replace(memory, advantage=moments, td=moments, updates=age)

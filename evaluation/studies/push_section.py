@@ -1,0 +1,84 @@
+"""The part of an analysis on a rule's policy updates: figures and numbers."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import plotly.graph_objects as go
+
+from agents.ppo.losses import DRIFTS
+from disco.discovered import DiscoveredRule
+from evaluation.studies import plotly_figures, policy_updates
+
+
+@dataclasses.dataclass(frozen=True)
+class PushSection:
+    """The section on how a rule changes a policy.
+
+    Attributes:
+      heading: for the section.
+      by_ratio: push by the ratio of policies, for a good and for a bad action.
+      by_advantage: push by the advantage.
+    """
+
+    template: ClassVar[str] = "push.html"
+    heading: str
+    by_ratio: go.Figure
+    by_advantage: go.Figure
+
+
+def push_section(name: str, rule: DiscoveredRule) -> tuple[PushSection, dict[str, Any]]:
+    """Return the section on how a rule changes a policy, and its numbers as JSON values."""
+    ratios, advantages = np.geomspace(0.4, 3.0, 27), np.linspace(-2.0, 2.0, 41)
+    ages = (0, 1_000) if rule.sizes.agent_features else (0,)
+    of_rule = {
+        f"{name}, {age} updates" if len(ages) > 1 else name: functools.partial(
+            policy_updates.push, rule, updates=age
+        )
+        for age in ages
+    }
+    of_drifts = {
+        kind.upper(): functools.partial(policy_updates.push_of_drift, DRIFTS[drift])
+        for kind, drift in (("ppo", "clip"), ("dpo", "dpo"))
+    }
+    one, signs = np.ones(1), np.array([1.0, -1.0])
+    pushes = of_rule | of_drifts
+    by_ratio = {x: found(ratios, signs) / np.abs(found(one, signs)) for x, found in pushes.items()}
+    by_advantage = {x: found(one, advantages)[:, 0] for x, found in pushes.items()}
+    panels = {
+        title: {x: y[row] for x, y in by_ratio.items()}
+        for row, title in enumerate(("advantage 1", "advantage -1"))
+    }
+    section = PushSection(
+        heading=f"What {name} makes of an action",
+        by_ratio=plotly_figures.line_panels(ratios, panels, "ratio", "push / push at ratio 1"),
+        by_advantage=plotly_figures.line_panels(
+            advantages, {"ratio 1": by_advantage}, "advantage", "push"
+        ),
+    )
+    numbers = {
+        "ratio": ratios.tolist(),
+        "by_ratio": {x: y.tolist() for x, y in by_ratio.items()},
+        "advantage": advantages.tolist(),
+        "by_advantage": {x: y.tolist() for x, y in by_advantage.items()},
+    }
+    return section, numbers
+
+
+def by_age_figure(by_age: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure:
+    """Return the weights by updates, as factors of those at birth."""
+    factors = {
+        name: [(1 + age, x / found[0][1], math.nan, f"{x:.3g}") for age, x in found]
+        for name, found in by_age.items()
+    }
+    return plotly_figures.points(factors, "1 + updates", "weight / weight at birth", log_x=True)
+
+
+def correlations_figure(found: Mapping[str, Mapping[str, float]]) -> go.Figure:
+    """Return a panel for each weight, with its correlation with each quantity."""
+    return plotly_figures.bars(
+        {name: {other: (x, 0.0) for other, x in of.items()} for name, of in found.items()}
+    )
