@@ -70,8 +70,8 @@ def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
     """Return a rule's agent with the settings of `RULE_SETTINGS` that are given."""
     if settings.get("replay_ratio", agent.replay_ratio) != agent.replay_ratio:
         agent = with_replay(agent, settings["replay_ratio"])
-    rate = settings.get("learning_rate", agent.learning_rate)
-    return dataclasses.replace(agent, learning_rate=rate)
+    rates = {x: settings[x] for x in ("learning_rate", "end_learning_rate") if x in settings}
+    return dataclasses.replace(agent, **rates)
 
 
 def _discount(config: EvaluationConfig) -> float:
@@ -157,18 +157,17 @@ _MAKE: Mapping[str, Callable[[EvaluationConfig, Settings], Baseline]] = {
     "dpo": _dpo,
 }
 
-RULE_SETTINGS = ("learning_rate", "replay_ratio")
+RULE_SETTINGS = ("learning_rate", "end_learning_rate", "replay_ratio")
 _HAND_SET = ("policy_prior", "advantage_weight", "action_advantage_weight", "normalize_advantage")
 _PPO = ("learning_rate", "entropy_cost", "num_epochs", "num_minibatches", "gae_lambda")
 SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "actor_critic": (
+    "actor_critic": (*RULE_SETTINGS, "entropy_cost", "normalize_advantage", "lambda_"),
+    "policy_gradient": (
         "learning_rate",
+        "end_learning_rate",
         "entropy_cost",
         "normalize_advantage",
-        "lambda_",
-        "replay_ratio",
     ),
-    "policy_gradient": ("learning_rate", "entropy_cost", "normalize_advantage"),
     "impala": ("learning_rate", "entropy_cost", "replay_ratio"),
     "hand_set": (*RULE_SETTINGS, *_HAND_SET),
     "ppo": _PPO,

@@ -8,9 +8,8 @@ import dataclasses
 import hashlib
 import json
 import logging
-import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,16 +17,15 @@ import numpy as np
 
 import disco
 from agents import registry
-from agents.networks import NetworkConfig
 from agents.registry import AgentFactory
 from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
 from disco import rule_files
 from disco_common import plugins
-from disco_common.ranges import AT_LEAST_0, FRACTION
 from disco_common.terminal import require_printable
 from evaluation import baselines, folder_names
 from evaluation.config import BASELINES, EvaluationConfig
+from evaluation.rule_agents import agent_of
 
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
 PLUGINS = "disco.rules"
@@ -175,31 +173,23 @@ def _rules(
         loaded, header = _load(rule, None if copies is None else copy_of_rule(copies, name))
         if config.rule_discount is not None:
             loaded = _with_discount(name, loaded, config.rule_discount)
-        learning_rate, origin = _learning_rate(rule, header, config)
-        if "learning_rate" in tuned.get(name, {}):
-            origin = "tuned settings"
-        replay_ratio, replay_origin = _replay_ratio(rule, header, config)
-        if "replay_ratio" in tuned.get(name, {}):
-            replay_origin = "tuned settings"
-        chosen = {"learning_rate": learning_rate, "replay_ratio": replay_ratio}
-        network = _network(rule, header, config)
+        settings = tuned.get(name, {})
+        agent, origins = agent_of(rule, header, config)
+        origins |= {x: "tuned settings" for x in origins if x in settings}
         contender = Contender(
             name=name,
             kind=DISCOVERED if isinstance(loaded, disco.DiscoveredRule) else RULE,
             rule=loaded,
-            agent=dataclasses.replace(
-                baselines.with_settings(config.agent, chosen), network=network
-            ),
+            agent=agent,
             source={
                 "file": rule,
                 "parameters_sha256": fingerprint(loaded),
                 "header": header,
-                "learning_rate_from": origin,
-                "replay_ratio_from": replay_origin,
+                **{f"{x}_from": origin for x, origin in origins.items()},
                 **_tuned_source(tuned.get(name)),
             },
         )
-        found.append(contender.with_settings(tuned.get(name, {})))
+        found.append(contender.with_settings(settings))
     return found
 
 
@@ -252,92 +242,6 @@ def _load(rule: str, copy: pathlib.Path | None) -> tuple[disco.Rule, dict[str, A
             raise
     _log.warning("The rule file %r is gone; its copy %s is used.", rule, copy)
     return rule_files.read(copy)
-
-
-def _learning_rate(
-    rule: str, header: dict[str, Any], config: EvaluationConfig
-) -> tuple[float, str]:
-    """Return the learning rate for a rule, and its origin.
-
-    Raises:
-      disco.RuleFileError: if the learning rate in the file is not a positive number.
-    """
-    if config.rule_learning_rate is not None:
-        return config.rule_learning_rate, "config.rule_learning_rate"
-    found = _number_in_file(rule, header, "learning_rate", _is_rate, "a positive number")
-    if found is None:
-        return config.agent.learning_rate, "config.agent.learning_rate"
-    return found, "the rule file"
-
-
-def _replay_ratio(rule: str, header: dict[str, Any], config: EvaluationConfig) -> tuple[float, str]:
-    """Return the part of a rule's batches that is replayed, and its origin.
-
-    Raises:
-      disco.RuleFileError: if the replay ratio in the file is not a number from 0 to 1.
-    """
-    if config.rule_replay_ratio is not None:
-        return config.rule_replay_ratio, "config.rule_replay_ratio"
-    found = _number_in_file(rule, header, "replay_ratio", FRACTION.contains, FRACTION.expected)
-    if found and found < 1.0 and not config.agent.replay_ratio:
-        return found, "the rule file"
-    return config.agent.replay_ratio, "config.agent.replay_ratio"
-
-
-def _network(rule: str, header: dict[str, Any], config: EvaluationConfig) -> NetworkConfig:
-    """Return the network for a rule: without the action-conditional LSTM if its file has none.
-
-    Raises:
-      disco.RuleFileError: if the number of the LSTM's units in the file is not at least 0.
-    """
-    network = config.agent.network
-    allowed = AT_LEAST_0.contains, AT_LEAST_0.expected
-    if _number_in_file(rule, header, "network.model", *allowed) == 0:
-        network = dataclasses.replace(network, model=0)
-    return network
-
-
-def _number_in_file(
-    rule: str,
-    header: dict[str, Any],
-    name: str,
-    is_allowed: Callable[[float], bool],
-    expected: str,
-) -> float | None:
-    """Return a setting of the agents that a rule was discovered with; None if the file lacks it.
-
-    Args:
-      rule: the name that it was given by.
-      header: of its file.
-      name: of the setting, with a dot for a part of one.
-      is_allowed: whether a number is in range.
-      expected: the range, for messages.
-
-    Raises:
-      disco.RuleFileError: if it is no number, or not an allowed one.
-    """
-    found, path = header.get("provenance", {}), "provenance"
-    for part in ("agent", *name.split(".")):
-        if not isinstance(found, dict):
-            raise disco.RuleFileError(
-                f"{rule}: the header's {path} is {found!r:.100}; expected names."
-            )
-        if part not in found:
-            return None
-        found, path = found[part], f"{path}.{part}"
-    if isinstance(found, bool) or not isinstance(found, int | float) or not is_allowed(found):
-        raise disco.RuleFileError(
-            f"{rule}: the header's {path} is {found!r:.100}; expected {expected}."
-        )
-    return float(found)
-
-
-def _is_rate(value: float) -> bool:
-    """Return whether a number is positive, and within the range of a float."""
-    try:
-        return 0.0 < float(value) < math.inf
-    except OverflowError:
-        return False
 
 
 def _distinct_names(rules: Sequence[str]) -> list[str]:

@@ -93,17 +93,19 @@ _PPO = {
     "num_minibatches": Choice((1, 2, 4, 8)),  # No minibatches of fewer than 8 transitions.
     "gae_lambda": _TRACES,
 }
-RULE_SPACE = {"learning_rate": _RATE, "replay_ratio": _REPLAY}
+# PPO's and IMPALA's learning rates fall to 0.
+_END = Choice((0.1, 1.0))
+RULE_SPACE = {"learning_rate": _RATE, "end_learning_rate": _END, "replay_ratio": _REPLAY}
 SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
     "actor_critic": {
-        "learning_rate": _RATE,
+        **RULE_SPACE,
         "entropy_cost": _ENTROPY,
         "normalize_advantage": _YES_OR_NO,
         "lambda_": _TRACES,
-        "replay_ratio": _REPLAY,
     },
     "policy_gradient": {
         "learning_rate": _RATE,
+        "end_learning_rate": _END,
         "entropy_cost": LogUniform(1e-5, 0.3),
         "normalize_advantage": _YES_OR_NO,
     },

@@ -62,6 +62,8 @@ def get_settings() -> DiscoverSettings:
         agent=AgentConfig(
             network=NetworkConfig(torso=(32,), model=0, head=(32,)),
             learning_rate=1e-2,
+            end_learning_rate=0.1,
+            lifetime=130 * STEPS_PER_META_STEP,
             num_environments=8,
             unroll_length=16,
             batch_size=16,

@@ -77,6 +77,26 @@ def test_recommendation_that_is_no_learning_rate(tmp_path, found):
     assert make_contenders([file], config)[-1].agent.learning_rate == 0.5
 
 
+def test_a_rule_whose_agents_learning_rate_fell_has_such_agents(tmp_path):
+    """Over the evaluation's budget, unless the evaluation's own falls."""
+    file = write(tmp_path / "a.npz", {"agent": {"end_learning_rate": 0.25, "lifetime": 7}})
+
+    def made(config, **tuned):
+        contender = make_contenders([file], config, tuned={"a": tuned})[-1]
+        agent = contender.agent
+        assert agent.lifetime == config.budget
+        return agent.end_learning_rate, contender.source["end_learning_rate_from"]
+
+    assert made(CONFIG) == (0.25, "the rule file")
+    assert made(CONFIG, end_learning_rate=0.5) == (0.5, "tuned settings")
+    falls = dataclasses.replace(CONFIG.agent, end_learning_rate=0.0)
+    config = dataclasses.replace(CONFIG, agent=falls)
+    assert made(config) == (0.0, "config.agent.end_learning_rate")
+    file = write(tmp_path / "a.npz", {"agent": {"end_learning_rate": -1}})
+    with pytest.raises(disco.RuleFileError, match=r"end_learning_rate is -1; expected 0 to 1"):
+        made(CONFIG)
+
+
 def test_a_rule_that_was_discovered_with_replay_has_it(tmp_path):
     file = write(tmp_path / "a.npz", {"agent": {"replay_ratio": 0.75}})
 

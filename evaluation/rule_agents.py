@@ -1,0 +1,119 @@
+"""The agent that an evaluated rule has: the config's, with settings from the rule's file."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import disco
+from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig
+from disco_common.ranges import AT_LEAST_0, FRACTION
+from evaluation import baselines
+from evaluation.config import EvaluationConfig
+
+
+def agent_of(
+    rule: str, header: dict[str, Any], config: EvaluationConfig
+) -> tuple[AgentConfig, dict[str, str]]:
+    """Return the agent of a rule, and the origin of each of `baselines.RULE_SETTINGS`.
+
+    Args:
+      rule: the name that it was given by.
+      header: of its file; empty for a rule without one.
+      config: of the evaluation.
+
+    Raises:
+      disco.RuleFileError: if a setting in the file is not a number in its range.
+    """
+    settings = {
+        "learning_rate": _learning_rate(rule, header, config),
+        "end_learning_rate": _end_learning_rate(rule, header, config),
+        "replay_ratio": _replay_ratio(rule, header, config),
+    }
+    values = {name: value for name, (value, _) in settings.items()}
+    agent = baselines.with_settings(config.agent, values)
+    agent = dataclasses.replace(agent, network=_network(rule, header, config))
+    return agent, {name: origin for name, (_, origin) in settings.items()}
+
+
+def _learning_rate(
+    rule: str, header: dict[str, Any], config: EvaluationConfig
+) -> tuple[float, str]:
+    if config.rule_learning_rate is not None:
+        return config.rule_learning_rate, "config.rule_learning_rate"
+    found = _number_in_file(rule, header, "learning_rate", _is_rate, "a positive number")
+    if found is None:
+        return config.agent.learning_rate, "config.agent.learning_rate"
+    return found, "the rule file"
+
+
+def _end_learning_rate(
+    rule: str, header: dict[str, Any], config: EvaluationConfig
+) -> tuple[float, str]:
+    allowed = FRACTION.contains, FRACTION.expected
+    found = _number_in_file(rule, header, "end_learning_rate", *allowed)
+    if found is None or config.agent.end_learning_rate < 1.0:
+        return config.agent.end_learning_rate, "config.agent.end_learning_rate"
+    return found, "the rule file"
+
+
+def _replay_ratio(rule: str, header: dict[str, Any], config: EvaluationConfig) -> tuple[float, str]:
+    if config.rule_replay_ratio is not None:
+        return config.rule_replay_ratio, "config.rule_replay_ratio"
+    found = _number_in_file(rule, header, "replay_ratio", FRACTION.contains, FRACTION.expected)
+    if found and found < 1.0 and not config.agent.replay_ratio:
+        return found, "the rule file"
+    return config.agent.replay_ratio, "config.agent.replay_ratio"
+
+
+def _network(rule: str, header: dict[str, Any], config: EvaluationConfig) -> NetworkConfig:
+    """Return the network: without the action-conditional LSTM if the file's agents have none."""
+    network = config.agent.network
+    allowed = AT_LEAST_0.contains, AT_LEAST_0.expected
+    if _number_in_file(rule, header, "network.model", *allowed) == 0:
+        network = dataclasses.replace(network, model=0)
+    return network
+
+
+def _number_in_file(
+    rule: str,
+    header: dict[str, Any],
+    name: str,
+    is_allowed: Callable[[float], bool],
+    expected: str,
+) -> float | None:
+    """Return a setting of the agents that a rule was discovered with; None if the file lacks it.
+
+    Args:
+      rule: the name that it was given by.
+      header: of its file.
+      name: of the setting, with a dot for a part of one.
+      is_allowed: whether a number is in range.
+      expected: the range, for messages.
+
+    Raises:
+      disco.RuleFileError: if it is no number, or not an allowed one.
+    """
+    found, path = header.get("provenance", {}), "provenance"
+    for part in ("agent", *name.split(".")):
+        if not isinstance(found, dict):
+            raise disco.RuleFileError(
+                f"{rule}: the header's {path} is {found!r:.100}; expected names."
+            )
+        if part not in found:
+            return None
+        found, path = found[part], f"{path}.{part}"
+    if isinstance(found, bool) or not isinstance(found, int | float) or not is_allowed(found):
+        raise disco.RuleFileError(
+            f"{rule}: the header's {path} is {found!r:.100}; expected {expected}."
+        )
+    return float(found)
+
+
+def _is_rate(value: float) -> bool:
+    """Return whether a number is positive, and within the range of a float."""
+    try:
+        return 0.0 < float(value) < math.inf
+    except OverflowError:
+        return False
