@@ -203,13 +203,12 @@ class DiscoveredRule(Rule):
 
     def init_memory(self) -> DiscoveredMemory:
         lifetime = meta_network.initial_lifetime(self.parameters)
+        dtype = lifetime.hidden.dtype
         return DiscoveredMemory(
             lifetime=lifetime,
-            advantage=moments.init(lifetime.hidden.dtype),
-            td=moments.init(lifetime.hidden.dtype),
-            updates=jnp.zeros_like(lifetime.hidden, shape=())
-            if self.sizes.agent_features
-            else None,
+            advantage=moments.init(dtype),
+            td=moments.init(dtype),
+            updates=jnp.zeros((), dtype) if self.sizes.agent_features else None,
         )
 
     def targets(
@@ -221,10 +220,7 @@ class DiscoveredRule(Rule):
     ) -> tuple[DiscoveredTargets, RuleState]:
         outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
         if not self.reads_predictions:
-            outputs, target_outputs = (
-                _without_predictions(x, self.prediction_size) for x in (outputs, target_outputs)
-            )
-
+            outputs, target_outputs = map(_without_predictions, (outputs, target_outputs))
         estimates = self.estimates(outputs, target_outputs, trajectory)
         memory: DiscoveredMemory = state.memory
         counted = trajectory.mask if self.masks_moments else None
@@ -387,9 +383,5 @@ class DiscoveredRule(Rule):
         return target_loss, self.value_cost * q_loss, metrics
 
 
-def _without_predictions(outputs: Outputs, prediction_size: int) -> Outputs:
-    """Return the outputs with y and z of 0."""
-    logits = outputs["logits"]
-    shapes = {"y": logits.shape[:-1], "z": logits.shape}
-    zeros = {name: jnp.zeros((*s, prediction_size), logits.dtype) for name, s in shapes.items()}
-    return {**outputs, **zeros}
+def _without_predictions(outputs: Outputs) -> Outputs:
+    return {name: x for name, x in outputs.items() if name not in ("y", "z")}

@@ -145,7 +145,7 @@ def apply(
     Args:
       sizes: of the network.
       parameters: from `init`.
-      outputs: of the agent; gradient flows through `y` and `z` only.
+      outputs: of the agent; gradient flows through `y` and `z` only. Without them, zeros are read.
       target_outputs: of the target network.
       estimates: returns and advantages of the batch.
       normalized_advantage: of the actions taken.
@@ -159,8 +159,8 @@ def apply(
     nets = (trajectory_nets, lifetime_nets)
 
     # One pass over the logits of a prediction computes both networks' embeddings.
-    y, y_bar = (_embed(x["y"], nets, "y_net") for x in (outputs, target_outputs))
-    z, z_bar = (_embed(x["z"], nets, "z_net") for x in (outputs, target_outputs))
+    y, y_bar = (_embed_outputs(x, nets, "y") for x in (outputs, target_outputs))
+    z, z_bar = (_embed_outputs(x, nets, "z") for x in (outputs, target_outputs))
     shared = _shared_features(
         outputs,
         target_outputs,
@@ -310,6 +310,17 @@ def _prior(
     """Return what changes the prior's weights: linear in the LSTM's output and in the agent's."""
     numbers = [jnp.full_like(x[..., :1], number) for number in of_agent]
     return _linear(nets["policy_prior"], jnp.concatenate([x, *numbers], axis=-1))
+
+
+def _embed_outputs(outputs: Outputs, nets: Sequence[Parameters], name: str):
+    """Embed the prediction y or z of each state or action; zeros if the agent has none."""
+    logits = outputs["logits"]
+    shape = logits.shape[:-1] if name == "y" else logits.shape
+    if name in outputs:
+        return _embed(outputs[name], nets, f"{name}_net")
+    size = nets[0][f"{name}_net_0"]["w"].shape[0]
+    one = _embed(jnp.zeros(size, logits.dtype), nets, f"{name}_net")
+    return [jnp.broadcast_to(x, shape) for x in one]
 
 
 def _embed(logits: Float[Array, "*s Y"], nets: Sequence[Parameters], name: str):
