@@ -25,6 +25,7 @@ from disco.values import ActionValueEstimates, select_action
 Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
 Parameters = Mapping[str, Linear]
 
+_LARGEST_LOG = 5.0  # Of probabilities and ratios that the prior reads.
 _LARGE_LOG_AGE = 10.0  # So that the feature is about 1 after 20,000 updates.
 
 
@@ -73,7 +74,8 @@ def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
         "policy_target_1": (s.action_hidden, 1),
     }
     if s.prior_outputs:
-        trajectory["policy_prior"] = (s.trajectory + s.agent_features, s.prior_outputs)
+        inputs = s.trajectory + s.agent_features + s.prior_features
+        trajectory["policy_prior"] = (inputs, s.prior_outputs)
     lifetime = {
         "input": (s.features + 2, s.lifetime_input),
         "lstm": (s.lifetime_input + s.lifetime, 4 * s.lifetime),
@@ -182,7 +184,7 @@ def apply(
         y=_linear(trajectory_nets["y_target"], x),
         z=_linear(trajectory_nets["z_target"], x),
         summary=_linear(trajectory_nets["summary"], x),
-        prior=_prior(trajectory_nets, x, of_agent) if sizes.prior_outputs else None,
+        prior=_prior(sizes, trajectory_nets, x, of_agent, outputs["logits"], trajectory),
     )
 
     # Forward over updates: one vector for the whole batch.
@@ -207,6 +209,28 @@ def agent_features(
       log(1 + updates), scaled, and the decimal logarithm of the deviation, which is at least 1e-3.
     """
     return jnp.log1p(updates) / _LARGE_LOG_AGE, jnp.log10(jnp.maximum(deviation, 1e-3))
+
+
+def prior_features(
+    log_probability: Float[Array, "*s"], behaviour: Float[Array, "*s"]
+) -> tuple[Float[Array, "*s"], ...]:
+    """Return what the outputs of the prior may read of an action taken; no gradient flows.
+
+    A weight of the first one makes a weight of advantages a power of the action's probability: the
+    derivative of the KL divergence from a target whose logit of the action is raised by k A is,
+    for small k A, k A times the probability, where that of a policy gradient is A; a weight of -1
+    makes up for it. One of the second makes it a power of the ratio, as the drifts of mirror
+    learning are functions of it (Lu et al. 2022, arXiv 2210.05639).
+
+    Args:
+      log_probability: of the action under the policy.
+      behaviour: under the behaviour policy.
+
+    Returns:
+      The logarithms of the probability and of the ratio, from -5 and from -5 to 5.
+    """
+    ratio = jnp.clip(log_probability - behaviour, -_LARGEST_LOG, _LARGEST_LOG)
+    return jax.lax.stop_gradient((jnp.maximum(log_probability, -_LARGEST_LOG), ratio))
 
 
 def initial_lifetime(parameters: Parameters) -> LifetimeState:
@@ -305,11 +329,26 @@ def _policy_target(
 
 
 def _prior(
-    nets: Parameters, x: Float[Array, "T B H"], of_agent: Sequence[Float[Array, ""]]
-) -> Float[Array, "T B P"]:
-    """Return what changes the prior's weights: linear in the LSTM's output and in the agent's."""
-    numbers = [jnp.full_like(x[..., :1], number) for number in of_agent]
-    return _linear(nets["policy_prior"], jnp.concatenate([x, *numbers], axis=-1))
+    sizes: MetaNetworkSizes,
+    nets: Parameters,
+    x: Float[Array, "T B H"],
+    of_agent: Sequence[Float[Array, ""]],
+    logits: Float[Array, "T_plus_1 B A"],
+    trajectory: Trajectory,
+) -> Float[Array, "T B P"] | None:
+    """Return what changes the prior's weights, if anything does.
+
+    It is linear in the LSTM's output, in the agent's numbers, and in those of the action taken.
+    """
+    if not sizes.prior_outputs:
+        return None
+    of_action = prior_features(
+        select_action(jax.nn.log_softmax(logits), trajectory.action),
+        select_action(jax.nn.log_softmax(trajectory.behaviour_logits), trajectory.action),
+    )
+    numbers = [*of_agent, *of_action[: sizes.prior_features]]
+    columns = [jnp.broadcast_to(number, x.shape[:-1])[..., None] for number in numbers]
+    return _linear(nets["policy_prior"], jnp.concatenate([x, *columns], axis=-1))
 
 
 def _embed_outputs(outputs: Outputs, nets: Sequence[Parameters], name: str):

@@ -328,7 +328,12 @@ def _infer_sizes(
     )
     # The features of a transition, and two more. Other numbers do not fit the sizes.
     of_agent = shape("lifetime/input", "w", 2, "two axes")[0] - sizes.features - 2
-    return dataclasses.replace(sizes, agent_features=of_agent if of_agent in (1, 2) else 0)
+    sizes = dataclasses.replace(sizes, agent_features=of_agent if of_agent in (1, 2) else 0)
+    if not prior_outputs:
+        return sizes
+    inputs = shapes[f"{_name_in_file(_PRIOR)}/w"][:1]
+    of_action = sum(inputs) - sizes.trajectory - sizes.agent_features
+    return dataclasses.replace(sizes, prior_features=of_action if of_action in (1, 2) else 0)
 
 
 def _name_in_file(name: str) -> str:

@@ -17,7 +17,7 @@ KIND = "discovered"
 _MOST_HEADER_BYTES = 1 << 24
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 100
-_LATER_SIZES = ("transformer_layers", "prior_outputs", "agent_features")
+_LATER_SIZES = ("transformer_layers", "prior_outputs", "agent_features", "prior_features")
 
 
 class RuleFileError(ValueError):

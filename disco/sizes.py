@@ -8,7 +8,7 @@ from disco.transformer import NUM_HEADS
 # See `meta_network._features`.
 STATE_FEATURES = 23  # Per transition, besides those of actions and of the agent.
 ACTION_FEATURES = (9, 10)  # Per action: the published ones, and one more.
-_AT_MOST = {"prior_outputs": 3, "agent_features": 2}
+_AT_MOST = {"prior_outputs": 3, "agent_features": 2, "prior_features": 2}
 _MAY_BE_0 = ("transformer_layers", *_AT_MOST)
 
 
@@ -37,7 +37,11 @@ class MetaNetworkSizes:
         3 for that of the advantages of all actions, too; 0 for constants
         (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`).
       agent_features: numbers of the agent that both networks, and the outputs of the prior, read:
-        with 1 its age, with 2 also the scale of its advantages (`agent_features`); 0 as published.
+        with 1 its age, with 2 also the scale of its advantages (`meta_network.agent_features`); 0
+        as published.
+      prior_features: numbers of the action taken that the outputs of the prior read: with 1 the
+        logarithm of its probability, with 2 also that of the ratio to its probability when it was
+        taken (`meta_network.prior_features`).
     """
 
     prediction: int = 600
@@ -51,6 +55,7 @@ class MetaNetworkSizes:
     lifetime_input: int = 16
     prior_outputs: int = 0
     agent_features: int = 0
+    prior_features: int = 0
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -65,6 +70,11 @@ class MetaNetworkSizes:
             raise ValueError(
                 f"sizes.trajectory is {self.trajectory}; expected a multiple of the"
                 f" transformer's {NUM_HEADS} heads."
+            )
+        if self.prior_features and not self.prior_outputs:
+            raise ValueError(
+                f"sizes.prior_features is {self.prior_features} and sizes.prior_outputs 0; expected"
+                " outputs that read them."
             )
         if self.action_features not in ACTION_FEATURES:
             expected = " or ".join(str(number) for number in ACTION_FEATURES)

@@ -3,12 +3,12 @@
 A meta-gradient goes through a few updates of an agent, and does not see what a rule makes of the
 agent after hundreds. This search does, for a handful of meta-parameters: the weights of the policy
 target's prior (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`), each
-of some agents (`POINTS`): at birth, after 1,000 updates and, if the meta-network reads the scale of
-advantages, with advantages ten times as large. Those of others follow, as the prior's outputs are
-linear in the logarithms of the age and the scale. CMA-ES (Hansen 2016, arXiv 1604.00772; the
-library `cmaes`) proposes a generation of candidates, and fresh agents learn some tasks by each of
-them. A candidate's fitness is the mean over these tasks of the normalised mean return, between the
-random policy's (0) and the reference's (1), and at least -1. The tasks are drawn anew for each
+at some points (`points_of`): at birth and after 1,000 updates and, if the prior's outputs read
+them, with larger advantages, and for actions of a smaller probability and of a larger ratio. Others
+follow, as the outputs are linear in the logarithms of these. CMA-ES (Hansen 2016, arXiv 1604.00772;
+the library `cmaes`) proposes a generation of candidates, and fresh agents learn some tasks by each
+of them. A candidate's fitness is the mean over these tasks of the normalised mean return, between
+the random policy's (0) and the reference's (1), and at least -1. The tasks are drawn anew for each
 generation, and are the same for all its candidates.
 
     rule.npz              the rule at the mean of the last generation's distribution
@@ -21,7 +21,7 @@ import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,10 +40,31 @@ from evaluation.report.report_csv import to_csv
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 
-POINTS = {  # Updates of an agent, and the deviation of its advantages.
-    "at birth": (0, 0.3),
-    "after 1000 updates": (1_000, 0.3),
-    "after 1000 updates, advantages ten times as large": (1_000, 3.0),
+
+class Point(NamedTuple):
+    """What the outputs of a rule's prior read.
+
+    Attributes:
+      updates: of the agent.
+      deviation: of its advantages.
+      probability: of the action taken.
+      ratio: to its probability when it was taken.
+    """
+
+    updates: int = 1_000
+    deviation: float = 0.3
+    probability: float = 0.25
+    ratio: float = 1.0
+
+
+_BIRTH = {"at birth": Point(updates=0)}
+_OF_AGENT = {
+    "after 1000 updates": Point(),
+    "advantages ten times as large": Point(deviation=3.0),
+}
+_OF_ACTION = {
+    "an action of a tenth of the probability": Point(probability=0.025),
+    "an action twice as probable as when it was taken": Point(ratio=2.0),
 }
 RULE, TABLE, FITNESS = "rule.npz", "evolution.csv", "fitness.json"
 _PRIOR = "trajectory/policy_prior"
@@ -87,8 +108,8 @@ class Generation:
     Attributes:
       tasks: names of those that agents learned.
       fitness: of each candidate.
-      mean: of the distribution after it, `[R, P]`: changes of the prior's outputs at the R first of
-        `POINTS`.
+      mean: of the distribution after it, `[R, P]`: changes of the prior's outputs at the R
+        points of the rule.
     """
 
     tasks: tuple[str, ...]
@@ -137,7 +158,7 @@ def evolve(
             f"{len(usable)} tasks have reference scores; expected at least num_tasks"
             f" ({settings.num_tasks}). The others: {reasons!r:.300}"
         )
-    search = _Search(settings, len(_points(rule)), rule.sizes.prior_outputs)
+    search = _Search(settings, len(points_of(rule)), rule.sizes.prior_outputs)
     found = []
     for number in range(settings.generations):
         candidates = search.ask()
@@ -183,28 +204,34 @@ class _Search:
         return np.array(self._cma.mean).reshape(self._shape)  # CMA-ES changes its own.
 
 
-def _points(rule: disco.DiscoveredRule) -> list[str]:
-    return list(POINTS)[: 1 + rule.sizes.agent_features]
+def points_of(rule: disco.DiscoveredRule) -> dict[str, Point]:
+    """Return points between which the outputs of a rule's prior follow, as they are linear."""
+    sizes = rule.sizes
+    of_agent = list(_OF_AGENT.items())[: sizes.agent_features]
+    return {**_BIRTH, **dict(of_agent), **dict(list(_OF_ACTION.items())[: sizes.prior_features])}
 
 
 def _features(rule: disco.DiscoveredRule) -> Float[np.ndarray, "R R"]:
     """Return what the prior's head reads at each point, after a 1 for its bias."""
     rows = []
-    for name in _points(rule):
-        updates, deviation = POINTS[name]
-        found = meta_network.agent_features(jnp.float32(updates), jnp.float32(deviation))
-        rows.append([1.0, *(float(x) for x in found[: rule.sizes.agent_features])])
+    for point in points_of(rule).values():
+        age, deviation, probability, ratio = map(jnp.float32, point)
+        of_agent = meta_network.agent_features(age, deviation)
+        log_probability = jnp.log(probability)
+        of_action = meta_network.prior_features(log_probability, log_probability - jnp.log(ratio))
+        used = of_agent[: rule.sizes.agent_features] + of_action[: rule.sizes.prior_features]
+        rows.append([1.0, *map(float, used)])
     return np.array(rows)
 
 
 def with_prior(
     rule: disco.DiscoveredRule, change: Float[np.ndarray, "R P"]
 ) -> disco.DiscoveredRule:
-    """Return a rule whose prior's outputs are changed by these numbers at the first points."""
+    """Return a rule whose prior's outputs are changed by these numbers at its points."""
     head = rule.parameters[_PRIOR]
-    bias, *of_agent = np.linalg.solve(_features(rule), change)
+    bias, *slopes = np.linalg.solve(_features(rule), change)
     changed = {
-        "w": head["w"].at[-len(of_agent) :].add(jnp.asarray(of_agent, head["w"].dtype)),
+        "w": head["w"].at[-len(slopes) :].add(jnp.asarray(slopes, head["w"].dtype)),
         "b": head["b"] + jnp.asarray(bias, head["b"].dtype),
     }
     return dataclasses.replace(rule, parameters={**rule.parameters, _PRIOR: changed})
@@ -216,10 +243,10 @@ def weights(rule: disco.DiscoveredRule) -> dict[str, dict[str, float]]:
     They are those of transitions for which the meta-network's LSTM adds nothing.
     """
     head = rule.parameters[_PRIOR]
-    of_agent = head["w"][-rule.sizes.agent_features :]
-    outputs = jnp.asarray(_features(rule)) @ jnp.concatenate([head["b"][None], of_agent])
+    slopes = head["w"][-(rule.sizes.agent_features + rule.sizes.prior_features) :]
+    outputs = jnp.asarray(_features(rule)) @ jnp.concatenate([head["b"][None], slopes])
     return {
-        name: dict(zip(_points(rule), x[:, 0].tolist(), strict=True))
+        name: dict(zip(points_of(rule), x[:, 0].tolist(), strict=True))
         for name, x in rule.prior_weights(outputs).items()
         if isinstance(x, jnp.ndarray)
     }

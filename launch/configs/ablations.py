@@ -8,6 +8,7 @@ After DiscoRL, figure 3. There are no probes, as some of the tasks have no refer
 - `fixed_prior`: the weights of the policy target's prior are constants;
 - `no_age`: the rule reads neither the agent's age nor the scale of its advantages;
 - `no_scale`: the rule does not read the scale of the agent's advantages;
+- `no_probability`: the prior's outputs do not read the action's probability and its ratio;
 - `predictions`: the rule reads y and z and trains them, as the published one;
 - `aux_policy`: agents predict their policy one step later, as with the published one;
 - `no_value`: the rule reads no values, returns or advantages, and agents learn none;
@@ -40,9 +41,10 @@ _RULE = {
     "no_lifetime": {"has_lifetime": False},
 }
 _SIZES = {
-    "fixed_prior": {"prior_outputs": 0},
+    "fixed_prior": {"prior_outputs": 0, "prior_features": 0},
     "no_age": {"agent_features": 0},
     "no_scale": {"agent_features": 1},
+    "no_probability": {"prior_features": 0},
     "predictions": {"prediction": 16, "prediction_embedding": 16},
     "transformer": {"transformer_layers": 2},
 }

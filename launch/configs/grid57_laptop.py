@@ -46,6 +46,7 @@ def get_settings() -> DiscoverSettings:
                 lifetime_input=8,
                 prior_outputs=3,
                 agent_features=2,
+                prior_features=2,
             ),
             num_bins=21,
             max_value=15.0,

@@ -25,7 +25,9 @@ SIZES = disco.MetaNetworkSizes(
 
 # What our rules have and the published one has not.
 TEN_FEATURES = dataclasses.replace(SIZES, action_features=10)
-EXTENDED_SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=2, agent_features=1)
+EXTENDED_SIZES = dataclasses.replace(
+    TEN_FEATURES, prior_outputs=2, agent_features=1, prior_features=2
+)
 TRANSFORMER_SIZES = dataclasses.replace(SIZES, transformer_layers=2)
 
 

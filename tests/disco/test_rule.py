@@ -450,10 +450,10 @@ def test_a_new_rule_with_an_advantage_weight_is_the_hand_set_rule(is_normalized)
             dataclasses.replace(rule, **{name: 0.0})
 
 
-@pytest.mark.parametrize("feature", ["age", "scale"])
-def test_the_weights_of_the_prior_may_depend_on_the_agent_alone(feature):
-    """They are linear in its age, and in the scale of its advantages, beside the LSTM's output."""
-    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2, agent_features=2)
+@pytest.mark.parametrize("feature", ["age", "scale", "probability", "ratio"])
+def test_the_weights_of_the_prior_may_depend_on_the_agent_and_on_the_action(feature):
+    """They are linear in four numbers, beside the output of the LSTM."""
+    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2, agent_features=2, prior_features=2)
     rule = disco.DiscoveredRule.create(
         jax.random.key(0),
         sizes,
@@ -464,8 +464,8 @@ def test_the_weights_of_the_prior_may_depend_on_the_agent_alone(feature):
         normalize_advantage=False,
     )
     head = rule.parameters["trajectory/policy_prior"]
-    assert head["w"].shape == (sizes.trajectory + 2, 2)
-    row = {"age": -2, "scale": -1}[feature]
+    assert head["w"].shape == (sizes.trajectory + 4, 2)
+    row = {"age": -4, "scale": -3, "probability": -2, "ratio": -1}[feature]
     changed = {"w": head["w"].at[row].set(jnp.array([0.0, 2.0])), "b": head["b"]}
     other = dataclasses.replace(
         rule, parameters=rule.parameters | {"trajectory/policy_prior": changed}
@@ -482,9 +482,14 @@ def test_the_weights_of_the_prior_may_depend_on_the_agent_alone(feature):
         return targets.pi - 0.9 * centred, targets.advantage
 
     weighted, advantage = of_taken(rule, young)
+    taken = jax.nn.one_hot(trajectory.action, outputs["logits"].shape[-1])
+    policies = jax.nn.softmax(outputs["logits"][:-1]), jax.nn.softmax(trajectory.behaviour_logits)
+    pi, mu = (jnp.sum(taken * x, axis=-1, keepdims=True) for x in policies)
     at_birth, after = {
         "age": (1.0, math.exp(2.0 * 5.0 / 10.0)),
         "scale": (math.exp(2.0 * math.log10(float(jnp.std(advantage)))),) * 2,
+        "probability": (pi**2,) * 2,
+        "ratio": ((pi / mu) ** 2,) * 2,
     }[feature]
     for state, factor in ((young, at_birth), (old, after)):
         np.testing.assert_allclose(
@@ -505,3 +510,5 @@ def test_a_rule_may_depend_on_the_agents_age():
     assert small_rule().init({}).memory.updates is None
     with pytest.raises(ValueError, match=r"sizes\.agent_features is 3; expected 0 to 2"):
         dataclasses.replace(SIZES, agent_features=3)
+    with pytest.raises(ValueError, match=r"sizes\.prior_features is 1 and .* expected outputs"):
+        dataclasses.replace(SIZES, prior_features=1)

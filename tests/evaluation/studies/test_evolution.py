@@ -67,34 +67,38 @@ def run(contender, folder, settings=SETTINGS, tasks=TASKS):
     return evolve(contender, tasks, CONFIG, settings, folder, {}, Execution())
 
 
-def outputs(rule: disco.DiscoveredRule, updates: int, deviation: float) -> np.ndarray:
-    """Of the prior's own head, for an agent."""
-    head = rule.parameters["trajectory/policy_prior"]
-    numbers = meta_network.agent_features(jnp.float32(updates), jnp.float32(deviation))
-    used = jnp.stack(numbers[: rule.sizes.agent_features])
+def outputs(rule: disco.DiscoveredRule, point: evolution.Point) -> np.ndarray:
+    """Of the prior's own head."""
+    head, sizes = rule.parameters["trajectory/policy_prior"], rule.sizes
+    updates, deviation, probability, ratio = map(jnp.float32, point)
+    of_agent = meta_network.agent_features(updates, deviation)
+    of_action = meta_network.prior_features(jnp.log(probability), jnp.log(probability / ratio))
+    used = jnp.stack(of_agent[: sizes.agent_features] + of_action[: sizes.prior_features])
     return np.asarray(head["b"] + used @ head["w"][-len(used) :])
 
 
-@pytest.mark.parametrize("agent_features", [1, 2])
-def test_a_candidate_changes_the_weights_at_some_points(agent_features):
-    """The logit of the prior by 1, 2 and 3, the advantages' weights by factors."""
-    start = rule(dataclasses.replace(SIZES, agent_features=agent_features))
-    rows = 1 + agent_features
-    factors = np.log([[2.0, 4.0], [3.0, 5.0], [0.5, 1.0]])
-    change = np.concatenate([[[1.0], [2.0], [3.0]], factors], axis=1)[:rows]
+@pytest.mark.parametrize(("agent_features", "prior_features"), [(1, 0), (2, 0), (1, 1), (2, 2)])
+def test_a_candidate_changes_the_weights_at_some_points(agent_features, prior_features):
+    """The logit of the prior by 1, 2 and 3, ..., the advantages' weights by factors."""
+    start = rule(
+        dataclasses.replace(SIZES, agent_features=agent_features, prior_features=prior_features)
+    )
+    rows = 1 + agent_features + prior_features
+    factors = np.log([[2.0, 4.0], [3.0, 5.0], [0.5, 1.0], [1.0, 0.1], [0.3, 2.0]])
+    change = np.concatenate([np.arange(1.0, 6.0)[:, None], factors], axis=1)[:rows]
     changed = with_prior(start, change)
     logit = math.log(0.9 / 0.1)
     expected = {
-        "policy_prior": [1.0 / (1.0 + math.exp(-logit - x)) for x in (1.0, 2.0, 3.0)],
-        "advantage_weight": [4.0, 6.0, 1.0],
-        "action_advantage_weight": [2.0, 2.5, 0.5],
+        "policy_prior": [1.0 / (1.0 + math.exp(-logit - x)) for x in range(1, 6)],
+        "advantage_weight": [4.0, 6.0, 1.0, 2.0, 0.6],
+        "action_advantage_weight": [2.0, 2.5, 0.5, 0.05, 1.0],
     }
     found = weights(changed)
     assert set(found) == set(expected)
     for name, values in expected.items():
         assert list(found[name].values()) == pytest.approx(values[:rows], rel=1e-4)
-    for row, (updates, deviation) in zip(change, evolution.POINTS.values(), strict=False):
-        np.testing.assert_allclose(outputs(changed, updates, deviation), row, atol=1e-5)
+    for row, point in zip(change, evolution.points_of(start).values(), strict=True):
+        np.testing.assert_allclose(outputs(changed, point), row, atol=1e-4)
     assert fingerprint(with_prior(start, 0.0 * change)) == fingerprint(start)
 
 
@@ -103,8 +107,8 @@ def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
     best = np.array([[0.5, -0.5, 0.2], [-0.3, 0.4, 0.0], [0.1, -0.4, 0.3]])
 
     def fitness(candidates, *_):
-        points = evolution.POINTS.values()
-        at_points = (np.stack([outputs(one.rule, *x) for x in points]) for one in candidates)
+        points = evolution.points_of(contender.rule).values()
+        at_points = (np.stack([outputs(one.rule, x) for x in points]) for one in candidates)
         return [-float(np.sum(np.square(x - best))) for x in at_points]
 
     monkeypatch.setattr(evolution, "_fitness", fitness)
