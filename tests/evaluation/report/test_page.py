@@ -3,6 +3,7 @@
 import dataclasses
 import html.parser
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 
@@ -22,7 +23,9 @@ from evaluation.report.sections import (
 )
 from evaluation.scoring.bsuite import BsuiteScores
 from evaluation.scoring.references import Reference
-from evaluation.studies.analysis import AnalysisSection
+from evaluation.studies.analysis import AnalysisSection, PredictionsPart
+from evaluation.studies.plotly_figures import line_panels
+from evaluation.studies.push_section import PushSection
 from evaluation.studies.robustness import RobustnessSection
 from tests.evaluation.common import DISCOVERY, write_evaluation
 
@@ -164,10 +167,20 @@ def test_published_aggregates(name):
 def test_an_analysis(name):
     def section(text: str):
         figure = plotly_figures.discovery(DISCOVERY.metrics)
-        pictures = [[(text, b"")]]
-        return AnalysisSection(text, 10, 0.0, figure, pictures, figure, figure)
+        predictions = PredictionsPart(10, 0.0, [[(text, b"")]], figure, figure)
+        return AnalysisSection(text, figure, figure, figure, predictions)
 
     _require_literal(section(name), section("mine"), name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_push_of_a_rule(name):
+    def section(text: str):
+        panels = {"advantage": {text: np.zeros(2)}}
+        figure = line_panels(np.arange(2.0), panels, "ratio", "push")
+        return PushSection(text, figure, figure)
+
+    _require_literal(section(name), section("mine"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -192,7 +205,8 @@ def test_the_page_around_the_sections(name):
 
 def test_every_template_is_tested():
     """A new one needs a test above: then it may be added here."""
-    tested = "analysis bsuite comparison discovery evaluation page published_aggregates robustness"
+    tested = "analysis bsuite comparison discovery evaluation page published_aggregates push"
+    tested += " robustness"
     found = {path.stem for path in page.TEMPLATES.glob("*.html")}
     assert found == {*tested.split(), "macros"}
     assert page.environment().autoescape is True
