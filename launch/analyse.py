@@ -1,14 +1,16 @@
-r"""Analyse a discovered rule: the analyses of the paper's figure 4, for any rule and tasks.
+r"""Analyse a discovered rule: its policy updates, and the analyses of the paper's figure 4.
 
     python -m launch.analyse --rule=grid57 --suite=catch/8x8 --workdir=runs/analysis
     python -m launch.analyse --rule=disco_103.npz --suite=atari/Pong,atari/Breakout \
         --workdir=runs/analysis
 
-An agent learns each task by the rule, and then plays it. The report shows the confidence of the
-predictions y and z along an episode, their saliency on the observations, how well probes decode
-future events from them, and the influence of later predictions on earlier targets. Ablations, in
-which the rule does not read the agent's predictions, show their effect on learning. Settings are
-those of `launch.evaluate`.
+The report shows how the rule changes a policy, beside PPO and DPO. An agent learns each task by the
+rule, and then plays it. The report shows what the weights of the policy target's prior depend on,
+if they are outputs of the meta-network, and, if agents have predictions y and z, their confidence
+along an episode, their saliency on the observations, how well probes decode future events from
+them, and the influence of later predictions on earlier targets; ablations, in which the rule does
+not read the agent's predictions, show their effect on learning. Settings are those of
+`launch.evaluate`.
 """
 
 import dataclasses

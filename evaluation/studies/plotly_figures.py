@@ -11,6 +11,8 @@ from plotly.subplots import make_subplots
 
 from evaluation.report.plotly_style import BLUE, GOLD, GREEN, INK, ORANGE, finish, stacked_panels
 
+_COLOURS = (ORANGE, BLUE, GOLD, GREEN)
+
 Point = tuple[float, float, float, str]
 """x, y, the standard error of y, and a text to show on hovering."""
 
@@ -51,9 +53,8 @@ def line_panels(
 ) -> go.Figure:
     """Return a panel for each title, side by side, with a line over x for each name."""
     figure = make_subplots(rows=1, cols=len(panels), subplot_titles=list(panels))
-    colours = (ORANGE, GOLD, BLUE, GREEN)
     for column, curves in enumerate(panels.values(), 1):
-        for (name, values), colour in zip(curves.items(), itertools.cycle(colours), strict=False):
+        for (name, values), colour in zip(curves.items(), itertools.cycle(_COLOURS), strict=False):
             trace = go.Scatter(
                 x=x,
                 y=values,
@@ -73,9 +74,7 @@ def points(
 ) -> go.Figure:
     """Return a line through points with error bars for each name."""
     figure = go.Figure()
-    for (name, found), colour in zip(
-        by_name.items(), itertools.cycle((ORANGE, BLUE)), strict=False
-    ):
+    for (name, found), colour in zip(by_name.items(), itertools.cycle(_COLOURS), strict=False):
         x, y, errors, texts = zip(*found, strict=True) if found else ((), (), (), ())
         trace = go.Scatter(
             x=x,
