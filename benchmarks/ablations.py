@@ -53,7 +53,8 @@ _CHAINS = [x for x in _HELD_OUT if x.startswith("grid_heldout/chain")]
 _BSUITE = ("Catch", "DeepSea", "UmbrellaChain", "DiscountingChain")
 STUDIES = {
     "parts": Study(
-        tuple(x for x in ABLATIONS if x not in SUITES), {"grid_heldout": "grid_heldout"}
+        (*(x for x in ABLATIONS if x not in SUITES), "toy_environments"),
+        {"grid_heldout": "grid_heldout"},
     ),
     "tasks": Study(
         ("tasks_1", "tasks_4", "tasks_14", "none", "generated", "families"),

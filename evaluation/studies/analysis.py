@@ -231,17 +231,22 @@ def _analyse_agent(
     trajectory = to_trajectory(
         playing.play(agent, learner, task, settings.steps, settings.environments, seed)
     )
-    known = quantities(rule, outputs_along(agent, learner.params, trajectory), trajectory)
-    outputs, target_outputs = learner_outputs(agent, learner, trajectory)
-    of_learner = (rule, outputs, target_outputs, trajectory, learner.rule_state)
-    weights = policy_updates.weights_of(*of_learner)
-    by_age = policy_updates.weights_by_age(*of_learner)
+    outputs = outputs_along(agent, learner.params, trajectory)
+    known = quantities(rule, outputs, trajectory)
+    weights, by_age = {}, {}
+    if rule.sizes.prior_outputs:
+        both = learner_outputs(agent, learner, trajectory)
+        of_learner = (rule, *both, trajectory, learner.rule_state)
+        weights = policy_updates.weights_of(*of_learner)
+        by_age = policy_updates.weights_by_age(*of_learner)
     correlations = policy_updates.correlations(weights, known)
     shown = {name: x[: settings.shown, 0] for name, x in {**known, **weights}.items()}
     peaks = _peaks(next(iter(shown.values()))) if rule.has_predictions else []
     part, numbers = None, {}
     if rule.has_predictions:
-        part, numbers = _predictions(rule, agent, learner, task, trajectory, peaks, seed, settings)
+        part, numbers = _predictions(
+            rule, agent, learner, task, trajectory, outputs, peaks, seed, settings
+        )
     section = AnalysisSection(
         heading=heading,
         quantities=plotly_figures.time_series(shown, peaks),
@@ -263,12 +268,12 @@ def _predictions(
     learner: LearnerState,
     task: environments.Environment,
     trajectory: disco.Trajectory,
+    outputs: dict[str, np.ndarray],
     peaks: Sequence[int],
     seed: int,
     settings: AnalysisConfig,
 ) -> tuple[PredictionsPart, dict[str, Any]]:
     """Return what is shown of y and z, and its numbers as JSON values."""
-    outputs = outputs_along(agent, learner.params, trajectory)
     influences = _influences(rule, agent, learner, task, trajectory)
     informed = information(rule, outputs, trajectory, settings.horizon, seed)
     part = PredictionsPart(

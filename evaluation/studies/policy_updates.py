@@ -109,9 +109,19 @@ def weights_of(
     """
     if not rule.sizes.prior_outputs:
         return {}
-    targets, _ = jax.jit(rule.targets)(outputs, target_outputs, trajectory, state)
-    weights = rule.prior_weights(targets.prior)
+    weights = rule.prior_weights(_prior_of(rule, outputs, target_outputs, trajectory, state))
     return {name: np.asarray(x)[..., 0] for name, x in weights.items() if not isinstance(x, float)}
+
+
+@jax.jit
+def _prior_of(
+    rule: DiscoveredRule,
+    outputs: disco.Outputs,
+    target_outputs: disco.Outputs | None,
+    trajectory: disco.Trajectory,
+    state: disco.RuleState,
+) -> Float[Array, "T B P"] | None:
+    return rule.targets(outputs, target_outputs, trajectory, state)[0].prior
 
 
 def weights_by_age(

@@ -1,7 +1,6 @@
 """The part of an analysis on a rule's policy updates: figures and numbers."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -33,21 +32,20 @@ class PushSection:
 def push_section(name: str, rule: DiscoveredRule) -> tuple[PushSection, dict[str, Any]]:
     """Return the section on how a rule changes a policy, and its numbers as JSON values."""
     ratios, advantages = np.geomspace(0.4, 3.0, 27), np.linspace(-2.0, 2.0, 41)
+    one = int(np.searchsorted(ratios, 1.0))
+    ratios = np.insert(ratios, one, 1.0)
     ages = (0, 1_000) if rule.sizes.agent_features else (0,)
-    of_rule = {
-        f"{name}, {age} updates" if len(ages) > 1 else name: functools.partial(
-            policy_updates.push, rule, updates=age
+    pushes = {
+        f"{name}, {age} updates" if len(ages) > 1 else name: policy_updates.push(
+            rule, ratios, advantages, updates=age
         )
         for age in ages
     }
-    of_drifts = {
-        kind.upper(): functools.partial(policy_updates.push_of_drift, DRIFTS[drift])
-        for kind, drift in (("ppo", "clip"), ("dpo", "dpo"))
-    }
-    one, signs = np.ones(1), np.array([1.0, -1.0])
-    pushes = of_rule | of_drifts
-    by_ratio = {x: found(ratios, signs) / np.abs(found(one, signs)) for x, found in pushes.items()}
-    by_advantage = {x: found(one, advantages)[:, 0] for x, found in pushes.items()}
+    for drift, title in (("clip", "PPO"), ("dpo", "DPO")):
+        pushes[title] = policy_updates.push_of_drift(DRIFTS[drift], ratios, advantages)
+    signs = [int(np.argmin(np.abs(advantages - x))) for x in (1.0, -1.0)]
+    by_ratio = {x: y[signs] / np.abs(y[signs, one])[:, None] for x, y in pushes.items()}
+    by_advantage = {x: y[:, one] for x, y in pushes.items()}
     panels = {
         title: {x: y[row] for x, y in by_ratio.items()}
         for row, title in enumerate(("advantage 1", "advantage -1"))

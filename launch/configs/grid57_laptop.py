@@ -23,8 +23,9 @@ from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig
 
 STEPS_PER_META_STEP = 6 * 8 * 16  # K = 6 updates, 8 environments, unrolls of 16 steps.
-# An evaluation of 99,968 steps has 781 updates, which are 130 meta-steps, and scores the last fifth
-# of them. Agents that live longer give updates of these ages a share like the evaluation's.
+# An evaluation lasts 99,968 steps, and scores the last fifth of them. Agents that live as long and
+# longer give updates of these ages a share like the evaluation's.
+LIFETIMES = (200 * STEPS_PER_META_STEP, 130 * STEPS_PER_META_STEP)
 
 
 def get_settings() -> DiscoverSettings:
@@ -64,7 +65,7 @@ def get_settings() -> DiscoverSettings:
             network=NetworkConfig(torso=(32,), model=0, head=(32,)),
             learning_rate=1e-2,
             end_learning_rate=0.1,
-            lifetime=130 * STEPS_PER_META_STEP,
+            lifetime=LIFETIMES[-1],
             num_environments=8,
             unroll_length=16,
             batch_size=16,
@@ -79,7 +80,7 @@ def get_settings() -> DiscoverSettings:
         ),
         population=PopulationConfig(
             size=20,
-            lifetimes=tuple(n * STEPS_PER_META_STEP for n in (200, 130)),
+            lifetimes=LIFETIMES,
             first_reset_after=20 * STEPS_PER_META_STEP,
         ),
         meta=MetaConfig(
