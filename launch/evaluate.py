@@ -184,12 +184,18 @@ def keep_rules(
             keep_rule(name, copy, contender.rule, **changes)
 
 
-def define_flags(default_suite: str) -> None:
-    """Define all flags except those that name rules. Must be called before JAX computes."""
+def define_task_flags(default_suite: str) -> str:
+    """Define the flags of the suites, the workdir and the config; return the first suite."""
     flags.DEFINE_string("suite", default_suite, "Suites or environments, separated by commas.")
     define_output_folder("workdir", "Folder for all results.")
     first_suite = (given("suite") or default_suite).partition(",")[0].strip()
     define_config(default_config, registry.family_of(first_suite))
+    return first_suite
+
+
+def define_flags(default_suite: str) -> None:
+    """Define all flags except those that name rules. Must be called before JAX computes."""
+    first_suite = define_task_flags(default_suite)
     flags.DEFINE_integer(
         "runs_per_job",
         None,
@@ -218,11 +224,16 @@ def define_tuned() -> None:
 
 def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     """Return the suites, the config, and the number of runs per job that the flags give."""
-    suites = [name.strip() for name in values.suite.split(",") if name.strip()]
+    suites = suite_names(values.suite)
     runs_per_job = values.runs_per_job
     if runs_per_job is None and values.executor == "ray":
         runs_per_job = _RUNS_PER_RAY_JOB
     return suites, from_config(EvaluationConfig, values.config), runs_per_job
+
+
+def suite_names(value: str) -> list[str]:
+    """Return the names that --suite gives."""
+    return [name.strip() for name in value.split(",") if name.strip()]
 
 
 def rule_names(values: Sequence[str]) -> list[str]:

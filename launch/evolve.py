@@ -1,14 +1,15 @@
-r"""Evolve the weights of a rule's policy prior, by what fresh agents learn in whole lifetimes.
+r"""Evolve the weights of a rule's policy prior, and its agents' learning rate, by whole lifetimes.
 
     python -m launch.evolve --rule=runs/grid57/rule.npz --suite=grid57 --workdir=runs/evolution
     python -m launch.evolve --rule=runs/grid57/rule.npz --workdir=runs/evolution \
-        --suite=grid57,grid_generated --generations=20 --executor=ray
+        --suite=grid57,grid_generated --generations=20 --population=32 --tasks=24
 
 `evaluation.studies.evolution` describes the search. The rule's prior must be computed from the
 agent's age, as that of `launch/configs/grid57_laptop.py`. Evolve on the tasks of discovery, of
 which those with reference scores are used: what is chosen by a task is not judged on it. The rule
-is `rule.npz` in the workdir. Started again, the command makes only what is missing; with more
-`--generations`, it continues the search. Executors and workdirs are as in `launch.evaluate`.
+is `rule.npz` in the workdir. The agents of a generation learn all at once, on all devices of this
+process: on a CPU one per core at a time, on an accelerator all together. Started again, the command
+makes only the generations that are missing; with more `--generations`, it continues the search.
 """
 
 import dataclasses
@@ -17,12 +18,22 @@ from typing import Any
 
 from absl import flags
 
+from disco_common import stopping
+from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies import evolution
 from evaluation.studies.evolution import EvolutionConfig
 from launch import commands, execution, workdirs
-from launch.evaluate import CHANGEABLE, SHRINK, Identity, define_flags, keep_rules, read_flags
+from launch.configuration import from_config
+from launch.evaluate import (
+    CHANGEABLE,
+    SHRINK,
+    Identity,
+    define_task_flags,
+    keep_rules,
+    suite_names,
+)
 from launch.provenance import code_version
 from launch.score_tables import print_rows
 from launch.tuned import copies_in
@@ -42,9 +53,9 @@ class _Identity(Identity):
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    suites, config, runs_per_job = read_flags(values)
-    config = dataclasses.replace(config, baselines=())
-    tasks = resolve(suites)
+    config = from_config(EvaluationConfig, values.config)
+    config = dataclasses.replace(config, baselines=(), seeds=1)
+    tasks = resolve(suite_names(values.suite))
     contenders = make_contenders([values.rule], config, copies=copies_in(values.workdir))
     (contender,) = (x for x in contenders if x.kind != RANDOM)
     settings = EvolutionConfig(
@@ -69,11 +80,13 @@ def main() -> None:
         "evolution": dataclasses.asdict(settings),
     }
     with (
-        execution.opened(values, runs_per_job) as how,
+        stopping.noting(),
         workdirs.opened(values.workdir, identity, (*CHANGEABLE, "search.generations")) as folder,
     ):
         keep_rules(folder, [contender], config)
-        found = evolution.evolve(contender, tasks, config, settings, folder, provenance, how)
+        found = evolution.evolve(
+            contender, tasks, config, settings, folder, provenance, execution.shown()
+        )
     rows = [
         {
             "generation": str(number),
@@ -96,5 +109,6 @@ if __name__ == "__main__":
     flags.DEFINE_integer("tasks", default.num_tasks, "Tasks that agents learn by each.", 1)
     flags.DEFINE_float("sigma", default.sigma, "Initial deviation of the weights' logarithms.", 0.0)
     flags.DEFINE_integer("search_seed", default.seed, "Seed of candidates and tasks.", 0)
-    define_flags("grid57")
+    define_task_flags("grid57")
+    commands.use_all_cores()
     commands.run(main, shrink=SHRINK)

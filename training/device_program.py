@@ -33,11 +33,13 @@ class RunInputs(NamedTuple):
       params: of the environments' task.
       code: a checksum of the task's name.
       seed: of all randomness.
+      arrays: of the run's own agent; empty if all runs have the arrays that the functions get.
     """
 
     params: PyTree[Array]
     code: Int[Array, "*runs"]
     seed: Int[Array, "*runs"]
+    arrays: tuple[Array, ...] = ()
 
 
 class Totals(NamedTuple):
@@ -71,7 +73,12 @@ class Program:
     per_pass: int
     replay_steps: int | None = None
 
-    def place(self, tasks: Sequence[environments.Environment], seeds: Sequence[int]) -> RunInputs:
+    def place(
+        self,
+        tasks: Sequence[environments.Environment],
+        seeds: Sequence[int],
+        arrays: Sequence[Array] = (),
+    ) -> RunInputs:
         """Place runs on all devices, padded to a multiple of the runs of a pass.
 
         All passes have equal sizes, so that a run's results do not depend on the other runs. The
@@ -80,6 +87,7 @@ class Program:
         Args:
           tasks: of each run, of these dynamics.
           seeds: of each run.
+          arrays: of each run's own agent, with a leading axis of runs.
         """
         (group,) = environments.group(tasks)
         block = mesh().size * self.per_pass
@@ -89,6 +97,7 @@ class Program:
             params=jax.tree.map(lambda x: x[index], group.params),
             code=jnp.asarray(codes[index]),
             seed=jnp.asarray(np.array(seeds, np.uint32)[index]),
+            arrays=tuple(x[index] for x in arrays),
         )
         return jax.device_put(inputs, over_runs())
 
@@ -98,7 +107,7 @@ class Program:
 
         def init_one(arrays, inputs: RunInputs):
             key = keys.key(inputs.seed, Purpose.INITIALIZE, inputs.code, 0)
-            agent = self.agent.with_arrays(arrays)
+            agent = self.agent.with_arrays(inputs.arrays or arrays)
             return iteration.init(agent, self.dynamics, inputs.params, key, self.replay_steps)
 
         def shard(arrays, inputs):
@@ -130,7 +139,7 @@ class Program:
         """Advance every run by some unrolls.
 
         Args:
-          arrays: of the agent.
+          arrays: of the agent, unless the runs have their own.
           inputs: the runs.
           states: from `init` or the last call; donated.
           totals: sums over the interval so far.
@@ -165,7 +174,7 @@ class Program:
         unroll: Int[Array, ""],
     ) -> tuple[TrainingState, Totals]:
         """Advance one run by one unroll."""
-        agent = self.agent.with_arrays(arrays)
+        agent = self.agent.with_arrays(inputs.arrays or arrays)
         key = keys.key(inputs.seed, Purpose.TRAIN, inputs.code, unroll)
         state, episodes, metrics = iteration.advance(
             agent, self.dynamics, inputs.params, state, key, unroll

@@ -5,22 +5,24 @@ agent after hundreds. This search does, for a handful of meta-parameters: the we
 target's prior (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`), each
 at some points (`points_of`): at birth and after 1,000 updates and, if the prior's outputs read
 them, with larger advantages, and for actions of a smaller probability and of a larger ratio. Others
-follow, as the outputs are linear in the logarithms of these. CMA-ES (Hansen 2016, arXiv 1604.00772;
-the library `cmaes`) proposes a generation of candidates, and fresh agents learn some tasks by each
-of them. A candidate's fitness is the mean over these tasks of the normalised mean return, between
-the random policy's (0) and the reference's (1), and at least -1. The tasks are drawn anew for each
-generation, and are the same for all its candidates.
+follow, as the outputs are linear in the logarithms of these. Beside them it searches the agents'
+learning rate. CMA-ES (Hansen 2016, arXiv 1604.00772; the library `cmaes`) proposes a generation of
+candidates, and fresh agents learn some tasks by each of them, all at once (`training.lifetimes`). A
+candidate's fitness is the mean over these tasks of the normalised mean return, between the random
+policy's (0) and the reference's (1), and at least -1. The tasks and the agents' seed are drawn anew
+for each generation, and are the same for all its candidates.
 
-    rule.npz              the rule at the mean of the last generation's distribution
-    evolution.csv         a row for each generation: fitness, and the rule's weights
-    generations/0000/     of each generation the runs, as in an evaluation, and fitness.json
+    rule.npz              the rule at the mean of the last generation's distribution, and in its
+                          header the learning rate
+    evolution.csv         a row for each generation: fitness, learning rate, the rule's weights
+    generations/0000.json of each generation the tasks, and the fitness of each candidate
 """
 
 import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -30,15 +32,19 @@ from jaxtyping import Float
 
 import disco
 import environments
+from agents.rule_agent import AgentConfig
 from disco import meta_network
 from disco_common.atomic import write_atomically
 from disco_common.ranges import AT_LEAST_1, POSITIVE
+from evaluation import baselines
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender, fingerprint
-from evaluation.evaluate import Execution, circumstances, make_runs
+from evaluation.contenders import Contender
+from evaluation.evaluate import Execution
 from evaluation.report.report_csv import to_csv
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
+from evaluation.training import make_agent, training_settings
+from training import lifetimes
 
 
 class Point(NamedTuple):
@@ -66,7 +72,7 @@ _OF_ACTION = {
     "an action of a tenth of the probability": Point(probability=0.025),
     "an action twice as probable as when it was taken": Point(ratio=2.0),
 }
-RULE, TABLE, FITNESS = "rule.npz", "evolution.csv", "fitness.json"
+RULE, TABLE = "rule.npz", "evolution.csv"
 _PRIOR = "trajectory/policy_prior"
 _LEAST_POPULATION = 4
 
@@ -80,8 +86,9 @@ class EvolutionConfig:
       population: candidates of each generation.
       num_tasks: tasks that agents learn by each candidate.
       sigma: initial standard deviation of each weight: of policy_prior's logit, and of the
-        logarithms of the others.
-      seed: of the candidates and the tasks. That of the agents is the evaluation's.
+        logarithms of the others and of the learning rate.
+      seed: of the candidates and the tasks. That of the agents is the evaluation's, plus the
+        number of the generation.
     """
 
     generations: int = 10
@@ -108,13 +115,24 @@ class Generation:
     Attributes:
       tasks: names of those that agents learned.
       fitness: of each candidate.
-      mean: of the distribution after it, `[R, P]`: changes of the prior's outputs at the R
-        points of the rule.
+      mean: of the distribution after it.
     """
 
     tasks: tuple[str, ...]
     fitness: tuple[float, ...]
-    mean: Float[np.ndarray, "R P"]
+    mean: "Change"
+
+
+class Change(NamedTuple):
+    """What a candidate changes.
+
+    Attributes:
+      prior: `[R, P]`, added to the prior's outputs at the R points of the rule.
+      learning_rate: added to the logarithm of the agents' learning rate.
+    """
+
+    prior: Float[np.ndarray, "R P"]
+    learning_rate: float = 0.0
 
 
 def evolve(
@@ -130,17 +148,18 @@ def evolve(
 
     Args:
       contender: the rule to start from, and its agent.
-      tasks: of the discovery. Those without reference scores are not used.
-      config: of the agents' training.
+      tasks: of the discovery, in JAX environments. Those without reference scores are not used.
+      config: of the agents' training. Each candidate has one run on each task.
       settings: of the search.
-      folder: for all results. Finished runs in it are not repeated.
+      folder: for all results. Finished generations in it are not repeated.
       provenance: to record; JSON values.
-      execution: of the runs.
+      execution: of which only `open_progress` and `announce` are used.
 
     Raises:
-      ValueError: if the rule's prior is not computed from the age, or there are too few tasks with
-        references.
-      JobsFailedError, OSError: as `evaluation.evaluate.evaluate` does.
+      ValueError: if the rule's prior is not computed from the age, there are too few tasks with
+        references, or the agents do not fit in memory.
+      OSError: if something cannot be written.
+      StoppedBySignal: after a stop signal.
     """
     rule = contender.rule
     if not isinstance(rule, disco.DiscoveredRule) or not (
@@ -150,7 +169,6 @@ def evolve(
             f"The weights of {contender.name}'s policy prior are not outputs that read the age;"
             " expected a rule with sizes.prior_outputs and sizes.agent_features of at least 1."
         )
-    config = dataclasses.replace(config, baselines=(), strip_frames=0)
     known, reasons = references.of_tasks(tasks, config.num_steps, references.shipped())
     usable = [task for task in tasks if task.name in known]
     if len(usable) < settings.num_tasks:
@@ -159,49 +177,63 @@ def evolve(
             f" ({settings.num_tasks}). The others: {reasons!r:.300}"
         )
     search = _Search(settings, len(points_of(rule)), rule.sizes.prior_outputs)
-    found = []
-    for number in range(settings.generations):
-        candidates = search.ask()
-        chosen = _draw_tasks(usable, settings, number)
-        own = folder / "generations" / f"{number:04d}"
-        own.mkdir(parents=True, exist_ok=True)
-        if (fitness := _read(own / FITNESS, settings.population)) is None:
-            made = [_candidate(contender, rule, x, i) for i, x in enumerate(candidates)]
-            fitness = _fitness(made, chosen, config, known, own, provenance, execution)
-            text = json.dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
-            write_atomically(own / FITNESS, text + "\n")
-        mean = search.tell(candidates, fitness)
-        found.append(Generation(tuple(x.name for x in chosen), tuple(fitness), mean))
-        execution.announce(
-            f"Generation {number + 1} of {settings.generations}: fitness up to {max(fitness):.3f},"
-            f" mean {np.mean(fitness):.3f}; {_described(with_prior(rule, mean))}."
-        )
-        _write(folder, rule, found, provenance)
+    own, found = folder / "generations", []
+    own.mkdir(parents=True, exist_ok=True)
+    units = settings.generations * settings.population * settings.num_tasks * config.num_steps
+    with execution.open_progress("evolve", units) as progress:
+        for number in range(settings.generations):
+            candidates = search.ask()
+            chosen = _draw_tasks(usable, settings, number)
+            before = number * units // settings.generations
+            if progress is not None and not number:
+                progress.start(0)
+
+            def report(steps: int, before: int = before) -> None:
+                if progress is not None:
+                    best = {"best_fitness": max(found[-1].fitness)} if found else {}
+                    progress.update(before + steps, best)
+
+            file = own / f"{number:04d}.json"
+            if (fitness := _read(file, settings.population)) is None:
+                made = [_candidate(contender, x) for x in candidates]
+                fitness = _fitness(made, chosen, config, known, number, report)
+                text = json.dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
+                write_atomically(file, text + "\n")
+            mean = search.tell(candidates, fitness)
+            found.append(Generation(tuple(x.name for x in chosen), tuple(fitness), mean))
+            execution.announce(
+                f"Generation {number + 1} of {settings.generations}: fitness up to"
+                f" {max(fitness):.3f}, mean {np.mean(fitness):.3f};"
+                f" {_described(_candidate(contender, mean))}."
+            )
+            _write(folder, contender, found, provenance)
     return found
 
 
 class _Search:
-    """CMA-ES with changes of the prior's outputs at some points, `[R, P]`, for coordinates."""
+    """CMA-ES over a `Change`; its coordinates are the prior's, and then the learning rate's."""
 
     def __init__(self, settings: EvolutionConfig, points: int, outputs: int):
         self._population, self._shape = settings.population, (points, outputs)
         self._cma = CMA(
-            mean=np.zeros(points * outputs),
+            mean=np.zeros(points * outputs + 1),
             sigma=settings.sigma,
             population_size=settings.population,
             seed=settings.seed,
         )
 
-    def ask(self) -> list[Float[np.ndarray, "R P"]]:
+    def ask(self) -> list[Change]:
         """Return a generation's candidates."""
-        return [self._cma.ask().reshape(self._shape) for _ in range(self._population)]
+        return [self._change(self._cma.ask()) for _ in range(self._population)]
 
-    def tell(
-        self, candidates: Sequence[Float[np.ndarray, "R P"]], fitness: Sequence[float]
-    ) -> Float[np.ndarray, "R P"]:
+    def tell(self, candidates: Sequence[Change], fitness: Sequence[float]) -> Change:
         """Change the distribution by a generation's fitness; return its mean."""
-        self._cma.tell([(x.ravel(), -y) for x, y in zip(candidates, fitness, strict=True)])
-        return np.array(self._cma.mean).reshape(self._shape)  # CMA-ES changes its own.
+        points = [np.append(x.prior.ravel(), x.learning_rate) for x in candidates]
+        self._cma.tell([(x, -y) for x, y in zip(points, fitness, strict=True)])
+        return self._change(np.array(self._cma.mean))  # CMA-ES changes its own.
+
+    def _change(self, x: Float[np.ndarray, "D"]) -> Change:
+        return Change(x[:-1].reshape(self._shape), float(x[-1]))
 
 
 def points_of(rule: disco.DiscoveredRule) -> dict[str, Point]:
@@ -261,12 +293,15 @@ def _draw_tasks(
     return [tasks[random.choice(part)] for part in parts]
 
 
-def _candidate(
-    contender: Contender, rule: disco.DiscoveredRule, change: Float[np.ndarray, "R P"], index: int
-) -> Contender:
-    changed = with_prior(rule, change)
-    source = {**contender.source, "parameters_sha256": fingerprint(changed)}
-    return dataclasses.replace(contender, name=f"candidate {index}", rule=changed, source=source)
+def _candidate(contender: Contender, change: Change) -> Contender:
+    """Return the contender, its rule and its agent's learning rate changed."""
+    assert isinstance(contender.rule, disco.DiscoveredRule)
+    rate = contender.agent.learning_rate * math.exp(change.learning_rate)
+    return dataclasses.replace(
+        contender,
+        rule=with_prior(contender.rule, change.prior),
+        agent=dataclasses.replace(contender.agent, learning_rate=rate),
+    )
 
 
 def _fitness(
@@ -274,17 +309,15 @@ def _fitness(
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
     known: Mapping[str, references.Reference],
-    folder: pathlib.Path,
-    provenance: Mapping[str, Any],
-    execution: Execution,
+    number: int,
+    report: Callable[[int], None],
 ) -> list[float]:
-    """Return the fitness of each candidate."""
-    curves = make_runs(
-        tasks, candidates, config, folder, {**provenance, **circumstances()}, execution
-    )
+    """Return the fitness of each candidate of a generation."""
+    agents = [make_agent(one, tasks[0]) for one in candidates]
+    settings, seed = training_settings(config), config.seed + number
+    returns = lifetimes.mean_returns(agents, tasks, seed, settings, report)
     scales = [known[task.name] for task in tasks]
-    returns = [curves[one.name].window.mean_return for one in candidates]
-    return [float(np.mean(by_references(x, scales))) for x in returns]
+    return [float(np.mean(by_references(x[:, None], scales))) for x in returns]
 
 
 def _read(path: pathlib.Path, population: int) -> list[float] | None:
@@ -298,27 +331,42 @@ def _read(path: pathlib.Path, population: int) -> list[float] | None:
     return fitness if is_whole else None
 
 
-def _described(rule: disco.DiscoveredRule) -> str:
-    found = weights(rule).items()
-    return ", ".join(f"{name} {' to '.join(f'{x:.3g}' for x in at.values())}" for name, at in found)
+def _described(candidate: Contender) -> str:
+    assert isinstance(candidate.rule, disco.DiscoveredRule)
+    found = weights(candidate.rule).items()
+    parts = [f"{name} {' to '.join(f'{x:.3g}' for x in at.values())}" for name, at in found]
+    return ", ".join([*parts, f"learning rate {candidate.agent.learning_rate:.3g}"])
 
 
 def _write(
     folder: pathlib.Path,
-    rule: disco.DiscoveredRule,
+    contender: Contender,
     found: Sequence[Generation],
     provenance: Mapping[str, Any],
 ) -> None:
     """Write the rule and the table."""
-    rows = []
+    rows, changed, rule = [], contender, contender.rule
     for number, one in enumerate(found):
+        changed = _candidate(contender, one.mean)
         row: dict[str, Any] = {
             "generation": number,
             "best_fitness": max(one.fitness),
             "mean_fitness": float(np.mean(one.fitness)),
+            "learning_rate": changed.agent.learning_rate,
         }
-        for name, at in weights(with_prior(rule, one.mean)).items():
+        rule = changed.rule
+        assert isinstance(rule, disco.DiscoveredRule)
+        for name, at in weights(rule).items():
             row |= {f"{name} {point}": x for point, x in at.items()}
         rows.append(row)
     write_atomically(folder / TABLE, to_csv(rows))
-    disco.save(with_prior(rule, found[-1].mean), folder / RULE, dict(provenance))
+    agent = {**provenance.get("agent", {}), **_settings_of(changed.agent)}
+    assert isinstance(rule, disco.DiscoveredRule)
+    disco.save(rule, folder / RULE, {**provenance, "agent": agent})
+
+
+def _settings_of(agent: AgentConfig) -> dict[str, Any]:
+    """Return the settings of the agents that an evaluation reads from the rule's file."""
+    return {name: getattr(agent, name) for name in baselines.RULE_SETTINGS} | {
+        "network": dataclasses.asdict(agent.network)
+    }

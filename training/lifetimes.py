@@ -1,0 +1,124 @@
+"""Whole lifetimes of many agents that differ in arrays only, of which only the returns are kept.
+
+A search over rules or settings asks what agents learn by each of them, and for nothing else. So
+there are no records, checkpoints or saved agents, and on an accelerator one compiled program trains
+all agents on all tasks of equal dynamics at once.
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+import environments
+from agents.protocol import Agent
+from disco_common import stopping
+from training.device_program import Program, mesh
+from training.memory_budget import require_memory_for_runs
+from training.passes import agents_per_pass
+from training.settings import TrainingSettings, require_consistent
+from training.static_agent import split_agent
+
+_UNROLLS_PER_CALL = 50
+
+
+def mean_returns(
+    agents: Sequence[Agent],
+    tasks: Sequence[environments.Environment],
+    seed: int,
+    settings: TrainingSettings,
+    report: Callable[[int], None] = lambda steps: None,
+) -> Float[np.ndarray, "agents tasks"]:
+    """Train each agent on each task; return the mean returns of the episodes that are scored.
+
+    Runs on one task have the same random numbers, so that differences are the agents'.
+
+    Args:
+      agents: equal but for their arrays.
+      tasks: in JAX environments.
+      seed: of all runs.
+      settings: the length of each run, and from where on episodes are scored.
+      report: called every few seconds with the environment steps of all runs so far.
+
+    Returns:
+      Mean returns; NaN where no scored episode ended.
+
+    Raises:
+      StoppedBySignal: after a stop signal; nothing is kept.
+      ValueError: if a task has no JAX environment, or the runs do not fit in memory.
+    """
+    if on_host := [task.name for task in tasks if task.is_host]:
+        raise ValueError(f"{on_host} run on the host; expected JAX environments.")
+    place = {task.name: i for i, task in enumerate(tasks)}
+    found, steps = np.empty((len(agents), len(tasks))), 0
+    for group in environments.group(tasks):
+        members = [tasks[place[name]] for name in group.names]
+        before = steps
+
+        def shown(own: int, before: int = before) -> None:
+            report(before + own)
+
+        returns = _in_one_program(agents, members, seed, settings, shown)
+        found[:, [place[name] for name in group.names]] = returns
+        steps += len(agents) * len(members) * settings.num_steps
+    return found
+
+
+def _in_one_program(
+    agents: Sequence[Agent],
+    tasks: Sequence[environments.Environment],
+    seed: int,
+    settings: TrainingSettings,
+    report: Callable[[int], None],
+) -> Float[np.ndarray, "agents tasks"]:
+    """Do as `mean_returns` does, on tasks of equal dynamics."""
+    agent, dynamics, number = agents[0], tasks[0].dynamics, len(agents) * len(tasks)
+    assert isinstance(dynamics, environments.JaxEnvironment)
+    require_consistent(agent.experience)
+    require_memory_for_runs(
+        f"{number} agents", agent, dynamics, number, settings.num_steps, settings.runs_at_once
+    )
+    static, stacked = _stacked(agents)
+    per_pass = agents_per_pass(settings.runs_at_once, -(-number // mesh().size))
+    program = Program(dynamics, static, per_pass, settings.num_steps)
+    inputs = program.place(
+        [*tasks] * len(agents),
+        [seed] * number,
+        tuple(jnp.repeat(x, len(tasks), axis=0) for x in stacked),
+    )
+    per_unroll = agent.experience.steps_per_unroll
+    last = settings.num_unrolls(per_unroll)
+    scored_from = settings.scored_from // per_unroll
+    states = program.init((), inputs)
+    no_totals = jax.device_get(program.no_totals((), inputs, states))
+    totals = no_totals
+    for begin, end in ((0, scored_from), (scored_from, last)):
+        totals = jax.device_put(no_totals, inputs.seed.sharding)
+        for first in range(begin, end, _UNROLLS_PER_CALL):
+            unrolls = min(_UNROLLS_PER_CALL, end - first)
+            states, totals = program.advance(
+                (), inputs, states, totals, jnp.int32(first), jnp.int32(unrolls)
+            )
+            jax.block_until_ready(totals)
+            report((first + unrolls) * per_unroll * number)
+            stopping.raise_if_requested()
+    episodes = jax.device_get(totals.episodes)
+    with np.errstate(invalid="ignore"):
+        returns = (episodes.return_sum / episodes.count)[:number]
+    return returns.reshape(len(agents), len(tasks))
+
+
+def _stacked(agents: Sequence[Agent]):
+    """Return the agents' common static part, and their arrays with a leading axis of agents.
+
+    Raises:
+      ValueError: if they differ in more than arrays.
+    """
+    parts = [split_agent(agent) for agent in agents]
+    static = parts[0][0]
+    if any(part != static for part, _ in parts):
+        raise ValueError("The agents differ in more than arrays; expected equal settings.")
+    every = zip(*(arrays for _, arrays in parts), strict=True)
+    return static, tuple(jnp.stack(arrays) for arrays in every)
