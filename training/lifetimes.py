@@ -37,7 +37,7 @@ def mean_returns(
 
     Args:
       agents: equal but for their arrays.
-      tasks: in JAX environments.
+      tasks: in JAX environments of equal dynamics.
       seed: of all runs.
       settings: the length of each run, and from where on episodes are scored.
       report: called every few seconds with the environment steps of all runs so far.
@@ -47,33 +47,8 @@ def mean_returns(
 
     Raises:
       StoppedBySignal: after a stop signal; nothing is kept.
-      ValueError: if a task has no JAX environment, or the runs do not fit in memory.
+      ValueError: if the agents differ in more than arrays, or the runs do not fit in memory.
     """
-    if on_host := [task.name for task in tasks if task.is_host]:
-        raise ValueError(f"{on_host} run on the host; expected JAX environments.")
-    place = {task.name: i for i, task in enumerate(tasks)}
-    found, steps = np.empty((len(agents), len(tasks))), 0
-    for group in environments.group(tasks):
-        members = [tasks[place[name]] for name in group.names]
-        before = steps
-
-        def shown(own: int, before: int = before) -> None:
-            report(before + own)
-
-        returns = _in_one_program(agents, members, seed, settings, shown)
-        found[:, [place[name] for name in group.names]] = returns
-        steps += len(agents) * len(members) * settings.num_steps
-    return found
-
-
-def _in_one_program(
-    agents: Sequence[Agent],
-    tasks: Sequence[environments.Environment],
-    seed: int,
-    settings: TrainingSettings,
-    report: Callable[[int], None],
-) -> Float[np.ndarray, "agents tasks"]:
-    """Do as `mean_returns` does, on tasks of equal dynamics."""
     agent, dynamics, number = agents[0], tasks[0].dynamics, len(agents) * len(tasks)
     assert isinstance(dynamics, environments.JaxEnvironment)
     require_consistent(agent.experience)

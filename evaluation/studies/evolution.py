@@ -169,6 +169,8 @@ def evolve(
             f"The weights of {contender.name}'s policy prior are not outputs that read the age;"
             " expected a rule with sizes.prior_outputs and sizes.agent_features of at least 1."
         )
+    if on_host := [task.name for task in tasks if task.is_host]:
+        raise ValueError(f"{on_host!r:.300} are simulated on the host; expected JAX environments.")
     known, reasons = references.of_tasks(tasks, config.num_steps, references.shipped())
     usable = [task for task in tasks if task.name in known]
     if len(usable) < settings.num_tasks:
@@ -313,11 +315,20 @@ def _fitness(
     report: Callable[[int], None],
 ) -> list[float]:
     """Return the fitness of each candidate of a generation."""
-    agents = [make_agent(one, tasks[0]) for one in candidates]
     settings, seed = training_settings(config), config.seed + number
-    returns = lifetimes.mean_returns(agents, tasks, seed, settings, report)
-    scales = [known[task.name] for task in tasks]
-    return [float(np.mean(by_references(x[:, None], scales))) for x in returns]
+    by_name, scores, steps = {task.name: task for task in tasks}, [], 0
+    for group in environments.group(tasks):
+        members = [by_name[name] for name in group.names]
+        agents = [make_agent(one, members[0]) for one in candidates]
+
+        def shown(own: int, before: int = steps) -> None:
+            report(before + own)
+
+        returns = lifetimes.mean_returns(agents, members, seed, settings, shown)
+        scales = [known[name] for name in group.names]
+        scores.append([by_references(x[:, None], scales) for x in returns])
+        steps += len(candidates) * len(members) * config.num_steps
+    return np.mean(np.concatenate(scores, axis=1), axis=1).tolist()
 
 
 def _read(path: pathlib.Path, population: int) -> list[float] | None:

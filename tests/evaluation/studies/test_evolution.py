@@ -106,19 +106,28 @@ def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
     """By a fitness that is known: the nearer to these outputs, the fitter."""
     best = np.array([[0.5, -0.5, 0.2], [-0.3, 0.4, 0.0], [0.1, -0.4, 0.3]])
 
-    def fitness(candidates, *_):
+    def error(candidate):
         points = evolution.points_of(contender.rule).values()
-        at_points = (np.stack([outputs(one.rule, x) for x in points]) for one in candidates)
-        return [-float(np.sum(np.square(x - best))) for x in at_points]
+        at_points = np.stack([outputs(candidate.rule, x) for x in points])
+        rate = math.log(candidate.agent.learning_rate / 0.1)  # The best is 0.1.
+        return float(np.sum(np.square(at_points - best)) + rate**2)
+
+    def fitness(candidates, *_):
+        return [-error(one) for one in candidates]
 
     monkeypatch.setattr(evolution, "_fitness", fitness)
     settings = EvolutionConfig(generations=60, population=8, num_tasks=1)
     found = run(contender, tmp_path / "run", settings)
-    assert np.abs(found[-1].mean - best).max() < 0.15
-    assert np.abs(found[0].mean - best).max() > 0.15
+    assert np.abs(found[-1].mean.prior - best).max() < 0.15
+    assert np.abs(found[0].mean.prior - best).max() > 0.15
+    rate = CONFIG.agent.learning_rate * math.exp(found[-1].mean.learning_rate)
+    assert rate == pytest.approx(0.1, rel=0.15)
     assert np.mean(found[-1].fitness) > 0.1 * np.mean(found[0].fitness)  # Both are negative.
-    written = disco.load(tmp_path / "run" / evolution.RULE)
-    assert fingerprint(written) == fingerprint(with_prior(contender.rule, found[-1].mean))
+    path = tmp_path / "run" / evolution.RULE
+    written = disco.load(path)
+    assert fingerprint(written) == fingerprint(with_prior(contender.rule, found[-1].mean.prior))
+    (again,) = (x for x in make_contenders([str(path)], CONFIG) if x.kind != RANDOM)
+    assert again.agent.learning_rate == pytest.approx(rate)  # Agents learn with the one found.
     assert len((tmp_path / "run" / evolution.TABLE).read_text().splitlines()) == 61
 
 
@@ -130,11 +139,12 @@ def test_agents_learn_and_a_search_that_continues_is_the_same(contender, tmp_pat
         assert all(-1.0 <= x <= 1.0 for x in one.fitness)
     two = dataclasses.replace(SETTINGS, generations=2)
     run(contender, tmp_path / "parts", two)
-    damaged = tmp_path / "parts" / "generations" / "0001" / evolution.FITNESS
-    damaged.write_text('{"fitness": [0.1, NaN, 0.2, 0.3]}')  # Made again, from the runs.
+    damaged = tmp_path / "parts" / "generations" / "0001.json"
+    damaged.write_text('{"fitness": [0.1, NaN, 0.2, 0.3]}')  # Made again.
     again = run(contender, tmp_path / "parts")
     assert [x.fitness for x in again] == [x.fitness for x in whole]
-    np.testing.assert_array_equal(again[-1].mean, whole[-1].mean)
+    np.testing.assert_array_equal(again[-1].mean.prior, whole[-1].mean.prior)
+    assert again[-1].mean.learning_rate == whole[-1].mean.learning_rate
     rules = [disco.load(tmp_path / x / evolution.RULE) for x in ("whole", "parts")]
     assert fingerprint(rules[0]) == fingerprint(rules[1]) != fingerprint(contender.rule)
 
