@@ -96,7 +96,8 @@ def main() -> None:
         for number, one in enumerate(found)
     ]
     print_rows("Generations, each on other tasks", rows)
-    print(f"Written: {folder / evolution.RULE}, {folder / evolution.TABLE}")
+    names = (evolution.RULE, evolution.TABLE, evolution.PLOT)
+    print(f"Written: {', '.join(str(folder / name) for name in names)}")
 
 
 if __name__ == "__main__":

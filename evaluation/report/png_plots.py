@@ -29,7 +29,7 @@ from evaluation.scoring.summary import Summary
 _RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
 _BASELINE_COLOURS = ("#0072B2", "#009E73", "#56B4E9")
 _RANDOM_COLOUR = "#888888"
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.spines.top": False,
@@ -52,7 +52,7 @@ def learning_curves(
     num_tasks = len(summary.tasks)
     columns = min(num_tasks, max(2, math.ceil(math.sqrt(num_tasks))))
     rows = math.ceil(num_tasks / columns)
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         size = (max(5.5, 2.5 * columns), 1.8 * rows + 1.1)
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
@@ -86,7 +86,7 @@ def mean_curves(
     config: EvaluationConfig,
 ) -> bytes:
     """Return a plot of the mean normalised return over tasks, with bootstrap intervals."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = figure.subplots()
         steps, curves = curves_over_tasks
@@ -131,7 +131,7 @@ def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> bytes:
     steps = [record["meta_step"] for record in metrics]
     by_agent = [record["agents"]["validation_reward"] for record in metrics]
     finite = [[x for x in returns if x is not None] or [np.nan] for returns in by_agent]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8.0, 7.0 if probes else 5.0), layout="constrained")
         by_name = figure.subplot_mosaic("ab;cd;ee" if probes else "ab;cd", sharex=True)
         panels = [by_name[name] for name in "abcd"]
@@ -164,7 +164,7 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
     """
     colours = (*_BASELINE_COLOURS, *_RULE_COLOURS)
     styles = ("-", "--", ":", "-.")
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8.0, 4.5), layout="constrained")
         panel, drawn = figure.subplots(), []
         for i, metrics in enumerate(points.values()):
@@ -198,7 +198,7 @@ def score_matrix(
     """
     suites = list(next(iter(scores.values())))
     rows = np.arange(len(scores))[::-1]
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         size = (2.2 + 2.6 * len(suites), 1.2 + 0.3 * len(scores))
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(suites), squeeze=False, sharey=True)[0]

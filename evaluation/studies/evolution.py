@@ -15,6 +15,7 @@ for each generation, and are the same for all its candidates.
     rule.npz              the rule at the mean of the last generation's distribution, and in its
                           header the learning rate
     evolution.csv         a row for each generation: fitness, learning rate, the rule's weights
+    evolution.png         the same as a plot
     generations/0000.json of each generation the tasks, and the fitness of each candidate
 """
 
@@ -43,6 +44,7 @@ from evaluation.evaluate import Execution
 from evaluation.report.report_csv import to_csv
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
+from evaluation.studies import evolution_plot
 from evaluation.training import make_agent, training_settings
 from training import lifetimes
 
@@ -72,7 +74,7 @@ _OF_ACTION = {
     "an action of a tenth of the probability": Point(probability=0.025),
     "an action twice as probable as when it was taken": Point(ratio=2.0),
 }
-RULE, TABLE = "rule.npz", "evolution.csv"
+RULE, TABLE, PLOT = "rule.npz", "evolution.csv", "evolution.png"
 _PRIOR = "trajectory/policy_prior"
 _LEAST_POPULATION = 4
 
@@ -355,25 +357,25 @@ def _write(
     found: Sequence[Generation],
     provenance: Mapping[str, Any],
 ) -> None:
-    """Write the rule and the table."""
-    rows, changed, rule = [], contender, contender.rule
-    for number, one in enumerate(found):
-        changed = _candidate(contender, one.mean)
+    """Write the rule, the table and the plot."""
+    changed = [_candidate(contender, one.mean) for one in found]
+    rules = [one.rule for one in changed if isinstance(one.rule, disco.DiscoveredRule)]
+    rows = []
+    for number, (one, rule) in enumerate(zip(found, rules, strict=True)):
         row: dict[str, Any] = {
             "generation": number,
             "best_fitness": max(one.fitness),
             "mean_fitness": float(np.mean(one.fitness)),
-            "learning_rate": changed.agent.learning_rate,
+            "learning_rate": changed[number].agent.learning_rate,
         }
-        rule = changed.rule
-        assert isinstance(rule, disco.DiscoveredRule)
         for name, at in weights(rule).items():
             row |= {f"{name} {point}": x for point, x in at.items()}
         rows.append(row)
     write_atomically(folder / TABLE, to_csv(rows))
-    agent = {**provenance.get("agent", {}), **_settings_of(changed.agent)}
-    assert isinstance(rule, disco.DiscoveredRule)
-    disco.save(rule, folder / RULE, {**provenance, "agent": agent})
+    points = {name: list(at) for name, at in weights(rules[-1]).items()}
+    write_atomically(folder / PLOT, evolution_plot.draw(rows, points))
+    agent = {**provenance.get("agent", {}), **_settings_of(changed[-1].agent)}
+    disco.save(rules[-1], folder / RULE, {**provenance, "agent": agent})
 
 
 def _settings_of(agent: AgentConfig) -> dict[str, Any]:

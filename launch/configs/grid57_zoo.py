@@ -1,8 +1,11 @@
-"""Discovery of the zoo's rule on `grid57`: about half an hour on two cores.
+"""Discovery of the zoo's rule: meta-gradients from a rule whose prior was evolved.
 
-It differs from `grid57_laptop` in its number of meta-steps, and in its population of 57 agents, one
-per task, so that each meta-gradient is the mean over all tasks. The rule that ships as `grid57` was
-discovered with it before `grid57_laptop` started from a rule that learns (see its card).
+    python -m launch.discover --config=launch/configs/grid57_zoo.py \
+        --config.rule.start=runs/evolution/rule.npz --workdir=runs/zoo_0
+
+A few minutes on two cores after the start. It differs from `grid57_laptop` in its tasks (the
+generated grid-worlds, too), in its number of meta-steps, in a larger meta learning rate, and in the
+agents' learning rate, which the evolution found (`launch.evolve`; `docs/measurements/discovery.md`).
 """
 
 import dataclasses
@@ -13,14 +16,19 @@ from launch.configs import grid57_laptop
 from launch.configuration import to_config
 from launch.settings import DiscoverSettings
 
+LEARNING_RATE = 0.02
+
 
 def get_settings() -> DiscoverSettings:
     """Return the settings of the run."""
     laptop = grid57_laptop.get_settings()
     return dataclasses.replace(
         laptop,
-        meta_steps=1000,
-        population=dataclasses.replace(laptop.population, size=57),
+        suite="grid57,grid_generated",
+        meta_steps=120,
+        agent=dataclasses.replace(laptop.agent, learning_rate=LEARNING_RATE),
+        meta=dataclasses.replace(laptop.meta, learning_rate=1e-3),
+        probe=dataclasses.replace(laptop.probe, interval=60, num_tasks=24),
     )
 
 
