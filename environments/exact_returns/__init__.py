@@ -14,11 +14,13 @@ from environments.exact_returns.mdp import (
     expected_returns,
     optimal_policy,
 )
+from environments.exact_returns.ring_model import ring
 from environments.noise import NoisyRewards
 from environments.suites.catch import Catch, CatchState
 from environments.suites.deep_sea import DeepSea, DeepSeaState
 from environments.suites.delayed_chain import DelayedChain, DelayedChainState
 from environments.suites.grid_worlds import GridWorld
+from environments.suites.mdp_generated import Ring
 
 __all__ = ["ExpectedReturns", "FiniteMDP", "expected_returns", "finite_mdp", "optimal_policy"]
 
@@ -26,7 +28,7 @@ __all__ = ["ExpectedReturns", "FiniteMDP", "expected_returns", "finite_mdp", "op
 def finite_mdp(environment: Environment) -> FiniteMDP:
     """Return a task as a finite Markov decision process.
 
-    Grid-worlds, Catch, DeepSea and delayed chains with few states have one. Noise of rewards, whose
+    Grid-worlds, Catch, DeepSea, delayed chains with few states, and random processes have one. Noise of rewards, whose
     mean is 0, is left out.
 
     Raises:
@@ -39,6 +41,8 @@ def finite_mdp(environment: Environment) -> FiniteMDP:
         )
     if isinstance(dynamics, GridWorld):
         return grid_world(dynamics, task)
+    if isinstance(dynamics, Ring):
+        return ring(dynamics, task)
     zeros = jnp.zeros(1, jnp.int32)
     if isinstance(dynamics, Catch) and not dynamics.recall:
         columns = jnp.arange(dynamics.columns, dtype=jnp.int32)
@@ -55,5 +59,5 @@ def finite_mdp(environment: Environment) -> FiniteMDP:
         return enumerated(quiet, states, np.ones(1), int(task.length))
     raise ValueError(
         f"{environment.name} has no description as a finite Markov decision process; known are"
-        " grid-worlds, Catch without recall, DeepSea and delayed chains."
+        " grid-worlds, Catch without recall, DeepSea, delayed chains and random processes."
     )
