@@ -2,7 +2,7 @@ r"""Evolve the weights of a rule's policy prior, and its agents' learning rate, 
 
     python -m launch.evolve --rule=runs/grid57/rule.npz --suite=grid57 --workdir=runs/evolution
     python -m launch.evolve --rule=runs/grid57/rule.npz --workdir=runs/evolution \
-        --suite=grid57,grid_generated --generations=20 --population=32 --tasks=24
+        --suite=grid57,grid_generated,mdp_generated --generations=20 --population=32 --tasks=24
 
 `evaluation.studies.evolution` describes the search. The rule's prior must be computed from the
 agent's age, as that of `launch/configs/grid57_laptop.py`. Evolve on the tasks of discovery, of

@@ -28,8 +28,8 @@ __all__ = ["ExpectedReturns", "FiniteMDP", "expected_returns", "finite_mdp", "op
 def finite_mdp(environment: Environment) -> FiniteMDP:
     """Return a task as a finite Markov decision process.
 
-    Grid-worlds, Catch, DeepSea, delayed chains with few states, and random processes have one. Noise of rewards, whose
-    mean is 0, is left out.
+    Grid-worlds, Catch, DeepSea, delayed chains with few states, and random processes have one.
+    Noise of rewards, whose mean is 0, is left out.
 
     Raises:
       ValueError: if the task is none of these, or has too many states.

@@ -1,8 +1,8 @@
 """`mdp_generated`: 64 random Markov decision processes to discover rules on, of four kinds.
 
-They are to differ from grid-worlds in what a rule sees: in the lengths of episodes (5 to 500 steps),
-in the sizes of returns (up to hundreds), in whether rewards are for staying alive or for getting
-done, and in noise. Four kinds take turns:
+They are to differ from grid-worlds in what a rule sees: in the lengths of episodes (5 to 500
+steps), in the sizes of returns (up to hundreds), in whether rewards are for staying alive or for
+getting done, and in noise. Four kinds take turns:
 
 - `dense`: each state has a reward of its own, drawn from a standard Gaussian distribution;
 - `goal`: 1 in the state opposite of the first one, where the episode ends;
@@ -11,8 +11,8 @@ done, and in noise. Four kinds take turns:
 
 States lie on a ring, and an action leads from a state to one at most `REACH` away. Which one, the
 task draws for each state and action, as in the Garnet problems (Bhatnagar et al. 2009, "Natural
-actor-critic algorithms", section 7), whose next states are anywhere. Each kind's rewards have a
-scale, and every second task of a kind has noise in every reward. All tasks share `DYNAMICS`.
+actor-critic algorithms"), whose next states are anywhere. Each task's rewards have a scale, and
+every second task of a kind has noise in every reward. All tasks share `DYNAMICS`.
 """
 
 import dataclasses

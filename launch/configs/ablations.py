@@ -18,8 +18,8 @@ After DiscoRL, figure 3. There are no probes, as some of the tasks have no refer
 - `toy_environments`: LPG's ten grid-worlds instead of the 57;
 - `tasks_1`, `tasks_4`, `tasks_14`: so many of the 57, those of a smaller number among them;
 - `generated`: the 256 grid-worlds of `grid_generated`;
-- `families`: `grid57`, `grid_generated`, and classic control and bandits of gymnax that have no
-  reference scores, so that no evaluation normalises by them;
+- `families`: `grid57`, `grid_generated`, `mdp_generated`, and classic control and bandits of
+  gymnax that have no reference scores, so that no evaluation normalises by them;
 - `chains`: `delayed_chain`;
 - `control`: CartPole, Acrobot and MountainCar.
 """
@@ -57,7 +57,7 @@ SUITES = {
     "tasks_4": _SHUFFLED[:4],
     "tasks_14": _SHUFFLED[:14],
     "generated": ("grid_generated",),
-    "families": ("grid57", "grid_generated", *_CONTROL[1:], *_BANDITS),
+    "families": ("grid57", "grid_generated", "mdp_generated", *_CONTROL[1:], *_BANDITS),
     "chains": ("delayed_chain",),
     "control": _CONTROL,
 }

@@ -3,9 +3,9 @@
     python -m launch.discover --config=launch/configs/grid57_zoo.py \
         --config.rule.start=runs/evolution/rule.npz --workdir=runs/zoo_0
 
-A few minutes on two cores after the start. It differs from `grid57_laptop` in its tasks (the
-generated grid-worlds, too), in its number of meta-steps, in a larger meta learning rate, and in the
-agents' learning rate, which the evolution found (`launch.evolve`; `docs/measurements/discovery.md`).
+A few minutes on two cores after the start. It differs from `grid57_laptop` in its tasks (generated
+ones, too), in its number of meta-steps, in a larger meta learning rate, and in the agents' learning
+rate, which the evolution found (`launch.evolve`; `docs/measurements/discovery.md`).
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ def get_settings() -> DiscoverSettings:
     laptop = grid57_laptop.get_settings()
     return dataclasses.replace(
         laptop,
-        suite="grid57,grid_generated",
+        suite="grid57,grid_generated,mdp_generated",
         meta_steps=120,
         agent=dataclasses.replace(laptop.agent, learning_rate=LEARNING_RATE),
         meta=dataclasses.replace(laptop.meta, learning_rate=1e-3),
