@@ -65,6 +65,7 @@ def main() -> None:
         sigma=values.sigma,
         seed=values.search_seed,
     )
+    evolution.check(contender, tasks, config, settings)
     identity = _Identity(
         tasks=tuple(task.name for task in tasks),
         rules={contender.name: contender.source["parameters_sha256"]},

@@ -137,6 +137,37 @@ class Change(NamedTuple):
     learning_rate: float = 0.0
 
 
+def check(
+    contender: Contender,
+    tasks: Sequence[environments.Environment],
+    config: EvaluationConfig,
+    settings: EvolutionConfig,
+) -> tuple[disco.DiscoveredRule, dict[str, references.Reference]]:
+    """Return the rule, and the reference scores of the tasks that have some.
+
+    Raises:
+      ValueError: if the rule's prior is not computed from the age, a task is simulated on the host,
+        or there are too few tasks with references.
+    """
+    rule = contender.rule
+    if not isinstance(rule, disco.DiscoveredRule) or not (
+        rule.sizes.prior_outputs and rule.sizes.agent_features
+    ):
+        raise ValueError(
+            f"The weights of {contender.name}'s policy prior are not outputs that read the age;"
+            " expected a rule with sizes.prior_outputs and sizes.agent_features of at least 1."
+        )
+    if on_host := [task.name for task in tasks if task.is_host]:
+        raise ValueError(f"{on_host!r:.300} are simulated on the host; expected JAX environments.")
+    known, reasons = references.of_tasks(tasks, config.num_steps, references.shipped())
+    if len(known) < settings.num_tasks:
+        raise ValueError(
+            f"{len(known)} tasks have reference scores; expected at least num_tasks"
+            f" ({settings.num_tasks}). The others: {reasons!r:.300}"
+        )
+    return rule, known
+
+
 def evolve(
     contender: Contender,
     tasks: Sequence[environments.Environment],
@@ -158,28 +189,12 @@ def evolve(
       execution: of which only `open_progress` and `announce` are used.
 
     Raises:
-      ValueError: if the rule's prior is not computed from the age, there are too few tasks with
-        references, or the agents do not fit in memory.
+      ValueError: as `check` does, or if the agents do not fit in memory.
       OSError: if something cannot be written.
       StoppedBySignal: after a stop signal.
     """
-    rule = contender.rule
-    if not isinstance(rule, disco.DiscoveredRule) or not (
-        rule.sizes.prior_outputs and rule.sizes.agent_features
-    ):
-        raise ValueError(
-            f"The weights of {contender.name}'s policy prior are not outputs that read the age;"
-            " expected a rule with sizes.prior_outputs and sizes.agent_features of at least 1."
-        )
-    if on_host := [task.name for task in tasks if task.is_host]:
-        raise ValueError(f"{on_host!r:.300} are simulated on the host; expected JAX environments.")
-    known, reasons = references.of_tasks(tasks, config.num_steps, references.shipped())
+    rule, known = check(contender, tasks, config, settings)
     usable = [task for task in tasks if task.name in known]
-    if len(usable) < settings.num_tasks:
-        raise ValueError(
-            f"{len(usable)} tasks have reference scores; expected at least num_tasks"
-            f" ({settings.num_tasks}). The others: {reasons!r:.300}"
-        )
     search = _Search(settings, len(points_of(rule)), rule.sizes.prior_outputs)
     own, found = folder / "generations", []
     own.mkdir(parents=True, exist_ok=True)
