@@ -35,7 +35,7 @@ class EvaluationConfig:
       baseline_entropy_cost: weight of the policy's entropy in the baselines' losses; the hand-set
         rule has none.
       baseline_normalize_advantage: whether actor-critic and policy gradient divide advantages by
-        their moving standard deviation. The hand-set rule normalises unless its settings
+        their moving standard deviation. The hand-set rule does not, unless its settings
         (`launch.tune`) say otherwise.
       actor_critic_lambda: decay of actor-critic's traces.
       actor_critic_replay_ratio: fraction of actor-critic's batches that is replayed; the number of

@@ -47,7 +47,9 @@ def test_network_unroll_and_discount_are_those_of_the_rules_agents():
             assert agent.config.entropy_cost == CONFIG.baseline_entropy_cost
         else:
             assert isinstance(agent, RuleAgent)
-            assert agent.config.network == CONFIG.agent.network
+            model = 0 if contender.kind == "hand_set" else CONFIG.agent.network.model
+            expected = dataclasses.replace(CONFIG.agent.network, model=model)
+            assert agent.config.network == expected
     changed = dataclasses.replace(CONFIG, rule_discount=0.5)
     for kind in BASELINES:
         made = baselines.make(kind, changed, {})
@@ -104,10 +106,19 @@ def test_settings_are_those_of_the_algorithm():
     assert (ppo.config.num_epochs, ppo.config.gae_lambda) == (2, 0.9)
     with_replay = baselines.make("impala", CONFIG, {"replay_ratio": 0.5, "learning_rate": 0.02})
     assert (with_replay.agent.num_replayed, with_replay.agent.learning_rate) == (3, 0.02)
-    hand_set = baselines.make("hand_set", CONFIG, {"policy_prior": 0.9}).rule
-    assert hand_set == disco.HandSetRule(policy_prior=0.9, num_bins=101, max_value=25.0)
-    raw = baselines.make("hand_set", CONFIG, {"normalize_advantage": False}).rule
-    assert raw == disco.HandSetRule(normalize_advantage=False, num_bins=101, max_value=25.0)
+    hand_set = baselines.make("hand_set", CONFIG, {"policy_prior": 0.9})
+    expected = disco.HandSetRule(
+        policy_prior=0.9,
+        advantage_weight=5.0,
+        action_advantage_weight=0.1,
+        normalize_advantage=False,
+        num_bins=21,
+        max_value=15.0,
+    )
+    assert hand_set.rule == expected
+    assert hand_set.agent.network.model == 0
+    normalizing = baselines.make("hand_set", CONFIG, {"normalize_advantage": True}).rule
+    assert normalizing == dataclasses.replace(expected, policy_prior=0.99, normalize_advantage=True)
     with pytest.raises(ValueError, match=r"impala has no settings \['num_epochs'\]; it has"):
         baselines.make("impala", CONFIG, {"num_epochs": 2})
 
