@@ -38,6 +38,9 @@ from launch.provenance import code_version
 from launch.score_tables import print_rows
 from launch.tuned import copies_in
 
+# What a rule's file says of the rule before the evolution.
+_OF_ANOTHER_RULE = ("probe_score", "evaluations")
+
 
 @dataclasses.dataclass(frozen=True)
 class _Identity(Identity):
@@ -74,11 +77,11 @@ def main() -> None:
         search=settings,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
     )
+    of_start = contender.source["header"].get("provenance", {})
     provenance: dict[str, Any] = {
-        **contender.source["header"].get("provenance", {}),
+        **{name: x for name, x in of_start.items() if name not in _OF_ANOTHER_RULE},
         "code_version": code_version(),
         "command": sys.argv,
-        "evolution": dataclasses.asdict(settings),
     }
     with (
         stopping.noting(),

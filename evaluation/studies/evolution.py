@@ -3,7 +3,7 @@
 A meta-gradient goes through a few updates of an agent, and does not see what a rule makes of the
 agent after hundreds. This search does, for a handful of meta-parameters: the weights of the policy
 target's prior (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`), each
-at some points (`points_of`): at birth and after 1,000 updates and, if the prior's outputs read
+at some points (`prior_points`): at birth and after 1,000 updates and, if the prior's outputs read
 them, with larger advantages, and for actions of a smaller probability and of a larger ratio. Others
 follow, as the outputs are linear in the logarithms of these. Beside them it searches the agents'
 learning rate. CMA-ES (Hansen 2016, arXiv 1604.00772; the library `cmaes`) proposes a generation of
@@ -26,7 +26,6 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from cmaes import CMA
 from jaxtyping import Float
@@ -34,48 +33,22 @@ from jaxtyping import Float
 import disco
 import environments
 from agents.rule_agent import AgentConfig
-from disco import meta_network
 from disco_common.atomic import write_atomically
 from disco_common.ranges import AT_LEAST_1, POSITIVE
 from evaluation import baselines
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
+from evaluation.contenders import Contender, fingerprint
 from evaluation.evaluate import Execution
+from evaluation.executors import Progress
 from evaluation.report.report_csv import to_csv
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.studies import evolution_plot
+from evaluation.studies.prior_points import points_of, weights, with_prior
 from evaluation.training import make_agent, training_settings
 from training import lifetimes
 
-
-class Point(NamedTuple):
-    """What the outputs of a rule's prior read.
-
-    Attributes:
-      updates: of the agent.
-      deviation: of its advantages.
-      probability: of the action taken.
-      ratio: to its probability when it was taken.
-    """
-
-    updates: int = 1_000
-    deviation: float = 0.3
-    probability: float = 0.25
-    ratio: float = 1.0
-
-
-_BIRTH = {"at birth": Point(updates=0)}
-_OF_AGENT = {
-    "after 1000 updates": Point(),
-    "advantages ten times as large": Point(deviation=3.0),
-}
-_OF_ACTION = {
-    "an action of a tenth of the probability": Point(probability=0.025),
-    "an action twice as probable as when it was taken": Point(ratio=2.0),
-}
 RULE, TABLE, PLOT = "rule.npz", "evolution.csv", "evolution.png"
-_PRIOR = "trajectory/policy_prior"
 _LEAST_POPULATION = 4
 
 
@@ -198,23 +171,17 @@ def evolve(
     search = _Search(settings, len(points_of(rule)), rule.sizes.prior_outputs)
     own, found = folder / "generations", []
     own.mkdir(parents=True, exist_ok=True)
-    units = settings.generations * settings.population * settings.num_tasks * config.num_steps
-    with execution.open_progress("evolve", units) as progress:
+    steps = settings.population * settings.num_tasks * config.num_steps
+    with execution.open_progress("evolve", settings.generations * steps) as progress:
+        if progress is not None:
+            progress.start(0)
         for number in range(settings.generations):
             candidates = search.ask()
             chosen = _draw_tasks(usable, settings, number)
-            before = number * units // settings.generations
-            if progress is not None and not number:
-                progress.start(0)
-
-            def report(steps: int, before: int = before) -> None:
-                if progress is not None:
-                    best = {"best_fitness": max(found[-1].fitness)} if found else {}
-                    progress.update(before + steps, best)
-
             file = own / f"{number:04d}.json"
             if (fitness := _read(file, settings.population)) is None:
                 made = [_candidate(contender, x) for x in candidates]
+                report = _reporting(progress, number * steps, found)
                 fitness = _fitness(made, chosen, config, known, number, report)
                 text = json.dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
                 write_atomically(file, text + "\n")
@@ -225,8 +192,27 @@ def evolve(
                 f" {max(fitness):.3f}, mean {np.mean(fitness):.3f};"
                 f" {_described(_candidate(contender, mean))}."
             )
-            _write(folder, contender, found, provenance)
+            evolution = {
+                **dataclasses.asdict(settings),
+                "generations": len(found),
+                "environment_steps": len(found) * steps,
+                "from": fingerprint(rule),
+            }
+            _write(folder, contender, found, {**provenance, "evolution": evolution})
     return found
+
+
+def _reporting(
+    progress: Progress | None, before: int, found: Sequence[Generation]
+) -> Callable[[int], None]:
+    """Return what shows a generation's environment steps, after those of the earlier ones."""
+    best = {"best_fitness": max(found[-1].fitness)} if found else {}
+
+    def report(steps: int) -> None:
+        if progress is not None:
+            progress.update(before + steps, best)
+
+    return report
 
 
 class _Search:
@@ -253,54 +239,6 @@ class _Search:
 
     def _change(self, x: Float[np.ndarray, "D"]) -> Change:
         return Change(x[:-1].reshape(self._shape), float(x[-1]))
-
-
-def points_of(rule: disco.DiscoveredRule) -> dict[str, Point]:
-    """Return points between which the outputs of a rule's prior follow, as they are linear."""
-    sizes = rule.sizes
-    of_agent = list(_OF_AGENT.items())[: sizes.agent_features]
-    return {**_BIRTH, **dict(of_agent), **dict(list(_OF_ACTION.items())[: sizes.prior_features])}
-
-
-def _features(rule: disco.DiscoveredRule) -> Float[np.ndarray, "R R"]:
-    """Return what the prior's head reads at each point, after a 1 for its bias."""
-    rows = []
-    for point in points_of(rule).values():
-        age, deviation, probability, ratio = map(jnp.float32, point)
-        of_agent = meta_network.agent_features(age, deviation)
-        log_probability = jnp.log(probability)
-        of_action = meta_network.prior_features(log_probability, log_probability - jnp.log(ratio))
-        used = of_agent[: rule.sizes.agent_features] + of_action[: rule.sizes.prior_features]
-        rows.append([1.0, *map(float, used)])
-    return np.array(rows)
-
-
-def with_prior(
-    rule: disco.DiscoveredRule, change: Float[np.ndarray, "R P"]
-) -> disco.DiscoveredRule:
-    """Return a rule whose prior's outputs are changed by these numbers at its points."""
-    head = rule.parameters[_PRIOR]
-    bias, *slopes = np.linalg.solve(_features(rule), change)
-    changed = {
-        "w": head["w"].at[-len(slopes) :].add(jnp.asarray(slopes, head["w"].dtype)),
-        "b": head["b"] + jnp.asarray(bias, head["b"].dtype),
-    }
-    return dataclasses.replace(rule, parameters={**rule.parameters, _PRIOR: changed})
-
-
-def weights(rule: disco.DiscoveredRule) -> dict[str, dict[str, float]]:
-    """Return the prior's weights that are outputs, by name, at each point.
-
-    They are those of transitions for which the meta-network's LSTM adds nothing.
-    """
-    head = rule.parameters[_PRIOR]
-    slopes = head["w"][-(rule.sizes.agent_features + rule.sizes.prior_features) :]
-    outputs = jnp.asarray(_features(rule)) @ jnp.concatenate([head["b"][None], slopes])
-    return {
-        name: dict(zip(points_of(rule), x[:, 0].tolist(), strict=True))
-        for name, x in rule.prior_weights(outputs).items()
-        if isinstance(x, jnp.ndarray)
-    }
 
 
 def _draw_tasks(

@@ -20,7 +20,7 @@ REFUSED = {
 def ended(tmp_path_factory):
     folder = tmp_path_factory.mktemp("evolutions")
     start = folder / "start.npz"
-    disco.save(rule(), start)
+    disco.save(rule(), start, {"probe_score": 0.5, "seed": 7})
     base = [f"--rule={start}", *SMALL]
     made = [*base, f"--workdir={folder / 'made'}"]
     first = outcomes("launch.evolve", {"one": [*made, "--generations=1"]})
@@ -41,6 +41,11 @@ def test_it_writes_a_rule_and_continues(ended):
     assert len((made / "evolution.csv").read_text().splitlines()) == 3
     assert (made / "evolution.png").read_bytes().startswith(b"\x89PNG")
     assert disco.load(made / "rule.npz").sizes == rule().sizes
+    provenance = disco.load_header(made / "rule.npz")["provenance"]
+    assert provenance["evolution"]["generations"] == 2
+    assert provenance["evolution"]["environment_steps"] == 2 * 4 * 2_560
+    assert "probe_score" not in provenance
+    assert provenance["agent"]["learning_rate"] > 0.0
 
 
 @pytest.mark.parametrize("name", REFUSED)

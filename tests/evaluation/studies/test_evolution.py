@@ -17,7 +17,8 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, fingerprint, make_contenders
 from evaluation.evaluate import Execution
 from evaluation.studies import evolution
-from evaluation.studies.evolution import EvolutionConfig, evolve, weights, with_prior
+from evaluation.studies.evolution import EvolutionConfig, evolve
+from evaluation.studies.prior_points import Point, points_of, weights, with_prior
 from tests.disco.common import TEN_FEATURES
 
 CONFIG = EvaluationConfig(
@@ -67,7 +68,7 @@ def run(contender, folder, settings=SETTINGS, tasks=TASKS):
     return evolve(contender, tasks, CONFIG, settings, folder, {}, Execution())
 
 
-def outputs(rule: disco.DiscoveredRule, point: evolution.Point) -> np.ndarray:
+def outputs(rule: disco.DiscoveredRule, point: Point) -> np.ndarray:
     """Of the prior's own head."""
     head, sizes = rule.parameters["trajectory/policy_prior"], rule.sizes
     updates, deviation, probability, ratio = map(jnp.float32, point)
@@ -97,7 +98,7 @@ def test_a_candidate_changes_the_weights_at_some_points(agent_features, prior_fe
     assert set(found) == set(expected)
     for name, values in expected.items():
         assert list(found[name].values()) == pytest.approx(values[:rows], rel=1e-4)
-    for row, point in zip(change, evolution.points_of(start).values(), strict=True):
+    for row, point in zip(change, points_of(start).values(), strict=True):
         np.testing.assert_allclose(outputs(changed, point), row, atol=1e-4)
     assert fingerprint(with_prior(start, 0.0 * change)) == fingerprint(start)
 
@@ -107,7 +108,7 @@ def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
     best = np.array([[0.5, -0.5, 0.2], [-0.3, 0.4, 0.0], [0.1, -0.4, 0.3]])
 
     def error(candidate):
-        points = evolution.points_of(contender.rule).values()
+        points = points_of(contender.rule).values()
         at_points = np.stack([outputs(candidate.rule, x) for x in points])
         rate = math.log(candidate.agent.learning_rate / 0.1)  # The best is 0.1.
         return float(np.sum(np.square(at_points - best)) + rate**2)
