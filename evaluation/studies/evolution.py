@@ -169,7 +169,7 @@ def evolve(
     rule, known = check(contender, tasks, config, settings)
     usable = [task for task in tasks if task.name in known]
     search = _Search(settings, len(points_of(rule)), rule.sizes.prior_outputs)
-    own, found = folder / "generations", []
+    own, found, rows = folder / "generations", [], []
     own.mkdir(parents=True, exist_ok=True)
     steps = settings.population * settings.num_tasks * config.num_steps
     with execution.open_progress("evolve", settings.generations * steps) as progress:
@@ -187,10 +187,11 @@ def evolve(
                 write_atomically(file, text + "\n")
             mean = search.tell(candidates, fitness)
             found.append(Generation(tuple(x.name for x in chosen), tuple(fitness), mean))
+            changed = _candidate(contender, mean)
+            rows.append(_row(number, fitness, changed))
             execution.announce(
                 f"Generation {number + 1} of {settings.generations}: fitness up to"
-                f" {max(fitness):.3f}, mean {np.mean(fitness):.3f};"
-                f" {_described(_candidate(contender, mean))}."
+                f" {max(fitness):.3f}, mean {np.mean(fitness):.3f}; {_described(changed)}."
             )
             evolution = {
                 **dataclasses.asdict(settings),
@@ -198,7 +199,7 @@ def evolve(
                 "environment_steps": len(found) * steps,
                 "from": fingerprint(rule),
             }
-            _write(folder, contender, found, {**provenance, "evolution": evolution})
+            _write(folder, rows, changed, {**provenance, "evolution": evolution})
     return found
 
 
@@ -298,37 +299,42 @@ def _read(path: pathlib.Path, population: int) -> list[float] | None:
 
 
 def _described(candidate: Contender) -> str:
-    assert isinstance(candidate.rule, disco.DiscoveredRule)
-    found = weights(candidate.rule).items()
+    found = _weights(candidate).items()
     parts = [f"{name} {' to '.join(f'{x:.3g}' for x in at.values())}" for name, at in found]
     return ", ".join([*parts, f"learning rate {candidate.agent.learning_rate:.3g}"])
 
 
+def _weights(candidate: Contender) -> dict[str, dict[str, float]]:
+    assert isinstance(candidate.rule, disco.DiscoveredRule)
+    return weights(candidate.rule)
+
+
+def _row(number: int, fitness: Sequence[float], changed: Contender) -> dict[str, Any]:
+    """Return a generation's row of the table."""
+    row = {
+        "generation": number,
+        "best_fitness": max(fitness),
+        "mean_fitness": float(np.mean(fitness)),
+        "learning_rate": changed.agent.learning_rate,
+    }
+    for name, at in _weights(changed).items():
+        row |= {f"{name} {point}": x for point, x in at.items()}
+    return row
+
+
 def _write(
     folder: pathlib.Path,
-    contender: Contender,
-    found: Sequence[Generation],
+    rows: Sequence[dict[str, Any]],
+    changed: Contender,
     provenance: Mapping[str, Any],
 ) -> None:
     """Write the rule, the table and the plot."""
-    changed = [_candidate(contender, one.mean) for one in found]
-    rules = [one.rule for one in changed if isinstance(one.rule, disco.DiscoveredRule)]
-    rows = []
-    for number, (one, rule) in enumerate(zip(found, rules, strict=True)):
-        row: dict[str, Any] = {
-            "generation": number,
-            "best_fitness": max(one.fitness),
-            "mean_fitness": float(np.mean(one.fitness)),
-            "learning_rate": changed[number].agent.learning_rate,
-        }
-        for name, at in weights(rule).items():
-            row |= {f"{name} {point}": x for point, x in at.items()}
-        rows.append(row)
+    assert isinstance(changed.rule, disco.DiscoveredRule)
     write_atomically(folder / TABLE, to_csv(rows))
-    points = {name: list(at) for name, at in weights(rules[-1]).items()}
+    points = {name: list(at) for name, at in _weights(changed).items()}
     write_atomically(folder / PLOT, evolution_plot.draw(rows, points))
-    agent = {**provenance.get("agent", {}), **_settings_of(changed[-1].agent)}
-    disco.save(rules[-1], folder / RULE, {**provenance, "agent": agent})
+    agent = {**provenance.get("agent", {}), **_settings_of(changed.agent)}
+    disco.save(changed.rule, folder / RULE, {**provenance, "agent": agent})
 
 
 def _settings_of(agent: AgentConfig) -> dict[str, Any]:

@@ -119,7 +119,7 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
         **RULE_SPACE,
         "policy_prior": Choice((0.8, 0.9, 0.95, 0.98, 0.99, 1.0), may_be_lower=True),
         "advantage_weight": LogUniform(0.1, 30.0),
-        "action_advantage_weight": Choice((0.0, 0.01, 0.03, 0.1, 0.3), may_be_higher=True),
+        "action_advantage_weight": Choice((0.0, 0.01, 0.03, 0.1, 0.3, 1.0), may_be_higher=True),
         "normalize_advantage": _YES_OR_NO,
     },
     "ppo": _PPO,
