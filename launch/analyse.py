@@ -26,7 +26,7 @@ from evaluation.studies.analysis import AnalysisConfig, analyse
 from launch import commands, workdirs
 from launch.configs import evaluate as default_config
 from launch.configuration import from_config, from_json
-from launch.evaluate import CHANGEABLE, Identity
+from launch.evaluate import CHANGEABLE, Identity, listed
 from launch.flag_parsing import define_config, define_output_folder, given
 from launch.progress import Progress
 from launch.provenance import code_version
@@ -35,7 +35,7 @@ from launch.provenance import code_version
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    tasks = resolve([name.strip() for name in values.suite.split(",") if name.strip()])
+    tasks = resolve(listed(values.suite))
     config = from_config(EvaluationConfig, values.config)
     settings = AnalysisConfig(
         steps=values.steps,

@@ -224,27 +224,22 @@ def define_tuned() -> None:
 
 def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     """Return the suites, the config, and the number of runs per job that the flags give."""
-    suites = suite_names(values.suite)
+    suites = listed(values.suite)
     runs_per_job = values.runs_per_job
     if runs_per_job is None and values.executor == "ray":
         runs_per_job = _RUNS_PER_RAY_JOB
     return suites, from_config(EvaluationConfig, values.config), runs_per_job
 
 
-def suite_names(value: str) -> list[str]:
-    """Return the names that --suite gives."""
-    return [name.strip() for name in value.split(",") if name.strip()]
-
-
-def rule_names(values: Sequence[str]) -> list[str]:
-    """Return the names that --rule gives, by commas or repetition."""
+def listed(*values: str) -> list[str]:
+    """Return the names that a flag's values give, by commas or repetition."""
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    rules = rule_names(values.rule)
+    rules = listed(*values.rule)
     suites, config, runs_per_job = read_flags(values)
     agents = [_sized(name, values.size) for name in values.agent]
     if values.size and not agents:

@@ -32,7 +32,7 @@ from launch.evaluate import (
     Identity,
     define_task_flags,
     keep_rules,
-    suite_names,
+    listed,
 )
 from launch.provenance import code_version
 from launch.score_tables import print_rows
@@ -58,7 +58,7 @@ def main() -> None:
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
     config = dataclasses.replace(config, baselines=(), seeds=1)
-    tasks = resolve(suite_names(values.suite))
+    tasks = resolve(listed(values.suite))
     contenders = make_contenders([values.rule], config, copies=copies_in(values.workdir))
     (contender,) = (x for x in contenders if x.kind != RANDOM)
     settings = EvolutionConfig(

@@ -29,8 +29,8 @@ from launch.evaluate import (
     Identity,
     define_flags,
     keep_rules,
+    listed,
     read_flags,
-    rule_names,
 )
 from launch.provenance import code_version
 from launch.score_tables import print_rows
@@ -59,7 +59,7 @@ def main() -> None:
     values = flags.FLAGS
     suites, config, runs_per_job = read_flags(values)
     tasks = resolve(suites)
-    rules = rule_names(values.rule)
+    rules = listed(*values.rule)
     if not rules and not config.baselines:
         raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
     without = dataclasses.replace(config, baselines=())

@@ -67,10 +67,9 @@ def mean_returns(
     last = settings.num_unrolls(per_unroll)
     scored_from = settings.scored_from // per_unroll
     states = program.init((), inputs)
-    no_totals = jax.device_get(program.no_totals((), inputs, states))
-    totals = no_totals
+    totals = no_totals = program.no_totals((), inputs, states)
     for begin, end in ((0, scored_from), (scored_from, last)):
-        totals = jax.device_put(no_totals, inputs.seed.sharding)
+        totals = no_totals
         for first in range(begin, end, _UNROLLS_PER_CALL):
             unrolls = min(_UNROLLS_PER_CALL, end - first)
             states, totals = program.advance(

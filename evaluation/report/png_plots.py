@@ -76,7 +76,7 @@ def learning_curves(
         title = printable(prefix.rstrip("/")) or "Learning curves"
         figure.suptitle(f"{title}: mean ± standard error over {config.seeds} seeds")
         _legend(figure, lines, [contender.name for contender in contenders])
-        return _png(figure)
+        return png(figure)
 
 
 def mean_curves(
@@ -104,7 +104,7 @@ def mean_curves(
             f" {config.confidence:.0%} bootstrap interval"
         )
         _legend(figure, lines, [contender.name for contender in contenders])
-        return _png(figure)
+        return png(figure)
 
 
 # Fields of a discovery's metrics (see `meta.run.summarize`), with the panels' titles.
@@ -152,7 +152,7 @@ def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> bytes:
         for panel in [by_name["e"]] if probes else panels[2:]:
             panel.set_xlabel("meta-steps")
         figure.suptitle("Discovery: mean over the agents; band: their middle half")
-        return _png(figure)
+        return png(figure)
 
 
 def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
@@ -184,7 +184,7 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
         panel.set_ylabel(DISCOVERY_PANELS["validation_reward"])
         panel.set_title("Discoveries: mean over the agents")
         _legend(figure, drawn, list(points))
-        return _png(figure)
+        return png(figure)
 
 
 def score_matrix(
@@ -215,7 +215,7 @@ def score_matrix(
             panel.xaxis.set_major_locator(MaxNLocator(4))
         panels[0].set_yticks(rows, [printable(variant) for variant in scores])
         figure.supxlabel("normalised IQM, 95% interval; points: each discovery")
-        return _png(figure)
+        return png(figure)
 
 
 def _draw_curve(
@@ -279,7 +279,8 @@ def _common_prefix(names: Sequence[str]) -> str:
     return prefixes.pop() if is_common else ""
 
 
-def _png(figure: Figure) -> bytes:
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG."""
     buffer = io.BytesIO()
     FigureCanvasAgg(figure)
     figure.savefig(buffer, format="png", dpi=130)

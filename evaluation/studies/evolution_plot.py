@@ -1,16 +1,14 @@
 """The plot of an evolution of a rule's prior: fitness, learning rate and weights by generation."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 
-from evaluation.report.png_plots import STYLE
+from evaluation.report.png_plots import STYLE, png
 
 # Okabe and Ito's colours, one per point.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
@@ -45,9 +43,7 @@ def draw(rows: Sequence[Mapping[str, Any]], by_weight: Mapping[str, Sequence[str
         handles, labels = panels[names[-1]].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower right", ncols=len(labels))
         panels["fitness"].legend()
-        buffer = io.BytesIO()
-        FigureCanvasAgg(figure).print_png(buffer)
-    return buffer.getvalue()
+        return png(figure)
 
 
 def _line(
