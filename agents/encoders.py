@@ -234,8 +234,13 @@ def _crop(
 
 
 @contextlib.contextmanager
-def computing_in(dtype):
-    """Store Haiku's parameters in float32 (or wider), but compute with them in `dtype`."""
+def computing_in(dtype, wide_names=()):
+    """Store Haiku's parameters in float32 (or wider), but compute with them in `dtype`.
+
+    Args:
+      dtype: of the parameters as modules get them.
+      wide_names: of parameters that modules get as they are stored.
+    """
     wide = jnp.result_type(float)
 
     def create(creator, shape, _, init, context):
@@ -243,8 +248,8 @@ def computing_in(dtype):
         return creator(shape, wide, init)
 
     def get(getter, value, context):
-        del context
-        return getter(value).astype(dtype)
+        name = context.full_name.rpartition("/")[2]
+        return getter(value) if name in wide_names else getter(value).astype(dtype)
 
     with hk.custom_creator(create), hk.custom_getter(get):
         yield

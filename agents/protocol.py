@@ -72,7 +72,8 @@ class Batch:
       last: `[T, B]`, whether the transition ends its episode, by termination or by truncation.
       mask: `[T, B]`, False where the transition only leads from an episode's last observation to
         the first one of the next; its action had no effect.
-      extras: leaves `[T, B, ...]`, what `act` returned at the row.
+      extras: leaves `[T, B, ...]`, what `act` returned at the row; fewer rows of those that
+        `UpdateSpec.extras_rows` names.
       memory: leaves `[B, ...]`, the agent's memory before the first row of `observation`; None
         unless the agent's observations are a `History` (`HistorySpec.is_history`).
     """
@@ -126,6 +127,8 @@ class UpdateSpec:
       first_step: environment steps before the first update.
       min_sequences: sequences that the replay must contain before the first update.
       gradient_steps: steps of the optimiser in one update, for comparisons of their number.
+      extras_rows: by name of extras, the number of each sequence's first rows that the update
+        reads, context included; the batch has no more. All rows of extras that are not named.
     """
 
     name: str = "update"
@@ -137,6 +140,7 @@ class UpdateSpec:
     first_step: int = 0
     min_sequences: int = 1
     gradient_steps: int = 1
+    extras_rows: tuple[tuple[str, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

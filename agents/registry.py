@@ -24,6 +24,15 @@ class AgentFactory(Configured, Protocol):
         ...
 
 
+@runtime_checkable
+class ObservingFactory(AgentFactory, Protocol):
+    """A factory of agents with observations of their own, where an environment offers several."""
+
+    def observed(self, task: environments.Environment) -> environments.Environment:
+        """Return an environment with the observations of the agent's paper (`with_images`)."""
+        ...
+
+
 def make(name: str) -> AgentFactory | SelfContainedAgent:
     """Return the factory of the agent of a name, or the agent if it is self-contained.
 

@@ -17,10 +17,9 @@ from absl import app, flags
 from dm_env import specs
 
 from agents.dreamer import learner
-from agents.dreamer.config import PRESETS
 from agents.dreamer.model import count_parameters, make_model
 from agents.dreamer.networks import ActionPart
-from agents.dreamer.presets import preset
+from agents.dreamer.presets import PRESETS, preset
 from agents.dreamer.rssm import initial_state
 from agents.dreamer.sequences import Batch
 from benchmarks.timing import compiled

@@ -11,6 +11,7 @@ from environments.base import (
     restart,
     stream,
     transition,
+    with_images,
 )
 from environments.errors import (
     EngineDiedError,
@@ -48,4 +49,5 @@ __all__ = [
     "stream",
     "suite",
     "transition",
+    "with_images",
 ]

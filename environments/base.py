@@ -162,6 +162,31 @@ class Environment:
         return isinstance(self.dynamics, HostEnvironment)
 
 
+@runtime_checkable
+class ImageSizes(Protocol):
+    """Dynamics whose images may have other sizes."""
+
+    def with_images(self, side: int, channels: int) -> JaxEnvironment | HostEnvironment:
+        """Return the dynamics with square images, grey (1 channel) or in colour (3)."""
+        ...
+
+
+def with_images(environment: Environment, side: int, channels: int) -> Environment:
+    """Return an environment with square images of this size, if it offers a choice.
+
+    Otherwise return the environment as it is.
+
+    Args:
+      environment: any.
+      side: of the images, in pixels.
+      channels: 1 for grey images, 3 for RGB.
+    """
+    if not isinstance(environment.dynamics, ImageSizes):
+        return environment
+    dynamics = environment.dynamics.with_images(side, channels)
+    return dataclasses.replace(environment, dynamics=dynamics)
+
+
 def num_actions(environment: JaxEnvironment | HostEnvironment) -> int:
     """Return the number of actions.
 

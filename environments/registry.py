@@ -34,6 +34,7 @@ _SUITES = {
     "atari100k": "atari",
     "procgen16": "procgen",
     "procgen16_unseen": "procgen",
+    "procgen16_all": "procgen",
     "nethack": "nethack",
     "crafter": "crafter",
     "craftax_classic": "craftax_classic",
@@ -85,6 +86,7 @@ _FAMILIES = {
     "atari100k": _Family("atari", "make_100k", is_host=True),
     "procgen": _Family("procgen", is_host=True),
     "procgen_unseen": _Family("procgen", "make_unseen", is_host=True),
+    "procgen_all": _Family("procgen", "make_all", is_host=True),
     "nethack": _Family("nethack", is_host=True),
     "crafter": _Family("crafter", is_host=True),
     "craftax_classic": _Family("craftax_classic", examples=("craftax_classic/pixels",)),
@@ -96,6 +98,7 @@ _FAMILIES = {
     "control_proprio": _Family("control", "make_proprio", is_host=True),
     "control_vision": _Family("control", "make_vision", is_host=True),
     "minecraft": _Family("minecraft", is_host=True),
+    "pixels": _Family("pixels", examples=("pixels/catch/8x8", "pixels/grid57/00_dense_fixed")),
 }
 
 PLUGINS = "disco.environments"

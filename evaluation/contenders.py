@@ -16,8 +16,9 @@ import jax
 import numpy as np
 
 import disco
+import environments
 from agents import registry
-from agents.registry import AgentFactory
+from agents.registry import AgentFactory, ObservingFactory
 from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
 from disco import rule_files
@@ -63,6 +64,10 @@ class Contender:
     def trains_itself(self) -> bool:
         """Whether its agent trains itself (`agents.self_contained`)."""
         return isinstance(self.other, SelfContainedAgent)
+
+    def observed(self, task: environments.Environment) -> environments.Environment:
+        """Return a task with the observations that its agent chooses."""
+        return self.other.observed(task) if isinstance(self.other, ObservingFactory) else task
 
     @classmethod
     def of_baseline(

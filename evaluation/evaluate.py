@@ -176,7 +176,8 @@ def _make_checked_runs(
     storage.require_own_folders(folder, [c.name for c in contenders], [t.name for t in tasks])
     runs = {
         contender.name: [
-            [Run(contender, task, index) for index in range(config.seeds)] for task in tasks
+            [Run(contender, contender.observed(task), index) for index in range(config.seeds)]
+            for task in tasks
         ]
         for contender in contenders
     }
@@ -208,6 +209,7 @@ def check(
     _require_own_folders(task.name for task in tasks)
     settings, checked = training_settings(config), set()
     for contender, task in itertools.product(contenders, tasks):
+        task = contender.observed(task)
         if contender.other is not None:
             contender.other.check(task, config.num_steps)
         if contender.trains_itself or (contender.name, task.dynamics) in checked:

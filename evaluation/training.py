@@ -80,7 +80,7 @@ def with_gradient_steps(contender: Contender, task: environments.Environment) ->
     """Return a contender whose source says how many steps its optimiser makes, if it is known."""
     if contender.trains_itself:
         return contender
-    found = make_agent(contender, task).experience.gradient_steps_per_step
+    found = make_agent(contender, contender.observed(task)).experience.gradient_steps_per_step
     return dataclasses.replace(contender, source=contender.source | {GRADIENT_STEPS: found})
 
 

@@ -270,9 +270,19 @@ def _gather(
         observation = History(frames=observation, age=replay.rows["age"][aged, environment])
         slot = first // layout.unroll_length % layout.num_slots
         memory = jax.tree.map(lambda x: x[slot, environment], replay.memories)
-    taken = rows(0, length)
-    transition = jax.tree.map(lambda x: x[taken, environment], replay.rows["transition"])
-    return Batch(observation=observation, memory=memory, **transition)
+
+    def take(kept: PyTree, length: int) -> PyTree:
+        taken = rows(0, length)
+        return jax.tree.map(lambda x: x[taken, environment], kept)
+
+    transition = dict(replay.rows["transition"])
+    extras = transition.pop("extras")
+    if update.extras_rows:
+        of_name = dict(update.extras_rows)
+        extras = {name: take(x, of_name.get(name, length)) for name, x in extras.items()}
+    else:
+        extras = take(extras, length)
+    return Batch(observation=observation, memory=memory, extras=extras, **take(transition, length))
 
 
 def write_back(

@@ -111,6 +111,8 @@ def _inconsistencies(experience: Experience, update: UpdateSpec) -> Iterator[str
             "sequences of another length than the unroll's (expected all of them replayed, and"
             " ReplaySpec.anywhere)"
         )
+    if update.extras_rows and fresh:
+        yield "some rows of extras (expected all sequences replayed)"
     if replay is not None and replay.online and update.length is None:
         yield "an online queue of sequences without a length"
     if update.updates_per_step is not None and not update.updates_per_step > 0:

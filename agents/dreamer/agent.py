@@ -62,6 +62,8 @@ class DreamerAgent:
             context=_CONTEXT,
             updates_per_step=config.replay_ratio / (config.batch_size * config.batch_length),
             min_sequences=config.prefill,
+            # A sequence starts from the model state of its context.
+            extras_rows=(("h", _CONTEXT), ("z", _CONTEXT)) if config.stored_latents else (),
         )
         replay = ReplaySpec(
             capacity=config.replay_capacity,

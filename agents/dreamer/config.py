@@ -9,8 +9,9 @@ from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE, Rang
 class DreamerConfig:
     """An agent's settings; the defaults are those of the Nature version at its size of 12M.
 
-    Where the Nature paper and its authors' code disagree, the defaults are the code's. The code
-    produced the paper's results.
+    Where the Nature paper and its authors' current code (2025) disagree, the defaults are the
+    code's, against which they are tested. The paper's results are of the code of April 2024
+    (`presets`).
 
     Attributes:
       deterministic: units of the recurrent state h.
@@ -23,11 +24,14 @@ class DreamerConfig:
       layers: of encoder's, decoder's, actor's and critic's MLPs.
       head_layers: of the reward's and the continuation's MLPs.
       norm: `"rms"` or `"layer"`.
-      architecture: `"nature"` (5x5 convolutions and pooling, blocks: the code's; the Nature
-        paper's text has strided convolutions) or `"v1"` (4x4 convolutions of stride 2, a dense GRU
-        whose gates are normalised).
+      architecture: `"nature"` (blocks, 5x5 convolutions) or `"v1"` (a dense GRU whose gates are
+        normalised, 4x4 convolutions of stride 2).
+      convolutions: of the architecture `"nature"`: `"pooled"`, followed by max-pooling and preceded
+        by enlarging (the code of 2025), or `"strided"`, of stride 2 after one at full resolution
+        (the paper, and the code of April 2024).
       unimix: weight of the uniform distribution in the latents' mixtures.
-      policy_unimix: likewise in discrete policies. The Nature paper says 0.01, its code has none.
+      policy_unimix: likewise in discrete policies. The Nature paper and the code of April 2024 have
+        0.01, the code of 2025 has none.
       regression: of reward and value: `"symexp_twohot"`, `"symlog_twohot"`, `"sqrt_twohot"` or
         `"symlog_regression"`.
       bins: of two-hot regressions.
@@ -45,6 +49,8 @@ class DreamerConfig:
       discount_horizon: 1 / (1 - γ).
       learns_discount: whether the continuation's target includes γ, as in the Nature version's
         code. In its paper the target is the flag, and γ is a separate factor.
+      recorded_first_weight: with `learns_discount`, whether the first imagined state has weight 1
+        unless it is terminal (the code of April 2024); otherwise its predicted continuation.
       lambda_: λ of the λ-returns.
       entropy_cost: η.
       target_randomness: randomness of the policy that η is adapted to; 0 for a fixed η
@@ -74,6 +80,8 @@ class DreamerConfig:
       replay_capacity: environment steps in the replay.
       replay_ratio: replayed steps per environment step.
       num_environments: number of parallel environments.
+      image_side: of square images, in pixels, of environments that offer a choice.
+      image_channels: likewise; 1 for grey images, 3 for RGB.
       prefill: sequences in the replay before the first update.
       dtype: in which the networks compute: `"float32"`, `"bfloat16"`, or `"auto"`, which is
         bfloat16 on accelerators. Parameters, the recurrent state, norms and losses are float32.
@@ -90,6 +98,7 @@ class DreamerConfig:
     head_layers: int = 1
     norm: str = "rms"
     architecture: str = "nature"
+    convolutions: str = "pooled"
     unimix: float = 0.01
     policy_unimix: float = 0.0
     regression: str = "symexp_twohot"
@@ -107,6 +116,7 @@ class DreamerConfig:
     imagine_last: int = 0
     discount_horizon: float = 333.0
     learns_discount: bool = True
+    recorded_first_weight: bool = False
     lambda_: float = 0.95
     entropy_cost: float = 3e-4
     target_randomness: float = 0.0
@@ -133,6 +143,8 @@ class DreamerConfig:
     replay_capacity: int = 5_000_000
     replay_ratio: float = 32.0
     num_environments: int = 16
+    image_side: int = 64
+    image_channels: int = 3
     prefill: int = 1024
     dtype: str = "auto"
 
@@ -182,11 +194,10 @@ class DreamerConfig:
         return self.deterministic + self.latents * self.classes
 
 
-PRESETS = ("nature", "v1")
-
 _CHOICES = {
     "norm": ("rms", "layer"),
-    "architecture": PRESETS,
+    "architecture": ("nature", "v1"),
+    "convolutions": ("pooled", "strided"),
     "regression": ("symexp_twohot", "symlog_twohot", "sqrt_twohot", "symlog_regression"),
     "return_norm": ("range", "std", "advantage_std"),
     "optimizer": ("laprop", "adam"),
@@ -194,7 +205,7 @@ _CHOICES = {
 }
 _RANGES = {
     AT_LEAST_1: """deterministic hidden latents classes blocks units depth layers horizon batch_size
-        num_environments replay_capacity""",
+        num_environments replay_capacity image_side image_channels""",
     Range("at least 2", lambda x: x >= 2): "batch_length bins",
     AT_LEAST_0: """free_nats reconstruction_cost vector_cost reward_cost continue_cost dynamics_cost
         representation_cost target_kl entropy_cost actor_cost critic_cost critic_replay_cost

@@ -13,10 +13,10 @@ from dm_env import specs
 import environments
 from agents.dreamer import learner
 from agents.dreamer.agent import ACTION, ActionRange, DreamerAgent, named
-from agents.dreamer.config import PRESETS, DreamerConfig
+from agents.dreamer.config import DreamerConfig
 from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Specs, is_image
-from agents.dreamer.presets import ABLATIONS, BENCHMARKS, laptop, preset, sizes
+from agents.dreamer.presets import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
 from agents.settings import with_overrides
 from disco_common.memory import free_memory
 
@@ -43,6 +43,11 @@ class Dreamer:
     def config_for(self, task: environments.Environment) -> DreamerConfig:
         """Return the settings on a task."""
         return self.of_family.get(task.name.partition("/")[0], self.config)
+
+    def observed(self, task: environments.Environment) -> environments.Environment:
+        """Return a task with the paper's images, where it offers a choice."""
+        config = self.config_for(task)
+        return environments.with_images(task, config.image_side, config.image_channels)
 
     def make(self, task: environments.Environment) -> DreamerAgent:
         """Return the agent for a task; raises the errors of `check` except those of memory."""
@@ -103,10 +108,11 @@ def _check_actions(task: environments.Environment) -> None:
 def make(parameters: str = "") -> Dreamer:
     """Return the factory of the agent `"dreamer"`, or `"dreamer/WORD,WORD..."`.
 
-    A word is a version (`nature`, the default, or `v1`), a size of it, an ablation (of
-    `presets.ABLATIONS`), `paper` for the paper's size, replay ratio and number of environments on
-    each benchmark instead of a laptop's, or a setting, such as `horizon=10`. Settings are applied
-    last.
+    A word is a version (`nature`, as its authors' code of 2025, `nature_2024`, as the paper and its
+    code of 2024, or `v1`), a size of it, an ablation (of `presets.ABLATIONS`), `paper` for the
+    paper's size, replay ratio and number of environments on each benchmark instead of a laptop's,
+    or a setting, such as `horizon=10`. Settings are applied last. The version is by default
+    `nature`, or `nature_2024` with `paper`.
 
     Raises:
       ValueError: if a word is none of these, or a setting cannot be parsed.
@@ -115,7 +121,8 @@ def make(parameters: str = "") -> Dreamer:
     settings = dict(word.split("=", 1) for word in words if "=" in word)
     words = [word for word in words if "=" not in word]
     taken: dict[str, str] = {}
-    version = next((word for word in words if word in PRESETS), "nature")
+    default = "nature_2024" if "paper" in words else "nature"
+    version = next((word for word in words if word in PRESETS), default)
     for word in words:
         kinds = {"version": PRESETS, "size": sizes(version), "ablation": ABLATIONS}
         kinds["scale"] = ("paper",)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from agents import compilation, pictures
+from agents import compilation, model_predictions, pictures
 from agents.dreamer import distributions, losses, sequences
 from agents.dreamer.distributions import symexp
 from agents.dreamer.losses import Scales
@@ -19,7 +19,6 @@ from agents.protocol import Examination
 
 CONTEXT, PREDICTED = 5, 45  # Observed steps, and steps of the open-loop prediction after them.
 
-_BINS = 10
 _FRAMES = 20  # Of a picture.
 
 
@@ -90,18 +89,6 @@ def _as_observation(model: Model, name: str, decoded: Array) -> Array:
     return symexp(decoded) if model.config.symlog_vectors else decoded
 
 
-def calibration_error(predicted: np.ndarray, actual: np.ndarray) -> float:
-    """Return the expected calibration error over ten bins with equal numbers of predictions."""
-    order = np.argsort(predicted, axis=None, kind="stable")
-    groups = zip(
-        np.array_split(predicted.ravel()[order], _BINS),
-        np.array_split(actual.ravel()[order], _BINS),
-        strict=True,
-    )
-    gaps = [len(x) * abs(x.mean() - y.mean()) for x, y in groups if len(x)]
-    return float(sum(gaps) / predicted.size)
-
-
 def figures(batch: Batch, predictions: Predictions) -> dict[str, float]:
     """Return errors of the predicted rewards and terminations.
 
@@ -111,17 +98,7 @@ def figures(batch: Batch, predictions: Predictions) -> dict[str, float]:
     reward = np.asarray(predictions.reward)[counts]
     end_probability = 1.0 - np.asarray(predictions.continue_probability)[counts]
     actual, ends = np.asarray(batch.reward)[counts], np.asarray(batch.is_terminal)[counts]
-    return {
-        "held_out/reward": float(actual.mean()),
-        "held_out/reward_stddev": float(actual.std()),
-        "held_out/predicted_reward": float(reward.mean()),
-        "held_out/reward_rmse": float(np.sqrt(np.mean(np.square(reward - actual)))),
-        "held_out/reward_calibration_error": calibration_error(reward, actual),
-        "held_out/ends": float(ends.mean()),
-        "held_out/predicted_ends": float(end_probability.mean()),
-        "held_out/ends_brier": float(np.mean(np.square(end_probability - ends))),
-        "held_out/ends_calibration_error": calibration_error(end_probability, ends),
-    }
+    return model_predictions.figures(actual, reward, ends, end_probability)
 
 
 def examine(
@@ -144,7 +121,9 @@ def examine(
     pictured = [name for name, spec in model.observations.items() if pictures.is_picture(spec)]
     drawn = {}
     if pictured and num_steps > CONTEXT:
-        drawn["prediction.png"] = prediction(batch, predictions, pictured[0])
+        expected = np.asarray(predictions.observation[pictured[0]])[:, 0]
+        observed = np.asarray(batch.observation[pictured[0]])[: len(expected), 0]
+        drawn["prediction.png"] = model_predictions.prediction(observed, expected, CONTEXT, _FRAMES)
     return Examination(figures(batch, predictions), drawn)
 
 
@@ -152,23 +131,3 @@ def first_episode(batch: Batch) -> int:
     """Return the length of the first environment's first episode, or of its part in the batch."""
     ends = np.flatnonzero(np.asarray(batch.is_last)[:, 0])
     return int(ends[0]) if len(ends) else len(batch.reward) - 1
-
-
-def prediction(batch: Batch, predictions: Predictions, name: str) -> bytes:
-    """Draw the open-loop prediction: rows of observations, predictions and their difference."""
-    expected = np.asarray(predictions.observation[name])[:, 0]
-    seen = np.asarray(batch.observation[name])[: len(expected), 0]
-    later = np.linspace(CONTEXT, len(expected) - 1, _FRAMES - CONTEXT).round().astype(int)
-    shown = [*range(CONTEXT), *np.unique(later)]
-    brightest = float(max(seen.max(), expected.max()))
-    above = [pictures.as_image(seen[i], brightest) for i in shown]
-    middle = [pictures.as_image(expected[i], brightest) for i in shown]
-    below = [
-        np.abs(x.astype(np.int16) - y).astype(np.uint8) for x, y in zip(above, middle, strict=True)
-    ]
-    caption = (
-        f"the model's prediction: above what happened, in the middle what it expected, below the"
-        f" difference; the first {CONTEXT} steps were seen, the other"
-        f" {len(expected) - CONTEXT} are predicted from actions alone"
-    )
-    return pictures.as_png([above, middle, below], caption)

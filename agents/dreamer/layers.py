@@ -77,19 +77,31 @@ class BlockLinear(hk.Module):
 
 
 class StridedConvolution(hk.Module):
-    """A 4x4 convolution without bias of images `[B, H, W, C]` that halves or doubles their size."""
+    """A convolution of images `[B, H, W, C]` that divides or multiplies their size by its stride.
 
-    def __init__(self, channels: int, *, transposed: bool = False, bias: bool = False, name: str):
-        """Make a layer of `channels` outputs; it doubles the size if `transposed`."""
+    The arXiv version's kernels are 4x4, though its text says 3x3, as its parameter counts say.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        kernel: int = 4,
+        stride: int = 2,
+        transposed: bool = False,
+        bias: bool = False,
+        name: str,
+    ):
+        """Make a layer of `channels` outputs; it multiplies the size if `transposed`."""
         super().__init__(name)
-        self._channels, self._transposed, self._bias = channels, transposed, bias
+        self._channels, self._kernel, self._stride = channels, kernel, stride
+        self._transposed, self._bias = transposed, bias
 
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B h w O"]:
-        # The arXiv version's text says 3x3; its parameter counts say 4x4.
-        weight, bias = _filters(4, x.shape[-1], self._channels, self._bias)
+        weight, bias = _filters(self._kernel, x.shape[-1], self._channels, self._bias)
         convolve = jax.lax.conv_transpose if self._transposed else jax.lax.conv_general_dilated
-        x = x.astype(weight.dtype)
-        return convolve(x, weight, (2, 2), "SAME", dimension_numbers=_AXES) + bias
+        x, strides = x.astype(weight.dtype), (self._stride, self._stride)
+        return convolve(x, weight, strides, "SAME", dimension_numbers=_AXES) + bias
 
 
 class PooledConvolution(hk.Module):
@@ -175,13 +187,12 @@ class Norm(hk.Module):
     def __call__(self, x: Float[Array, "*s F"]) -> Float[Array, "*s F"]:
         wide = x.astype(jnp.float32) if x.dtype.itemsize < 4 else x
         scale = hk.get_parameter("scale", x.shape[-1:], jnp.float32, jnp.ones)
-        scale = scale.astype(wide.dtype)  # Parameters may be narrower than float32.
         if self._kind == "rms":
             variance = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
             return (wide * (jax.lax.rsqrt(variance + 1e-4) * scale)).astype(x.dtype)
         offset = hk.get_parameter("offset", x.shape[-1:], jnp.float32, jnp.zeros)
         normalized = jax.nn.standardize(wide, epsilon=1e-3)
-        return (normalized * scale + offset.astype(wide.dtype)).astype(x.dtype)
+        return (normalized * scale + offset).astype(x.dtype)
 
 
 class Dense(hk.Module):

@@ -185,7 +185,8 @@ def actor_critic_losses(
     """Return losses, returns, scales and metrics of imagined sequences (equations 6 to 12).
 
     `alive` is 0 where a sequence starts from a terminal state of the replay. The arXiv version's
-    code weights imagined steps by it, the Nature version's by the predicted continuation.
+    code and the Nature version's of 2024 weight imagined steps by it, that of 2025 by the predicted
+    continuation.
     """
     config, regression = model.config, model.regression
     frozen, features = sg(params), imagined.states.features
@@ -238,7 +239,9 @@ def _discounts(
     """Return the discount of each imagined state, and the weight of each but the last."""
     config = model.config
     if config.learns_discount:
-        return continue_probability, sg(jnp.cumprod(continue_probability, axis=0))[:-1]
+        first = alive if config.recorded_first_weight else continue_probability[0]
+        weights = jnp.cumprod(jnp.concatenate([first[None], continue_probability[1:]]), axis=0)
+        return continue_probability, sg(weights)[:-1]
     # The likelier flag times γ. The first state has weight 1 unless it is terminal.
     discount = config.discount * jnp.round(sg(continue_probability))
     weight = jnp.cumprod(jnp.concatenate([alive[None], discount[1:-1]]), axis=0)

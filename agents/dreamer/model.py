@@ -197,7 +197,7 @@ def _narrow(config: DreamerConfig, f: Callable[..., Any]) -> Callable[..., Any]:
         return f
 
     def narrowly(*inputs):
-        with computing_in(jnp.dtype(dtype)):
+        with computing_in(jnp.dtype(dtype), wide_names=("scale", "offset")):
             outputs = f(*inputs)
         return jax.tree.map(lambda x: x.astype(jnp.result_type(float)), outputs)
 

@@ -68,10 +68,12 @@ class Encoder(hk.Module):
         self._layers = [Dense(config.units, config.norm, name=f"layer{i}") for i in layers]
         self._stages = []
         for i, channels in enumerate(_channels(config, self._images)):
-            is_nature = config.architecture == "nature"
-            make = PooledConvolution if is_nature else StridedConvolution
-            stage = (make(channels, name=f"convolution{i}"), Norm(config.norm, name=f"norm{i}"))
-            self._stages.append(stage)
+            make, name = StridedConvolution, f"convolution{i}"
+            if _is_strided(config):
+                make = functools.partial(make, kernel=5, stride=2 if i else 1, bias=True)
+            elif config.architecture == "nature":
+                make = PooledConvolution
+            self._stages.append((make(channels, name=name), Norm(config.norm, name=f"norm{i}")))
 
     def __call__(self, observation: Mapping[str, Array]) -> Float[Array, "*s E"]:
         parts = []
@@ -87,7 +89,7 @@ class Encoder(hk.Module):
             images = [observation[name] for name in self._images]
             x = jnp.concatenate(images, axis=-1).astype(jnp.float32) / 255.0 - 0.5
             shape = x.shape
-            x = _padded(x.reshape(-1, *shape[-3:]), 2 ** len(self._stages))
+            x = _padded(x.reshape(-1, *shape[-3:]), 2 ** _num_halvings(self._config, self._images))
             for convolution, norm in self._stages:
                 x = jax.nn.silu(norm(convolution(x)))
             parts.append(x.reshape(*shape[:-3], -1))
@@ -118,7 +120,8 @@ class Decoder(hk.Module):
         self._channels = channels
         self._out_channels = sum(spec.shape[-1] for spec in self._images.values())
         self._size = next(iter(self._images.values())).shape[:2]
-        height, width = (-(-side // 2 ** len(channels)) for side in self._size)
+        halvings = _num_halvings(config, self._images)
+        height, width = (-(-side // 2**halvings) for side in self._size)
         self._start = (height, width, channels[-1])
         size = math.prod(self._start)
         if config.architecture == "nature":
@@ -128,6 +131,10 @@ class Decoder(hk.Module):
             self._from_z = Dense(2 * config.units, config.norm, name="from_z")
             self._from_z_out = Linear(size, name="from_z_output")
             self._start_norm = Norm(config.norm, name="start_norm")
+        if _is_strided(config):
+            make = functools.partial(StridedConvolution, kernel=5, transposed=True, bias=True)
+            self._last = make(self._out_channels, stride=1, name="image_output")
+        elif config.architecture == "nature":
             self._last = EnlargingConvolution(self._out_channels, name="image_output")
             make = EnlargingConvolution
         else:
@@ -210,12 +217,25 @@ class ActionPart:
     is_discrete: bool
 
 
+def _is_strided(config: DreamerConfig) -> bool:
+    """Return whether the convolutions are the Nature paper's."""
+    return config.architecture == "nature" and config.convolutions == "strided"
+
+
+def _num_halvings(config: DreamerConfig, images: Specs) -> int:
+    """Return how often the convolutions halve the images' sides."""
+    side = min(next(iter(images.values())).shape[:2])
+    halvings = int(math.log2(side // _SMALLEST))
+    return min(halvings, len(_MULTIPLES)) if config.architecture == "nature" else halvings
+
+
 def _channels(config: DreamerConfig, images: Specs) -> list[int]:
     """Return the channels of each stage of the convolutions; empty without images."""
     if not images:
         return []
-    side = min(next(iter(images.values())).shape[:2])
-    stages = int(math.log2(side // _SMALLEST))
+    stages = _num_halvings(config, images)
+    if _is_strided(config):  # The first stage has the images' full resolution.
+        return [config.depth * multiple for multiple in (1, *_MULTIPLES[:stages])]
     if config.architecture == "nature":
         return [config.depth * multiple for multiple in _MULTIPLES[:stages]]
     return [config.depth * 2**i for i in range(stages)]

@@ -15,6 +15,15 @@ _NATURE_SIZES = {
     "200m": (8192, 1024, 64, 64),
     "400m": (12288, 1536, 96, 96),
 }
+# The Nature version as its authors' code of April 2024 has it (danijar/dreamerv3 at 2411f7d), which
+# agrees with the paper. The repository's score files are of that code; today's (e3f0224) is a
+# reimplementation, against which `nature` is tested.
+_NATURE_2024: dict[str, Any] = {
+    "convolutions": "strided",
+    "policy_unimix": 0.01,
+    "recorded_first_weight": True,
+    "prefill": 16,
+}
 # Table B.1: recurrent units, depth, units, layers; and classes, 32 in the paper. The paper has no
 # size 1M.
 _V1_SIZES = {
@@ -67,23 +76,30 @@ class Benchmark(NamedTuple):
       size: of the networks.
       num_environments: number of parallel environments.
       replay_ratio: see `DreamerConfig`.
+      image_side: likewise.
+      image_channels: likewise.
     """
 
     size: str
     num_environments: int
     replay_ratio: float
+    image_side: int = 64
+    image_channels: int = 3
 
 
-# By family of environments. The Nature version's settings are its code's; the arXiv version's are
-# Table A.1's. A family here on which the papers did not run a version has the settings of the most
-# similar family. All other families have `preset`'s size and `DreamerConfig`'s defaults.
+# By family of environments. The Nature version's settings are its code's. In the control suites
+# they are those of its code of 2024: the environments repeat actions twice, as there. The code of
+# 2025 repeats none, and has twice that replay ratio for proprioception and half of it for vision.
+# The arXiv version's are Table A.1's. A family here on which the papers did not run a version has
+# the settings of the most similar family. All other families have `preset`'s size and
+# `DreamerConfig`'s defaults.
 BENCHMARKS = {
     "nature": {
-        "atari": Benchmark("200m", 16, 32),
+        "atari": Benchmark("200m", 16, 32, image_side=96, image_channels=1),
         "atari100k": Benchmark("200m", 1, 256),
         "bsuite": Benchmark("200m", 1, 1024),
-        "control_proprio": Benchmark("1m", 16, 1024),
-        "control_vision": Benchmark("200m", 16, 256),
+        "control_proprio": Benchmark("12m", 16, 512),
+        "control_vision": Benchmark("12m", 16, 512),
         "craftax_classic": Benchmark("200m", 1, 512),
         "crafter": Benchmark("200m", 1, 512),
         "dmlab": Benchmark("200m", 16, 32),
@@ -91,6 +107,7 @@ BENCHMARKS = {
         "minecraft": Benchmark("200m", 16, 32),
         "nethack": Benchmark("200m", 8, 64),
         "procgen": Benchmark("200m", 16, 64),
+        "procgen_all": Benchmark("200m", 16, 64),
         "procgen_unseen": Benchmark("200m", 16, 64),
     },
     "v1": {
@@ -106,9 +123,13 @@ BENCHMARKS = {
         "minecraft": Benchmark("xl", 16, 16),
         "nethack": Benchmark("xl", 8, 64),
         "procgen": Benchmark("xl", 8, 64),
+        "procgen_all": Benchmark("xl", 8, 64),
         "procgen_unseen": Benchmark("xl", 8, 64),
     },
 }
+
+BENCHMARKS["nature_2024"] = BENCHMARKS["nature"]
+PRESETS = ("nature", "nature_2024", "v1")
 
 _LAPTOP: dict[str, Any] = {
     "vector_cost": 10.0,
@@ -133,7 +154,7 @@ def preset(
     """Return a version's settings at a size, with an ablation if one is given.
 
     Args:
-      name: `"nature"` or `"v1"`.
+      name: of `PRESETS`.
       size: of `sizes(name)`; by default the version's on the family's benchmark, otherwise
         `"12m"`, or `"s"` of `"v1"`.
       ablation: of `ABLATIONS`, or empty for none.
@@ -144,24 +165,24 @@ def preset(
     """
     benchmark = BENCHMARKS.get(name, {}).get(family)
     if not size:
-        size = benchmark.size if benchmark else {"nature": "12m", "v1": "s"}.get(name, "")
+        size = benchmark.size if benchmark else ("s" if name == "v1" else "12m")
     if size not in sizes(name):
         raise ValueError(f"Dreamer's size is {size!r}; {name!r} has {', '.join(sizes(name))}.")
     if ablation and ablation not in ABLATIONS:
         raise ValueError(
             f"Dreamer's ablation is {ablation!r}; expected one of {', '.join(ABLATIONS)}."
         )
-    if name == "nature":
+    if name != "v1":
         deterministic, hidden, classes, depth = _NATURE_SIZES[size]
         settings: dict[str, Any] = {"classes": classes, "depth": depth}
+        settings |= _NATURE_2024 if name == "nature_2024" else {}
         settings |= {"deterministic": deterministic, "hidden": hidden, "units": hidden}
     else:
         deterministic, depth, units, layers, classes = _V1_SIZES[size]
         settings = {**_V1, "deterministic": deterministic, "depth": depth, "classes": classes}
         settings |= {"hidden": units, "units": units, "layers": layers, "head_layers": layers}
     if benchmark:
-        settings["num_environments"] = benchmark.num_environments
-        settings["replay_ratio"] = benchmark.replay_ratio
+        settings |= {name: x for name, x in benchmark._asdict().items() if name != "size"}
     return DreamerConfig(**(settings | ABLATIONS.get(ablation, {})))
 
 
@@ -171,7 +192,7 @@ def sizes(name: str) -> tuple[str, ...]:
     Raises:
       ValueError: if there is no such preset.
     """
-    known = {"nature": _NATURE_SIZES, "v1": _V1_SIZES}
+    known = {"nature": _NATURE_SIZES, "nature_2024": _NATURE_SIZES, "v1": _V1_SIZES}
     if name not in known:
         raise ValueError(f"Dreamer's preset is {name!r}; expected one of {', '.join(known)}.")
     return tuple(known[name])

@@ -13,13 +13,14 @@ Table 1) are of this protocol's budget.
 `atari100k`, the environments `atari100k/<Game>`: 26 games, 400,000 frames. No sticky actions,
 each game's own minimal action set, up to 29 no-ops at the start of an episode, episodes truncated
 after 108,000 frames. Budget, frame skip and games: Kaiser et al. 2020; IRIS, section 3.1; DreamerV3
-(arXiv v1), Table A.1. The rest is custom since Mnih et al. 2015; IRIS and DreamerV3 observe 64x64
-colour images. Some agents end training episodes, or bootstrap, at the loss of a life: `results`
-has the remaining lives, at every step; the stream itself continues.
+(arXiv v1), Table A.1. The rest is custom since Mnih et al. 2015. Some agents end training episodes,
+or bootstrap, at the loss of a life: `results` has the remaining lives, at every step; the stream
+itself continues.
 
-In both an action is repeated for 4 frames, of which the last two are max-pooled; the observation
-is one grey uint8 `[84, 84, 1]` frame (agents stack 4: `agents.history`). The end of a game is a
-termination; the frame limit truncates.
+In both an action is repeated for 4 frames, of which the last two are max-pooled. The observation is
+one grey uint8 `[84, 84, 1]` frame (agents stack 4: `agents.history`). Agents whose papers have
+others choose them (`environments.with_images`): IRIS and DreamerV3 `[64, 64, 3]`. The end of a game
+is a termination; the frame limit truncates.
 """
 
 import dataclasses
@@ -101,6 +102,8 @@ class Atari:
       sticky: probability that the previous action is repeated instead.
       max_noops: the number of no-ops that start an episode is uniform below this; 0 for none.
       max_frames: frames after which an episode is truncated.
+      side: of the images, in pixels.
+      channels: 1 for grey images, 3 for RGB.
     """
 
     num_actions: int = NUM_ACTIONS
@@ -108,12 +111,18 @@ class Atari:
     sticky: float = 0.25
     max_noops: int = 0
     max_frames: int = MAX_FRAMES
+    side: int = 84
+    channels: int = 1
 
     def observation_spec(self) -> specs.BoundedArray:
-        return specs.BoundedArray((84, 84, 1), np.uint8, 0, 255, name="frame")
+        shape = (self.side, self.side, self.channels)
+        return specs.BoundedArray(shape, np.uint8, 0, 255, name="frame")
 
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(self.num_actions, name="action")
+
+    def with_images(self, side: int, channels: int) -> "Atari":
+        return dataclasses.replace(self, side=side, channels=channels)
 
     def start(
         self, task: str, batch_size: int, seed: int, workers: int | None = None
@@ -139,6 +148,9 @@ class AtariSimulators:
             max_num_frames_per_episode=settings.max_frames,
             repeat_action_probability=settings.sticky,
             full_action_space=settings.full_action_set,
+            img_height=settings.side,
+            img_width=settings.side,
+            grayscale=settings.channels == 1,
             stack_num=1,
             frameskip=FRAME_SKIP,
             maxpool=True,
@@ -161,7 +173,7 @@ class AtariSimulators:
             step_type=np.full(self.batch_size, dm_env.StepType.FIRST, np.int32),
             reward=np.zeros(self.batch_size, np.float32),
             discount=np.ones(self.batch_size, np.float32),
-            observation=np.moveaxis(frames, 1, -1),
+            observation=_channels_last(frames),
         )
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
@@ -175,12 +187,17 @@ class AtariSimulators:
             reward=np.where(started, 0.0, reward).astype(np.float32),
             # A game that ends in the frame of the limit has terminated.
             discount=np.where(terminated, 0.0, 1.0).astype(np.float32),
-            observation=np.moveaxis(frames, 1, -1),
+            observation=_channels_last(frames),
         )
 
     def close(self) -> None:
         """See `Simulators`."""
         self._engine = None  # Ends its threads.
+
+
+def _channels_last(frames: np.ndarray) -> np.ndarray:
+    """Return frames `[B, H, W, C]` from the engine's, of a stack of one: grey or RGB."""
+    return np.moveaxis(frames, 1, -1) if frames.ndim == 4 else frames[:, 0]
 
 
 def make(game: str) -> Environment:

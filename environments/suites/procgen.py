@@ -8,6 +8,10 @@ trained and judged in DiscoRL's Extended Data Table 2.
 `procgen16_unseen`, the environments `procgen_unseen/<game>`: all levels from 500 on, to judge
 agents that were trained on the first 500.
 
+`procgen16_all`, the environments `procgen_all/<game>`: all levels, on which DreamerV3 (Nature
+version) is trained and judged. Its authors enlarge frames to 96x96 from the 512x512 of the original
+engine, which envpool's does not render.
+
 15 actions, no frame skip, no sticky actions; the observation is a uint8 `[64, 64, 3]` frame.
 Levels are drawn at random from an instance's seed. An episode terminates when a level is completed
 or lost, and is truncated at the game's own time limit (1,000 steps; 500 in leaper and maze, 4,000
@@ -30,6 +34,7 @@ from environments.protocols import DISCORL, Paper, SuiteProtocol
 
 NUM_ACTIONS = 15
 NUM_TRAINING_LEVELS = 500
+_NUM_LEVELS = 2**31 - 1  # The engine draws from a range of 32-bit level seeds.
 GAMES = tuple(
     """bigfish bossfight caveflyer chaser climber coinrun dodgeball fruitbot heist jumper leaper
     maze miner ninja plunder starpilot""".split()
@@ -44,6 +49,7 @@ TIME_LIMITS = dict.fromkeys(GAMES, 1_000) | {
 SUITES = {
     "procgen16": tuple(f"procgen/{game}" for game in GAMES),
     "procgen16_unseen": tuple(f"procgen_unseen/{game}" for game in GAMES),
+    "procgen16_all": tuple(f"procgen_all/{game}" for game in GAMES),
 }
 _PROTOCOL = SuiteProtocol(
     budget_frames=200_000_000,  # Of hard mode.
@@ -56,7 +62,7 @@ _PROTOCOL = SuiteProtocol(
         DISCORL,
     ),
 )
-PROTOCOLS = {"procgen16": _PROTOCOL, "procgen16_unseen": _PROTOCOL}
+PROTOCOLS = dict.fromkeys(SUITES, _PROTOCOL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,9 +162,18 @@ def make_unseen(game: str) -> Environment:
       EnvironmentNameError: if there is no such game.
       MissingPackageError: if envpool, or a library that it needs, is not installed.
     """
-    # The engine draws from a range of 32-bit level seeds.
-    num_levels = 2**31 - 1 - NUM_TRAINING_LEVELS
+    num_levels = _NUM_LEVELS - NUM_TRAINING_LEVELS
     return _make(game, "procgen_unseen", ProcGen(NUM_TRAINING_LEVELS, num_levels))
+
+
+def make_all(game: str) -> Environment:
+    """Make `procgen_all/<game>`: all levels of a game.
+
+    Raises:
+      EnvironmentNameError: if there is no such game.
+      MissingPackageError: if envpool, or a library that it needs, is not installed.
+    """
+    return _make(game, "procgen_all", ProcGen(0, _NUM_LEVELS))
 
 
 def _make(game: str, family: str, dynamics: ProcGen) -> Environment:

@@ -12,7 +12,16 @@ from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from launch.configuration import to_config
 
-_IMAGES = ("atari", "atari100k", "procgen", "procgen_unseen", "crafter", "dmlab", "dmlab_test")
+_IMAGES = (
+    "atari",
+    "atari100k",
+    "procgen",
+    "procgen_unseen",
+    "procgen_all",
+    "crafter",
+    "dmlab",
+    "dmlab_test",
+)
 
 
 def get_settings(family: str = "") -> EvaluationConfig:

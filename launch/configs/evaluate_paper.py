@@ -144,7 +144,7 @@ _TABLE = {
         seeds=5,
     ),
 }
-_SAME = {"dmlab_test": "dmlab", "procgen_unseen": "procgen"}
+_SAME = {"dmlab_test": "dmlab", "procgen_unseen": "procgen", "procgen_all": "procgen"}
 
 
 def get_settings(family: str) -> EvaluationConfig:

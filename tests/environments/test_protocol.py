@@ -141,7 +141,14 @@ def test_every_listed_name_can_be_made():
         except MissingPackageError:
             missing.add(name.partition("/")[0])
     # Two cannot be installed by pip, and one needs a system library.
-    assert missing <= {"dmlab", "dmlab_test", "minecraft", "procgen", "procgen_unseen"}
+    assert missing <= {
+        "dmlab",
+        "dmlab_test",
+        "minecraft",
+        "procgen",
+        "procgen_all",
+        "procgen_unseen",
+    }
 
 
 @pytest.mark.parametrize("call", [environments.make, environments.suite])

@@ -120,6 +120,23 @@ def test_fresh_sequences_that_were_overwritten_are_passed_over(library):
 
 
 @library
+def test_a_batch_has_the_rows_of_extras_that_its_update_reads(library):
+    update = UpdateSpec(
+        batch_size=2, num_replayed=2, length=3, context=2, extras_rows=(("y", 2), ("z", 0))
+    )
+    kept = filled(ANYWHERE, 13, library)
+    kept, batch, sequences = drawn(ANYWHERE, kept, update, [2 * 4, 2 * 5 + 1], library)
+    np.testing.assert_array_equal(batch.extras["y"], batch.reward[:2])
+    assert batch.extras["z"].shape == (0, 2)
+    # All rows but the context are written back all the same.
+    new = library.ones((3, 2), library.uint8)
+    kept = replay.write_back(ANYWHERE, kept, update, sequences, {"z": new})
+    whole = dataclasses.replace(update, extras_rows=())
+    _, batch, _ = drawn(ANYWHERE, kept, whole, [2 * 4], library)
+    assert np.asarray(batch.extras["z"])[:, 0].tolist() == [0, 0, 1, 1, 1]
+
+
+@library
 def test_extras_are_written_back_where_they_came_from(library):
     update = UpdateSpec(batch_size=2, num_replayed=2, length=3, context=1)
     kept = filled(ANYWHERE, 13, library)  # Rows 3 to 12 are there.

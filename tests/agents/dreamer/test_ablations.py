@@ -116,13 +116,15 @@ def test_the_entropys_weight_rises_for_target_entropy():
 
 
 def test_what_is_imagined_beyond_an_episodes_end_has_no_weight_in_v1():
-    """As it happened; the Nature version goes by what is predicted."""
+    """As it happened; the Nature version's code of 2025 goes by what is predicted."""
     for ended in (0, 2):
         slope = behaviour("v1", "", continuous=True, ended=ended)[3]
         assert not np.any(slope[:, :ended])
         assert np.abs(slope[-1, ended:]).min() > 0.0
     found = [behaviour("nature", "", ended=ended)[0]["critic"] for ended in (0, 2)]
     assert found[0] == found[1] > 0.0
+    found = [behaviour("nature_2024", "", ended=ended)[0]["critic"] for ended in (0, 2)]
+    assert found[0] > found[1] > 0.0
 
 
 def world_model(ablation: str, posterior_logit: float):

@@ -4,9 +4,9 @@ import pytest
 
 import environments
 from agents import registry
-from agents.dreamer.config import PRESETS
 from agents.dreamer.factory import Dreamer, make
-from agents.dreamer.presets import ABLATIONS, BENCHMARKS, laptop, preset, sizes
+from agents.dreamer.presets import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
+from tests.environments.streams import dynamics_of
 
 
 def test_names():
@@ -22,6 +22,33 @@ def test_names():
     assert agent.of_family["crafter"].replay_ratio == 512
     assert agent.of_family["crafter"].deterministic == 3072
     assert agent.settings["of_family"]["crafter"]["num_environments"] == 1
+
+
+def test_the_papers_agent_is_that_of_the_code_of_2024():
+    """Its configuration file and its encoder, at the commit that `presets` names."""
+    config = make("paper").config
+    assert config == preset("nature_2024")
+    assert (config.policy_unimix, config.convolutions) == (0.01, "strided")
+    assert make("paper,nature").config == preset("nature")
+    for family in ("control_proprio", "control_vision"):
+        own = make("paper").of_family[family]
+        assert (own.replay_ratio, own.deterministic) == (512, preset("nature", "12m").deterministic)
+    assert make("paper").of_family["atari"].image_side == 96
+    assert make("paper").of_family["atari"].image_channels == 1
+
+
+def test_agents_choose_their_papers_images():
+    def shape(task):
+        return dynamics_of(task).observation_spec().shape
+
+    pong = environments.make("atari100k/Pong")
+    assert shape(pong) == (84, 84, 1)
+    assert shape(make("paper").observed(pong)) == (64, 64, 3)
+    pong = environments.make("atari/Pong")
+    assert shape(make("paper").observed(pong)) == (96, 96, 1)
+    assert shape(make("paper,v1").observed(pong)) == (64, 64, 3)
+    catch = environments.make("catch")
+    assert make("paper").observed(catch) is catch
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS)

@@ -70,6 +70,18 @@ def test_the_protocols_are_the_published_ones():
     assert pong_100k.dynamics == atari.Atari(6, False, sticky=0.0, max_noops=30, max_frames=108_000)
 
 
+@pytest.mark.parametrize(("side", "channels"), [(64, 3), (96, 1)])
+def test_images_of_other_papers(side, channels):
+    pong = environments.with_images(environments.make("atari100k/Pong"), side, channels)
+    assert pong.name == "atari100k/Pong"
+    stream = play(pong, np.zeros((3, 2), np.int32))
+    assert_valid(stream, dynamics_of(pong))
+    image = stream.timestep.observation[-1, 0]
+    assert image.shape == (side, side, channels)
+    # Pong's background is brown, its players green.
+    assert (np.ptp(image, axis=-1).max() > 50) == (channels == 3)
+
+
 def test_actions_that_skiing_lacks_do_nothing():
     skiing = with_settings("atari/Skiing", sticky=0.0)
     lacking = np.tile(np.arange(9, 18), 3)

@@ -49,7 +49,7 @@ def first_frames(dynamics: procgen.ProcGen, game: str, batch_size: int) -> list[
 
 
 @needs_engine
-@pytest.mark.parametrize("suite", ["procgen16", "procgen16_unseen"])
+@pytest.mark.parametrize("suite", ["procgen16", "procgen16_unseen", "procgen16_all"])
 def test_each_of_16_games_starts_and_steps(suite):
     assert len(procgen.SUITES[suite]) == 16
     for name in procgen.SUITES[suite]:

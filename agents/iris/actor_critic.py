@@ -1,0 +1,109 @@
+"""The actor-critic on reconstructed frames (IRIS, section 2.3, appendices A.3 and B)."""
+
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import rlax
+from jaxtyping import Array, Bool, Float, Int
+
+from agents.iris.config import IrisConfig
+from agents.iris.layers import LSTM, Convolution, Linear, LSTMState
+
+
+class Output(NamedTuple):
+    """The actor-critic's output at a step.
+
+    Attributes:
+      logits: of the policy.
+      value: the estimate of the return from here on.
+    """
+
+    logits: Float[Array, "*s A"]
+    value: Float[Array, "*s"]
+
+
+def vision(config: IrisConfig, frames: Float[Array, "N H W C"]) -> Float[Array, "N F"]:
+    """Return features of frames with entries in [0, 1]: convolutions, each halving the side."""
+    x = 2.0 * frames - 1.0
+    for i, channels in enumerate(config.actor_channels):
+        x = Convolution(channels, name=f"convolution{i}")(x)
+        x = jax.nn.relu(hk.max_pool(x, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"))
+    return x.reshape(len(x), -1)
+
+
+def react(
+    config: IrisConfig, num_actions: int, features: Float[Array, "B F"], state: LSTMState
+) -> tuple[Output, LSTMState]:
+    """Return the output after a frame, and the LSTM's state."""
+    state = LSTM(config.lstm_size, name="lstm")(features, state)
+    logits = Linear(num_actions, name="policy")(state.hidden)
+    value = Linear(1, name="value")(state.hidden)[:, 0]
+    return Output(logits, value), state
+
+
+def initial_state(config: IrisConfig, batch_size: int) -> LSTMState:
+    """Return the LSTM's state at the beginning of an episode."""
+    zeros = jnp.zeros((batch_size, config.lstm_size))
+    return LSTMState(zeros, zeros)
+
+
+class Losses(NamedTuple):
+    """The actor-critic's losses: means over imagined steps."""
+
+    policy: Float[Array, ""]
+    value: Float[Array, ""]
+    entropy: Float[Array, ""]
+
+
+def lambda_returns(
+    reward: Float[Array, "H B"],
+    end: Bool[Array, "H B"],
+    value: Float[Array, "H B"],
+    discount: float | Float[Array, ""],
+    lambda_: float | Float[Array, ""],
+) -> Float[Array, "H B"]:
+    """Return the λ-returns (appendix B); the last is the last value.
+
+    Rewards and ends of the last step are not used.
+    """
+    discounts = discount * (1.0 - end.astype(value.dtype))
+    returns = jax.vmap(rlax.lambda_returns, in_axes=(1, 1, 1, None), out_axes=1)
+    earlier = returns(reward[:-1], discounts[:-1], value[1:], lambda_)
+    return jnp.concatenate([earlier, value[-1:]])
+
+
+def losses(
+    output: Output,
+    action: Int[Array, "H B"],
+    returns: Float[Array, "H B"],
+    counts: Bool[Array, "B"],
+    entropy_cost: float | Float[Array, ""],
+) -> Losses:
+    """Return the losses of H - 1 imagined steps: REINFORCE with a baseline (appendix B).
+
+    As in the authors' code the steps after an imagined end count, too.
+
+    Args:
+      output: at each step.
+      action: likewise.
+      returns: likewise, constants.
+      counts: which of the trajectories are learned from.
+      entropy_cost: η.
+    """
+    output, action, returns = jax.tree.map(lambda x: x[:-1], (output, action, returns))
+    log_policy = jax.nn.log_softmax(output.logits)
+    log_p = jnp.take_along_axis(log_policy, action[..., None], axis=-1)[..., 0]
+    advantage = jax.lax.stop_gradient(returns - output.value)
+    entropy = -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
+
+    def mean(x: Array) -> Array:
+        number = jnp.maximum(1.0, jnp.sum(counts, dtype=x.dtype))
+        return jnp.sum(x, where=counts) / (len(x) * number)
+
+    return Losses(
+        policy=-mean(log_p * advantage),
+        value=mean(jnp.square(output.value - jax.lax.stop_gradient(returns))),
+        entropy=-entropy_cost * mean(entropy),
+    )

@@ -1,0 +1,152 @@
+"""IRIS as an agent (`agents.protocol.Agent`).
+
+An epoch is an unroll of `epoch_steps` environment steps, followed by the updates of the
+autoencoder, those of the Transformer, and those of the actor-critic.
+
+The replay stores each frame's reconstruction beside it, because the policy acts on reconstructions:
+the burn-in of imagination reads them. An update of the autoencoder replaces the reconstructions of
+the frames that it learns from by its own.
+"""
+
+import dataclasses
+
+import dm_env
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, UInt8
+
+from agents.iris import actor_critic, examination, learner
+from agents.iris.layers import LSTMState
+from agents.iris.learner import KINDS, LearnerState, as_bytes, as_fractions
+from agents.iris.model import WORLD_MODEL, Model, Params
+from agents.protocol import Batch, Examination, Experience, Mode, ReplaySpec, Update, UpdateSpec
+
+_RECONSTRUCTION = "reconstruction"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class IrisAgent:
+    """IRIS for environments of given specs.
+
+    Attributes:
+      model: its networks and settings.
+      perceptual: parameters of the perceptual loss; None without it.
+    """
+
+    model: Model
+    perceptual: PyTree[Array] | None = None
+
+    @property
+    def experience(self) -> Experience:
+        config = self.model.config
+        # Batch size, transitions, earlier steps; epochs before the first update.
+        kinds = (
+            (config.tokenizer_batch, 1, 0, config.tokenizer_start),
+            (config.world_model_batch, config.memory_steps, 0, config.world_model_start),
+            (config.actor_critic_batch, 1, config.burn_in, config.actor_critic_start),
+        )
+        updates = tuple(
+            UpdateSpec(
+                name=kind,
+                batch_size=size,
+                num_replayed=size,
+                length=length,
+                context=context,
+                updates_per_step=config.epoch_updates / config.epoch_steps,
+                first_step=(start + 1) * config.epoch_steps,
+                # The burn-in's.
+                extras_rows=((_RECONSTRUCTION, context),),
+            )
+            for kind, (size, length, context, start) in zip(KINDS, kinds, strict=True)
+        )
+        return Experience(
+            num_environments=config.num_environments,
+            unroll_length=config.epoch_steps // config.num_environments,
+            replay=ReplaySpec(config.replay_capacity, anywhere=True, in_checkpoints=True),
+            updates=updates,
+            acts_one_behind=False,
+        )
+
+    def init(self, key: PRNGKeyArray) -> LearnerState:
+        return learner.init(self.model, key, self.perceptual)
+
+    def acting_state(self, state: LearnerState) -> Params:
+        return {name: x for name, x in state.params.items() if name != WORLD_MODEL}
+
+    def initial_memory(self, batch_size: int) -> LSTMState:
+        return actor_critic.initial_state(self.model.config, batch_size)
+
+    def act(
+        self,
+        acting_state: Params,
+        memory: LSTMState,
+        timestep: dm_env.TimeStep,
+        key: PRNGKeyArray,
+        mode: Mode,
+    ) -> tuple[LSTMState, Array, dict[str, Array]]:
+        config = self.model.config
+        is_first = timestep.step_type == dm_env.StepType.FIRST
+        memory = jax.tree.map(lambda x: jnp.where(is_first[:, None], 0.0, x), memory)
+        frames = self.model.reconstruct(acting_state, as_fractions(timestep.observation))
+        features = self.model.vision(acting_state, frames)
+        output, memory = self.model.react(acting_state, features, memory)
+        policy_key, random_key, choice_key = jax.random.split(key, 3)
+        evaluates = mode is Mode.EVALUATION
+        temperature = config.evaluation_temperature if evaluates else config.temperature
+        action = jax.random.categorical(policy_key, output.logits / temperature)
+        if not evaluates:
+            is_random = jax.random.bernoulli(choice_key, config.epsilon, action.shape)
+            uniform = jax.random.randint(random_key, action.shape, 0, self.model.num_actions)
+            action = jnp.where(is_random, uniform, action)
+        return memory, action.astype(jnp.int32), {_RECONSTRUCTION: as_bytes(frames)}
+
+    def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+        if name == WORLD_MODEL:
+            return Update(*self._update_world_model(state, batch, key))
+        if name in KINDS[1:]:
+            return Update(*self._update_actor_critic(state, batch, key))
+        frames: UInt8[Array, "B S S C"] = batch.observation[0]
+        state, seen, metrics = learner.update_tokenizer(self.model, state, frames)
+        return Update(state, metrics, {_RECONSTRUCTION: seen[None]})
+
+    def _update_world_model(self, state: LearnerState, batch: Batch, key: PRNGKeyArray):
+        end = batch.last & (batch.discount == 0)
+        return learner.update_world_model(
+            self.model,
+            state,
+            batch.observation[:-1],
+            batch.action,
+            batch.reward,
+            end,
+            in_first_episode(batch.mask),
+            key,
+        )
+
+    def _update_actor_critic(self, state: LearnerState, batch: Batch, key: PRNGKeyArray):
+        return learner.update_actor_critic(
+            self.model,
+            state,
+            batch.extras[_RECONSTRUCTION],
+            in_last_episode(batch.mask[:-1]),
+            batch.observation[-2],
+            batch.mask[-1],
+            key,
+        )
+
+    def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
+        """Compare the model's predictions with experience (`agents.protocol.ExaminedAgent`)."""
+        return examination.examine(self.model, state, batch, key)
+
+
+def in_first_episode(mask: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
+    """Return which transitions are of the same episode as the first row.
+
+    Args:
+      mask: False for transitions between two episodes.
+    """
+    return jnp.cumprod(mask, axis=0, dtype=jnp.int32) > 0
+
+
+def in_last_episode(mask: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
+    """Return which rows, one before each transition, are of the same episode as the last row."""
+    return in_first_episode(mask[::-1])[::-1]

@@ -1,0 +1,146 @@
+"""Imagination: the policy acts in the world model (IRIS, section 2.3)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from agents.iris.layers import LSTMState
+from agents.iris.model import Model, Params
+from agents.iris.world_model import Cache
+
+Sampler = Callable[[PRNGKeyArray, Float[Array, "B C"]], Int[Array, "B"]]
+"""Chooses classes by their logits."""
+
+
+class Imagined(NamedTuple):
+    """Imagined steps.
+
+    Attributes:
+      tokens: of the frames.
+      frames: with entries in [0, 1].
+      action: of each frame.
+      reward: of the action: -1, 0 or 1.
+      end: whether the action ends the episode. The steps after it are imagined all the same.
+    """
+
+    tokens: Int[Array, "H B K"]
+    frames: Float[Array, "H B S S C"]
+    action: Int[Array, "H B"]
+    reward: Float[Array, "H B"]
+    end: Bool[Array, "H B"]
+
+
+class _State(NamedTuple):
+    """The state of a roll-out: the current frame, the policy's state, the world model's memory."""
+
+    tokens: Int[Array, "B K"]
+    frames: Float[Array, "B S S C"]
+    policy: LSTMState
+    cache: Cache
+
+
+def imagine(
+    model: Model,
+    params: Params,
+    tokens: Int[Array, "B K"],
+    state: LSTMState,
+    key: PRNGKeyArray,
+    horizon: int,
+    sample: Sampler = jax.random.categorical,
+) -> Imagined:
+    """Imagine what the policy experiences.
+
+    No frame follows the last of the `horizon` actions.
+
+    Args:
+      model: the networks.
+      params: their parameters.
+      tokens: of the first frame.
+      state: the policy's, before the first frame.
+      key: random key of actions, rewards, ends and tokens.
+      horizon: H, number of steps.
+      sample: how actions, rewards, ends and tokens are chosen.
+    """
+
+    def act(state: _State, key: PRNGKeyArray) -> tuple[_State, Array, tuple[Array, ...]]:
+        """Return the state after an action, its hidden vector, and what the step consists of."""
+        action_key, reward_key, end_key = jax.random.split(key, 3)
+        features = model.vision(params, state.frames)
+        output, policy = model.react(params, features, state.policy)
+        action = sample(action_key, output.logits)
+        hidden, cache = model.feed_actions(params, action[:, None], state.cache)
+        reward = sample(reward_key, model.reward(params, hidden[:, 0])) - 1
+        end = sample(end_key, model.end(params, hidden[:, 0])) == 1
+        step = (state.tokens, state.frames, action, reward.astype(output.value.dtype), end)
+        return state._replace(policy=policy, cache=cache), hidden[:, 0], step
+
+    def make_room(state: _State, num_tokens: int) -> _State:
+        # The context contains `memory_steps` steps, so fewer never fill it.
+        needed = horizon > model.config.memory_steps
+        return _make_room(model, params, state, num_tokens) if needed else state
+
+    def advance(state: _State, key: PRNGKeyArray) -> tuple[_State, tuple[Array, ...]]:
+        act_key, frame_key = jax.random.split(key)
+        state = make_room(state, model.tokens_per_frame + 1)
+        state, hidden, step = act(state, act_key)
+        tokens, cache = next_frame(model, params, hidden, state.cache, frame_key, sample)
+        state = state._replace(tokens=tokens, frames=model.frames(params, tokens), cache=cache)
+        return state, step
+
+    _, cache = model.feed_tokens(params, tokens, model.empty_cache(len(tokens)))
+    start = _State(tokens, model.frames(params, tokens), state, cache)
+    keys = jax.random.split(key, horizon)
+    last, steps = jax.lax.scan(advance, start, keys[:-1])
+    _, _, final = act(make_room(last, 1), keys[-1])
+    return Imagined(*jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), steps, final))
+
+
+def next_frame(
+    model: Model,
+    params: Params,
+    hidden: Float[Array, "B D"],
+    cache: Cache,
+    key: PRNGKeyArray,
+    sample: Sampler = jax.random.categorical,
+) -> tuple[Int[Array, "B K"], Cache]:
+    """Return the next frame's tokens, one after the other, and the cache with them.
+
+    Args:
+      model: the networks.
+      params: their parameters.
+      hidden: the action's hidden vector.
+      cache: that contains the action.
+      key: random key of the tokens.
+      sample: chooses them.
+    """
+    first_key, key = jax.random.split(key)
+    token = sample(first_key, model.next_token(params, hidden))
+
+    def step(carry: tuple[Array, Cache], key: PRNGKeyArray):
+        token, cache = carry
+        hidden, cache = model.feed_tokens(params, token[:, None], cache)
+        following = sample(key, model.next_token(params, hidden[:, 0]))
+        return (following, cache), token
+
+    keys = jax.random.split(key, model.tokens_per_frame - 1)
+    (token, cache), tokens = jax.lax.scan(step, (token, cache), keys)
+    _, cache = model.feed_tokens(params, token[:, None], cache)
+    return jnp.concatenate([tokens, token[None]]).T, cache
+
+
+def _make_room(model: Model, params: Params, state: _State, num_tokens: int) -> _State:
+    """Return a state whose cache has room for more tokens.
+
+    A cache without room is rebuilt from the current frame alone.
+    """
+
+    def rebuild(cache: Cache) -> Cache:
+        empty = cache._replace(length=jnp.zeros_like(cache.length))
+        return model.feed_tokens(params, state.tokens, empty)[1]
+
+    capacity = state.cache.layers[0].keys.shape[2]
+    is_full = state.cache.length + num_tokens > capacity
+    return state._replace(cache=jax.lax.cond(is_full, rebuild, lambda x: x, state.cache))

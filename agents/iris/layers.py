@@ -1,0 +1,113 @@
+"""Layers of IRIS' networks. Their initial weights are those of PyTorch's modules of the names."""
+
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from agents.convolutions import convolve_same
+
+
+def fan_in_uniform(fan_in: int) -> hk.initializers.Initializer:
+    """Return the uniform distribution between ±1/√fan-in, of weights and biases."""
+    bound = fan_in**-0.5
+    return hk.initializers.RandomUniform(-bound, bound)
+
+
+class Linear(hk.Module):
+    """A linear map of the last axis; a 1x1 convolution of images."""
+
+    def __init__(self, size: int, *, name: str):
+        """Make a layer of `size` outputs."""
+        super().__init__(name)
+        self._size = size
+
+    def __call__(self, x: Float[Array, "*s I"]) -> Float[Array, "*s O"]:
+        init = fan_in_uniform(x.shape[-1])
+        weight = hk.get_parameter("w", (x.shape[-1], self._size), jnp.float32, init)
+        return x @ weight + hk.get_parameter("b", (self._size,), jnp.float32, init)
+
+
+class Convolution(hk.Module):
+    """A 3x3 convolution of images, of stride 1 with "SAME" padding."""
+
+    def __init__(self, channels: int, *, name: str):
+        """Make a layer of `channels` outputs."""
+        super().__init__(name)
+        self._channels = channels
+
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W O"]:
+        weight, bias = _filters(x.shape[-1], self._channels)
+        return convolve_same(x, weight) + bias
+
+
+class HalvingConvolution(hk.Module):
+    """A 3x3 convolution of stride 2; images are padded below and on the right only."""
+
+    def __init__(self, channels: int, *, name: str):
+        """Make a layer of `channels` outputs."""
+        super().__init__(name)
+        self._channels = channels
+
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 O"]:
+        weight, bias = _filters(x.shape[-1], self._channels)
+        padding = ((0, 1), (0, 1))
+        axes = ("NHWC", "HWIO", "NHWC")
+        x = jax.lax.conv_general_dilated(x, weight, (2, 2), padding, dimension_numbers=axes)
+        return x + bias
+
+
+class DoublingConvolution(hk.Module):
+    """A 3x3 convolution after nearest-neighbour upsampling by 2."""
+
+    def __init__(self, channels: int, *, name: str):
+        """Make a layer of `channels` outputs."""
+        super().__init__(name)
+        self._channels = channels
+
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B 2*H 2*W O"]:
+        weight, bias = _filters(x.shape[-1], self._channels)
+        return convolve_same(x.repeat(2, axis=1).repeat(2, axis=2), weight) + bias
+
+
+def _filters(inputs: int, outputs: int) -> tuple[Float[Array, "3 3 I O"], Float[Array, "O"]]:
+    """Return a 3x3 convolution's filters and bias."""
+    init = fan_in_uniform(9 * inputs)
+    weight = hk.get_parameter("w", (3, 3, inputs, outputs), jnp.float32, init)
+    return weight, hk.get_parameter("b", (outputs,), jnp.float32, init)
+
+
+class LSTMState(NamedTuple):
+    """The state of an LSTM.
+
+    Attributes:
+      hidden: its output.
+      cell: its memory.
+    """
+
+    hidden: Float[Array, "B U"]
+    cell: Float[Array, "B U"]
+
+
+class LSTM(hk.Module):
+    """An LSTM cell with two biases, of inputs and of the state, without a forget gate's offset."""
+
+    def __init__(self, size: int, *, name: str):
+        """Make a cell of `size` units."""
+        super().__init__(name)
+        self._size = size
+
+    def __call__(self, x: Float[Array, "B I"], state: LSTMState) -> LSTMState:
+        init = fan_in_uniform(self._size)
+
+        def project(name: str, x: Array) -> Array:
+            shape = (x.shape[-1], 4 * self._size)
+            weight = hk.get_parameter(f"{name}_w", shape, jnp.float32, init)
+            return x @ weight + hk.get_parameter(f"{name}_b", shape[1:], jnp.float32, init)
+
+        gates = project("input", x) + project("hidden", state.hidden)
+        enter, forget, candidate, output = jnp.split(gates, 4, axis=-1)
+        cell = jax.nn.sigmoid(forget) * state.cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
+        return LSTMState(jax.nn.sigmoid(output) * jnp.tanh(cell), cell)

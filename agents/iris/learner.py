@@ -1,0 +1,230 @@
+"""IRIS' three updates, as pure functions of the learning state (IRIS, algorithm 1)."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
+
+from agents.iris import actor_critic, imagination, perceptual, tokenizer, world_model
+from agents.iris.config import IrisConfig
+from agents.iris.model import ACTOR_CRITIC, CODEBOOK, TOKENIZER, WORLD_MODEL, Model, Params
+
+Metrics = dict[str, Float[Array, ""]]
+
+KINDS = ("tokenizer", WORLD_MODEL, ACTOR_CRITIC)  # Of updates, in their order.
+_NETWORKS: dict[str, tuple[str, ...]] = {
+    "tokenizer": TOKENIZER,
+    WORLD_MODEL: (WORLD_MODEL,),
+    ACTOR_CRITIC: (ACTOR_CRITIC,),
+}
+_DEAD = 100  # Updates without its use after which a code counts as dead.
+
+
+class LearnerState(NamedTuple):
+    """The learning state.
+
+    Attributes:
+      params: of all networks.
+      optimizers: states by kind of update.
+      unused: updates of the autoencoder since each code was used last.
+      perceptual: parameters of the perceptual loss; None without it.
+    """
+
+    params: Params
+    optimizers: dict[str, optax.OptState]
+    unused: Int[Array, "N"]
+    perceptual: PyTree[Array] | None
+
+
+def init(
+    model: Model, key: PRNGKeyArray, perceptual_params: PyTree[Array] | None = None
+) -> LearnerState:
+    """Return the state before the first update."""
+    params = model.init(key)
+    return LearnerState(
+        params=params,
+        optimizers={kind: _optimizer(model.config, kind).init(_of(params, kind)) for kind in KINDS},
+        unused=jnp.zeros(model.config.vocabulary, jnp.int32),
+        perceptual=perceptual_params,
+    )
+
+
+def update_tokenizer(
+    model: Model, state: LearnerState, frames: UInt8[Array, "B S S C"]
+) -> tuple[LearnerState, UInt8[Array, "B S S C"], Metrics]:
+    """Make one update of the autoencoder (section 2.1, appendix A.1).
+
+    Returns:
+      The learning state, the frames' reconstructions by the autoencoder before the update, and
+      metrics.
+    """
+    images = as_fractions(frames)
+
+    def loss(trained: Params) -> tuple[Array, tuple[Array, Array, Metrics]]:
+        params = state.params | trained
+        features = model.encode(params, images)
+        quantized = tokenizer.quantize(features, params[CODEBOOK])
+        decoded = model.decode(params, quantized.straight_through)
+        losses = {
+            "reconstruction": jnp.mean(jnp.abs(2.0 * images - 1.0 - decoded)),
+            "commitment": tokenizer.commitment_loss(
+                features, quantized.codes, model.config.commitment_cost
+            ),
+        }
+        if state.perceptual is not None:
+            losses["perceptual"] = perceptual.distance(
+                state.perceptual, 2.0 * images - 1.0, decoded
+            )
+        return sum(losses.values(), jnp.zeros(())), (quantized.tokens, decoded, losses)
+
+    state, total, (tokens, decoded, losses), norm = _step(model, state, "tokenizer", loss)
+    used = jnp.zeros_like(state.unused).at[tokens.ravel()].add(1)
+    state = state._replace(unused=jnp.where(used > 0, 0, state.unused + 1))
+    frequency = used / tokens.size
+    metrics = {
+        "loss": total,
+        **{f"loss/{name}": value for name, value in losses.items()},
+        "gradient_norm": norm,
+        "codes_used": jnp.sum(used > 0, dtype=jnp.float32),
+        "codes_perplexity": jnp.exp(-jnp.sum(jax.scipy.special.xlogy(frequency, frequency))),
+        "codes_dead": jnp.sum(state.unused >= _DEAD, dtype=jnp.float32),
+    }
+    return state, as_bytes(jnp.clip(0.5 * (decoded + 1.0), 0.0, 1.0)), metrics
+
+
+def update_world_model(
+    model: Model,
+    state: LearnerState,
+    frames: UInt8[Array, "L B S S C"],
+    action: Int[Array, "L B"],
+    reward: Float[Array, "L B"],
+    end: Bool[Array, "L B"],
+    counts: Bool[Array, "L B"],
+    key: PRNGKeyArray,
+) -> tuple[LearnerState, Metrics]:
+    """Make one update of the Transformer (section 2.2).
+
+    Args:
+      model: the networks.
+      state: the learning state.
+      frames: of L steps.
+      action: after each frame.
+      reward: of the action.
+      end: whether the action ends the episode.
+      counts: False for steps that belong to another episode than the first.
+      key: random key of the dropout.
+    """
+    params = state.params
+    flat = as_fractions(frames).reshape(-1, *frames.shape[2:])
+    tokens = model.tokens(params, flat).reshape(*frames.shape[:2], -1).swapaxes(0, 1)
+    action, reward, end, counts = (x.T for x in (action, reward, end, counts))
+
+    def loss(trained: Params) -> tuple[Array, world_model.Losses]:
+        predicted = model.predict(params | trained, tokens, action, key)
+        losses = world_model.losses(predicted, tokens, reward, end, counts)
+        return sum(losses, jnp.zeros(())), losses
+
+    state, total, losses, norm = _step(model, state, WORLD_MODEL, loss)
+    metrics = {f"loss/{name}": value for name, value in losses._asdict().items()}
+    return state, {"loss": total, "gradient_norm": norm, **metrics}
+
+
+def update_actor_critic(
+    model: Model,
+    state: LearnerState,
+    burn_in: UInt8[Array, "T B S S C"],
+    burn_in_counts: Bool[Array, "T B"],
+    frames: UInt8[Array, "B S S C"],
+    counts: Bool[Array, "B"],
+    key: PRNGKeyArray,
+) -> tuple[LearnerState, Metrics]:
+    """Make one update of the policy and the value in imagination (section 2.3).
+
+    Args:
+      model: the networks.
+      state: the learning state.
+      burn_in: reconstructions of the frames before the first one.
+      burn_in_counts: False for those of another episode.
+      frames: the first frames.
+      counts: which of them are learned from.
+      key: random key of the imagination.
+    """
+    params, config = state.params, model.config
+    policy = model.burn_in(params, as_fractions(burn_in), burn_in_counts)
+    tokens = model.tokens(params, as_fractions(frames))
+    imagined = imagination.imagine(model, params, tokens, policy, key, config.horizon)
+
+    def loss(trained: Params) -> tuple[Array, tuple[actor_critic.Losses, Array, Array]]:
+        output = model.act_along(params | trained, imagined.frames, policy)
+        returns = actor_critic.lambda_returns(
+            imagined.reward,
+            imagined.end,
+            jax.lax.stop_gradient(output.value),
+            config.discount,
+            config.lambda_,
+        )
+        losses = actor_critic.losses(output, imagined.action, returns, counts, config.entropy_cost)
+        return sum(losses, jnp.zeros(())), (losses, output.value, returns)
+
+    state, total, (losses, value, returns), norm = _step(model, state, ACTOR_CRITIC, loss)
+    return state, {
+        "loss": total,
+        **{f"loss/{name}": value for name, value in losses._asdict().items()},
+        "gradient_norm": norm,
+        "imagined_reward": jnp.mean(imagined.reward),
+        "imagined_end": jnp.mean(imagined.end, dtype=jnp.float32),
+        "value": jnp.mean(value),
+        "return": jnp.mean(returns),
+    }
+
+
+def as_fractions(frames: UInt8[Array, "*s"]) -> Float[Array, "*s"]:
+    """Return frames with entries in [0, 1]."""
+    return frames.astype(jnp.float32) / 255.0
+
+
+def as_bytes(frames: Float[Array, "*s"]) -> UInt8[Array, "*s"]:
+    """Return frames with entries in [0, 1] as images."""
+    return jnp.round(255.0 * frames).astype(jnp.uint8)
+
+
+def _of(params: Params, kind: str) -> Params:
+    """Return the parameters that a kind of update learns."""
+    return {name: params[name] for name in _NETWORKS[kind]}
+
+
+def _optimizer(config: IrisConfig, kind: str) -> optax.GradientTransformation:
+    """Return a kind's optimiser: Adam, with weight decay of the Transformer's linear weights."""
+    adam = optax.adam(config.learning_rate)
+    if kind == WORLD_MODEL:
+        adam = optax.adamw(
+            config.learning_rate, weight_decay=config.weight_decay, mask=_linear_weights
+        )
+    return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), adam)
+
+
+def _linear_weights(params: Params) -> Any:
+    """Return which of the parameters are weights of linear layers."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key == "w", params)
+
+
+def _step(
+    model: Model, state: LearnerState, kind: str, loss: Any
+) -> tuple[LearnerState, Array, Any, Array]:
+    """Make one step of a kind's optimiser.
+
+    Returns:
+      The learning state, the loss, its further results, and the gradient's norm.
+    """
+    trained = _of(state.params, kind)
+    (total, found), gradient = jax.value_and_grad(loss, has_aux=True)(trained)
+    update, optimizer = _optimizer(model.config, kind).update(
+        gradient, state.optimizers[kind], trained
+    )
+    trained: Any = optax.apply_updates(trained, update)
+    state = state._replace(
+        params=state.params | trained, optimizers=state.optimizers | {kind: optimizer}
+    )
+    return state, total, found, optax.tree.norm(gradient)

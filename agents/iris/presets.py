@@ -1,0 +1,61 @@
+"""IRIS' presets: the paper's settings by game, and a laptop's."""
+
+import dataclasses
+
+from agents.iris.config import IrisConfig
+
+_64_TOKENS = (1, 1, 1, 1)  # One resolution less than for 16 tokens.
+
+# Games of the paper's settings that differ (appendices E and H).
+GAMES = {
+    "atari100k/Freeway": {"temperature": 0.01},
+}
+
+
+def paper(tokens: int = 16) -> IrisConfig:
+    """Return the paper's settings for Atari 100k, with 16 or 64 tokens per frame (appendix E)."""
+    config = IrisConfig()
+    return dataclasses.replace(config, multipliers=_64_TOKENS) if tokens == 64 else config
+
+
+def long_run(config: IrisConfig) -> IrisConfig:
+    """Return the settings for 10 million steps: one update in 50 steps (appendix F)."""
+    updates = max(1, config.epoch_updates // 50)
+    return dataclasses.replace(config, epoch_updates=updates)
+
+
+def laptop() -> IrisConfig:
+    """Return small networks that learn simple images in minutes on two cores."""
+    return IrisConfig(
+        vocabulary=32,
+        code_size=32,
+        latent_channels=32,
+        channels=32,
+        groups=8,
+        patch=4,
+        multipliers=(1, 1, 1),
+        residual_blocks=1,
+        attention_resolutions=(),
+        memory_steps=10,
+        layers=2,
+        heads=4,
+        width=64,
+        dropout=0.0,
+        actor_channels=(8, 16, 16, 16),
+        lstm_size=64,
+        horizon=10,
+        burn_in=4,
+        discount=0.97,
+        entropy_cost=0.01,
+        learning_rate=1e-3,
+        tokenizer_batch=32,
+        world_model_batch=16,
+        actor_critic_batch=32,
+        epoch_steps=64,
+        epoch_updates=16,
+        tokenizer_start=2,
+        world_model_start=8,
+        actor_critic_start=16,
+        replay_capacity=20_000,
+        num_environments=8,
+    )

@@ -1,0 +1,163 @@
+"""The discrete autoencoder: images to tokens and back (IRIS, section 2.1 and appendix A.1)."""
+
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from agents.iris.config import IrisConfig
+from agents.iris.layers import Convolution, DoublingConvolution, HalvingConvolution, Linear
+
+
+class Encoder(hk.Module):
+    """From images with entries in [-1, 1] to feature vectors of codes."""
+
+    def __init__(self, config: IrisConfig, name: str = "encoder"):
+        """Make an encoder of the config's sizes."""
+        super().__init__(name)
+        self._config = config
+
+    def __call__(self, images: Float[Array, "B H W C"]) -> Float[Array, "B h w E"]:
+        config = self._config
+        x = Convolution(config.channels, name="input")(_to_patches(images, config.patch))
+        for level, multiplier in enumerate(config.multipliers):
+            channels = config.channels * multiplier
+            if level > 0:
+                x = HalvingConvolution(x.shape[-1], name=f"halving{level}")(x)
+            for i in range(config.residual_blocks):
+                x = ResidualBlock(channels, config.groups, name=f"level{level}_block{i}")(x)
+                if x.shape[1] in config.attention_resolutions:
+                    x = Attention(config.groups, name=f"level{level}_attention{i}")(x)
+        x = _middle(x, config.groups)
+        x = Convolution(config.latent_channels, name="output")(
+            _normalize_and_swish(x, config.groups, "norm")
+        )
+        return Linear(config.code_size, name="to_codes")(x)
+
+
+class Decoder(hk.Module):
+    """From embeddings of codes to images; their entries are in [-1, 1] but for errors."""
+
+    def __init__(self, config: IrisConfig, image_channels: int, name: str = "decoder"):
+        """Make a decoder of the config's sizes."""
+        super().__init__(name)
+        self._config, self._image_channels = config, image_channels
+
+    def __call__(self, codes: Float[Array, "B h w E"]) -> Float[Array, "B H W C"]:
+        config = self._config
+        x = Linear(config.latent_channels, name="from_codes")(codes)
+        x = Convolution(config.channels * config.multipliers[-1], name="input")(x)
+        x = _middle(x, config.groups)
+        for level, multiplier in reversed(list(enumerate(config.multipliers))):
+            for i in range(config.residual_blocks + 1):
+                x = ResidualBlock(
+                    config.channels * multiplier, config.groups, name=f"level{level}_block{i}"
+                )(x)
+                if x.shape[1] in config.attention_resolutions:
+                    x = Attention(config.groups, name=f"level{level}_attention{i}")(x)
+            if level > 0:
+                x = DoublingConvolution(x.shape[-1], name=f"doubling{level}")(x)
+        x = _normalize_and_swish(x, config.groups, "norm")
+        x = Convolution(self._image_channels * config.patch**2, name="output")(x)
+        return _from_patches(x, config.patch)
+
+
+class ResidualBlock(hk.Module):
+    """Two convolutions, each after a norm and swish, and a shortcut."""
+
+    def __init__(self, channels: int, groups: int, *, name: str):
+        """Make a block of `channels` outputs, whose norms have `groups` groups."""
+        super().__init__(name)
+        self._channels, self._groups = channels, groups
+
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W O"]:
+        y = x
+        for i in (1, 2):
+            y = Convolution(self._channels, name=f"convolution{i}")(
+                _normalize_and_swish(y, self._groups, f"norm{i}")
+            )
+        if x.shape[-1] != self._channels:
+            x = Linear(self._channels, name="shortcut")(x)
+        return x + y
+
+
+class Attention(hk.Module):
+    """Attention of one head among all pixels, after a norm, with a shortcut."""
+
+    def __init__(self, groups: int, *, name: str):
+        """Make a layer of as many outputs as inputs, whose norm has `groups` groups."""
+        super().__init__(name)
+        self._groups = groups
+
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
+        batch, height, width, channels = x.shape
+        y = _group_norm(self._groups, "norm")(x).reshape(batch, height * width, 1, channels)
+        query, key, value = (Linear(channels, name=name)(y) for name in ("query", "key", "value"))
+        y = jax.nn.dot_product_attention(query, key, value).reshape(x.shape)
+        return x + Linear(channels, name="output")(y)
+
+
+def _middle(x: Float[Array, "B h w C"], groups: int) -> Float[Array, "B h w C"]:
+    """Return features after the layers of the lowest resolution."""
+    x = ResidualBlock(x.shape[-1], groups, name="middle_block0")(x)
+    x = Attention(groups, name="middle_attention")(x)
+    return ResidualBlock(x.shape[-1], groups, name="middle_block1")(x)
+
+
+def _group_norm(groups: int, name: str) -> hk.GroupNorm:
+    return hk.GroupNorm(groups, eps=1e-6, name=name)
+
+
+def _normalize_and_swish(
+    x: Float[Array, "B H W C"], groups: int, name: str
+) -> Float[Array, "B H W C"]:
+    return jax.nn.swish(_group_norm(groups, name)(x))
+
+
+def _to_patches(x: Float[Array, "B H W C"], side: int) -> Float[Array, "B h w D"]:
+    """Return images whose pixels are squares of pixels."""
+    batch, height, width, channels = x.shape
+    x = x.reshape(batch, height // side, side, width // side, side, channels)
+    return x.swapaxes(2, 3).reshape(batch, height // side, width // side, -1)
+
+
+def _from_patches(x: Float[Array, "B h w D"], side: int) -> Float[Array, "B H W C"]:
+    """Return images from ones whose pixels are squares of pixels."""
+    batch, height, width, _ = x.shape
+    x = x.reshape(batch, height, width, side, side, -1).swapaxes(2, 3)
+    return x.reshape(batch, height * side, width * side, -1)
+
+
+class Quantized(NamedTuple):
+    """Feature vectors, and the codes closest to them.
+
+    Attributes:
+      tokens: the closest codes' numbers.
+      codes: their embeddings.
+      straight_through: as `codes`, with the feature vectors' gradient.
+    """
+
+    tokens: Int[Array, "*s"]
+    codes: Float[Array, "*s E"]
+    straight_through: Float[Array, "*s E"]
+
+
+def quantize(features: Float[Array, "*s E"], codebook: Float[Array, "N E"]) -> Quantized:
+    """Return the closest codes of feature vectors; of equally close ones the first."""
+    products = features @ codebook.T
+    # The squared distances, but for the features' own squared norms, which do not matter.
+    distances = jnp.sum(jnp.square(codebook), axis=-1) - 2.0 * products
+    tokens = jax.lax.argmin(distances, distances.ndim - 1, jnp.int32)
+    codes = codebook[tokens]
+    return Quantized(tokens, codes, features + jax.lax.stop_gradient(codes - features))
+
+
+def commitment_loss(
+    features: Float[Array, "*s E"], codes: Float[Array, "*s E"], cost: float
+) -> Float[Array, ""]:
+    """Return the loss that moves codes to feature vectors, and `cost` of the reverse."""
+    stop = jax.lax.stop_gradient
+    to_features = jnp.mean(jnp.square(stop(features) - codes))
+    return to_features + cost * jnp.mean(jnp.square(features - stop(codes)))

@@ -1,0 +1,237 @@
+"""The world model: a Transformer over frame and action tokens (IRIS, section 2.2, appendix A.2)."""
+
+from typing import NamedTuple
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from agents.iris.config import IrisConfig
+
+_INIT = hk.initializers.RandomNormal(0.02)
+REWARD_CLASSES = 3  # Signs of the reward: -1, 0 and 1.
+
+
+class LayerCache(NamedTuple):
+    """Keys and values of the tokens so far, of one layer.
+
+    Attributes:
+      keys: of the tokens; those from the cache's length on are arbitrary.
+      values: likewise.
+    """
+
+    keys: Float[Array, "B heads P F"]
+    values: Float[Array, "B heads P F"]
+
+
+class Cache(NamedTuple):
+    """What the Transformer keeps of the tokens so far.
+
+    Attributes:
+      layers: of each layer, of P positions.
+      length: number of tokens so far.
+    """
+
+    layers: tuple[LayerCache, ...]
+    length: Int[Array, ""]
+
+
+def empty_cache(config: IrisConfig, num_tokens: int, batch_size: int) -> Cache:
+    """Return a cache for `num_tokens` tokens of a step, the action's included."""
+    head_size, num_positions = config.width // config.heads, config.memory_steps * num_tokens
+    shape = (batch_size, config.heads, num_positions, head_size)
+    layer = LayerCache(jnp.zeros(shape), jnp.zeros(shape))
+    return Cache((layer,) * config.layers, jnp.zeros((), jnp.int32))
+
+
+class Embedding(hk.Module):
+    """Embeddings of tokens."""
+
+    def __init__(self, size: int, width: int, *, name: str):
+        """Make a table of `size` rows."""
+        super().__init__(name)
+        self._shape = (size, width)
+
+    def __call__(self, tokens: Int[Array, "*s"]) -> Float[Array, "*s D"]:
+        return hk.get_parameter("embeddings", self._shape, jnp.float32, _INIT)[tokens]
+
+
+class Transformer(hk.Module):
+    """Blocks of causal attention and an MLP, each after a norm and with a shortcut (GPT-2)."""
+
+    def __init__(self, config: IrisConfig, num_tokens: int, name: str = "transformer"):
+        """Make a Transformer for steps of `num_tokens` tokens, the action's included."""
+        super().__init__(name)
+        self._config, self._num_positions = config, config.memory_steps * num_tokens
+
+    def __call__(
+        self,
+        x: Float[Array, "B T D"],
+        cache: Cache | None = None,
+        key: PRNGKeyArray | None = None,
+    ) -> tuple[Float[Array, "B T D"], Cache | None]:
+        """Process T tokens.
+
+        Args:
+          x: their embeddings.
+          cache: of earlier tokens, with room for T more; None if there are none and no later call
+            needs a cache.
+          key: random key of the dropout; None for none.
+
+        Returns:
+          The tokens' hidden vectors, and the cache with them.
+        """
+        config, length = self._config, x.shape[1]
+        shape = (self._num_positions, config.width)
+        positions = hk.get_parameter("positions", shape, jnp.float32, _INIT)
+        begin = 0 if cache is None else cache.length
+        x = x + jax.lax.dynamic_slice_in_dim(positions, begin, length)
+        keys = iter([None] * (2 * config.layers + 1))
+        if key is not None and config.dropout:
+            keys = iter(jax.random.split(key, 2 * config.layers + 1))
+        x = _dropout(config, x, next(keys))
+        caches = []
+        for i in range(config.layers):
+            kept = None if cache is None else cache.layers[i]
+            attend = CausalAttention(config.heads, name=f"block{i}_attention")
+            y, kept = attend(_layer_norm(f"block{i}_norm1")(x), kept, begin)
+            caches.append(kept)
+            x = x + _dropout(config, y, next(keys))
+            y = _linear(4 * config.width, f"block{i}_up")(_layer_norm(f"block{i}_norm2")(x))
+            y = _linear(config.width, f"block{i}_down")(jax.nn.gelu(y, approximate=False))
+            x = x + _dropout(config, y, next(keys))
+        x = _layer_norm("norm")(x)
+        return x, None if cache is None else Cache(tuple(caches), cache.length + length)
+
+
+class CausalAttention(hk.Module):
+    """Attention of tokens to themselves and to earlier ones."""
+
+    def __init__(self, heads: int, *, name: str):
+        """Make a layer of `heads` heads, which divide the width of its inputs."""
+        super().__init__(name)
+        self._heads = heads
+
+    def __call__(
+        self, x: Float[Array, "B T D"], cache: LayerCache | None, begin: Int[Array, ""] | int
+    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
+        """Attend.
+
+        Args:
+          x: the tokens' vectors.
+          cache: keys and values of earlier tokens; None if there are none.
+          begin: number of earlier tokens.
+
+        Returns:
+          Vectors of the tokens, and the cache with their keys and values.
+        """
+        width = x.shape[-1]
+        heads = (*x.shape[:2], self._heads, width // self._heads)
+        query, keys, values = (
+            _linear(width, name)(x).reshape(heads) for name in ("query", "key", "value")
+        )
+        if cache is None:
+            y = jax.nn.dot_product_attention(query, keys, values, is_causal=True)
+        else:
+            # Positions are the last axis but one, so that products with the cache do not copy it.
+            cache = LayerCache(
+                *(
+                    jax.lax.dynamic_update_slice_in_dim(old, new.swapaxes(1, 2), begin, axis=2)
+                    for old, new in zip(cache, (keys, values), strict=True)
+                )
+            )
+            place = begin + jnp.arange(x.shape[1])
+            visible = jnp.arange(cache.keys.shape[2]) <= place[:, None]
+            past = (x.swapaxes(1, 2) for x in cache)
+            y = jax.nn.dot_product_attention(query, *past, mask=visible[None, None])
+        return _linear(width, "output")(y.reshape(x.shape)), cache
+
+
+class Head(hk.Module):
+    """An MLP of one hidden layer: logits."""
+
+    def __init__(self, size: int, *, name: str):
+        """Make a head of `size` logits."""
+        super().__init__(name)
+        self._size = size
+
+    def __call__(self, x: Float[Array, "*s D"]) -> Float[Array, "*s O"]:
+        x = jax.nn.relu(_linear(x.shape[-1], "hidden")(x))
+        return _linear(self._size, "output")(x)
+
+
+def _linear(size: int, name: str) -> hk.Linear:
+    return hk.Linear(size, w_init=_INIT, b_init=jnp.zeros, name=name)
+
+
+def _layer_norm(name: str) -> hk.LayerNorm:
+    return hk.LayerNorm(-1, create_scale=True, create_offset=True, eps=1e-5, name=name)
+
+
+def _dropout(
+    config: IrisConfig, x: Float[Array, "*s D"], key: PRNGKeyArray | None
+) -> Float[Array, "*s D"]:
+    if key is None:
+        return x
+    keep = 1.0 - config.dropout
+    return jnp.where(jax.random.bernoulli(key, keep, x.shape), x / keep, 0.0)
+
+
+class Predictions(NamedTuple):
+    """Logits of what follows each of L steps.
+
+    Attributes:
+      next_token: of the token after each token but a frame's last: of tokens 1 to K - 1 of the
+        step's own frame, then of token 0 of the next.
+      reward: of the reward's sign.
+      end: of the episode's end.
+    """
+
+    next_token: Float[Array, "B L K N"]
+    reward: Float[Array, "B L 3"]
+    end: Float[Array, "B L 2"]
+
+
+class Losses(NamedTuple):
+    """Cross-entropies of the predictions, means over the steps that count."""
+
+    next_token: Float[Array, ""]
+    reward: Float[Array, ""]
+    end: Float[Array, ""]
+
+
+def losses(
+    predicted: Predictions,
+    tokens: Int[Array, "B L K"],
+    reward: Float[Array, "B L"],
+    end: Bool[Array, "B L"],
+    counts: Bool[Array, "B L"],
+) -> Losses:
+    """Return the world model's losses.
+
+    Args:
+      predicted: from sequences of frames and actions.
+      tokens: of the frames.
+      reward: of the action that follows each frame.
+      end: whether this action ends the episode.
+      counts: False for the steps after the sequence's end, which are not learned from.
+    """
+    batch, _, num_tokens = tokens.shape
+    logits = predicted.next_token.reshape(batch, -1, predicted.next_token.shape[-1])[:, :-1]
+    next_token = tokens.reshape(batch, -1)[:, 1:]
+    token_counts = jnp.repeat(counts, num_tokens, axis=1)[:, 1:]
+    sign = jnp.sign(reward).astype(jnp.int32) + 1
+    return Losses(
+        _mean_cross_entropy(logits, next_token, token_counts),
+        _mean_cross_entropy(predicted.reward, sign, counts),
+        _mean_cross_entropy(predicted.end, end.astype(jnp.int32), counts),
+    )
+
+
+def _mean_cross_entropy(
+    logits: Float[Array, "B T C"], labels: Int[Array, "B T"], counts: Bool[Array, "B T"]
+) -> Float[Array, ""]:
+    each = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+    return jnp.sum(each, where=counts) / jnp.maximum(1.0, jnp.sum(counts, dtype=each.dtype))

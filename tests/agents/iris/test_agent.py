@@ -1,0 +1,329 @@
+"""IRIS as an agent: sizes, what it learns from, runs that stop and go on, bad settings."""
+
+import dataclasses
+import io
+import math
+import os
+import signal
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+import environments
+from agents.iris import actor_critic, factory, imagination, learner, perceptual, presets
+from agents.iris.agent import in_first_episode, in_last_episode
+from agents.iris.config import IrisConfig
+from agents.iris.factory import Iris
+from agents.iris.model import TOKENIZER, make_model
+from agents.protocol import Batch, Mode
+from disco_common import stopping
+from tests.environments.streams import dynamics_of
+from training import device
+from training.records import Records
+from training.results import Run
+from training.settings import TrainingSettings
+
+TINY = IrisConfig(
+    vocabulary=8,
+    code_size=4,
+    latent_channels=8,
+    channels=8,
+    groups=2,
+    patch=16,
+    multipliers=(1, 1),
+    residual_blocks=1,
+    attention_resolutions=(),
+    memory_steps=4,
+    layers=1,
+    heads=2,
+    width=16,
+    actor_channels=(2, 2, 2, 2),
+    lstm_size=8,
+    horizon=3,
+    burn_in=2,
+    tokenizer_batch=4,
+    world_model_batch=3,
+    actor_critic_batch=2,
+    epoch_steps=16,
+    epoch_updates=3,
+    tokenizer_start=0,
+    world_model_start=1,
+    actor_critic_start=2,
+    replay_capacity=512,
+    num_environments=2,
+)
+NAME = "pixels/catch/5x5"
+
+
+def train(folder, stop=None, num_steps=96):
+    """A run, and its metrics; stopped by a signal at a step if asked for."""
+    task = environments.make(NAME)
+    agent, run = Iris(TINY).make(task), Run(task, 0, folder / "run")
+    settings = TrainingSettings(num_steps=num_steps, interval=16)
+
+    def report(steps, *_):
+        if steps == stop:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with stopping.noting():
+        (trained,) = device.train(agent, [run], settings, folder / "together", report)
+    return trained, Records(folder / "run").metrics()
+
+
+def without_speed(metrics):
+    return [
+        {k: x for k, x in line.items() if "per_second" not in k and not k.endswith("_seconds")}
+        for line in metrics
+    ]
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_in_each_phase_continues_exactly(tmp_path):
+    whole, metrics = train(tmp_path / "whole")
+    assert whole.is_finite
+    updates = {kind: metrics[-1][f"{kind}/updates"] for kind in learner.KINDS}
+    assert updates == {"tokenizer": 18, "world_model": 15, "actor_critic": 12}
+    for stop in (16, 32, 64):  # While one, two and all three of the networks learn.
+        with pytest.raises(SystemExit):
+            train(tmp_path / f"stopped_{stop}", stop=stop)
+        again, resumed = train(tmp_path / f"stopped_{stop}")
+        assert again.episodes == whole.episodes
+        assert without_speed(resumed) == without_speed(metrics)
+        jax.tree.map(np.testing.assert_array_equal, again.learner, whole.learner)
+
+
+def test_numbers_of_parameters_are_the_authors():
+    model = make_model(presets.paper(), 64, 3, 6)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    sizes = {
+        name: sum(math.prod(x.shape) for x in jax.tree.leaves(network))
+        for name, network in params.items()
+    }
+    assert sum(sizes[name] for name in TOKENIZER) == 4_027_523
+    assert sizes["world_model"] == 8_448_005
+    assert sizes["actor_critic"] == 3_218_983
+    assert model.tokens_per_frame == 16
+    assert make_model(presets.paper(64), 64, 3, 6).tokens_per_frame == 64
+
+
+def test_phases_start_after_the_papers_epochs():
+    agent = factory.make("paper").make(environments.make(NAME))
+    experience = agent.experience
+    assert experience.steps_per_unroll == 200
+    assert [x.first_step for x in experience.updates] == [1_200, 5_200, 10_200]
+    assert [x.updates_per_step for x in experience.updates] == [1.0, 1.0, 1.0]
+
+
+def test_the_papers_variants():
+    freeway = environments.make("catch")
+    freeway = dataclasses.replace(freeway, name="atari100k/Freeway")
+    assert factory.make("paper").config_for(freeway).temperature == 0.01
+    assert factory.make("paper").config.temperature == 1.0
+    assert factory.make("paper,10m").config.epoch_updates == 4
+    assert factory.make("paper,64_tokens,horizon=7").config.horizon == 7
+
+
+# What it learns from.
+
+
+def test_sequences_end_with_the_episode():
+    mask = jnp.array([[True, True, False, True], [False, True, True, True]]).T
+    expected = np.array([[True, True, False, False], [False] * 4]).T
+    np.testing.assert_array_equal(in_first_episode(mask), expected)
+
+
+def test_burn_in_begins_with_the_episode():
+    mask = jnp.array([[True, False, True, True], [True, True, True, False]]).T
+    expected = np.array([[False, False, True, True], [False] * 4]).T
+    np.testing.assert_array_equal(in_last_episode(mask), expected)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def agent_and_state():
+    agent = Iris(TINY).make(environments.make(NAME))
+    return agent, jax.jit(agent.init)(jax.random.key(0))
+
+
+def test_an_update_learns_its_own_network_only(agent_and_state, rng):
+    agent, state = agent_and_state
+    frames = jnp.asarray(rng.integers(256, size=(4, 64, 64, 3)), jnp.uint8)
+    found, seen, metrics = jax.jit(learner.update_tokenizer, static_argnums=0)(
+        agent.model, state, frames
+    )
+    assert seen.shape == frames.shape
+    assert 1 <= metrics["codes_used"] <= TINY.vocabulary
+    for name, network in state.params.items():
+        changed = [
+            bool(jnp.any(x != y))
+            for x, y in zip(
+                jax.tree.leaves(network), jax.tree.leaves(found.params[name]), strict=True
+            )
+        ]
+        assert any(changed) == (name in TOKENIZER), name
+
+
+def test_unused_codes_are_counted(agent_and_state, rng):
+    agent, state = agent_and_state
+    state = state._replace(unused=jnp.full(TINY.vocabulary, 99, jnp.int32))
+    frames = jnp.zeros((4, 64, 64, 3), jnp.uint8)
+    _, _, metrics = jax.jit(learner.update_tokenizer, static_argnums=0)(agent.model, state, frames)
+    assert metrics["codes_dead"] == TINY.vocabulary - metrics["codes_used"]
+
+
+def test_acting_is_random_only_in_training(agent_and_state, rng):
+    agent, state = agent_and_state
+    config = dataclasses.replace(TINY, epsilon=1.0, evaluation_temperature=1e-6)
+    agent = Iris(config).make(environments.make(NAME))
+    task = environments.make(NAME)
+    _, timestep = dynamics_of(task).reset(task.params, jax.random.key(0))
+    timestep = jax.tree.map(lambda x: jnp.broadcast_to(x, (64, *jnp.shape(x))), timestep)
+    memory, acting = agent.initial_memory(64), agent.acting_state(state)
+    assert "world_model" not in acting
+    act = jax.jit(agent.act, static_argnames="mode")
+    _, action, extras = act(acting, memory, timestep, jax.random.key(1), mode=Mode.TRAINING)
+    assert len(np.unique(action)) == 3
+    _, action, _ = act(acting, memory, timestep, jax.random.key(1), mode=Mode.EVALUATION)
+    assert len(np.unique(action)) == 1
+    assert extras["reconstruction"].dtype == jnp.uint8
+
+
+def test_imagination_beyond_the_context_starts_it_anew(agent_and_state):
+    """With more steps than the context contains the first steps are those of a shorter one."""
+    agent, state = agent_and_state
+    tokens, policy = jnp.zeros((2, 4), jnp.int32), actor_critic.initial_state(TINY, 2)
+
+    def imagine(horizon):
+        greedy = lambda _, logits: jnp.argmax(logits, axis=-1)  # noqa: E731
+        return imagination.imagine(
+            agent.model, state.params, tokens, policy, jax.random.key(0), horizon, greedy
+        )
+
+    short, long = imagine(TINY.memory_steps), imagine(TINY.memory_steps + 3)
+    np.testing.assert_array_equal(short.tokens, long.tokens[: TINY.memory_steps])
+    np.testing.assert_array_equal(short.action, long.action[: TINY.memory_steps])
+    assert np.isfinite(long.frames).all()
+
+
+def test_an_agent_is_examined_on_new_experience(agent_and_state, rng):
+    agent, state = agent_and_state
+    length = 12
+    mask = np.ones((length, 2), bool)
+    mask[5] = False
+    fields: dict[str, Any] = dict(
+        observation=rng.integers(256, size=(length + 1, 2, 64, 64, 3)).astype(np.uint8),
+        action=rng.integers(3, size=(length, 2)).astype(np.int32),
+        reward=rng.choice([-1.0, 0.0, 1.0], size=(length, 2)).astype(np.float32),
+        discount=np.where(np.roll(mask, -1, 0), 1.0, 0.0).astype(np.float32),
+        last=~np.roll(mask, -1, 0),
+        mask=mask,
+        extras={},
+    )
+    given = Batch(**fields)
+    found = agent.examine(state, given, jax.random.key(0))
+    assert found.metrics["held_out/token_loss"] == pytest.approx(math.log(8), rel=0.5)
+    assert set(found.pictures) == {"reconstruction.png", "prediction.png", "imagination.png"}
+    for picture in found.pictures.values():
+        assert Image.open(io.BytesIO(picture)).size[1] >= 64
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("catch/5x5", "expected one image"),
+        ("control_proprio/cartpole_swingup", "expected a choice"),
+        ("sokoban/valid", r"expected"),
+    ],
+)
+def test_tasks_that_it_cannot_learn_are_named(name, message):
+    with pytest.raises(ValueError, match=f"{name}.*{message}"):
+        Iris(TINY).make(environments.make(name))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"groups": 3}, "groups is 3.*divisor of channels"),
+        ({"heads": 3}, "heads is 3.*divisor of width"),
+        ({"vocabulary": 1}, "vocabulary is 1"),
+        ({"num_environments": 3}, "num_environments is 3"),
+        ({"multipliers": ()}, "multipliers"),
+        ({"dropout": 2.0}, "dropout is 2.0"),
+    ],
+)
+def test_settings_out_of_range_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(TINY, **changes)
+
+
+def test_images_that_do_not_fit_the_sizes_are_named():
+    config = dataclasses.replace(TINY, patch=24)
+    with pytest.raises(ValueError, match=r"\(64, 64, 3\).*48 divides"):
+        Iris(config).make(environments.make(NAME))
+
+
+def test_unknown_words_are_refused():
+    with pytest.raises(ValueError, match="'large' does not say which IRIS"):
+        factory.make("large")
+    with pytest.raises(ValueError, match="paper,64_tokens"):
+        factory.make("64_tokens")
+    with pytest.raises(ValueError, match="no setting 'horizons'"):
+        factory.make("horizons=3")
+
+
+def test_runs_without_an_update_are_refused():
+    with pytest.raises(ValueError, match=r"step 1200 on.*1000 steps"):
+        factory.make("paper").check(environments.make(NAME), 1_000)
+
+
+# The perceptual loss.
+
+
+@pytest.fixture(scope="module")
+def perceptual_file(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    file = tmp_path_factory.mktemp("perceptual") / "vgg.npz"
+    arrays: dict[str, Any] = {
+        name: rng.normal(size=shape).astype(np.float32) / math.sqrt(math.prod(shape[:-1]) or 1)
+        for name, shape in perceptual.shapes().items()
+    }
+    np.savez(file, **arrays)
+    return file
+
+
+def test_perceptual_distance(perceptual_file, rng):
+    params = perceptual.load(str(perceptual_file))
+    assert sum(x.size for x in params.values()) == 14_714_688 + 1_472  # VGG-16's features.
+    image = jnp.asarray(rng.uniform(-1.0, 1.0, size=(1, 32, 32, 3)), jnp.float32)
+    assert perceptual.distance(params, image, image) == 0.0
+    near, far = (float(perceptual.distance(params, image, image + scale)) for scale in (0.01, 0.3))
+    assert abs(near) < abs(far)
+
+
+def test_perceptual_files_that_are_none_are_named(tmp_path, perceptual_file):
+    with pytest.raises(ValueError, match=r"missing.npz' cannot be read"):
+        perceptual.load(str(tmp_path / "missing.npz"))
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(ValueError, match=r"text.npz' cannot be read"):
+        perceptual.load(str(tmp_path / "text.npz"))
+    with np.load(perceptual_file) as archive:
+        arrays: dict[str, Any] = dict(archive)
+    lacking = {name: x for name, x in arrays.items() if name != "linear3"}
+    np.savez(tmp_path / "lacking.npz", **lacking)
+    with pytest.raises(ValueError, match="linear3"):
+        perceptual.load(str(tmp_path / "lacking.npz"))
+    arrays["linear3"] = np.zeros(7, np.float32)
+    np.savez(tmp_path / "shape.npz", **arrays)
+    with pytest.raises(ValueError, match=r"'linear3' of float32\[7\].*float32\[256\]"):
+        perceptual.load(str(tmp_path / "shape.npz"))
