@@ -12,7 +12,7 @@ from agents.dreamer import distributions, losses, sequences
 from agents.dreamer.distributions import symexp
 from agents.dreamer.losses import Scales
 from agents.dreamer.model import Model, Params
-from agents.dreamer.networks import is_image, num_classes
+from agents.dreamer.networks import embeddings, is_image, num_classes
 from agents.dreamer.rssm import State, embed_action, initial_state
 from agents.dreamer.sequences import Batch
 from agents.protocol import Examination
@@ -86,6 +86,9 @@ def _as_observation(model: Model, name: str, decoded: Array) -> Array:
         return (255.0 * jnp.clip(decoded, 0.0, 1.0)).astype(jnp.uint8)
     if num_classes(spec):
         return jnp.argmax(decoded, axis=-1).astype(spec.dtype)
+    if (table := embeddings(spec)) is not None:  # The closest.
+        distance = jnp.sum(jnp.square(table), axis=-1) - 2.0 * decoded @ table.T
+        return jnp.argmin(distance, axis=-1).astype(spec.dtype)
     return symexp(decoded) if model.config.symlog_vectors else decoded
 
 

@@ -1,7 +1,10 @@
 """Encoder and decoder.
 
 Observations are dictionaries by name of images (uint8 `[H, W, C]`), vectors and grids of numbers,
-and integers of known ranges. Convolutions process images, MLPs everything else.
+and integers of known ranges. Convolutions process images, MLPs everything else. Integers of few
+values are one-hot vectors. Those of many values, such as words or glyphs, are vectors of fixed
+random embeddings, as the words of the authors' DMLab (danijar/dreamerv3, `embodied/envs/dmlab.py`):
+as numbers, bfloat16 would not tell them apart.
 """
 
 import dataclasses
@@ -31,7 +34,9 @@ from agents.dreamer.layers import (
 
 _MULTIPLES = (2, 3, 4, 4)  # Channels by stage, in units of `depth` (the Nature version's code).
 _SMALLEST = 4  # Side of the smallest feature maps, at least.
-_MOST_CLASSES = 64  # Integers of more values are encoded as numbers.
+_MOST_CLASSES = 64  # Integers of more values have embeddings.
+_MOST_IDS = 2**17  # Integers of more values are numbers, such as counts.
+_EMBEDDING, _CELL_EMBEDDING = 32, 8  # Sizes of embeddings: in vectors, and in boards.
 
 Specs = Mapping[str, specs.Array]
 
@@ -43,10 +48,27 @@ def is_image(spec: specs.Array) -> bool:
 
 def num_classes(spec: specs.Array) -> int:
     """Return the number of classes of integers, encoded as one-hot vectors; otherwise 0."""
+    number = _num_values(spec)
+    return number if number <= _MOST_CLASSES else 0
+
+
+def embeddings(spec: specs.Array) -> Float[np.ndarray, "N E"] | None:
+    """Return the fixed embeddings of integers of many values; None for other observations.
+
+    Integers of one number per observation, such as counts, are numbers.
+    """
+    number = _num_values(spec)
+    if not _MOST_CLASSES < number <= _MOST_IDS or not spec.shape:
+        return None
+    size = _EMBEDDING if len(spec.shape) == 1 else _CELL_EMBEDDING
+    return np.random.default_rng(0).normal(size=(number, size)).astype(np.float32)
+
+
+def _num_values(spec: specs.Array) -> int:
+    """Return the number of values of integers from 0 to a bound; otherwise 0."""
     if not isinstance(spec, specs.BoundedArray) or not np.issubdtype(spec.dtype, np.integer):
         return 0
-    classes = int(np.max(spec.maximum)) + 1
-    return 0 if is_image(spec) or classes > _MOST_CLASSES or np.min(spec.minimum) < 0 else classes
+    return 0 if is_image(spec) or np.min(spec.minimum) < 0 else int(np.max(spec.maximum)) + 1
 
 
 def split(observation_specs: Specs) -> tuple[Specs, Specs]:
@@ -105,10 +127,7 @@ class Decoder(hk.Module):
         self._config = config
         self._images, self._vectors = split(observation_specs)
         if self._vectors:
-            sizes = {
-                key: math.prod(spec.shape) * max(1, num_classes(spec))
-                for key, spec in self._vectors.items()
-            }
+            sizes = {key: math.prod(_predicted_shape(spec)) for key, spec in self._vectors.items()}
             hidden = (config.units,) * config.layers
             self._mlp = MLP(hidden, sizes, config.norm, name="mlp")
         if self._images:
@@ -151,14 +170,16 @@ class Decoder(hk.Module):
     def __call__(
         self, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]
     ) -> dict[str, Float[Array, "..."]]:
-        """Return predictions by name: images in 0 to 1, vectors or their symlogs, class logits."""
+        """Return predictions by name.
+
+        Images are in 0 to 1; others are vectors or their symlogs, class logits, or embeddings.
+        """
         found = {}
         if self._vectors:
             predicted = self._mlp(jnp.concatenate([z, h], axis=-1))
             for name, spec in self._vectors.items():
-                classes = num_classes(spec)
-                shape = (*spec.shape, classes) if classes else spec.shape
-                found[name] = predicted[name].reshape(*h.shape[:-1], *shape)
+                shape = (*h.shape[:-1], *_predicted_shape(spec))
+                found[name] = predicted[name].reshape(shape)
         if self._images:
             image = self._image(h.reshape(-1, h.shape[-1]), z.reshape(-1, z.shape[-1]))
             height, width = self._size
@@ -196,6 +217,9 @@ class Decoder(hk.Module):
                 log_p = jax.nn.log_softmax(predicted[name])
                 index = target[..., None].astype(jnp.int32)
                 error = -jnp.take_along_axis(log_p, index, axis=-1)[..., 0]
+            elif (table := embeddings(spec)) is not None:
+                error = jnp.square(predicted[name] - jnp.asarray(table)[target])
+                axes = (*axes, -len(spec.shape) - 1)
             else:
                 target = target.astype(jnp.float32)
                 target = symlog(target) if self._config.symlog_vectors else target
@@ -241,10 +265,20 @@ def _channels(config: DreamerConfig, images: Specs) -> list[int]:
     return [config.depth * 2**i for i in range(stages)]
 
 
+def _predicted_shape(spec: specs.Array) -> tuple[int, ...]:
+    """Return the shape of the decoder's prediction of an observation that is not an image."""
+    if classes := num_classes(spec):
+        return (*spec.shape, classes)
+    table = embeddings(spec)
+    return spec.shape if table is None else (*spec.shape, table.shape[1])
+
+
 def _flat(x: Array, spec: specs.Array, config: DreamerConfig) -> Float[Array, "*s F"]:
     lead = x.shape[: x.ndim - len(spec.shape)]
     if classes := num_classes(spec):
         return jax.nn.one_hot(x, classes).reshape(*lead, -1)
+    if (table := embeddings(spec)) is not None:
+        return jnp.asarray(table)[x].reshape(*lead, -1)
     x = x.astype(jnp.float32).reshape(*lead, -1)
     return symlog(x) if config.symlog_vectors else x
 

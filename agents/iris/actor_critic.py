@@ -9,7 +9,7 @@ import rlax
 from jaxtyping import Array, Bool, Float, Int
 
 from agents.iris.config import IrisConfig
-from agents.iris.layers import LSTM, Convolution, Linear, LSTMState
+from agents.iris.layers import LSTM, Convolution, Linear, LSTMState, to_patches
 
 
 class Output(NamedTuple):
@@ -26,7 +26,7 @@ class Output(NamedTuple):
 
 def vision(config: IrisConfig, frames: Float[Array, "N H W C"]) -> Float[Array, "N F"]:
     """Return features of frames with entries in [0, 1]: convolutions, each halving the side."""
-    x = 2.0 * frames - 1.0
+    x = to_patches(2.0 * frames - 1.0, config.patch)
     for i, channels in enumerate(config.actor_channels):
         x = Convolution(channels, name=f"convolution{i}")(x)
         x = jax.nn.relu(hk.max_pool(x, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"))

@@ -19,8 +19,8 @@ class IrisConfig:
       latent_channels: of the encoder's last and the decoder's first convolution.
       channels: of the autoencoder's other convolutions.
       groups: of the channels in its norms.
-      patch: side of the squares of pixels that the encoder reads, and the decoder writes, as one
-        pixel of more channels; 1 for the paper's.
+      patch: side of the squares of pixels that encoder, decoder and actor-critic take as one pixel
+        of more channels; 1 for the paper's.
       multipliers: factors of `channels` at each resolution, the image's first. Each further one
         halves the side, so five levels of a 64x64 image give K = 16 tokens, and four give 64.
       residual_blocks: of the encoder at each resolution; the decoder has one more.
@@ -33,7 +33,7 @@ class IrisConfig:
       heads: of its attention.
       width: D, of its embeddings.
       dropout: of embeddings and of the blocks' outputs, while the world model learns.
-      actor_channels: of the actor-critic's four convolutions.
+      actor_channels: of the actor-critic's convolutions.
       lstm_size: units of its LSTM.
       horizon: H, imagined steps.
       burn_in: earlier frames from which the LSTM's state is computed before imagination.

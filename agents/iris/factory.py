@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,7 +80,7 @@ def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
         )
     height, width, channels = spec.shape
     # Each convolution of the actor-critic halves the side.
-    divisor = max(config.downsampling, 2 ** len(config.actor_channels))
+    divisor = math.lcm(config.downsampling, config.patch * 2 ** len(config.actor_channels))
     if height != width or height % divisor or channels not in (1, 3):
         raise ValueError(
             f"IRIS cannot learn {name}, whose images are of {shape}; expected a square of a side"

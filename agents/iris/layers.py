@@ -79,6 +79,20 @@ def _filters(inputs: int, outputs: int) -> tuple[Float[Array, "3 3 I O"], Float[
     return weight, hk.get_parameter("b", (outputs,), jnp.float32, init)
 
 
+def to_patches(x: Float[Array, "B H W C"], side: int) -> Float[Array, "B h w D"]:
+    """Return images whose pixels are squares of pixels."""
+    batch, height, width, channels = x.shape
+    x = x.reshape(batch, height // side, side, width // side, side, channels)
+    return x.swapaxes(2, 3).reshape(batch, height // side, width // side, -1)
+
+
+def from_patches(x: Float[Array, "B h w D"], side: int) -> Float[Array, "B H W C"]:
+    """Return images from ones whose pixels are squares of pixels."""
+    batch, height, width, _ = x.shape
+    x = x.reshape(batch, height, width, side, side, -1).swapaxes(2, 3)
+    return x.reshape(batch, height * side, width * side, -1)
+
+
 class LSTMState(NamedTuple):
     """The state of an LSTM.
 

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from agents.iris.config import IrisConfig
-from agents.iris.layers import Convolution, DoublingConvolution, HalvingConvolution, Linear
+from agents.iris.layers import (
+    Convolution,
+    DoublingConvolution,
+    HalvingConvolution,
+    Linear,
+    from_patches,
+    to_patches,
+)
 
 
 class Encoder(hk.Module):
@@ -21,7 +28,7 @@ class Encoder(hk.Module):
 
     def __call__(self, images: Float[Array, "B H W C"]) -> Float[Array, "B h w E"]:
         config = self._config
-        x = Convolution(config.channels, name="input")(_to_patches(images, config.patch))
+        x = Convolution(config.channels, name="input")(to_patches(images, config.patch))
         for level, multiplier in enumerate(config.multipliers):
             channels = config.channels * multiplier
             if level > 0:
@@ -61,7 +68,7 @@ class Decoder(hk.Module):
                 x = DoublingConvolution(x.shape[-1], name=f"doubling{level}")(x)
         x = _normalize_and_swish(x, config.groups, "norm")
         x = Convolution(self._image_channels * config.patch**2, name="output")(x)
-        return _from_patches(x, config.patch)
+        return from_patches(x, config.patch)
 
 
 class ResidualBlock(hk.Module):
@@ -114,20 +121,6 @@ def _normalize_and_swish(
     x: Float[Array, "B H W C"], groups: int, name: str
 ) -> Float[Array, "B H W C"]:
     return jax.nn.swish(_group_norm(groups, name)(x))
-
-
-def _to_patches(x: Float[Array, "B H W C"], side: int) -> Float[Array, "B h w D"]:
-    """Return images whose pixels are squares of pixels."""
-    batch, height, width, channels = x.shape
-    x = x.reshape(batch, height // side, side, width // side, side, channels)
-    return x.swapaxes(2, 3).reshape(batch, height // side, width // side, -1)
-
-
-def _from_patches(x: Float[Array, "B h w D"], side: int) -> Float[Array, "B H W C"]:
-    """Return images from ones whose pixels are squares of pixels."""
-    batch, height, width, _ = x.shape
-    x = x.reshape(batch, height, width, side, side, -1).swapaxes(2, 3)
-    return x.reshape(batch, height * side, width * side, -1)
 
 
 class Quantized(NamedTuple):

@@ -147,11 +147,15 @@ class DMLab:
       dataset_path: folder of the images of two PsychLab levels, those of Brady, Konkle and
         Oliva (2008), prepared as in the engine's `data/brady_konkle_oliva2008`; "" for the
         folder that the engine was built with.
+      height: of the images, in pixels.
+      width: likewise.
     """
 
     action_set: str = "impala"
     renderer: str = "software"
     dataset_path: str = ""
+    height: int = HEIGHT
+    width: int = WIDTH
 
     def __post_init__(self):
         for what, chosen, known in (
@@ -163,13 +167,19 @@ class DMLab:
     def observation_spec(self) -> dict[str, specs.Array]:
         num_actions = len(ACTION_SETS[self.action_set])
         return {
-            "image": specs.BoundedArray((HEIGHT, WIDTH, 3), np.uint8, 0, 255, name="image"),
+            "image": specs.BoundedArray(
+                (self.height, self.width, 3), np.uint8, 0, 255, name="image"
+            ),
             "instruction": specs.BoundedArray(
                 (MAX_WORDS,), np.int32, 0, NUM_TOKENS, name="instruction"
             ),
             "previous_action": specs.DiscreteArray(num_actions, name="previous_action"),
             "previous_reward": specs.Array((), np.float32, name="previous_reward"),
         }
+
+    def with_images(self, side: int, channels: int) -> "DMLab":
+        require(channels == 3, f"channels is {channels}, expected 3: DMLab has colour images.")
+        return dataclasses.replace(self, height=side, width=side)
 
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(len(ACTION_SETS[self.action_set]), name="action")
@@ -192,7 +202,7 @@ class LabLevel(dm_env.Environment):
 
     def __init__(self, settings: DMLab, level: Level, seed: int):
         """Start the engine. All its settings are strings."""
-        config = {"width": str(WIDTH), "height": str(HEIGHT), "fps": "60"}
+        config = {"width": str(settings.width), "height": str(settings.height), "fps": "60"}
         if settings.dataset_path:
             config["datasetPath"] = settings.dataset_path
         if level.is_test:

@@ -17,13 +17,13 @@ from PIL import Image
 
 import environments
 from agents import model_predictions, pictures
-from agents.dreamer import factory, learner, losses, sequences
+from agents.dreamer import factory, held_out, learner, losses, sequences
 from agents.dreamer.agent import ActionRange
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.factory import Dreamer
 from agents.dreamer.layers import Norm
 from agents.dreamer.model import count_parameters, make_model
-from agents.dreamer.networks import ActionPart
+from agents.dreamer.networks import ActionPart, embeddings
 from agents.dreamer.presets import PRESETS, preset, sizes
 from agents.dreamer.rssm import State, initial_state
 from agents.encoders import computing_in
@@ -193,6 +193,23 @@ def test_unknown_presets_sizes_and_ablations_are_refused():
         preset("nature", "3m")
     with pytest.raises(ValueError, match="ablation is 'NoLuck'; expected one of NoFreeBits"):
         preset("nature", "1m", "NoLuck")
+
+
+@pytest.mark.parametrize(("shape", "number"), [((16,), 1_001), ((4, 5), 5_977)])
+def test_integers_of_many_values_are_told_apart_in_bfloat16(shape, number):
+    """DMLab's words and NetHack's glyphs; and the decoder's embeddings stand for the nearest."""
+    spec = specs.BoundedArray(shape, np.int32, 0, number - 1)
+    table = embeddings(spec)
+    assert table is not None
+    assert len(np.unique(np.asarray(table, jnp.bfloat16), axis=0)) == number
+    model = make_model(preset("nature", "1m"), {"words": spec}, {"action": ActionPart(2, True)})
+    ids = np.random.default_rng(0).integers(number, size=(3, *shape)).astype(np.int32)
+    decoded = jnp.asarray(table[ids] + 0.1)
+    losses = model.decoder_losses({"words": decoded}, {"words": jnp.asarray(ids)})
+    np.testing.assert_allclose(losses["words"], 0.01 * decoded[0].size, rtol=1e-4)
+    np.testing.assert_array_equal(held_out._as_observation(model, "words", decoded), ids)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    assert jax.eval_shape(model.encode, params, {"words": ids}).shape == (3, 64)
 
 
 @pytest.mark.parametrize("kind", ["rms", "layer"])

@@ -41,7 +41,7 @@ TINY = IrisConfig(
     layers=1,
     heads=2,
     width=16,
-    actor_channels=(2, 2, 2, 2),
+    actor_channels=(2, 2),
     lstm_size=8,
     horizon=3,
     burn_in=2,
@@ -269,7 +269,7 @@ def test_settings_out_of_range_are_named(changes, message):
 
 def test_images_that_do_not_fit_the_sizes_are_named():
     config = dataclasses.replace(TINY, patch=24)
-    with pytest.raises(ValueError, match=r"\(64, 64, 3\).*48 divides"):
+    with pytest.raises(ValueError, match=r"\(64, 64, 3\).*96 divides"):
         Iris(config).make(environments.make(NAME))
 
 

@@ -8,6 +8,7 @@ import dm_env
 import numpy as np
 import pytest
 
+import environments
 from environments import EnvironmentNameError, HostEnvironment, MissingPackageError
 from environments.suites import dmlab
 from tests.environments.streams import dynamics_of
@@ -39,6 +40,16 @@ def validate(spec, observation):
     assert observation.keys() == spec.keys()
     for name, leaf in spec.items():
         leaf.validate(observation[name])
+
+
+def test_images_of_another_size(engine):
+    level = environments.with_images(dmlab.make(dmlab.LEVELS[0]), 64, 3)
+    dynamics = dynamics_of(level)
+    assert dynamics.observation_spec()["image"].shape == (64, 64, 3)
+    one = dmlab.LabLevel(dynamics, level.params, 0)
+    validate(dynamics.observation_spec(), one.reset().observation)
+    with pytest.raises(ValueError, match="channels is 1, expected 3"):
+        environments.with_images(level, 64, 1)
 
 
 def test_there_are_30_levels_of_which_two_have_a_test_of_their_own(engine):
