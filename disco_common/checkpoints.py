@@ -16,7 +16,7 @@ import pathlib
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import jax
 import numpy as np
@@ -83,14 +83,16 @@ class CheckpointReader:
             ) from error
         return sorted(int(name) for name in names if _STEP.fullmatch(name))
 
-    def restore(self, like: T, agents: Any = 0, *, part: bool = False) -> tuple[int, T] | None:
+    def restore(
+        self, like: T | Callable[[int], T], agents: Any = 0, *, part: bool = False
+    ) -> tuple[int, T] | None:
         """Return the step and state of the newest undamaged checkpoint.
 
         Damaged ones are skipped, with a warning.
 
         Args:
           like: a state of the structure, shapes and dtypes to restore; arrays or
-            `jax.ShapeDtypeStruct`s.
+            `jax.ShapeDtypeStruct`s; or a function from a checkpoint's step to such a state.
           agents: a prefix of the state: the number of agents that each array is stacked over,
             without padding; 0 if it is not stacked. The padding may be longer or shorter than in
             the checkpoint; its values are undefined.
@@ -108,7 +110,8 @@ class CheckpointReader:
         # Listed again for each one: a running run deletes its oldest, maybe the one just read.
         while left := [step for step in self.steps() if step not in damages]:
             step = left[-1]
-            state, damage = self._read(step, like, agents, part)
+            expected = cast(T, like(step) if callable(like) else like)
+            state, damage = self._read(step, expected, agents, part)
             if damage is None:
                 self._pass_over({s: reason for s, reason in damages.items() if s > step})
                 return step, state

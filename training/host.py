@@ -183,10 +183,14 @@ class _Training:
         progress = _Progress(updates=dict.fromkeys(self._schedules, 0))
         spec, dynamics = self._spec.replay, self._run.task.dynamics
         assert isinstance(dynamics, environments.HostEnvironment)
-        like = {"learner": initial, "past": progress.as_arrays()}
-        if spec is not None and spec.in_checkpoints:
-            num_steps = self._settings.num_steps
-            like["replay"] = replay_shapes(self._agent, dynamics, num_steps)
+
+        def like(unrolls: int) -> dict[str, Any]:
+            state = {"learner": initial, "past": progress.as_arrays()}
+            if spec is not None and spec.in_checkpoints:
+                num_steps = self._settings.num_steps
+                state["replay"] = replay_shapes(self._agent, dynamics, num_steps, unrolls)
+            return state
+
         restored = self._checkpoints.restore(like)
         if restored is None:
             return initial, 0, progress, None
@@ -303,7 +307,7 @@ class _Training:
         self._records.sync()
         state = {"learner": self._state, "past": self._progress.as_arrays()}
         if self._spec.replay is not None and self._spec.replay.in_checkpoints:
-            state["replay"] = self._experience.replay
+            state["replay"] = self._experience.filled_replay
         self._checkpoints.save(self._unrolls, state)
 
 

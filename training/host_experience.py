@@ -151,13 +151,19 @@ class HostExperience:
             )
 
     @property
-    def replay(self) -> Replay | None:
-        """The replay, for a checkpoint; the next unroll changes its arrays in place."""
-        return self._replay
+    def filled_replay(self) -> Replay:
+        """The filled part of the replay, for a checkpoint.
+
+        The next unroll changes its arrays in place.
+        """
+        assert self._replay is not None
+        layout = replay.layout_of(self._spec, self._replay)
+        return replay.filled(layout, self._replay, int(self._replay.num_unrolls))
 
     def resume(self, restored: Replay) -> None:
-        """Restore a checkpoint's replay, and mark its last episodes as ended."""
-        self._replay = jax.tree.map(np.array, restored)
+        """Restore a checkpoint's filled replay, and mark its last episodes as ended."""
+        assert self._replay is not None
+        self._replay = replay.fill(self._replay, restored)
         replay.cut_episodes(self._spec, self._replay)
 
     def close(self) -> None:
@@ -188,10 +194,28 @@ class HostExperience:
 
 
 def replay_shapes(
-    agent: Agent, dynamics: environments.HostEnvironment, num_steps: int | None = None
+    agent: Agent,
+    dynamics: environments.HostEnvironment,
+    num_steps: int | None = None,
+    num_unrolls: int | None = None,
 ) -> Replay:
-    """Return the shapes and dtypes of an agent's replay; arguments as `HostExperience`'s."""
-    return jax.eval_shape(lambda: _init_replay(agent, dynamics, num_steps, jnp))
+    """Return the shapes and dtypes of an agent's replay.
+
+    Args:
+      agent: as `HostExperience`'s.
+      dynamics: likewise.
+      num_steps: likewise.
+      num_unrolls: number of unrolls that have filled a part of the replay, which is described;
+        None for the whole.
+    """
+
+    def make() -> Replay:
+        empty = _init_replay(agent, dynamics, num_steps, jnp)
+        if num_unrolls is None:
+            return empty
+        return replay.filled(replay.layout(agent.experience, num_steps), empty, num_unrolls)
+
+    return jax.eval_shape(make)
 
 
 def _init_replay(

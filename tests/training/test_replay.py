@@ -1,6 +1,7 @@
 """The replay: what is kept, drawn, and written back, of NumPy and of JAX arrays."""
 
 import dataclasses
+import operator
 from typing import Any
 
 import jax
@@ -117,6 +118,21 @@ def test_fresh_sequences_that_were_overwritten_are_passed_over(library):
     assert np.asarray(batch.action[0]).tolist() == [8, 108, 12]
     _, batch, _ = drawn(online, kept, update, np.zeros(3), library)
     assert np.asarray(batch.action[0]).tolist() == [112, 8, 8]
+
+
+@pytest.mark.parametrize("experience", [UNROLLS, ANYWHERE])
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_a_replay_is_restored_from_its_filled_part(experience, count):
+    kept = filled(experience, count, np)
+    layout, example = replay.layout_of(experience, kept), unroll_of(0, experience.unroll_length, np)
+    part = replay.filled(layout, kept, count)
+    num_rows = min(count + 1, layout.num_slots) * experience.unroll_length
+    described = jax.eval_shape(lambda: replay.filled(layout, replay.init(layout, example), count))
+    shape_of = operator.attrgetter("shape")
+    assert jax.tree.map(shape_of, part) == jax.tree.map(shape_of, described)
+    assert len(part.rows["observation"]) == num_rows
+    restored = replay.fill(replay.init(layout, example, np), part)
+    jax.tree.map(np.testing.assert_array_equal, restored, kept)
 
 
 @library
