@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 from dm_env import specs
 
@@ -18,6 +17,7 @@ from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.presets import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
 from agents.settings import with_overrides
+from agents.update_memory import device_memory, require_fit
 from disco_common.memory import free_memory
 
 _SMALLEST_IMAGE = 8
@@ -185,16 +185,14 @@ def _check_sizes(model: Model, num_steps: int, is_host: bool) -> None:
             f" {config.batch_length} and {config.num_environments} environments in a run of"
             f" {num_steps} steps."
         )
-    device, host = jax.local_devices()[0], free_memory()
-    # Only accelerators report their memory; a CPU's is the host's.
-    own = (device.memory_stats() or {}).get("bytes_limit")
-    free, needed = own or host, learner.update_bytes(model)
-    if needed > free:
-        raise ValueError(
-            f"An update of this Dreamer needs about {needed / 1e9:.1f} GB, and {device} has"
-            f" {free / 1e9:.1f} GB; expected a smaller size, batch_size (now {config.batch_size}),"
-            f" batch_length ({config.batch_length}) or horizon ({config.horizon})."
-        )
+    needed = learner.update_bytes(model)
+    require_fit(
+        "Dreamer",
+        needed,
+        f"size, batch_size (now {config.batch_size}), batch_length ({config.batch_length}) or"
+        f" horizon ({config.horizon})",
+    )
+    own, host = device_memory(), free_memory()
     replay, left = capacity * _step_bytes(model), host - (0 if own else needed)
     copy = ""
     if own and not is_host:

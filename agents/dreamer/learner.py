@@ -1,7 +1,6 @@
 """Dreamer's update and its choice of actions, as pure functions of its state."""
 
 import functools
-import math
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from agents.dreamer.model import ACTOR, CRITIC, WORLD_MODEL, Model, Params
 from agents.dreamer.optimizers import clipped_adam, laprop
 from agents.dreamer.rssm import State, embed_action, initial_state
 from agents.dreamer.sequences import Batch
+from agents.update_memory import estimate_bytes
 
 Metrics = dict[str, Array]
 
@@ -112,13 +112,7 @@ def update(
 
 @functools.lru_cache(maxsize=8)
 def update_bytes(model: Model) -> int:
-    """Estimate the memory of an update in bytes, without compiling it.
-
-    The estimate counts the residuals of the backward pass and five copies of the parameters: the
-    parameters, gradients, two moments, and the new parameters. XLA's figures for the compiled
-    update do not count the new parameters. At sizes 1m and 12m they exceed the rest of the estimate
-    by 3% to 5%.
-    """
+    """Estimate the memory of an update in bytes (`agents.update_memory`)."""
     config = model.config
     shape = (config.batch_length, config.batch_size)
 
@@ -137,22 +131,12 @@ def update_bytes(model: Model) -> int:
         is_terminal=array(bool),
     )
 
-    def residuals(batch: Batch) -> Any:
-        params = model.init(jax.random.key(0))
+    def loss(params: Params, batch: Batch) -> Array:
+        start, scales = initial_state(config, config.batch_size), losses.initial_scales(model)
+        key = jax.random.key(0)
+        return losses.loss(params, params[CRITIC], model, batch, start, scales, key)[0]
 
-        def loss(params: Params) -> Array:
-            start, scales = initial_state(config, config.batch_size), losses.initial_scales(model)
-            key = jax.random.key(0)
-            return losses.loss(params, params[CRITIC], model, batch, start, scales, key)[0]
-
-        return params, jax.vjp(loss, params)[1]
-
-    params, kept = jax.eval_shape(residuals, batch)
-    kept_bytes, params_bytes = (
-        sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
-        for tree in (kept, params)
-    )
-    return kept_bytes + 5 * params_bytes
+    return estimate_bytes(model.init, loss, batch)
 
 
 def initial_actor(model: Model, num_environments: int) -> ActorState:

@@ -106,7 +106,7 @@ class IrisAgent:
         if name in KINDS[1:]:
             return Update(*self._update_actor_critic(state, batch, key))
         frames: UInt8[Array, "B S S C"] = batch.observation[0]
-        state, seen, metrics = learner.update_tokenizer(self.model, state, frames)
+        state, seen, metrics = learner.update_tokenizer(self.model, state, frames, key)
         return Update(state, metrics, {_RECONSTRUCTION: seen[None]})
 
     def _update_world_model(self, state: LearnerState, batch: Batch, key: PRNGKeyArray):
@@ -132,6 +132,9 @@ class IrisAgent:
             batch.mask[-1],
             key,
         )
+
+    def update_bytes(self) -> int:
+        return learner.update_bytes(self.model, self.perceptual)
 
     def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
         """Compare the model's predictions with experience (`agents.protocol.ExaminedAgent`)."""

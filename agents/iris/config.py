@@ -27,6 +27,9 @@ class IrisConfig:
       attention_resolutions: sides of the feature maps whose residual blocks are followed by
         attention.
       commitment_cost: β, weight of the encoder's part of the commitment loss.
+      squared_cost: weight of an additional squared error of reconstructions; 0 for the paper's.
+      revives_codes: whether codes without any use in the last 100 updates, and all codes at first,
+        become feature vectors of the current batch; False for the paper's.
       perceptual_file: `.npz` file of the perceptual loss' network; the loss is off without one.
       memory_steps: L, time steps that the Transformer's context contains.
       layers: M, of the Transformer.
@@ -69,6 +72,8 @@ class IrisConfig:
     residual_blocks: int = 2
     attention_resolutions: tuple[int, ...] = (8, 16)
     commitment_cost: float = 1.0
+    squared_cost: float = 0.0
+    revives_codes: bool = False
     perceptual_file: str = ""
     memory_steps: int = 20
     layers: int = 10
@@ -137,8 +142,8 @@ _RANGES = {
         width lstm_size burn_in tokenizer_batch world_model_batch actor_critic_batch epoch_steps
         epoch_updates replay_capacity num_environments""",
     Range("at least 2", lambda x: x >= 2): "vocabulary memory_steps horizon",
-    AT_LEAST_0: """commitment_cost entropy_cost weight_decay max_gradient_norm tokenizer_start
-        world_model_start actor_critic_start""",
+    AT_LEAST_0: """commitment_cost squared_cost entropy_cost weight_decay max_gradient_norm
+        tokenizer_start world_model_start actor_critic_start""",
     FRACTION: "discount lambda_ epsilon",
     BELOW_1: "dropout",
     POSITIVE: "temperature evaluation_temperature learning_rate",

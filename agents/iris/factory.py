@@ -16,6 +16,7 @@ from agents.iris.config import IrisConfig
 from agents.iris.model import Model, make_model
 from agents.iris.presets import GAMES, laptop, long_run, paper
 from agents.settings import with_overrides
+from agents.update_memory import require_fit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Iris:
         return _agent(config, spec.shape[0], spec.shape[2], environments.num_actions(task.dynamics))
 
     def check(self, task: environments.Environment, num_steps: int) -> None:
-        config = self.make(task).model.config
+        agent = self.make(task)
+        config = agent.model.config
         needed = config.epoch_steps * (config.tokenizer_start + 1)
         if num_steps < needed:
             raise ValueError(
@@ -69,6 +71,12 @@ class Iris:
                 f" {config.tokenizer_start}, epoch_steps {config.epoch_steps}); the run on"
                 f" {task.name} has {num_steps} steps."
             )
+        require_fit(
+            "IRIS",
+            agent.update_bytes(),
+            f"tokenizer_batch (now {config.tokenizer_batch}) or world_model_batch"
+            f" ({config.world_model_batch})",
+        )
 
 
 def _check_image(config: IrisConfig, name: str, spec: Any) -> None:

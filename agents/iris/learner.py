@@ -1,5 +1,6 @@
 """IRIS' three updates, as pure functions of the learning state (IRIS, algorithm 1)."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -10,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 from agents.iris import actor_critic, imagination, perceptual, tokenizer, world_model
 from agents.iris.config import IrisConfig
 from agents.iris.model import ACTOR_CRITIC, CODEBOOK, TOKENIZER, WORLD_MODEL, Model, Params
+from agents.update_memory import estimate_bytes
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -42,43 +44,36 @@ def init(
     model: Model, key: PRNGKeyArray, perceptual_params: PyTree[Array] | None = None
 ) -> LearnerState:
     """Return the state before the first update."""
-    params = model.init(key)
+    params, config = model.init(key), model.config
     return LearnerState(
         params=params,
-        optimizers={kind: _optimizer(model.config, kind).init(_of(params, kind)) for kind in KINDS},
-        unused=jnp.zeros(model.config.vocabulary, jnp.int32),
+        optimizers={kind: _optimizer(config, kind).init(_of(params, kind)) for kind in KINDS},
+        unused=jnp.full(config.vocabulary, _DEAD if config.revives_codes else 0, jnp.int32),
         perceptual=perceptual_params,
     )
 
 
 def update_tokenizer(
-    model: Model, state: LearnerState, frames: UInt8[Array, "B S S C"]
+    model: Model, state: LearnerState, frames: UInt8[Array, "B S S C"], key: PRNGKeyArray
 ) -> tuple[LearnerState, UInt8[Array, "B S S C"], Metrics]:
     """Make one update of the autoencoder (section 2.1, appendix A.1).
+
+    Args:
+      model: the networks.
+      state: the learning state.
+      frames: to learn from.
+      key: random key of the choice of features for dead codes.
 
     Returns:
       The learning state, the frames' reconstructions by the autoencoder before the update, and
       metrics.
     """
     images = as_fractions(frames)
+    if model.config.revives_codes:
+        codebook = _revived(model, state, images, key)
+        state = state._replace(params=state.params | {CODEBOOK: codebook})
 
-    def loss(trained: Params) -> tuple[Array, tuple[Array, Array, Metrics]]:
-        params = state.params | trained
-        features = model.encode(params, images)
-        quantized = tokenizer.quantize(features, params[CODEBOOK])
-        decoded = model.decode(params, quantized.straight_through)
-        losses = {
-            "reconstruction": jnp.mean(jnp.abs(2.0 * images - 1.0 - decoded)),
-            "commitment": tokenizer.commitment_loss(
-                features, quantized.codes, model.config.commitment_cost
-            ),
-        }
-        if state.perceptual is not None:
-            losses["perceptual"] = perceptual.distance(
-                state.perceptual, 2.0 * images - 1.0, decoded
-            )
-        return sum(losses.values(), jnp.zeros(())), (quantized.tokens, decoded, losses)
-
+    loss = functools.partial(_tokenizer_loss, model, images, state.perceptual)
     state, total, (tokens, decoded, losses), norm = _step(model, state, "tokenizer", loss)
     used = jnp.zeros_like(state.unused).at[tokens.ravel()].add(1)
     state = state._replace(unused=jnp.where(used > 0, 0, state.unused + 1))
@@ -92,6 +87,39 @@ def update_tokenizer(
         "codes_dead": jnp.sum(state.unused >= _DEAD, dtype=jnp.float32),
     }
     return state, as_bytes(jnp.clip(0.5 * (decoded + 1.0), 0.0, 1.0)), metrics
+
+
+def _tokenizer_loss(
+    model: Model,
+    images: Float[Array, "B S S C"],
+    perceptual_params: PyTree[Array] | None,
+    params: Params,
+) -> tuple[Array, tuple[Array, Array, Metrics]]:
+    """Return the autoencoder's loss, and with it tokens, decoded images and each loss."""
+    features = model.encode(params, images)
+    quantized = tokenizer.quantize(features, params[CODEBOOK])
+    decoded, expected = model.decode(params, quantized.straight_through), 2.0 * images - 1.0
+    cost = model.config.commitment_cost
+    losses = {
+        "reconstruction": jnp.mean(jnp.abs(expected - decoded)),
+        "commitment": tokenizer.commitment_loss(features, quantized.codes, cost),
+    }
+    if model.config.squared_cost:
+        squared = jnp.mean(jnp.square(expected - decoded))
+        losses["squared"] = model.config.squared_cost * squared
+    if perceptual_params is not None:
+        losses["perceptual"] = perceptual.distance(perceptual_params, expected, decoded)
+    return sum(losses.values(), jnp.zeros(())), (quantized.tokens, decoded, losses)
+
+
+def _revived(
+    model: Model, state: LearnerState, images: Float[Array, "B S S C"], key: PRNGKeyArray
+) -> Float[Array, "N E"]:
+    """Return the codebook with feature vectors of images in the place of dead codes."""
+    codebook = state.params[CODEBOOK]
+    features = model.encode(state.params, images).reshape(-1, codebook.shape[1])
+    chosen = features[jax.random.randint(key, codebook.shape[:1], 0, len(features))]
+    return jnp.where((state.unused >= _DEAD)[:, None], chosen, codebook)
 
 
 def update_world_model(
@@ -121,8 +149,8 @@ def update_world_model(
     tokens = model.tokens(params, flat).reshape(*frames.shape[:2], -1).swapaxes(0, 1)
     action, reward, end, counts = (x.T for x in (action, reward, end, counts))
 
-    def loss(trained: Params) -> tuple[Array, world_model.Losses]:
-        predicted = model.predict(params | trained, tokens, action, key)
+    def loss(params: Params) -> tuple[Array, world_model.Losses]:
+        predicted = model.predict(params, tokens, action, key)
         losses = world_model.losses(predicted, tokens, reward, end, counts)
         return sum(losses, jnp.zeros(())), losses
 
@@ -156,8 +184,8 @@ def update_actor_critic(
     tokens = model.tokens(params, as_fractions(frames))
     imagined = imagination.imagine(model, params, tokens, policy, key, config.horizon)
 
-    def loss(trained: Params) -> tuple[Array, tuple[actor_critic.Losses, Array, Array]]:
-        output = model.act_along(params | trained, imagined.frames, policy)
+    def loss(params: Params) -> tuple[Array, tuple[actor_critic.Losses, Array, Array]]:
+        output = model.act_along(params, imagined.frames, policy)
         returns = actor_critic.lambda_returns(
             imagined.reward,
             imagined.end,
@@ -178,6 +206,32 @@ def update_actor_critic(
         "value": jnp.mean(value),
         "return": jnp.mean(returns),
     }
+
+
+def update_bytes(model: Model, perceptual_params: PyTree[Array] | None) -> int:
+    """Estimate the memory of the largest update in bytes, without compiling it.
+
+    It is that of the residuals of the autoencoder's or the Transformer's backward pass.
+    """
+    config = model.config
+    size = (model.image_size, model.image_size, model.image_channels)
+    frames = jax.ShapeDtypeStruct((config.tokenizer_batch, *size), jnp.float32)
+    steps = jax.ShapeDtypeStruct((config.world_model_batch, config.memory_steps), jnp.int32)
+
+    def tokenizer_total(params: Params, images: Array) -> Array:
+        return _tokenizer_loss(model, images, perceptual_params, params)[0]
+
+    def world_model_total(params: Params, actions: Array) -> Array:
+        tokens = jnp.zeros((*actions.shape, model.tokens_per_frame), jnp.int32)
+        predicted = model.predict(params, tokens, actions, jax.random.key(0))
+        is_end = jnp.zeros(actions.shape, bool)
+        losses = world_model.losses(predicted, tokens, jnp.zeros(actions.shape), is_end, ~is_end)
+        return sum(losses, jnp.zeros(()))
+
+    return max(
+        estimate_bytes(model.init, tokenizer_total, frames),
+        estimate_bytes(model.init, world_model_total, steps),
+    )
 
 
 def as_fractions(frames: UInt8[Array, "*s"]) -> Float[Array, "*s"]:
@@ -215,11 +269,19 @@ def _step(
 ) -> tuple[LearnerState, Array, Any, Array]:
     """Make one step of a kind's optimiser.
 
+    Args:
+      model: the networks.
+      state: the learning state.
+      kind: of the update.
+      loss: from the parameters of all networks to the loss and further results.
+
     Returns:
       The learning state, the loss, its further results, and the gradient's norm.
     """
     trained = _of(state.params, kind)
-    (total, found), gradient = jax.value_and_grad(loss, has_aux=True)(trained)
+    (total, found), gradient = jax.value_and_grad(
+        lambda trained: loss(state.params | trained), has_aux=True
+    )(trained)
     update, optimizer = _optimizer(model.config, kind).update(
         gradient, state.optimizers[kind], trained
     )

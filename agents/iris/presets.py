@@ -36,6 +36,8 @@ def laptop() -> IrisConfig:
         multipliers=(1, 1),
         residual_blocks=1,
         attention_resolutions=(),
+        squared_cost=10.0,
+        revives_codes=True,
         memory_steps=10,
         layers=2,
         heads=4,

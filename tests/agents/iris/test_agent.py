@@ -157,7 +157,7 @@ def test_an_update_learns_its_own_network_only(agent_and_state, rng):
     agent, state = agent_and_state
     frames = jnp.asarray(rng.integers(256, size=(4, 64, 64, 3)), jnp.uint8)
     found, seen, metrics = jax.jit(learner.update_tokenizer, static_argnums=0)(
-        agent.model, state, frames
+        agent.model, state, frames, jax.random.key(0)
     )
     assert seen.shape == frames.shape
     assert 1 <= metrics["codes_used"] <= TINY.vocabulary
@@ -175,8 +175,26 @@ def test_unused_codes_are_counted(agent_and_state, rng):
     agent, state = agent_and_state
     state = state._replace(unused=jnp.full(TINY.vocabulary, 99, jnp.int32))
     frames = jnp.zeros((4, 64, 64, 3), jnp.uint8)
-    _, _, metrics = jax.jit(learner.update_tokenizer, static_argnums=0)(agent.model, state, frames)
+    update = jax.jit(learner.update_tokenizer, static_argnums=0)
+    _, _, metrics = update(agent.model, state, frames, jax.random.key(0))
     assert metrics["codes_dead"] == TINY.vocabulary - metrics["codes_used"]
+
+
+def test_dead_codes_become_features(rng):
+    config = dataclasses.replace(TINY, revives_codes=True, learning_rate=1e-12)
+    agent = Iris(config).make(environments.make(NAME))
+    state = jax.jit(agent.init)(jax.random.key(0))
+    frames = jnp.asarray(rng.integers(256, size=(4, 64, 64, 3)), jnp.uint8)
+    state = state._replace(unused=state.unused.at[3].set(0))
+    update = jax.jit(learner.update_tokenizer, static_argnums=0)
+    found, _, _ = update(agent.model, state, frames, jax.random.key(0))
+    images = learner.as_fractions(frames)
+    features = jax.jit(agent.model.encode)(state.params, images).reshape(-1, TINY.code_size)
+    before, after = state.params["codebook"], found.params["codebook"]
+    distance = jnp.abs(after[:, None] - features).max(axis=-1).min(axis=-1)
+    np.testing.assert_allclose(after[3], before[3], atol=1e-6)
+    assert distance[3] > 1e-3
+    assert jnp.delete(distance, 3).max() < 1e-5
 
 
 def test_acting_is_random_only_in_training(agent_and_state, rng):
@@ -271,6 +289,12 @@ def test_images_that_do_not_fit_the_sizes_are_named():
     config = dataclasses.replace(TINY, patch=24)
     with pytest.raises(ValueError, match=r"\(64, 64, 3\).*96 divides"):
         Iris(config).make(environments.make(NAME))
+
+
+def test_an_update_that_does_not_fit_is_refused_before_it_is_compiled():
+    agent = Iris(dataclasses.replace(presets.paper(), tokenizer_batch=10**5))
+    with pytest.raises(ValueError, match=r"IRIS needs about [0-9]+\.. GB.*tokenizer_batch \(now"):
+        agent.check(environments.make(NAME), 100_000)
 
 
 def test_unknown_words_are_refused():
