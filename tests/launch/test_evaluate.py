@@ -30,8 +30,8 @@ REFUSED = {
     "size": (["--size=12m"], "--size=12m is the size of an --agent; there is none"),
     "size of an agent": (
         ["--agent=dreamer/v1", "--size=12m"],
-        "'12m' does not say which Dreamer; expected at most one of each of version: nature, v1;"
-        " size: 1m, xs, s, m, l, xl",
+        "'12m' does not say which Dreamer; expected at most one of each of version: nature,"
+        " nature_2024, v1; size: 1m, xs, s, m, l, xl",
     ),
     "executor": (["--ray_address=auto"], "--ray_address is for --executor=ray"),
 }

@@ -187,7 +187,7 @@ def test_bfloat16_is_near_float32(name):
 
 def test_unknown_presets_sizes_and_ablations_are_refused():
     assert sizes("v1") == ("1m", "xs", "s", "m", "l", "xl")
-    with pytest.raises(ValueError, match="preset is 'v2'; expected one of nature, v1"):
+    with pytest.raises(ValueError, match="preset is 'v2'; expected one of nature, nature_2024, v1"):
         preset("v2")
     with pytest.raises(ValueError, match="size is '3m'; 'nature' has 1m, 12m"):
         preset("nature", "3m")
