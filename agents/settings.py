@@ -14,6 +14,13 @@ _KINDS = {
 }
 
 
+def split_parameters(parameters: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words and the settings of `WORD,SETTING=VALUE,...`, in any order."""
+    words = [word.strip() for word in parameters.split(",") if word.strip()]
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    return [word for word in words if "=" not in word], settings
+
+
 def with_overrides(agent: str, config: T, settings: Mapping[str, str]) -> T:
     """Return a config with some settings replaced, parsed from strings by name.
 

@@ -176,8 +176,8 @@ def _make_checked_runs(
     storage.require_own_folders(folder, [c.name for c in contenders], [t.name for t in tasks])
     runs = {
         contender.name: [
-            [Run(contender, contender.observed(task), index) for index in range(config.seeds)]
-            for task in tasks
+            [Run(contender, task, index) for index in range(config.seeds)]
+            for task in map(contender.observed, tasks)
         ]
         for contender in contenders
     }

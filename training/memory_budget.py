@@ -9,6 +9,7 @@ import jax
 
 import environments
 from agents.protocol import Agent, Batch, SizedAgent
+from agents.update_memory import device_memory
 from disco_common.memory import free_memory
 from training import batches, replay
 from training.passes import agents_per_pass
@@ -122,7 +123,7 @@ def require_memory_for_runs(
     runs = _Runs.of(
         agent, dynamics, num_runs, 0 if replays is None else replays.num_bytes, runs_at_once
     )
-    own = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    own = device_memory()
     free = {"The host": int(_MARGIN * free_memory()), "A device": int(_MARGIN * (own or 0))}
     for where, needed in runs.needed(own is not None).items():
         if needed <= free[where]:

@@ -16,7 +16,7 @@ from agents.dreamer.config import DreamerConfig
 from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.presets import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
-from agents.settings import with_overrides
+from agents.settings import split_parameters, with_overrides
 from agents.update_memory import device_memory, require_fit
 from disco_common.memory import free_memory
 
@@ -117,9 +117,7 @@ def make(parameters: str = "") -> Dreamer:
     Raises:
       ValueError: if a word is none of these, or a setting cannot be parsed.
     """
-    words = [word.strip() for word in parameters.split(",") if word.strip()]
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
-    words = [word for word in words if "=" not in word]
+    words, settings = split_parameters(parameters)
     taken: dict[str, str] = {}
     default = "nature_2024" if "paper" in words else "nature"
     version = next((word for word in words if word in PRESETS), default)

@@ -57,11 +57,17 @@ def embeddings(spec: specs.Array) -> Float[np.ndarray, "N E"] | None:
 
     Integers of one number per observation, such as counts, are numbers.
     """
-    number = _num_values(spec)
-    if not _MOST_CLASSES < number <= _MOST_IDS or not spec.shape:
+    size = _embedding_size(spec)
+    if not size:
         return None
-    size = _EMBEDDING if len(spec.shape) == 1 else _CELL_EMBEDDING
-    return np.random.default_rng(0).normal(size=(number, size)).astype(np.float32)
+    return np.random.default_rng(0).normal(size=(_num_values(spec), size)).astype(np.float32)
+
+
+def _embedding_size(spec: specs.Array) -> int:
+    """Return the size of an observation's embeddings; 0 for observations without any."""
+    if not _MOST_CLASSES < _num_values(spec) <= _MOST_IDS or not spec.shape:
+        return 0
+    return _EMBEDDING if len(spec.shape) == 1 else _CELL_EMBEDDING
 
 
 def _num_values(spec: specs.Array) -> int:
@@ -267,10 +273,8 @@ def _channels(config: DreamerConfig, images: Specs) -> list[int]:
 
 def _predicted_shape(spec: specs.Array) -> tuple[int, ...]:
     """Return the shape of the decoder's prediction of an observation that is not an image."""
-    if classes := num_classes(spec):
-        return (*spec.shape, classes)
-    table = embeddings(spec)
-    return spec.shape if table is None else (*spec.shape, table.shape[1])
+    size = num_classes(spec) or _embedding_size(spec)
+    return (*spec.shape, size) if size else spec.shape
 
 
 def _flat(x: Array, spec: specs.Array, config: DreamerConfig) -> Float[Array, "*s F"]:

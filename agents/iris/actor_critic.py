@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from agents.iris.config import IrisConfig
 from agents.iris.layers import LSTM, Convolution, Linear, LSTMState, to_patches
+from disco.distributions import entropy
 
 
 class Output(NamedTuple):
@@ -96,7 +97,6 @@ def losses(
     log_policy = jax.nn.log_softmax(output.logits)
     log_p = jnp.take_along_axis(log_policy, action[..., None], axis=-1)[..., 0]
     advantage = jax.lax.stop_gradient(returns - output.value)
-    entropy = -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
 
     def mean(x: Array) -> Array:
         number = jnp.maximum(1.0, jnp.sum(counts, dtype=x.dtype))
@@ -105,5 +105,5 @@ def losses(
     return Losses(
         policy=-mean(log_p * advantage),
         value=mean(jnp.square(output.value - jax.lax.stop_gradient(returns))),
-        entropy=-entropy_cost * mean(entropy),
+        entropy=-entropy_cost * mean(entropy(log_policy)),
     )

@@ -9,6 +9,7 @@ the frames that it learns from by its own.
 """
 
 import dataclasses
+import functools
 
 import dm_env
 import jax
@@ -134,11 +135,17 @@ class IrisAgent:
         )
 
     def update_bytes(self) -> int:
-        return learner.update_bytes(self.model, self.perceptual)
+        return _update_bytes(self)
 
     def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
         """Compare the model's predictions with experience (`agents.protocol.ExaminedAgent`)."""
         return examination.examine(self.model, state, batch, key)
+
+
+@functools.lru_cache(maxsize=8)
+def _update_bytes(agent: IrisAgent) -> int:
+    """Return the estimate, which takes seconds, once for all tasks of an agent."""
+    return learner.update_bytes(agent.model, agent.perceptual)
 
 
 def in_first_episode(mask: Bool[Array, "T B"]) -> Bool[Array, "T B"]:

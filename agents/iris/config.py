@@ -1,7 +1,6 @@
 """IRIS' settings and presets (Micheli et al. 2023, Transformers are Sample-Efficient World Models).
 
-The paper's tables of hyper-parameters give the same values as the authors' configuration files,
-which are the defaults here.
+The defaults are those of the authors' configuration files (eloialonso/iris at 24326aa).
 """
 
 import dataclasses

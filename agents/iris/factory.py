@@ -15,7 +15,7 @@ from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
 from agents.iris.model import Model, make_model
 from agents.iris.presets import GAMES, laptop, long_run, paper
-from agents.settings import with_overrides
+from agents.settings import split_parameters, with_overrides
 from agents.update_memory import require_fit
 
 
@@ -121,9 +121,7 @@ def make(parameters: str = "") -> Iris:
     Raises:
       ValueError: if a word is none of these, or a setting cannot be parsed.
     """
-    words = [word.strip() for word in parameters.split(",") if word.strip()]
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
-    words = [word for word in words if "=" not in word]
+    words, settings = split_parameters(parameters)
     if unknown := [word for word in words if word not in _WORDS]:
         raise ValueError(
             f"{unknown[0]!r} does not say which IRIS; expected some of {', '.join(_WORDS)}, or"

@@ -6,14 +6,14 @@ Without such a file the loss is off. It was run with weights that were drawn at 
 """
 
 import pathlib
-import zipfile
 
+import haiku as hk
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from agents.convolutions import convolve_same
+from disco import npz
 
 Params = dict[str, Float[Array, "..."]]
 
@@ -51,9 +51,9 @@ def load(file: str) -> Params:
         message names it.
     """
     try:
-        with np.load(pathlib.Path(file).expanduser(), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        with npz.opened(pathlib.Path(file).expanduser()) as archive:
+            arrays = {name: archive.read(name) for name in archive.names}
+    except (OSError, npz.ArchiveError) as error:
         raise ValueError(
             f"IRIS' perceptual_file {file!r} cannot be read: {error}. Expected an .npz file of the"
             " perceptual network's weights."
@@ -83,7 +83,7 @@ def distance(
     total = jnp.zeros(())
     for block, widths in enumerate(_BLOCKS, 1):
         if block > 1:
-            x = _max_pool(x)
+            x = hk.max_pool(x, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
         for i in range(1, len(widths) + 1):
             weight, bias = (params[f"convolution{block}_{i}/{part}"] for part in "wb")
             x = jax.nn.relu(convolve_same(x, weight) + bias)
@@ -95,8 +95,3 @@ def distance(
 def _unit_length(x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
     """Return features of each pixel, divided by their norm."""
     return x * jax.lax.rsqrt(jnp.sum(jnp.square(x), axis=-1, keepdims=True) + 1e-10)
-
-
-def _max_pool(x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 C"]:
-    window = (1, 2, 2, 1)
-    return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, window, window, "VALID")

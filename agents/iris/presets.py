@@ -25,7 +25,7 @@ def long_run(config: IrisConfig) -> IrisConfig:
 
 
 def laptop() -> IrisConfig:
-    """Return small networks that learn simple images in minutes on two cores."""
+    """Return small networks and few updates, for simple images on two cores."""
     return IrisConfig(
         vocabulary=32,
         code_size=32,

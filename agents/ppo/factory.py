@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import environments
 from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
-from agents.settings import with_overrides
+from agents.settings import split_parameters, with_overrides
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +48,9 @@ def make(parameters: str = "", *, drift: str = "clip") -> PPO:
     Raises:
       ValueError: if a setting is unknown, cannot be parsed, or is out of range.
     """
-    words = [word.strip() for word in parameters.split(",") if word.strip()]
-    if unclear := [word for word in words if "=" not in word]:
+    unclear, settings = split_parameters(parameters)
+    if unclear:
         raise ValueError(f"{unclear[0]!r} is no setting of PPO; expected some as num_epochs=2.")
-    settings = dict(word.split("=", 1) for word in words)
     return PPO(with_overrides("PPO", PPOConfig(drift=drift), settings))
 
 

@@ -35,8 +35,6 @@ _INDEX = FOLDER / "index.json"
 _FLOOR = 1e-6
 _FLOAT64_TOLERANCE = 1e-6
 
-Arrays = dict[str, np.ndarray]
-
 
 class Case:
     """A golden case, to be computed in one precision.
