@@ -69,7 +69,8 @@ class Batch:
       action: `[T, B, ...]`, as `act` returned it.
       reward: `[T, B]`, of the transition.
       discount: `[T, B]`, 0 where the transition terminates its episode, otherwise 1.
-      last: `[T, B]`, whether the transition ends its episode, by termination or by truncation.
+      last: `[T, B]`, whether the transition ends its episode, by termination or by truncation, or
+        by a lost life (`Experience.ends_at_life_loss`).
       mask: `[T, B]`, False where the transition only leads from an episode's last observation to
         the first one of the next; its action had no effect.
       extras: leaves `[T, B, ...]`, what `act` returned at the row; fewer rows of those that
@@ -156,6 +157,10 @@ class Experience:
         does not learn.
       acts_one_behind: whether it may collect an unroll with the acting state before the latest
         updates. In host environments collection and learning then overlap.
+      ends_at_life_loss: whether, in host environments whose `results` have `lives`, the loss of a
+        life ends the agent's episode: the transition is terminal, and the next time step is a
+        first one. No transition between episodes follows, as the game itself goes on. Episodes in
+        records, and so scores, are whole games.
     """
 
     num_environments: int
@@ -164,6 +169,7 @@ class Experience:
     replay: ReplaySpec | None = None
     updates: tuple[UpdateSpec, ...] = ()
     acts_one_behind: bool = True
+    ends_at_life_loss: bool = False
 
     @property
     def steps_per_unroll(self) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
+import dm_env
 import jax
 import numpy as np
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
@@ -122,6 +123,7 @@ class HostActor:
                 dynamics.start,
                 agent,
                 act,
+                mode is Mode.TRAINING,
                 (task, size, (seed + 7919 * number) % 2**31, workers),
             )
             for number, size in enumerate(sizes)
@@ -182,7 +184,7 @@ class HostActor:
 class _Half:
     """Some of an actor's environments. Only one thread at a time may use it."""
 
-    def __init__(self, start, agent: Agent, act: Act, arguments):
+    def __init__(self, start, agent: Agent, act: Act, is_training: bool, arguments):
         self._spec: HistorySpec = agent.experience.history
         self._act = act
         self.simulators: environments.Simulators = start(*arguments)
@@ -190,6 +192,11 @@ class _Half:
         self._timestep = self.simulators.reset()
         observation = self._timestep.observation
         self._tracker = EpisodeTracker(batch_size)
+        # Lives after the last step, where their loss ends an episode.
+        self._lives: np.ndarray | None = None
+        ends = is_training and agent.experience.ends_at_life_loss
+        if ends and "lives" in self.simulators.results:
+            self._lives = np.zeros(batch_size, np.float32)
         self._memory = agent.initial_memory(batch_size)
         self._memory_before = jax.device_get(self._memory)
         before = self._spec.rows_before
@@ -221,7 +228,7 @@ class _Half:
             in_policy += time.perf_counter() - now
             jax.tree.map(lambda kept, x, i=t: _put(kept, i, x), rows.extras, extras)
             now = time.perf_counter()
-            timestep = self._timestep = self.simulators.step(action)
+            timestep = self.simulators.step(action)
             in_engine += time.perf_counter() - now
             rows.action[t], rows.mask[t] = action, ~self._tracker.ended
             rows.reward[t], rows.discount[t] = timestep.reward, timestep.discount
@@ -230,6 +237,9 @@ class _Half:
             simulators = self.simulators
             episodes += self._tracker.follow(timestep, simulators.results, simulators.restarts)
             rows.last[t] = self._tracker.ended
+            self._timestep = timestep
+            if self._lives is not None:
+                self._end_at_life_loss(rows, t)
             if spec.is_history:
                 ages[t + spec.burn_in + 1] = self._tracker.age
         keep = before + 1
@@ -239,6 +249,16 @@ class _Half:
         if not spec.burn_in:
             self._memory_before = jax.device_get(self._memory)
         return _Part(memory_before, episodes, Timing(in_engine, in_policy))
+
+    def _end_at_life_loss(self, rows: Batch, t: int) -> None:
+        """End the agent's episodes in which step t of an unroll took a life, but not the game."""
+        before, now = self._lives, self.simulators.results["lives"]
+        lost = (now < before) & ~self._tracker.ended
+        rows.last[t] |= lost
+        rows.discount[t] = np.where(lost, 0.0, rows.discount[t])
+        first = np.where(lost, dm_env.StepType.FIRST, self._timestep.step_type)
+        self._timestep = self._timestep._replace(step_type=first.astype(np.int32))
+        self._lives = now.copy()
 
     def _observation(self, frames: Any, ages: Int[np.ndarray, "R B"], t: int) -> Any:
         """Return the agent's observation at step t of an unroll."""

@@ -87,6 +87,8 @@ def require_consistent(experience: Experience) -> None:
             "a recurrent memory stored with each unroll beside sequences that begin anywhere"
             " (expected `act` to return it among the extras)"
         )
+    if experience.ends_at_life_loss and experience.history.is_history:
+        asked.append("episodes that end at the loss of a life beside a history of observations")
     for update in experience.updates:
         asked.extend(f"{what} for {update.name!r}" for what in _inconsistencies(experience, update))
     if asked:

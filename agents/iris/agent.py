@@ -66,6 +66,7 @@ class IrisAgent:
             replay=ReplaySpec(config.replay_capacity, anywhere=True, in_checkpoints=True),
             updates=updates,
             acts_one_behind=False,
+            ends_at_life_loss=config.ends_at_life_loss,
         )
 
     def init(self, key: PRNGKeyArray) -> LearnerState:
@@ -119,7 +120,7 @@ class IrisAgent:
             batch.action,
             batch.reward,
             end,
-            in_first_episode(batch.mask),
+            in_first_episode(batch.mask, batch.last),
             key,
         )
 
@@ -128,7 +129,7 @@ class IrisAgent:
             self.model,
             state,
             batch.extras[_RECONSTRUCTION],
-            in_last_episode(batch.mask[:-1]),
+            in_last_episode(batch.mask, batch.last),
             batch.observation[-2],
             batch.mask[-1],
             key,
@@ -148,15 +149,36 @@ def _update_bytes(agent: IrisAgent) -> int:
     return learner.update_bytes(agent.model, agent.perceptual)
 
 
-def in_first_episode(mask: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
+def in_first_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
     """Return which transitions are of the same episode as the first row.
 
     Args:
       mask: False for transitions between two episodes.
+      last: whether the transition ends its episode.
     """
-    return jnp.cumprod(mask, axis=0, dtype=jnp.int32) > 0
+    return mask & jnp.concatenate([mask[:1], _all_before(_continues(mask, last))])
 
 
-def in_last_episode(mask: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
-    """Return which rows, one before each transition, are of the same episode as the last row."""
-    return in_first_episode(mask[::-1])[::-1]
+def in_last_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
+    """Return which rows but the last, one before each transition, are of the last one's episode.
+
+    Args:
+      mask: False for transitions between two episodes.
+      last: whether the transition ends its episode.
+    """
+    return _all_before(_continues(mask, last)[::-1])[::-1]
+
+
+def _continues(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
+    """Return whether the row after each transition but the last is of the same episode.
+
+    An episode's last observation is one of its rows, which a transition to the next episode follows
+    (False in `mask`). It is not where the loss of a life ended the episode: there the next episode
+    begins with it.
+    """
+    return mask[:-1] & ~(last[:-1] & mask[1:])
+
+
+def _all_before(flags: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
+    """Return whether all flags up to each row are True."""
+    return jnp.cumprod(flags, axis=0, dtype=jnp.int32) > 0

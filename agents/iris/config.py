@@ -57,6 +57,8 @@ class IrisConfig:
       tokenizer_start: epochs before the autoencoder's first update.
       world_model_start: before the Transformer's.
       actor_critic_start: before the actor-critic's.
+      ends_at_life_loss: whether, in Atari games, the loss of a life ends an episode of training
+        (`agents.protocol.Experience.ends_at_life_loss`).
       replay_capacity: environment steps in the replay.
       num_environments: number of parallel environments.
     """
@@ -100,6 +102,7 @@ class IrisConfig:
     tokenizer_start: int = 5
     world_model_start: int = 25
     actor_critic_start: int = 50
+    ends_at_life_loss: bool = True
     replay_capacity: int = 100_000
     num_environments: int = 1
 

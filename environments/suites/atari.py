@@ -13,9 +13,9 @@ Table 1) are of this protocol's budget.
 `atari100k`, the environments `atari100k/<Game>`: 26 games, 400,000 frames. No sticky actions,
 each game's own minimal action set, up to 29 no-ops at the start of an episode, episodes truncated
 after 108,000 frames. Budget, frame skip and games: Kaiser et al. 2020; IRIS, section 3.1; DreamerV3
-(arXiv v1), Table A.1. The rest is custom since Mnih et al. 2015. Some agents end training episodes,
-or bootstrap, at the loss of a life: `results` has the remaining lives, at every step; the stream
-itself continues.
+(arXiv v1), Table A.1. The rest is custom since Mnih et al. 2015. Some agents end training episodes
+at the loss of a life (IRIS, `agents.protocol.Experience.ends_at_life_loss`): `results` has the
+remaining lives, at every step; the stream itself continues.
 
 In both an action is repeated for 4 frames, of which the last two are max-pooled. The observation is
 one grey uint8 `[84, 84, 1]` frame (agents stack 4: `agents.history`). Agents whose papers have

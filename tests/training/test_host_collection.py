@@ -11,6 +11,7 @@ import pytest
 import disco
 import environments
 from agents.networks import NetworkConfig
+from agents.protocol import Mode
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from tests.agents.common import HostCorridors, assert_corridor, assert_in_all
@@ -66,6 +67,67 @@ def test_instances_and_seeds_differ_and_the_same_seed_repeats():
     assert len(np.unique(first)) == first.size
     np.testing.assert_array_equal(observed(0), first)
     assert not np.any(observed(1) == first)
+
+
+class CorridorsWithLives:
+    """Corridors of length 3, in each of which the second step takes a life."""
+
+    def __init__(self, simulators):
+        self._simulators = simulators
+        self.batch_size, self.restarts = simulators.batch_size, 0
+        self.results = {"lives": np.zeros(self.batch_size, np.float32)}
+        self.reset, self.close = simulators.reset, simulators.close
+
+    def step(self, action):
+        timestep = self._simulators.step(action)
+        of_state = np.array([3.0, 3.0, 2.0, 0.0], np.float32)
+        self.results["lives"] = of_state[timestep.observation[:, 0].astype(int)]
+        return timestep
+
+
+@dataclasses.dataclass(frozen=True)
+class HostCorridorsWithLives(HostCorridors):
+    def start(self, task, batch_size, seed, workers=None):
+        return CorridorsWithLives(super().start(task, batch_size, seed, workers))
+
+
+@dataclasses.dataclass(frozen=True)
+class SeesEpisodes(RandomAgent):
+    """Ends episodes at lost lives, and records where it sees one begin."""
+
+    ends: bool = True
+
+    @property
+    def experience(self):
+        return dataclasses.replace(super().experience, ends_at_life_loss=self.ends)
+
+    def act(self, acting_state, memory, timestep, key, mode):
+        memory, action, _ = super().act(acting_state, memory, timestep, key, mode)
+        return memory, action, {"first": timestep.first()}
+
+
+@pytest.mark.parametrize(
+    ("ends", "mode", "begins"),
+    [
+        (True, Mode.TRAINING, [True, False, True, False, True, False, True]),
+        (True, Mode.EVALUATION, [True, False, False, False, True, False, False]),
+        (False, Mode.TRAINING, [True, False, False, False, True, False, False]),
+    ],
+)
+def test_a_lost_life_ends_an_episode_of_training_but_not_the_game(ends, mode, begins):
+    dynamics = HostCorridorsWithLives(3)
+    acting = HostActor(SeesEpisodes(dynamics, ends=ends), dynamics, True, BATCH, 0, mode=mode)
+    collected = acting.collect((), jax.random.key(0), LENGTH)
+    acting.close()
+    batch = collected.batch
+    assert_in_all(batch.extras["first"], begins)
+    is_lost = np.array(begins) & np.array([False, False, True, False, False, False, True])
+    ended = np.append(is_lost[1:], False)  # The step before.
+    assert_in_all(batch.last, ended | np.array([False, False, True, False, False, False, True]))
+    assert_in_all(batch.discount, 1.0 - batch.last[:, 0])
+    # The game goes on: there is no transition between two episodes, and scores are whole games.
+    assert_in_all(batch.mask, [True, True, True, False, True, True, True])
+    assert [e.episode_return for e in collected.episodes] == [6.0] * 2 * BATCH
 
 
 @pytest.fixture(scope="module")

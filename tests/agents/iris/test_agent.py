@@ -130,16 +130,24 @@ def test_the_papers_variants():
 # What it learns from.
 
 
+# Each column: whether the transition counts, and whether it ends an episode. The third episode ends
+# with a life, and so without a transition to the next one.
+MASK = jnp.array(
+    [[True, True, False, True], [False, True, True, True], [True, True, True, True]]
+).T
+LAST = jnp.array(
+    [[False, True, False, False], [False, False, False, True], [False, True, False, False]]
+).T
+
+
 def test_sequences_end_with_the_episode():
-    mask = jnp.array([[True, True, False, True], [False, True, True, True]]).T
-    expected = np.array([[True, True, False, False], [False] * 4]).T
-    np.testing.assert_array_equal(in_first_episode(mask), expected)
+    expected = [[True, True, False, False], [False] * 4, [True, True, False, False]]
+    np.testing.assert_array_equal(in_first_episode(MASK, LAST), np.array(expected).T)
 
 
 def test_burn_in_begins_with_the_episode():
-    mask = jnp.array([[True, False, True, True], [True, True, True, False]]).T
-    expected = np.array([[False, False, True, True], [False] * 4]).T
-    np.testing.assert_array_equal(in_last_episode(mask), expected)
+    expected = [[False, False, False], [False, True, True], [False, False, True]]
+    np.testing.assert_array_equal(in_last_episode(MASK, LAST), np.array(expected).T)
 
 
 @pytest.fixture
