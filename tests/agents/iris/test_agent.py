@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import math
+import multiprocessing
 import os
 import signal
 from typing import Any
@@ -59,15 +60,15 @@ TINY = IrisConfig(
 NAME = "pixels/catch/5x5"
 
 
-def train(folder, stop=None, num_steps=96):
-    """A run, and its metrics; stopped by a signal at a step if asked for."""
+def train(folder, stop=None, number=None, num_steps=96):
+    """A run, and its metrics; at the step `stop` this process gets the signal `number`."""
     task = environments.make(NAME)
     agent, run = Iris(TINY).make(task), Run(task, 0, folder / "run")
-    settings = TrainingSettings(num_steps=num_steps, interval=16)
+    settings = TrainingSettings(num_steps=num_steps, interval=16, checkpoint_seconds=0.0)
 
     def report(steps, *_):
         if steps == stop:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
 
     with stopping.noting():
         (trained,) = device.train(agent, [run], settings, folder / "together", report)
@@ -81,19 +82,36 @@ def without_speed(metrics):
     ]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing stops."""
+    return train(tmp_path_factory.mktemp("whole"))
+
+
 @pytest.mark.slow
-def test_a_run_that_was_stopped_in_each_phase_continues_exactly(tmp_path):
-    whole, metrics = train(tmp_path / "whole")
-    assert whole.is_finite
-    updates = {kind: metrics[-1][f"{kind}/updates"] for kind in learner.KINDS}
-    assert updates == {"tokenizer": 18, "world_model": 15, "actor_critic": 12}
-    for stop in (16, 32, 64):  # While one, two and all three of the networks learn.
-        with pytest.raises(SystemExit):
-            train(tmp_path / f"stopped_{stop}", stop=stop)
-        again, resumed = train(tmp_path / f"stopped_{stop}")
-        assert again.episodes == whole.episodes
-        assert without_speed(resumed) == without_speed(metrics)
-        jax.tree.map(np.testing.assert_array_equal, again.learner, whole.learner)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda x: x.name)
+@pytest.mark.parametrize("stop", [32, 48, 80])  # While one, two and all three networks learn.
+def test_a_run_that_was_stopped_in_each_phase_continues_exactly(tmp_path, whole, stop, number):
+    trained, metrics = whole
+    assert trained.is_finite
+    assert [[line[f"{kind}/updates"] for kind in learner.KINDS] for line in metrics] == [
+        [3, 0, 0],
+        [6, 3, 0],
+        [9, 6, 3],
+        [12, 9, 6],
+        [15, 12, 9],
+        [18, 15, 12],
+    ]
+    process = multiprocessing.get_context("spawn").Process(
+        target=train, args=(tmp_path, stop, number)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == (-number if number == signal.SIGKILL else 128 + number)
+    again, resumed = train(tmp_path)
+    assert again.episodes == trained.episodes
+    assert without_speed(resumed) == without_speed(metrics)
+    jax.tree.map(np.testing.assert_array_equal, again.learner, trained.learner)
 
 
 def test_numbers_of_parameters_are_the_authors():
