@@ -95,12 +95,13 @@ def reproductions() -> tuple[Reproduction, ...]:
 
     Raises:
       PublishedScoresError: if a file of scores is damaged.
-      KeyError: if it names a statistic that is not in `STATISTICS`.
+      KeyError: if it names a statistic that is not in `STATISTICS`, or references that no file has.
     """
     found = []
-    for table in published_tables():
+    tables = {table.source: table for table in published_tables()}
+    for table in tables.values():
         for aggregate in table.aggregates:
-            scores = _scores(table, aggregate)
+            scores = _scores(table, tables[table.references or table.source], aggregate)
             value = float(STATISTICS[aggregate.statistic](scores))
             computed = _as_printed(value, aggregate.printed)
             found.append(
@@ -131,22 +132,36 @@ def to_csv(rows: Sequence[Reproduction]) -> str:
     return buffer.getvalue()
 
 
-def _scores(table: PublishedTable, aggregate: PrintedAggregate) -> _Scores:
-    """Return the scores of an aggregate's agent, on the tasks for which the table has them."""
-    columns: dict[tuple[str, int | None], dict[str, PublishedScore]] = {}
-    for score in table.scores:
-        columns.setdefault((score.agent, score.budget), {})[score.task] = score
-    own = columns[aggregate.agent, aggregate.budget]
+def _scores(
+    table: PublishedTable, references: PublishedTable, aggregate: PrintedAggregate
+) -> _Scores:
+    """Return the scores of an aggregate's agent, on the tasks for which the table has them.
+
+    Args:
+      table: with the aggregate.
+      references: the table of the reference scores; the same one, or another.
+      aggregate: of an agent.
+    """
+    own = _columns(table)[aggregate.agent, aggregate.budget]
     runs = [score.runs or (score.score,) for score in own.values()]
     values = np.full((len(runs), max(map(len, runs))), np.nan)
     for row, numbers in zip(values, runs, strict=True):
         row[: len(numbers)] = numbers
-    references = {
+    columns = _columns(references)
+    known = {
         name: np.array([columns[name, None][task].score for task in own])
         for name in (RANDOM, HUMAN, RECORD)
         if (name, None) in columns
     }
-    return _Scores(values, references, [table.categories.get(task, ()) for task in own])
+    return _Scores(values, known, [table.categories.get(task, ()) for task in own])
+
+
+def _columns(table: PublishedTable) -> dict[tuple[str, int | None], dict[str, PublishedScore]]:
+    """Return the scores by agent and budget, and by task."""
+    columns: dict[tuple[str, int | None], dict[str, PublishedScore]] = {}
+    for score in table.scores:
+        columns.setdefault((score.agent, score.budget), {})[score.task] = score
+    return columns
 
 
 def _as_printed(value: float, printed: str) -> str:

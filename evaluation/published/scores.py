@@ -1,8 +1,10 @@
 """Scores that papers report, read from `evaluation/published/*.json`.
 
-Each file has the tables of one paper as printed: columns (an agent and its budget), rows (the
-scores on a task), the protocol, the paper's own aggregates over the tasks, and notes on numbers
-that were corrected or are doubtful in our copy of the paper. A score that the paper omits is null.
+Each file has the tables of one paper as printed: columns (an agent, its budget and, if known, the
+episodes that it is scored on), rows (the scores on a task), the protocol, the paper's own
+aggregates over the tasks, and notes on numbers that were corrected or are doubtful in our copy of
+the paper. A score that the paper omits is null. A table without the scores of a random policy and
+of a human may name the table (its `source`) whose scores normalise its own.
 
 These scores are comparable with an evaluation's only as far as protocols and budgets agree. Budgets
 on Atari are in frames, 4 per action; `EvaluationConfig.budget` counts actions.
@@ -13,6 +15,7 @@ import functools
 import json
 import math
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 FOLDER = pathlib.Path(__file__).parent
@@ -44,6 +47,8 @@ class PublishedScore:
       plus_minus: the number that the paper prints behind ±; None without one.
       runs: the score of each run, if known; else empty.
       note: on this number, if it was corrected or is doubtful; mostly empty.
+      scored_on: the episodes that the score is of, such as `"100 evaluation episodes"`; empty if
+        the source does not say.
     """
 
     task: str
@@ -57,6 +62,7 @@ class PublishedScore:
     plus_minus: float | None = None
     runs: tuple[float, ...] = ()
     note: str = ""
+    scored_on: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +94,8 @@ class PublishedTable:
       scores: of all agents on all tasks.
       categories: of each task, if the table has categories.
       aggregates: the paper's own, over the tasks.
+      references: source of the table whose references normalise the scores; empty if the table has
+        its own, or none.
     """
 
     source: str
@@ -96,6 +104,7 @@ class PublishedTable:
     scores: tuple[PublishedScore, ...]
     categories: dict[str, tuple[str, ...]]
     aggregates: tuple[PrintedAggregate, ...]
+    references: str = ""
 
 
 def published_scores(task_name: str, metric: str = RETURN) -> tuple[PublishedScore, ...]:
@@ -158,43 +167,30 @@ def read_tables(path: pathlib.Path) -> tuple[PublishedTable, ...]:
 
 def _read_table(table: dict[str, Any], title: str, where: str) -> PublishedTable:
     source = f"{title}, {table['table']}"
-    unit = _choice(table, "budget_unit", BUDGET_UNITS, where)
     metric = _choice(table, "metric", METRICS, where) if "metric" in table else RETURN
-    columns = [_read_column(column, where) for column in _field(table, "columns", list, where)]
+    entries = _field(table, "columns", list, where)
+    columns = [_read_column(column, where) for column in entries]
+    scored_on = {
+        column: _field(entry, "scored_on", str, where) if "scored_on" in entry else ""
+        for column, entry in zip(columns, entries, strict=True)
+    }
+    unit = _choice(table, "budget_unit", BUDGET_UNITS, where)
+    common = {"budget_unit": unit, "source": source, "metric": metric}
     notes = _read_notes(table, where)
     scores, categories = [], {}
     for row in _field(table, "rows", list, where):
         task = _field(row, "task", str, where)
-        trained_on = _field(row, "trained_on", str, where) if "trained_on" in row else task
         if "categories" in row:
             categories[task] = tuple(_field(row, "categories", list, where))
-        numbers = _numbers(row, "scores", columns, where)
-        errors = _numbers(row, "plus_minus", columns, where) if "plus_minus" in row else {}
-        runs = _field(row, "runs", dict, where) if "runs" in row else {}
-        for (agent, budget), number in numbers.items():
-            if number is None:
-                continue
-            noted, note = notes.pop((task, agent, budget), (number, ""))
-            if noted != number:
+        for score in _read_row(row, task, columns, common, where):
+            key = (score.agent, score.budget)
+            noted, note = notes.pop((task, *key), (score.score, ""))
+            if noted != score.score:
                 raise PublishedScoresError(
-                    f"{where}: {_describe(task, agent, budget)} has the score {number:g}, but its"
+                    f"{where}: {_describe(task, *key)} has the score {score.score:g}, but its"
                     f" note {noted!r}; expected the same."
                 )
-            scores.append(
-                PublishedScore(
-                    task=task,
-                    agent=agent,
-                    score=number,
-                    budget=budget,
-                    budget_unit=unit,
-                    source=source,
-                    trained_on=trained_on,
-                    metric=metric,
-                    plus_minus=errors.get((agent, budget)),
-                    runs=_read_runs(runs, task, agent, number, where),
-                    note=note,
-                )
-            )
+            scores.append(dataclasses.replace(score, note=note, scored_on=scored_on[key]))
     if notes:
         missing = ", ".join(_describe(*key) for key in notes)
         raise PublishedScoresError(
@@ -207,7 +203,34 @@ def _read_table(table: dict[str, Any], title: str, where: str) -> PublishedTable
         scores=tuple(scores),
         categories=categories,
         aggregates=tuple(_read_aggregates(table, columns, where)),
+        references=_field(table, "references", str, where) if "references" in table else "",
     )
+
+
+def _read_row(
+    row: dict[str, Any],
+    task: str,
+    columns: list[tuple[str, int | None]],
+    common: dict[str, str],
+    where: str,
+) -> Iterator[PublishedScore]:
+    """Yield the scores of a task that are not null."""
+    trained_on = _field(row, "trained_on", str, where) if "trained_on" in row else task
+    numbers = _numbers(row, "scores", columns, where)
+    errors = _numbers(row, "plus_minus", columns, where) if "plus_minus" in row else {}
+    runs = _field(row, "runs", dict, where) if "runs" in row else {}
+    for (agent, budget), number in numbers.items():
+        if number is not None:
+            yield PublishedScore(
+                task=task,
+                agent=agent,
+                score=number,
+                budget=budget,
+                trained_on=trained_on,
+                plus_minus=errors.get((agent, budget)),
+                runs=_read_runs(runs, task, agent, number, where),
+                **common,
+            )
 
 
 def _numbers(

@@ -19,6 +19,7 @@ DICE = (
     *("Random", "Human", "Human world record", "Rainbow", "IMPALA", "LASER", "R2D2", "NGU"),
     *("Agent57", "DiCE baseline", "DiCE"),
 )
+WITH_IRIS = ("Random", "Human", "MuZero", "EfficientZero", "IRIS")
 DMLAB = ("Random", "Human", "IMPALA", "Disco57", "Disco103")
 
 
@@ -48,7 +49,11 @@ def _agents(task, paper):
         ("procgen16", "Oh", PROCGEN),
         ("control_proprio", "Hafner", ("DDPG", "MPO", "DMPO", "D4PG", "DreamerV3")),
         ("control_vision", "Hafner", ("SAC", "CURL", "DrQ-v2", "DreamerV3")),
-        ("atari100k", "Micheli", ("Random", "Human", "MuZero", "EfficientZero", "IRIS")),
+        ("atari100k", "Micheli et al. 2023", WITH_IRIS),
+        ("atari100k", "Micheli et al. 2024", ("Δ-IRIS",)),
+        ("atari100k", "Robine", ("TWM",)),
+        ("atari100k", "Zhang", ("STORM",)),
+        ("atari100k", "Alonso", ("DIAMOND",)),
     ],
 )
 def test_every_task_of_a_suite_has_every_agents_score(suite, paper, agents):
@@ -149,7 +154,11 @@ def test_mended_scores_say_so(task, agent, budget, copy, score):
         ("Xiao", "atari/Jamesbond", "DiCE", 200 * MILLION, 567020),
         ("Xiao", "atari/WizardOfWor", "R2D2", 10_000 * MILLION, 133264),
         ("Xiao", "atari/Zaxxon", "Human world record", None, 83700),
-        ("Micheli", "atari100k/KungFuMaster", "IRIS", 400_000, 21759.8),
+        ("Micheli et al. 2023", "atari100k/KungFuMaster", "IRIS", 400_000, 21759.8),
+        ("Micheli et al. 2024", "atari100k/Gopher", "Δ-IRIS", 400_000, 9348.6),
+        ("Robine", "atari100k/UpNDown", "TWM", 400_000, 15981.74),
+        ("Zhang", "atari100k/Hero", "STORM", 400_000, 11044.3),
+        ("Alonso", "atari100k/Breakout", "DIAMOND", 400_000, 132.48),
     ],
 )
 def test_scores_of_other_papers_are_as_printed(paper, task, agent, budget, score):
@@ -170,6 +179,32 @@ def test_scores_of_single_runs():
     found = _score("atari100k/Pong", "IRIS", 400_000, "Micheli")
     assert found.runs == (19.3, 18.5, 16.6, 6.2, 12.4)
     assert found.score == pytest.approx(14.6)
+
+
+def test_world_models_have_five_runs_in_every_game():
+    for task in members_of("atari100k"):
+        for paper, agent in (("Robine", "TWM"), ("Zhang", "STORM"), ("Alonso", "DIAMOND")):
+            assert len(_score(task, agent, 400_000, paper).runs) == 5, (task, agent)
+
+
+@pytest.mark.parametrize(
+    ("paper", "agent", "scored_on"),
+    [
+        ("Micheli et al. 2023", "IRIS", "100 evaluation episodes"),
+        ("Micheli et al. 2023", "MuZero", ""),
+        ("Zhang", "STORM", "20 evaluation episodes"),
+        ("Hafner", "IRIS", "evaluation episodes"),
+        ("Hafner", "DreamerV3", "training episodes"),
+    ],
+)
+def test_episodes_that_scores_are_of(paper, agent, scored_on):
+    assert _score("atari100k/Pong", agent, 400_000, paper).scored_on == scored_on
+
+
+def test_a_doubtful_score_of_an_authors_file_says_so():
+    found = _score("atari100k/Freeway", "STORM", 400_000, "Zhang")
+    assert found.score == 0
+    assert "come out with 34" in found.note
 
 
 @pytest.mark.parametrize(
@@ -223,7 +258,11 @@ def _paper():
                 "benchmark": "Catch",
                 "protocol": "As usual.",
                 "budget_unit": "steps",
-                "columns": [{"agent": "Random", "budget": None}, {"agent": "Ours", "budget": 10}],
+                "references": "Another paper, Table 2",
+                "columns": [
+                    {"agent": "Random", "budget": None},
+                    {"agent": "Ours", "budget": 10, "scored_on": "9 evaluation episodes"},
+                ],
                 "rows": [
                     {"task": "catch/5x5", "scores": [-0.5, 1], "runs": {"Ours": [0, 2]}},
                     {"task": "catch/8x8", "scores": [None, 2], "plus_minus": [None, 0.5]},
@@ -267,6 +306,8 @@ def test_a_file_is_read(tmp_path):
     assert scores[0].source == "A paper, Table 1"
     assert [s.runs for s in scores] == [(), (0.0, 2.0), ()]
     assert [s.plus_minus for s in scores] == [None, None, 0.5]
+    assert [s.scored_on for s in scores] == ["", "9 evaluation episodes", "9 evaluation episodes"]
+    assert table.references == "Another paper, Table 2"
     [aggregate] = table.aggregates
     assert (aggregate.agent, aggregate.budget, aggregate.printed) == ("Ours", 10, "1.6")
     assert aggregate.explanation == "Misprinted."
@@ -295,6 +336,8 @@ def _damage(*path, value):
         (_damage("columns", 1, "budget", value=0), "budget of Ours is 0"),
         (_damage("columns", 1, "budget", value="10M"), "budget is '10M'"),
         (_damage("columns", 1, "agent", value="Random"), "there is a note on Ours"),
+        (_damage("columns", 1, "scored_on", value=9), "scored_on is 9; expected str"),
+        (_damage("references", value=["x"]), "references is .'x'.; expected str"),
         (_damage("budget_unit", value="hours"), "'hours'; expected one of"),
         (_damage("notes", 0, "score", value=3), "score 2, but its note 3"),
         (_damage("notes", 0, "task", value="catch/9x9"), "note on Ours on catch/9x9"),
