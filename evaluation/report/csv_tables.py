@@ -120,7 +120,7 @@ def _published_rows(
 
 def _note(score: PublishedScore, task: str) -> str:
     elsewhere = f"measured on {score.task}" if score.task != task else ""
-    return "; ".join(filter(None, (elsewhere, score.note)))
+    return "; ".join(filter(None, (score.scored_on, elsewhere, score.note)))
 
 
 def _number(value: float) -> str:

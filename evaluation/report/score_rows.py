@@ -41,7 +41,7 @@ def score_rows(
                 "±": format_number(error),
                 "runs": int(np.isfinite(scores[i]).sum()),
                 "budget": f"{config.num_steps:,} steps",
-                "protocol": "this report",
+                "protocol": "this report, training episodes",
                 "source": "ours",
             }
             rows.append(row | _normalized(scales, i, value))
@@ -81,7 +81,8 @@ def _normalized(scales: Sequence[Scale], task: int, score: float) -> dict[str, s
 
 def _published_row(task: str, score: PublishedScore) -> dict[str, Any]:
     budget = "" if score.budget is None else f"{score.budget:,} {score.budget_unit}"
-    protocol = "the paper's" + (f", measured on {score.task}" if score.task != task else "")
+    protocol = "the paper's" + (f", {score.scored_on}" if score.scored_on else "")
+    protocol += f", measured on {score.task}" if score.task != task else ""
     if score.metric != RETURN:
         protocol += f"; a {score.metric.replace('_', ' ')}"
     return {

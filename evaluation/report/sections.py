@@ -18,6 +18,7 @@ from evaluation.report.manifest import StoredEvaluation
 from evaluation.report.merging import MergedEvaluation
 from evaluation.report.score_rows import protocols
 from evaluation.report.score_table import non_finite_runs
+from evaluation.report.task_table import TaskTable, task_table
 from evaluation.scoring import statistics
 from evaluation.scoring.comparison import Comparison
 from evaluation.scoring.crafter import CrafterScores
@@ -88,6 +89,7 @@ class EvaluationSection:
       contenders: a table of the contenders.
       sources: a table of the evaluation's folders.
       comparisons: on each scale.
+      by_task: our scores and the papers' on each task; None if no paper has any.
       protocols: source and protocol of the papers' scores.
       learning_curves: by task.
       achievements: on each task that has any.
@@ -101,6 +103,7 @@ class EvaluationSection:
     contenders: Sequence[Row]
     sources: Sequence[Row]
     comparisons: list[ComparisonPlots]
+    by_task: TaskTable | None
     protocols: list[tuple[str, str]]
     learning_curves: go.Figure
     achievements: list[AchievementsPart]
@@ -155,6 +158,7 @@ def evaluation_section(report: EvaluationReport) -> EvaluationSection:
         contenders=[_contender_row(contender, merged) for contender in merged.contenders],
         sources=[_source_row(source) for source in merged.sources],
         comparisons=[_comparison_plots(x, shown) for x in report.comparisons],
+        by_task=task_table(report.summary, [x.scale for x in report.comparisons]),
         protocols=protocols(report.summary.tasks),
         learning_curves=plotly_figures.task_curves(report.curves, shown),
         achievements=[_achievements(*x, shown) for x in report.achievements.items()],

@@ -5,7 +5,7 @@ Three scales are known:
 - from the random policy (0) to a reference (1), both constants: the optimum, or the best of long
   runs (`evaluation.scoring.references`);
 - from the random policy (0) to a human (1), by the scores that papers report, if they report both
-  on every task;
+  on every task; of several papers, one whose references normalise others' scores counts;
 - from the random policy (0) to the human world record (1), with scores capped at 2, likewise: SABER
   (Toromanoff et al. 2019, arXiv 1908.04683).
 """
@@ -16,7 +16,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from evaluation.published.scores import HUMAN, RANDOM, RECORD, PublishedScore, published_scores
+from evaluation.published.scores import (
+    HUMAN,
+    RANDOM,
+    RECORD,
+    PublishedScore,
+    published_scores,
+    published_tables,
+)
 from evaluation.scoring import statistics
 from evaluation.scoring.references import Reference
 
@@ -138,15 +145,16 @@ def published_scales(tasks: Sequence[str]) -> list[Scale]:
 
 
 def _published_scale(tasks: Sequence[str], name: str, reference: str, cap: float) -> Scale | None:
-    pairs = [pair for task in tasks if (pair := _reference_scores(task, reference))]
+    pairs = [pair for task in tasks if (pair := reference_scores(task, reference))]
     if len(pairs) < len(tasks):
         return None
     low, high = (np.array([x.score for x in side]) for side in zip(*pairs, strict=True))
+    sources = " and ".join(dict.fromkeys(score.source for score, _ in pairs))
     capped = "" if np.isinf(cap) else f", and no score is above {cap:g}"
     return Scale(
         name=name,
         definition=f"0 is a random policy's score, 1 the {reference.lower()}'s{capped}, as"
-        f" reported by {pairs[0][0].source}; over {len(pairs)} tasks.",
+        f" reported by {sources}; over {len(pairs)} tasks.",
         counted=np.ones(len(pairs), bool),
         low=low,
         high=high,
@@ -154,12 +162,22 @@ def _published_scale(tasks: Sequence[str], name: str, reference: str, cap: float
     )
 
 
-def _reference_scores(task: str, reference: str) -> tuple[PublishedScore, PublishedScore] | None:
-    """Return random's and the reference's score from the first paper that reports both."""
+def reference_scores(task: str, reference: str) -> tuple[PublishedScore, PublishedScore] | None:
+    """Return random's and the reference's score on a task.
+
+    They are of the first paper whose references normalise the scores of other ones, or else of the
+    first paper that reports both; None if no paper does.
+
+    Args:
+      task: name.
+      reference: `HUMAN` or `RECORD`.
+    """
     by_source: dict[str, dict[str, PublishedScore]] = {}
     for score in published_scores(task):
         by_source.setdefault(score.source, {})[score.agent] = score
-    for scores in by_source.values():
-        if RANDOM in scores and reference in scores:
-            return scores[RANDOM], scores[reference]
-    return None
+    complete = {name: x for name, x in by_source.items() if RANDOM in x and reference in x}
+    if not complete:
+        return None
+    used_by_others = {table.references for table in published_tables()}
+    best = complete[max(complete, key=lambda source: source in used_by_others)]
+    return best[RANDOM], best[reference]

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from environments.registry import members_of
 from evaluation.scoring.normalization import normalize, published_scales, reference_scale
 from evaluation.scoring.references import Reference
 
@@ -35,3 +36,13 @@ def test_papers_define_scales_only_on_tasks_that_all_have_references():
     assert human.normalize_one(human.high[1], task=1) == pytest.approx(1.0)
     assert saber.normalize_one(100.0 * saber.high[1], task=1) == 2.0
     assert published_scales(["atari/Pong", "catch/5x5"]) == []
+
+
+def test_the_references_that_others_are_normalised_by_define_the_scale():
+    """DreamerV3's table, the first, has them as integers."""
+    for tasks in (["atari100k/Breakout"], members_of("atari100k")):
+        [human] = published_scales(tasks)
+        assert "Micheli et al. 2023" in human.definition
+        assert "Hafner" not in human.definition
+        i = tasks.index("atari100k/Breakout")
+        assert (human.low[i], human.high[i]) == (1.7, 30.5)

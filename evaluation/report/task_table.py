@@ -1,0 +1,115 @@
+"""A table of our scores and the papers', with a row for each task and a column for each agent."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from evaluation.published.scores import (
+    HUMAN,
+    RANDOM,
+    RECORD,
+    PublishedScore,
+    published_scores,
+)
+from evaluation.report.score_rows import format_number
+from evaluation.scoring import statistics
+from evaluation.scoring.normalization import Scale, reference_scores
+from evaluation.scoring.summary import Summary
+
+_UNKNOWN = "episodes unknown to us"
+_UNITS = {10**9: "B", 10**6: "M", 10**3: "K"}
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskTable:
+    """Our scores and the papers'.
+
+    Attributes:
+      rows: one for each task, then the mean and the median over the tasks on each scale that is
+        defined on all of them. The papers' references are those of the human-normalised scale.
+      scored_on: the episodes that the papers' scores are of, each with the names of its agents.
+    """
+
+    rows: Sequence[Mapping[str, str]]
+    scored_on: Mapping[str, Sequence[str]]
+
+
+def task_table(summary: Summary, scales: Sequence[Scale]) -> TaskTable | None:
+    """Return the table of an evaluation; None if no paper has a score on its tasks.
+
+    Args:
+      summary: our scores.
+      scales: of scores.
+    """
+    agents, references = _papers_columns(summary.tasks)
+    if not agents:
+        return None
+    columns = {
+        name: dict(zip(summary.tasks, statistics.mean(scores), strict=True))
+        for name, scores in summary.scores.items()
+    }
+    columns |= references
+    scored_on: dict[str, list[str]] = {}
+    for name, scores in agents.items():
+        columns[name] = {task: score.score for task, score in scores.items()}
+        episodes = next(iter(scores.values())).scored_on or _UNKNOWN
+        scored_on.setdefault(episodes, []).append(name)
+    rows = [
+        {"task": task, **{name: _cell(x.get(task)) for name, x in columns.items()}}
+        for task in summary.tasks
+    ]
+    return TaskTable([*rows, *_rows_over_tasks(summary.tasks, columns, scales)], scored_on)
+
+
+def _papers_columns(
+    tasks: Sequence[str],
+) -> tuple[dict[str, dict[str, PublishedScore]], dict[str, dict[str, float]]]:
+    """Return the scores of each paper's agents, and of the references, by name and task."""
+    found: dict[tuple[str, str, int | None], dict[str, PublishedScore]] = {}
+    references: dict[str, dict[str, float]] = {}
+    for task in tasks:
+        for score in published_scores(task):
+            if score.agent not in (RANDOM, HUMAN, RECORD):
+                found.setdefault((score.source, score.agent, score.budget), {})[task] = score
+        for score in reference_scores(task, HUMAN) or ():
+            references.setdefault(f"{score.agent} (papers)", {})[task] = score.score
+    agents = {}
+    for (source, agent, budget), scores in found.items():
+        several = sum((source, agent) == key[:2] for key in found) > 1
+        which = f"{agent} {_short(budget)}" if several and budget is not None else agent
+        agents[_distinct(f"{which} ({source.partition(',')[0]})", agents)] = scores
+    return agents, references
+
+
+def _rows_over_tasks(
+    tasks: Sequence[str], columns: Mapping[str, Mapping[str, float]], scales: Sequence[Scale]
+) -> Iterator[dict[str, str]]:
+    """Yield the mean and the median normalised score of the columns that have every task."""
+    if len(tasks) < 2:
+        return
+    for scale in scales:
+        if not scale.counted.all():
+            continue
+        values = {}
+        for name, scores in columns.items():
+            own = np.array([[scores.get(task, np.nan)] for task in tasks])
+            values[name] = scale.normalize(own)[:, 0]
+        for label, over_tasks in (("mean", np.mean), ("median", np.median)):
+            cells = {name: _cell(float(over_tasks(x))) for name, x in values.items()}
+            yield {"task": f"{scale.name}, {label} over {len(tasks)} tasks", **cells}
+
+
+def _cell(score: float | None) -> str:
+    return "" if score is None else format_number(score)
+
+
+def _short(budget: int) -> str:
+    for unit, letter in _UNITS.items():
+        if budget >= unit:
+            return f"{budget / unit:g}{letter}"
+    return str(budget)
+
+
+def _distinct(name: str, others: Mapping[str, object]) -> str:
+    return name if name not in others else _distinct(f"{name}'", others)
