@@ -76,7 +76,7 @@ class SelfContainedAgent(Configured, Protocol):
             not count.
           folder: of the run; it exists. The agent saves its checkpoints there. An agent that draws
             its behaviour writes `strip.png` there, and its model's predictions `prediction.png`
-            (`agents.pictures`), before its last report.
+            (`agents.pictures`), before its last report. A report shows all PNG files of the folder.
           checkpoint_seconds: seconds between two checkpoints, for agents that save any.
 
         Yields:

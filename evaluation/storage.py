@@ -22,7 +22,9 @@ A run's folder, runs/<contender>/<task>/seed_<n>/, holds
     result.json.repeated       the result before `repeat`
     strip.png                  frames of an episode of the trained agent, side by side in one
                                picture; for the first seed of agents that learn from images
-    prediction.png             the same, with the predictions of the agent's world model
+    reconstruction.png, prediction.png, imagination.png, …
+                               of agents with a world model: what it makes of frames, what it
+                               predicts beside what happened, what it imagines
     agent.npz                  the trained agent (`training.saved`)
     episodes.jsonl             the run's episodes (`training.records`)
     metrics.jsonl              the agent's metrics (`training.records`)
@@ -54,7 +56,7 @@ _RESULT = "result.json"
 _UNFINISHED = "unfinished"
 STRIP = "strip.png"
 REFERENCES = "references.json"  # Of the tasks, in the folder of an evaluation.
-PICTURES = (STRIP, "prediction.png")
+_PICTURES = (STRIP, "reconstruction.png", "prediction.png", "imagination.png")
 _log = logging.getLogger(__name__)
 
 
@@ -71,6 +73,12 @@ def run_path(folder: pathlib.Path, contender: str, task: str, seed_index: int) -
     """Return the folder of a run in an evaluation's folder, by the names of task and contender."""
     runs = _named(folder / "runs", folder_names.of_contender(contender), contender)
     return _named(runs, folder_names.of_task(task), task.replace("/", "_")) / f"seed_{seed_index}"
+
+
+def picture_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the pictures in a run's folder: an episode, the world model's, all others."""
+    found = {path.name: path for path in sorted(folder.glob("*.png"))}
+    return list({name: found[name] for name in (*_PICTURES, *found) if name in found}.values())
 
 
 def _named(parent: pathlib.Path, name: str, older: str) -> pathlib.Path:

@@ -19,6 +19,7 @@ from environments.episodes import Episode
 
 STEPS = "environment_steps"
 EPISODES = "episodes.jsonl"
+METRICS = "metrics.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Records:
         """Make the folder if it does not exist."""
         folder.mkdir(parents=True, exist_ok=True)
         self._episodes = JsonLines(folder / EPISODES)
-        self._metrics = JsonLines(folder / "metrics.jsonl")
+        self._metrics = JsonLines(folder / METRICS)
 
     def keep(self, environment_steps: int) -> None:
         """Delete the records after a step, and damaged lines.

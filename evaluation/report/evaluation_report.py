@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from evaluation.contenders import Contender
+from evaluation.contenders import AGENT, Contender
+from evaluation.report.agent_metrics import AgentMetrics, agent_metrics
 from evaluation.report.merging import MergedEvaluation
 from evaluation.report.score_rows import score_rows
 from evaluation.scoring import bsuite
@@ -48,6 +49,7 @@ class EvaluationReport:
       curves: by task, environment steps, and each shown contender's learning curve
         (`evaluation.scoring.curves.task_curves`).
       pictures: of the shown contenders.
+      metrics: that shown agents with losses of their own logged, by contender, if any did.
       achievements: by Crafter task, the scores of the shown contenders that have any.
       bsuite: bsuite's scores of the shown contenders' seeds.
       bsuite_errors: by contender and seed, why bsuite's scores leave it out.
@@ -61,6 +63,7 @@ class EvaluationReport:
     scores: list[dict[str, Any]]
     curves: dict[str, tuple[Int[np.ndarray, "_"], dict[str, Float[np.ndarray, "3 _"]]]]
     pictures: Pictures
+    metrics: dict[str, AgentMetrics]
     achievements: dict[str, dict[str, CrafterScores]]
     bsuite: dict[str, list[BsuiteScores]]
     bsuite_errors: Mapping[tuple[str, int], ValueError]
@@ -83,6 +86,11 @@ def compute_report(name: str, merged: MergedEvaluation) -> EvaluationReport:
     own = {contender.name: contender_curves[contender.name] for contender in shown}
     defined = scales(summary)
     achievements = {task: score_achievements(own, i) for i, task in enumerate(tasks)}
+    metrics = {
+        contender.name: agent_metrics(merged, contender.name)
+        for contender in shown
+        if contender.kind == AGENT
+    }
     bsuite_scores, bsuite_errors = _bsuite_scores(merged, shown)
     return EvaluationReport(
         name=name,
@@ -93,6 +101,7 @@ def compute_report(name: str, merged: MergedEvaluation) -> EvaluationReport:
         scores=score_rows(config, summary, defined),
         curves={task: task_curves(own, i, len(tasks), config) for i, task in enumerate(tasks)},
         pictures=_pictures(merged, shown),
+        metrics={name: found for name, found in metrics.items() if found.tasks},
         achievements={task: scores for task, scores in achievements.items() if scores},
         bsuite=bsuite_scores,
         bsuite_errors=bsuite_errors,

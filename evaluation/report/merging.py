@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from agents import pictures
+from disco_common.json_lines import JsonLines
 from environments.episodes import Episode
 from evaluation import storage
 from evaluation.config import EvaluationConfig
@@ -84,15 +85,26 @@ class MergedEvaluation:
     def pictures(self, contender: str, task: str, seed: int) -> list[tuple[str, bytes]]:
         """Return the pictures (PNG) of a run's final agent, with captions, if any were kept."""
         folder, found = self.folders.get((contender, task, seed)), []
-        for path in [] if folder is None else (folder / name for name in storage.PICTURES):
+        for path in [] if folder is None else storage.picture_files(folder):
             try:
                 picture = path.read_bytes()
-                found.append((pictures.read_caption(picture), picture))
-            except FileNotFoundError:
-                continue
+                found.append((pictures.read_caption(picture) or path.stem, picture))
             except OSError as error:
                 _log.warning("%s is left out: %s", path, error)
         return found
+
+    def metrics(self, contender: str, task: str, seed: int) -> list[dict[str, Any]]:
+        """Return the metrics that a run logged, without damaged lines; empty if none were kept."""
+        folder = self.folders.get((contender, task, seed))
+        if folder is None:
+            return []
+        try:
+            lines, problems = JsonLines(folder / records.METRICS).read_undamaged()
+        except OSError as error:
+            lines, problems = {}, [str(error)]
+        for problem in problems:
+            _log.warning("Left out: %s", problem)
+        return list(lines.values())
 
 
 def merge(evaluations: Sequence[StoredEvaluation]) -> list[MergedEvaluation]:

@@ -10,7 +10,9 @@ from jaxtyping import Float, Int, Shaped
 from plotly.subplots import make_subplots
 
 from evaluation.contenders import AGENT, DISCOVERED, RANDOM, RULE, Contender
+from evaluation.report.agent_metrics import Panels
 from evaluation.report.plotly_style import (
+    COLOURS,
     GRID,
     INK,
     ORANGE,
@@ -218,6 +220,41 @@ def discovery(metrics: Sequence[Mapping[str, Any]]) -> go.Figure:
     return finish(figure, height=190 * len(panels))
 
 
+def agent_metrics(tasks: Mapping[str, Panels]) -> go.Figure:
+    """Return an agent's metrics along its training, one task at a time: a menu chooses it.
+
+    Args:
+      tasks: by name, the curves in each panel.
+    """
+    titles = list(dict.fromkeys(title for panels in tasks.values() for title in panels))
+    figure, owners, first = stacked_panels(titles), [], next(iter(tasks))
+    for task, panels in tasks.items():
+        for title, curves in panels.items():
+            for (name, (steps, values)), colour in zip(
+                curves.items(), itertools.cycle(COLOURS), strict=False
+            ):
+                line = go.Scatter(
+                    x=steps,
+                    y=values,
+                    name=name,
+                    line={"color": colour},
+                    mode="lines" if len(steps) > 1 else "markers",
+                    legendgroup=title,
+                    legendgrouptitle={"text": title},
+                    visible=task == first,
+                )
+                figure.add_trace(line, row=titles.index(title) + 1, col=1)
+                owners.append(task)
+    height = 120 + 210 * len(titles)
+    if len(tasks) > 1:
+        _add_menu(figure, owners, {task: {} for task in tasks}, top=1 + 60 / height)
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_xaxes(title="environment steps", row=len(titles), col=1)
+    finish(figure, height)
+    figure.update_layout(legend={"y": -70 / height})
+    return figure
+
+
 def _lines(
     found: Mapping[str, tuple[Shaped[np.ndarray, "points"], Float[np.ndarray, "3 points"]]],
     contenders: Sequence[Contender],
@@ -235,7 +272,10 @@ def _lines(
 
 
 def _add_menu(
-    figure: go.Figure, owners: Sequence[str], choices: Mapping[str, dict[str, Any]]
+    figure: go.Figure,
+    owners: Sequence[str],
+    choices: Mapping[str, dict[str, Any]],
+    top: float = 1.18,
 ) -> None:
     """Add a menu that shows the traces of one choice.
 
@@ -243,6 +283,7 @@ def _add_menu(
       figure: to add it to.
       owners: the choice that each trace belongs to.
       choices: changes of the layout by choice.
+      top: of the menu, as a share of the plot's height.
     """
     buttons = [
         {
@@ -252,7 +293,7 @@ def _add_menu(
         }
         for choice, layout in choices.items()
     ]
-    menu = {"buttons": buttons, "x": 0.0, "xanchor": "left", "y": 1.18, "yanchor": "top"}
+    menu = {"buttons": buttons, "x": 0.0, "xanchor": "left", "y": top, "yanchor": "top"}
     figure.update_layout(updatemenus=[menu])
 
 

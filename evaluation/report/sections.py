@@ -12,6 +12,7 @@ from evaluation.contenders import AGENT, RANDOM, Contender
 from evaluation.published.aggregates import Reproduction
 from evaluation.published.scores import BSUITE_SCORE, CRAFTER_SCORE, published_scores
 from evaluation.report import plotly_figures
+from evaluation.report.agent_metrics import AgentMetrics
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.evaluation_report import EvaluationReport
 from evaluation.report.manifest import StoredEvaluation
@@ -92,6 +93,7 @@ class EvaluationSection:
       by_task: our scores and the papers' on each task; None if no paper has any.
       protocols: source and protocol of the papers' scores.
       learning_curves: by task.
+      metrics: by contender, what its agent logged, and its plot.
       achievements: on each task that has any.
       bsuite: None if bsuite has no score and no error.
     """
@@ -106,6 +108,7 @@ class EvaluationSection:
     by_task: TaskTable | None
     protocols: list[tuple[str, str]]
     learning_curves: go.Figure
+    metrics: Mapping[str, tuple[AgentMetrics, go.Figure]]
     achievements: list[AchievementsPart]
     bsuite: BsuitePart | None
 
@@ -161,6 +164,9 @@ def evaluation_section(report: EvaluationReport) -> EvaluationSection:
         by_task=task_table(report.summary, [x.scale for x in report.comparisons]),
         protocols=protocols(report.summary.tasks),
         learning_curves=plotly_figures.task_curves(report.curves, shown),
+        metrics={
+            name: (x, plotly_figures.agent_metrics(x.tasks)) for name, x in report.metrics.items()
+        },
         achievements=[_achievements(*x, shown) for x in report.achievements.items()],
         bsuite=_bsuite(report) if report.bsuite or report.bsuite_errors else None,
     )

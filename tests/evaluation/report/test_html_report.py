@@ -8,7 +8,7 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image, PngImagePlugin
+from PIL import Image
 
 from environments.episodes import Episode
 from evaluation import storage
@@ -17,7 +17,7 @@ from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from launch.configuration import from_json
-from tests.evaluation.common import CONFIG, DISCOVERY, TASKS, write_evaluation
+from tests.evaluation.common import CONFIG, DISCOVERY, TASKS, picture, write_evaluation
 from training.records import EpisodeSums
 
 BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
@@ -27,13 +27,6 @@ MEGABYTE = 1 << 20
 def _rows(path):
     with path.open() as file:
         return list(csv.DictReader(file))
-
-
-def picture() -> bytes:
-    text, buffer = PngImagePlugin.PngInfo(), io.BytesIO()
-    text.add_text("caption", "4 steps of <b>")
-    Image.new("RGB", (30, 10)).save(buffer, "PNG", pnginfo=text)
-    return buffer.getvalue()
 
 
 @pytest.fixture(scope="module")
