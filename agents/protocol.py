@@ -193,8 +193,9 @@ class Update(NamedTuple):
       state: the learning state after the update.
       metrics: scalars to record.
       refreshed: new values of some extras, by name, `[T, B, ...]`; None for none. They replace the
-        replay's values in the last T rows of each sequence (without its context). Only allowed
-        where all sequences of the update are replayed.
+        replay's values in the last T rows of each sequence (without its context). In host
+        environments they do so after the next update's batch is drawn, or before the next unroll is
+        stored. Only allowed where all sequences of the update are replayed.
     """
 
     state: State

@@ -2,8 +2,10 @@
 
 A process trains one run at a time. Threads step the simulators while the device learns. So the
 agent collects an unroll with its acting state before the latest updates
-(`Experience.acts_one_behind`). A restored run starts new episodes. Its replay is empty at first,
-unless checkpoints contain it (`ReplaySpec.in_checkpoints`).
+(`Experience.acts_one_behind`). The extras that an update computes for the replay
+(`Update.refreshed`) are written into it after the next update's batch is drawn, or before the next
+unroll is stored, so that the device need not wait. A restored run starts new episodes. Its replay
+is empty at first, unless checkpoints contain it (`ReplaySpec.in_checkpoints`).
 """
 
 import contextlib
@@ -241,6 +243,7 @@ class _Training:
                 if stopping.is_requested():
                     self._checkpoints.wait()
                     stopping.raise_if_requested()
+        self._experience.flush()
         self._checkpoints.wait()
 
     def result(self) -> TrainedRun:
@@ -289,7 +292,7 @@ class _Training:
             jax.block_until_ready(self._state)
             self._was_compiled.add(update.name)
             self._compile_seconds += time.monotonic() - began
-        if updated.refreshed is not None:
+        if updated.refreshed is not None:  # Written one update late.
             self._experience.write_back(update, drawn, updated.refreshed)
         return updated.metrics
 
@@ -307,7 +310,7 @@ class _Training:
         self._records.sync()
         state = {"learner": self._state, "past": self._progress.as_arrays()}
         if self._spec.replay is not None and self._spec.replay.in_checkpoints:
-            state["replay"] = self._experience.filled_replay
+            state["replay"] = self._experience.filled_replay()
         self._checkpoints.save(self._unrolls, state)
 
 

@@ -3,6 +3,9 @@
 `request` starts to collect an unroll in a thread; `take` waits for the unroll and stores it in the
 replay; `draw` returns the batch of an update. If the trainer calls `request` before it makes
 updates, collection and learning overlap. The agent then acts with its state before these updates.
+
+What updates compute for the replay is written into it one update late. So the next update's batch
+is drawn, and the update dispatched, while the device still computes the previous one.
 """
 
 import contextlib
@@ -36,11 +39,26 @@ class Drawn(NamedTuple):
     sequences: Sequences | None
 
 
+class _Refreshed(NamedTuple):
+    """Extras that an update computes, to be written into the replay.
+
+    Attributes:
+      update: the kind of update.
+      sequences: the replay positions of its sequences.
+      extras: as `agents.protocol.Update.refreshed`; JAX arrays, maybe still in computation.
+    """
+
+    update: UpdateSpec
+    sequences: Sequences
+    extras: Extras
+
+
 class HostExperience:
     """One agent's environments, its replay, and the thread that acts in them.
 
     Attributes:
-      replay_seconds: seconds spent in storing and drawing so far.
+      replay_seconds: seconds spent in storing, drawing and writing back so far. Waiting for an
+        update does not count.
     """
 
     def __init__(
@@ -70,6 +88,7 @@ class HostExperience:
         """
         self._spec, self._seed, self._device = agent.experience, seed, device
         self._replay, self.replay_seconds = None, 0.0
+        self._refreshed: _Refreshed | None = None  # Of the last update, not yet in the replay.
         if self._spec.replay is not None:
             self._replay = _init_replay(agent, dynamics, num_steps, np)
         number = self._spec.num_environments
@@ -102,11 +121,15 @@ class HostExperience:
     def take(self) -> Collected:
         """Wait for the requested unroll, store it in the replay, and return it.
 
+        The last update's extras are written into the replay before, as the unroll may overwrite
+        their rows.
+
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
         """
         assert self._going is not None, "nothing was requested"
         going, self._going = self._going, None
+        self.flush()  # While the unroll is in collection.
         collected = going.result()
         if self._replay is not None:
             with self._timed():
@@ -142,21 +165,34 @@ class HostExperience:
         return Drawn(batch, sequences)
 
     def write_back(self, update: UpdateSpec, drawn: Drawn, refreshed: Extras) -> None:
-        """Replace extras of the sequences of a batch (`agents.protocol.Update.refreshed`)."""
-        assert self._replay is not None
+        """Replace extras of a batch (`agents.protocol.Update.refreshed`), one call late.
+
+        This call writes the extras of the call before into the replay. The update that computes
+        `refreshed` may still be in computation.
+        """
         assert drawn.sequences is not None
+        for array in jax.tree.leaves(refreshed):
+            array.copy_to_host_async()
+        self.flush()
+        self._refreshed = _Refreshed(update, drawn.sequences, refreshed)
+
+    def flush(self) -> None:
+        """Write the extras of the last `write_back` into the replay, after they are computed."""
+        if self._refreshed is None:
+            return
+        assert self._replay is not None
+        (update, sequences, extras), self._refreshed = self._refreshed, None
+        extras = jax.device_get(extras)
         with self._timed():
-            self._replay = replay.write_back(
-                self._spec, self._replay, update, drawn.sequences, jax.device_get(refreshed)
-            )
+            self._replay = replay.write_back(self._spec, self._replay, update, sequences, extras)
 
-    @property
     def filled_replay(self) -> Replay:
-        """The filled part of the replay, for a checkpoint.
+        """Return the filled part of the replay, for a checkpoint.
 
-        The next unroll changes its arrays in place.
+        It has all extras that were written back. The next unroll changes its arrays in place.
         """
         assert self._replay is not None
+        self.flush()
         layout = replay.layout_of(self._spec, self._replay)
         return replay.filled(layout, self._replay, int(self._replay.num_unrolls))
 
@@ -170,7 +206,7 @@ class HostExperience:
         """End the environments, after an unroll in collection, and free the replay."""
         self._thread.shutdown()
         self._actor.close()
-        self._replay = self._going = None
+        self._replay = self._refreshed = self._going = None
 
     def _collect(self, acting_state: Any, unroll: int) -> Collected:
         key = keys.key(self._seed, Purpose.ACT, unroll)

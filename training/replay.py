@@ -11,6 +11,7 @@ replay of JAX arrays. In both cases the returned replay is the valid one.
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import chex
@@ -307,12 +308,20 @@ def write_back(
     library = _library(first)
     end = num_transitions(update, layout.unroll_length)
     rows = (first + library.arange(update.context, end)[:, None]) % layout.num_rows
-    latest = _latest(sequences, end - update.context)
     extras = dict(replay.rows["transition"]["extras"])
-    for name, new in refreshed.items():
-        extras[name] = jax.tree.map(
-            lambda kept, x: _set(kept, (rows, environment), x[latest]), extras[name], new
-        )
+    if library is np:
+        # In this order, the last write of a row is that of the right sequence. One assignment of
+        # all sequences would need a copy of the new extras.
+        for i in np.argsort(-first, kind="stable"):
+            write = partial(_assign, (rows[:, i], environment[i]), i)
+            for name, new in refreshed.items():
+                jax.tree.map(write, extras[name], new)
+    else:
+        latest = _latest(sequences, end - update.context)
+        for name, new in refreshed.items():
+            extras[name] = jax.tree.map(
+                lambda kept, x: kept.at[rows, environment].set(x[latest]), extras[name], new
+            )
     transition = replay.rows["transition"] | {"extras": extras}
     return dataclasses.replace(replay, rows=replay.rows | {"transition": transition})
 
@@ -320,8 +329,8 @@ def write_back(
 def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
     """Return, for each row of sequences, where that row comes last in any of the sequences.
 
-    A scatter with repeated indices has no defined order on a GPU; with these, equal indices have
-    equal values.
+    A scatter of JAX with repeated indices has no defined order on a GPU; with these, equal indices
+    have equal values.
 
     Returns:
       The time and the sequence, each `[length, B]`.
@@ -407,11 +416,9 @@ def _write(kept: Any, start: Any, new: Any) -> Any:
     return jax.lax.dynamic_update_slice_in_dim(kept, new, start, axis=0)
 
 
-def _set(kept: Any, index: Any, new: Any) -> Any:
-    if isinstance(kept, np.ndarray):
-        kept[index] = np.asarray(new)
-        return kept
-    return kept.at[index].set(new)
+def _assign(index: tuple[Any, Any], sequence: Any, kept: Any, new: Any) -> None:
+    """Write one sequence of new extras, `[length, B, ...]`, into rows of one environment."""
+    kept[index] = new[:, sequence]
 
 
 def _minimum(a: Any, b: Any) -> Any:

@@ -172,6 +172,47 @@ def test_only_updates_that_were_made_are_counted(tmp_path):
     assert result.train_seconds > 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Numbering(Counting):
+    """Writes each update's number, from 1 on, into all rows of its only sequence."""
+
+    @property
+    def experience(self):
+        update = UpdateSpec("number", 1, 1, length=4, updates_per_step=3.0)
+        replay = ReplaySpec(4, anywhere=True, in_checkpoints=True)
+        return Experience(1, 1, replay=replay, updates=(update,), acts_one_behind=False)
+
+    def act(self, acting_state, memory, timestep, key, mode):
+        memory, action, _ = self.random.act(acting_state, memory, timestep, key, mode)
+        return memory, action, {"number": jnp.zeros_like(timestep.step_type)}
+
+    def update(self, state, batch, key, name):
+        del key, name
+        refreshed = {"number": jnp.full_like(batch.extras["number"], state + 1)}
+        return Update(
+            state + 1, {"found": batch.extras["number"].max().astype(jnp.float32)}, refreshed
+        )
+
+
+def test_extras_are_written_back_one_update_late(tmp_path):
+    """Three updates after each unroll: the first finds all extras, the second not the first's."""
+    agent, run = cast(Any, Numbering(RandomAgent(TASK.dynamics))), Run(TASK, 0, tmp_path)
+    settings = TrainingSettings(num_steps=12, interval=1, checkpoint_seconds=0.0)
+
+    def stop(steps, *_):
+        if steps == 8:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        host.train(agent, run, settings, stop)
+    host.train(agent, run, settings)
+    lines = [x for x in JsonLines(tmp_path / "metrics.jsonl").read() if x["updates"]]
+    assert [x["updates"] for x in lines] == list(range(3, 3 * 9 + 1, 3))
+    for line in lines:  # Also where it was restored from a checkpoint.
+        before = line["updates"] - 3
+        assert line["found"] == pytest.approx(before + (0 + 0 + 1) / 3)
+
+
 def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
     (random,) = [c for c in make_contenders([], config) if c.kind == "random"]

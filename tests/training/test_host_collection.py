@@ -11,7 +11,7 @@ import pytest
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.protocol import Mode
+from agents.protocol import Experience, Mode, ReplaySpec, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from tests.agents.common import HostCorridors, assert_corridor, assert_in_all
@@ -156,6 +156,64 @@ def test_experience_mixes_fresh_and_replayed_and_repeats(agent):
         np.testing.assert_allclose(logits[:-1], one.extras["behaviour_logits"], atol=1e-5)
     fresh = first[-1].observation.frames[..., 1][:, :BATCH]
     assert not np.any(np.isin(fresh[-LENGTH:], first[0].observation.frames[..., 1]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Storing:
+    """Acts at random, and stores zeros."""
+
+    random: RandomAgent
+    init = property(lambda self: self.random.init)
+    acting_state = property(lambda self: self.random.acting_state)
+    initial_memory = property(lambda self: self.random.initial_memory)
+    update = property(lambda self: self.random.update)
+
+    @property
+    def experience(self):
+        update = UpdateSpec(batch_size=1, num_replayed=1, length=3)
+        replay = ReplaySpec(capacity=3, anywhere=True)
+        return Experience(1, 1, replay=replay, updates=(update,))
+
+    def act(self, acting_state, memory, timestep, key, mode):
+        memory, action, _ = self.random.act(acting_state, memory, timestep, key, mode)
+        return memory, action, {"number": jnp.zeros_like(timestep.step_type)}
+
+
+def test_extras_are_in_the_replay_before_an_unroll_overwrites_their_rows():
+    storing: Any = Storing(RandomAgent(HostCorridors(3)))
+    (update,) = storing.experience.updates
+    experience = HostExperience(storing, HostCorridors(3), True, seed=3)
+
+    def collect(unroll: int):
+        experience.request((), unroll)
+        return experience.take().batch
+
+    def draw():
+        return experience.draw(update, unroll, 0)
+
+    def write(number: int):
+        experience.write_back(update, drawn, {"number": jnp.full((3, 1), number)})
+
+    def numbers():
+        return draw().batch.extras["number"][:, 0].tolist()
+
+    for i in range(3):
+        unroll = collect(i)
+    drawn = draw()
+    write(1)
+    assert numbers() == [0, 0, 0]
+    write(2)
+    assert numbers() == [1, 1, 1]
+    kept: Any = experience.filled_replay()
+    assert kept.rows["transition"]["extras"]["number"].max() == 2
+    write(3)
+    unroll = collect(3)  # It replaces the oldest of the three rows.
+    assert numbers() == [3, 3, 0]
+    drawn = draw()
+    write(4)
+    experience.flush()
+    assert numbers() == [4, 4, 4]
+    experience.close()
 
 
 def test_examples_are_what_is_collected(agent):
