@@ -30,6 +30,9 @@ Make = Callable[[int], dm_env.Environment]
 `functools.partial` of one."""
 
 _ANSWER_SECONDS = 300.0
+# A worker may die any number of times in a long run, but no more than this many times in a row
+# before it has made that many steps.
+_MOST_DEATHS, _STEPS_OF_PROGRESS = 3, 1000
 _ENGINE_DIED = "engine died: "
 _GUARD = (
     "Its own message stands above. Worker processes import the main script, whose work must stand"
@@ -164,10 +167,10 @@ class SerialSimulators:
 class ProcessSimulators:
     """Simulators in worker processes, several in each; arrays pass through shared memory.
 
-    A worker that dies, or whose simulator raises an `EngineDiedError`, is replaced once: the
-    episodes of its simulators are truncated, and new ones start. When it dies again,
-    `SimulatorError` is raised. After any other exception of a simulator it is not replaced; the
-    error includes the traceback.
+    A worker that dies, or whose simulator raises an `EngineDiedError`, is replaced: the episodes of
+    its simulators are truncated, and new ones start. When it dies three times in a row, each time
+    within 1000 steps of its start, `SimulatorError` is raised. After any other exception of a
+    simulator it is not replaced; the error includes the traceback.
     """
 
     def __init__(
@@ -244,37 +247,54 @@ class ProcessSimulators:
                 raise SimulatorError("The simulators were closed during a step.")
             if died:
                 self._replace(worker, command, died, had_ended)
+            worker.steps += 1
 
-    def _replace(self, worker: "_Worker", command: str, died: str, had_ended: np.ndarray) -> None:
+    def _replace(
+        self, worker: "_Worker", command: str, died: str | None, had_ended: np.ndarray
+    ) -> None:
         whose = (
             f"A worker process with simulators {worker.first} to {worker.last - 1} of"
             f" {self.batch_size}"
         )
-        if worker.replaced or command == "start":
-            again = " again, after it had been replaced once" if worker.replaced else ""
-            is_unguarded = command == "start" and worker.failed_by_itself
-            hint = f" {_GUARD}" if is_unguarded else ""
-            raise SimulatorError(f"{whose} {died}{again}.{hint}")
-        logging.warning("%s %s: it is started again, and their episodes are cut.", whose, died)
-        self.restarts += 1
+        if command == "start":
+            hint = f" {_GUARD}" if worker.failed_by_itself else ""
+            raise SimulatorError(f"{whose} {died}.{hint}")
         mine = slice(worker.first, worker.last)
         last, mid = dm_env.StepType.LAST, dm_env.StepType.MID
-        # It may have died after some of its simulators had taken the step.
-        self._batch.step_type[mine] = np.where(had_ended[mine], last, mid)
-        worker.restart()
-        for order in ("start", "reset" if command == "reset" else "continue"):
-            worker.send(order)
-            died_again = worker.wait(self._patience)
-            if died_again:
-                raise SimulatorError(f"{whose} {died_again} after it had been replaced.")
+        while died:
+            if worker.count_death() >= _MOST_DEATHS:
+                raise SimulatorError(
+                    f"{whose} {died} again, after it had been replaced {_MOST_DEATHS - 1} times,"
+                    f" each time within {_STEPS_OF_PROGRESS} steps."
+                )
+            logging.warning("%s %s: it is started again, and their episodes are cut.", whose, died)
+            self.restarts += 1
+            # It may have died after some of its simulators had taken the step.
+            self._batch.step_type[mine] = np.where(had_ended[mine], last, mid)
+            worker.restart()
+            for order in ("start", "reset" if command == "reset" else "continue"):
+                worker.send(order)
+                died = worker.wait(self._patience)
+                if self._is_closed:  # By another thread.
+                    worker.stop()
+                    raise SimulatorError("The simulators were closed during a step.")
+                if died:
+                    break
 
 
 class _Worker:
-    """A worker process, as its parent sees it."""
+    """A worker process, as its parent sees it.
+
+    Attributes:
+      first: number of its first simulator.
+      last: number after that of its last simulator.
+      steps: since the process started.
+    """
 
     def __init__(self, make: Make, memory: Any, layout: tuple, seed: int, first: int, last: int):
         self.first, self.last = first, last
-        self.replaced = False
+        self.steps = 0
+        self._num_replaced = self._deaths = 0
         self._arguments = (make, memory, layout, first, last)
         self._seed = seed
         self._start()
@@ -283,16 +303,21 @@ class _Worker:
         context = _context()
         self._pipe, theirs = context.Pipe()
         # New seeds after a restart, since the same episodes might kill the engine again.
-        seed = (self._seed + 0x5EED * self.replaced) % 2**31
+        seed = (self._seed + 0x5EED * self._num_replaced) % 2**31
         self._process = context.Process(
             target=_work, args=(theirs, seed, *self._arguments), daemon=True
         )
         self._process.start()
         theirs.close()
 
+    def count_death(self) -> int:
+        """Count a death; return how often in a row it died without progress in between."""
+        self._deaths = 1 if self.steps >= _STEPS_OF_PROGRESS else self._deaths + 1
+        return self._deaths
+
     def restart(self) -> None:
         self.stop()
-        self.replaced = True
+        self._num_replaced, self.steps = self._num_replaced + 1, 0
         self._start()
 
     @property

@@ -22,7 +22,9 @@ actions, turns of 15 degrees, a jump that moves forwards, the scales of observat
 of log counted as one, days that start at sunrise. Where the two differ, this follows the papers:
 the release holds a jump for 10 steps, and rewards health on another scale.
 
-A game whose connection breaks down is truncated there, and restarted once. Every game is a Java
+A game whose connection breaks down is truncated there, and restarted, as often as a run of 100
+million steps needs it; the run fails when a game breaks down three times in a row within 1000 steps
+of its start (`ProcessSimulators`). Every game is a Java
 process of some gigabytes, which takes minutes to start at the first reset, and needs a display (for
 example that of `xvfb-run`).
 

@@ -42,7 +42,7 @@ def simulators_killed_again(bench: Bench) -> Outcome:
         for simulator in _simulators(process):
             with contextlib.suppress(psutil.NoSuchProcess):
                 simulator.kill()
-        time.sleep(0.2)
+        time.sleep(0.05)  # Too little for progress in between.
     refused(process, "launch.discover: A worker process with simulators", "had been replaced")
     discovery = mixed_discovery(_SUITE)
     made, newest = steps_logged(workdir), newest_good(workdir, discovery)

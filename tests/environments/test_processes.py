@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from environments import EngineDiedError, SimulatorError
+from environments import EngineDiedError, SimulatorError, processes
 from environments.processes import ProcessSimulators, SerialSimulators
 from tests.agents.common import Corridor, HostCorridor
 from tests.environments.streams import FIRST, LAST, MID, assert_same, record
@@ -139,7 +140,7 @@ def test_workers_find_this_package_where_the_working_folder_has_one_of_its_name(
     assert outcome.stdout == "[0]\n", outcome.stderr
 
 
-def test_a_worker_that_dies_is_replaced_once(monkeypatch):
+def test_a_worker_that_dies_is_replaced():
     before = children()
     simulators = in_processes(staggered, 4, 2)  # Simulators 0 and 1, 2 and 3.
     undisturbed = serial(staggered, 4)
@@ -182,17 +183,79 @@ def test_a_worker_that_dies_is_replaced_once(monkeypatch):
             _, _, numbers = step(0, 0, 0, 0)
         assert numbers == [[MID, 3, 1], [LAST, 3, 0], [MID, 1, 1], [MID, 1, 1]]
         assert simulators.results["reached"][1] == 3.0
-
-        monkeypatch.setattr(simulators, "_patience", 2.0)
-        again = "simulators 2 to 3 of 4 did not answer within 2 seconds again, .* replaced once"
-        with pytest.raises(SimulatorError, match=again):
-            step(0, 0, 0, HANG)
     finally:
         simulators.close()
     assert children() == before
 
 
-def test_a_simulator_whose_engine_dies_is_replaced_once():
+def test_a_worker_that_dies_repeatedly_without_progress_is_an_error(monkeypatch):
+    """However it dies; the other worker's deaths and steps do not count."""
+    before = children()
+    simulators = in_processes(staggered, 2, 2)
+    monkeypatch.setattr(simulators, "_patience", 2.0)
+    try:
+        simulators.reset()
+        simulators.step(np.array([DIE, 0]))
+        for restarts, end in ((2, DIE), (3, LOSE_ENGINE)):
+            while simulators.step(np.array([0, 0])).step_type[1] == LAST:
+                pass
+            assert simulators.step(np.array([0, end])).step_type[1] == LAST
+            assert simulators.restarts == restarts
+        simulators.step(np.array([0, 0]))
+        again = (
+            r"1 to 1 of 2 did not answer within 2 seconds again, .* replaced 2 times, .* 1000 st"
+        )
+        with pytest.raises(SimulatorError, match=again):
+            simulators.step(np.array([0, HANG]))
+    finally:
+        simulators.close()
+    assert children() == before
+
+
+def test_a_worker_may_die_any_number_of_times_with_progress_in_between(monkeypatch):
+    monkeypatch.setattr(processes, "_STEPS_OF_PROGRESS", 5)
+    simulators = in_processes(staggered, 1, 1)
+    observed = []
+    try:
+        timestep = simulators.reset()
+        for death in range(6):
+            for _ in range(6):
+                timestep = simulators.step(np.array([0]))
+            while timestep.step_type[0] == LAST:  # Where an action has no effect.
+                timestep = simulators.step(np.array([0]))
+            observed.append(timestep.observation[0, 1])
+            assert simulators.step(np.array([DIE])).step_type[0] == LAST
+            assert simulators.restarts == death + 1
+    finally:
+        simulators.close()
+    assert len(set(observed)) == 6  # Each time with a new seed.
+
+
+def stillborn(folder: pathlib.Path, number: int, seed: int) -> Mortal:
+    """A corridor whose process dies at the start, at all but the first of `number` starts."""
+    (folder / f"{seed}").touch()
+    if 1 < len(list(folder.iterdir())) <= number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return staggered(seed)
+
+
+@pytest.mark.parametrize(("number", "is_replaced"), [(2, True), (3, False)])
+def test_deaths_at_a_new_start_count(tmp_path, number, is_replaced):
+    simulators = in_processes(partial(stillborn, tmp_path, number), 1, 1)
+    try:
+        simulators.reset()
+        if is_replaced:
+            assert simulators.step(np.array([DIE])).step_type.tolist() == [LAST]
+            assert simulators.restarts == 2
+            assert simulators.step(np.array([0])).step_type.tolist() == [FIRST]
+        else:
+            with pytest.raises(SimulatorError, match="had been replaced 2 times"):
+                simulators.step(np.array([DIE]))
+    finally:
+        simulators.close()
+
+
+def test_a_simulator_whose_engine_dies_is_replaced():
     simulators = in_processes(staggered, 2, 1)
     try:
         simulators.reset()
@@ -203,8 +266,6 @@ def test_a_simulator_whose_engine_dies_is_replaced_once():
         assert simulators.results["reached"].tolist() == [0, 0]
         assert simulators.restarts == 1
         assert simulators.step(np.array([0, 0])).step_type.tolist() == [FIRST, FIRST]
-        with pytest.raises(SimulatorError, match=r"engine is gone\.\) again, after it had been"):
-            simulators.step(np.array([0, LOSE_ENGINE]))
     finally:
         simulators.close()
 
