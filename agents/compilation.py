@@ -24,7 +24,7 @@ _MAPPINGS = pathlib.Path("/proc/self/maps")
 # A flag for XLA_FLAGS: one thread per CPU device.
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 
-# XLA options that shorten compilation; those that XLA does not accept are left out.
+# XLA options that shorten compilation for CPUs; those that XLA does not accept are left out.
 _FASTEST = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
@@ -52,15 +52,17 @@ def _accepts(name: str, value: bool | int) -> bool:
 def jit_compiled_fast(function: Callable[..., Any] | None = None, **jit_arguments: Any) -> Any:
     """Wrap a function in `jax.jit` with options that shorten compilation but give slower code.
 
-    For programs that run seldom or compute little. The options are looked up at the first call,
-    because the lookup starts the backend. `function.jitted()` returns the result of `jax.jit`.
+    For programs that run seldom or compute little. Accelerators' programs do not have the options:
+    their effect was only measured on CPUs. The options are looked up at the first call, because the
+    lookup starts the backend. `function.jitted()` returns the result of `jax.jit`.
     """
     if function is None:
         return functools.partial(jit_compiled_fast, **jit_arguments)
 
     @functools.cache
     def jitted():
-        return jax.jit(function, compiler_options=supported_options(**_FASTEST), **jit_arguments)
+        options = supported_options(**_FASTEST) if jax.default_backend() == "cpu" else None
+        return jax.jit(function, compiler_options=options, **jit_arguments)
 
     @functools.wraps(function)
     def call(*arguments):

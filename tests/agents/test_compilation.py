@@ -58,6 +58,24 @@ def test_fast_compilation_changes_no_result_and_compiles_once():
     assert Doubler.__call__.jitted().eval_shape(doubler, 1.0).shape == ()
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_options_for_cpus_are_for_cpus_only(monkeypatch, backend):
+    given = []
+    jit = jax.jit
+    known = compilation.supported_options(**compilation._FASTEST)
+    assert "xla_backend_optimization_level" in known
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+
+    def spy(function, compiler_options=None, **arguments):
+        given.append(compiler_options)
+        return jit(function, compiler_options=compiler_options, **arguments)
+
+    monkeypatch.setattr(jax, "jit", spy)
+    assert compilation.jit_compiled_fast(lambda x: x + 1)(1) == 2
+    assert given == [known if backend == "cpu" else None]
+    assert (compilation.fast_on_cpu() is None) == (backend != "cpu")
+
+
 # What is kept from one process to the next.
 
 
