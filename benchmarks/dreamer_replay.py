@@ -29,6 +29,7 @@ from training.host_experience import HostExperience
 
 _VERSION = flags.DEFINE_enum("version", "nature", PRESETS, "Version of the agent.")
 _SIZES = flags.DEFINE_list("sizes", ["12m", "200m"], "Sizes of the version.")
+_DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of h in the replay.")
 _REPEATS = flags.DEFINE_integer("repeats", 30, "Timed updates of each size.")
 _UNROLLS = flags.DEFINE_integer("unrolls", 1000, "Rows of each environment in the replay.")
 
@@ -118,7 +119,7 @@ def main(argv: list[str]) -> None:
             config, {"observation": _Games().observation_spec()}, {"action": ActionPart(17, True)}
         )
         extras = {
-            "h": jax.ShapeDtypeStruct((config.deterministic,), jnp.float32),
+            "h": jax.ShapeDtypeStruct((config.deterministic,), jnp.dtype(_DTYPE.value)),
             "z": jax.ShapeDtypeStruct((config.latents,), jnp.uint8),
         }
         seconds = _measure(_Storing(DreamerAgent(model).experience, tuple(extras.items())))

@@ -102,7 +102,7 @@ class DreamerAgent:
         memory = learner.act(self.model, acting_state, memory, observation, is_first, key)
         extras: dict[str, Any] = {"action": memory.action}
         if self.model.config.stored_latents:
-            extras |= _stored(memory.state)
+            extras |= self._stored(memory.state)
         action = memory.action[ACTION]
         return memory, self.action_range.scale(action) if self.action_range else action, extras
 
@@ -110,7 +110,9 @@ class DreamerAgent:
         del name
         replayed, start = self.to_sequences(batch)
         state, states, metrics = learner.update(self.model, state, replayed, start, key)
-        return Update(state, metrics, _stored(states) if self.model.config.stored_latents else None)
+        return Update(
+            state, metrics, self._stored(states) if self.model.config.stored_latents else None
+        )
 
     def update_bytes(self) -> int:
         return learner.update_bytes(self.model)
@@ -125,10 +127,16 @@ class DreamerAgent:
         arrived = _arrivals(batch, slice(1, -1), slice(-1))
         if config.stored_latents:
             h, z = batch.extras["h"][0], batch.extras["z"][0]
+            h = h.astype(jnp.result_type(float))
             return arrived, State(h, jax.nn.one_hot(z, config.classes))
         # Each sequence starts from the initial model state.
         is_first = arrived.is_first.at[0].set(True)
         return arrived._replace(is_first=is_first), initial_state(config, is_first.shape[1])
+
+    def _stored(self, states: State) -> dict[str, Array]:
+        """Return states as the replay stores them: h, and the class of each variable of z."""
+        h = states.h.astype(self.model.config.stored_dtype)
+        return {"h": h, "z": states.z.argmax(axis=-1).astype(jnp.uint8)}
 
     def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
         """Compare the model's predictions with the experience (`agents.protocol.ExaminedAgent`)."""
@@ -150,11 +158,6 @@ def _arrivals(batch: Batch, rows: slice, transitions: slice) -> sequences.Batch:
         is_last=last,
         is_terminal=last & (discount == 0),
     )
-
-
-def _stored(states: State) -> dict[str, Array]:
-    """Return states as the replay stores them: h, and the class index of each variable of z."""
-    return {"h": states.h, "z": states.z.argmax(axis=-1).astype(jnp.uint8)}
 
 
 def named(observation: Any) -> dict[str, Any]:

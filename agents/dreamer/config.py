@@ -77,6 +77,8 @@ class DreamerConfig:
       online_queue: whether each new sequence is learned from once before others are drawn.
       stored_latents: whether sequences start from the model states in the replay; otherwise from
         the initial model state.
+      stored_dtype: of h in the replay: `"float32"`, or `"bfloat16"`, which halves its memory and
+        rounds the state that a sequence starts from.
       replay_capacity: environment steps in the replay.
       replay_ratio: replayed steps per environment step.
       num_environments: number of parallel environments.
@@ -140,6 +142,7 @@ class DreamerConfig:
     batch_length: int = 64
     online_queue: bool = True
     stored_latents: bool = True
+    stored_dtype: str = "float32"
     replay_capacity: int = 5_000_000
     replay_ratio: float = 32.0
     num_environments: int = 16
@@ -201,6 +204,7 @@ _CHOICES = {
     "regression": ("symexp_twohot", "symlog_twohot", "sqrt_twohot", "symlog_regression"),
     "return_norm": ("range", "std", "advantage_std"),
     "optimizer": ("laprop", "adam"),
+    "stored_dtype": ("float32", "bfloat16"),
     "dtype": ("auto", "float32", "bfloat16"),
 }
 _RANGES = {

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
@@ -210,7 +211,8 @@ def _step_bytes(model: Model) -> int:
     config = model.config
     seen = sum(math.prod(x.shape) * x.dtype.itemsize for x in model.observations.values())
     done = 4 * sum(1 if part.is_discrete else part.size for part in model.actions.values())
-    latents = 4 * config.deterministic + config.latents if config.stored_latents else 0
+    per_unit = jnp.dtype(config.stored_dtype).itemsize
+    latents = per_unit * config.deterministic + config.latents if config.stored_latents else 0
     reward_and_discount, flags = 8, 2
     # The environment's action, and the agent's own.
     return seen + 2 * done + latents + reward_and_discount + flags

@@ -78,6 +78,23 @@ def test_newest_comes_back(directory):
     assert_is_state(restore(directory), 4)
 
 
+def test_bfloat16_comes_back_bit_by_bit(tmp_path):
+    """All of its numbers, in an array of the host as a replay's, and in one of a device."""
+    bits = np.arange(2**16, dtype=np.uint16)
+    saved = {"host": bits.view(jnp.bfloat16), "device": jnp.arange(9.0, dtype=jnp.bfloat16) / 7}
+    checkpoints = Checkpoints(tmp_path)
+    with contextlib.closing(checkpoints):
+        checkpoints.save(3, saved)
+        checkpoints.wait()
+        found = checkpoints.restore(saved)
+    assert found is not None
+    assert isinstance(found[1]["host"], np.ndarray)
+    for name, array in saved.items():
+        assert found[1][name].dtype == jnp.bfloat16
+        one, other = (np.asarray(x).view(np.uint16) for x in (found[1][name], array))
+        np.testing.assert_array_equal(one, other)
+
+
 def test_empty_folder_has_none(tmp_path):
     assert restore(tmp_path / "new" / "checkpoints") is None
 

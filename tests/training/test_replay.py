@@ -153,6 +153,33 @@ def test_a_batch_has_the_rows_of_extras_that_its_update_reads(library):
 
 
 @library
+def test_bfloat16_is_stored_drawn_and_written_back_exactly(library):
+    update = UpdateSpec(batch_size=2, num_replayed=2, length=3, context=1)
+    insert = jax.jit(replay.insert, static_argnums=0) if library is jnp else replay.insert
+
+    def unroll(start: int) -> Batch:
+        batch = unroll_of(start, 1, library)
+        extras = batch.extras | {"y": (batch.extras["y"] / 7).astype(jnp.bfloat16)}
+        return dataclasses.replace(batch, extras=extras)
+
+    kept = replay.init(replay.layout(ANYWHERE), unroll(0), library)
+    for start in range(13):
+        kept = insert(ANYWHERE, kept, unroll(start))
+    kept, batch, sequences = drawn(ANYWHERE, kept, update, [2 * 4, 2 * 6 + 1], library)
+    assert batch.extras["y"].dtype == jnp.bfloat16
+    expected = (np.asarray(batch.reward) / np.float32(7)).astype(jnp.bfloat16)
+    np.testing.assert_array_equal(np.asarray(batch.extras["y"]), expected)
+    new = -library.asarray(batch.extras["y"][1:])
+    kept = replay.write_back(ANYWHERE, kept, update, sequences, {"y": new})
+    _, batch, _ = drawn(ANYWHERE, kept, update, [2 * 4, 2 * 6 + 1], library)
+    np.testing.assert_array_equal(np.asarray(batch.extras["y"][1:]), -expected[1:])
+    if library is np:
+        part = replay.filled(replay.layout_of(ANYWHERE, kept), kept, 13)
+        restored = replay.fill(replay.init(replay.layout(ANYWHERE), unroll(0), np), part)
+        jax.tree.map(np.testing.assert_array_equal, restored, kept)
+
+
+@library
 def test_extras_are_written_back_where_they_came_from(library):
     update = UpdateSpec(batch_size=2, num_replayed=2, length=3, context=1)
     kept = filled(ANYWHERE, 13, library)  # Rows 3 to 12 are there.

@@ -1,6 +1,7 @@
 """Dreamer at work, as small as can be."""
 
 import dataclasses
+import functools
 import io
 import os
 import signal
@@ -439,13 +440,31 @@ def test_an_agent_is_examined_on_what_it_did_anew(name):
     assert not found.pictures
 
 
+def test_h_is_in_bfloat16_in_the_replay_only():
+    task = environments.make("catch/5x5")
+    agent = Dreamer(dataclasses.replace(TINY, stored_dtype="bfloat16")).make(task)
+    size, length = agent.model.config.batch_size, agent.model.config.batch_length + 1
+    batch = batches.example(agent, task.dynamics, size, length)
+    assert batch.extras["h"].dtype == jnp.bfloat16
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
+    _, start = agent.to_sequences(zeros)
+    assert start.h.dtype == jnp.float32
+    update = functools.partial(agent.update, name="update")
+    updated = jax.eval_shape(update, state, zeros, jax.random.key(0))
+    assert updated.refreshed["h"].dtype == jnp.bfloat16
+    assert updated.state == state
+
+
 @pytest.mark.slow
-def test_a_run_in_a_host_environment_goes_on_with_its_replay(tmp_path):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_run_in_a_host_environment_goes_on_with_its_replay(tmp_path, dtype):
     _, task = counting_agent("nature")
-    whole, metrics = train(TINY, task, tmp_path / "whole", 100)
+    config = dataclasses.replace(TINY, stored_dtype=dtype)
+    whole, metrics = train(config, task, tmp_path / "whole", 100)
     with pytest.raises(SystemExit):
-        train(TINY, task, tmp_path / "stopped", 100, stop=48)
-    again, resumed = train(TINY, task, tmp_path / "stopped", 100)
+        train(config, task, tmp_path / "stopped", 100, stop=48)
+    again, resumed = train(config, task, tmp_path / "stopped", 100)
     assert [x["environment_steps"] for x in resumed] == [x["environment_steps"] for x in metrics]
     # It learns on from the first step, as its replay was kept.
     assert [x.get("updates") for x in resumed] == [x.get("updates") for x in metrics]
@@ -464,9 +483,9 @@ def test_the_memory_of_a_replay_is_foreseen(name):
     if name.startswith("control"):
         pytest.importorskip("dm_control")
     task = environments.make(name)
-    for version in ("nature", "v1"):
-        stored = preset(version).stored_latents
-        agent = Dreamer(dataclasses.replace(TINY, stored_latents=stored)).make(task)
+    for stored, dtype in ((True, "float32"), (True, "bfloat16"), (False, "float32")):
+        config = dataclasses.replace(TINY, stored_latents=stored, stored_dtype=dtype)
+        agent = Dreamer(config).make(task)
         example = batches.example(agent, task.dynamics, 2, 1)
         layout = replay.layout(agent.experience)
         counters = 8

@@ -37,6 +37,20 @@ def test_the_papers_agent_is_that_of_the_code_of_2024():
     assert make("paper").of_family["atari"].image_channels == 1
 
 
+def test_large_replays_of_the_papers_settings_store_h_in_bfloat16():
+    for version in ("nature", "nature_2024"):
+        agent = make(f"paper,{version}")
+        stored = {family: config.stored_dtype for family, config in agent.of_family.items()}
+        large = {"atari", "minecraft", "nethack"}
+        large |= {"dmlab", "dmlab_test"}
+        large |= {"procgen", "procgen_all", "procgen_unseen"}
+        assert {family for family, dtype in stored.items() if dtype == "bfloat16"} == large
+        assert agent.config.stored_dtype == "float32"
+        assert laptop(version).stored_dtype == "float32"
+    assert make("stored_dtype=bfloat16").config.stored_dtype == "bfloat16"
+    assert make("paper,stored_dtype=float32").of_family["atari"].stored_dtype == "float32"
+
+
 def test_agents_choose_their_papers_images():
     def shape(task):
         return dynamics_of(task).observation_spec().shape
