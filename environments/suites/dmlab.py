@@ -1,6 +1,6 @@
 """DMLab-30: 30 levels of DeepMind Lab (Beattie et al. 2016; Espeholt et al. 2018, IMPALA).
 
-Two suites:
+Four suites:
 
 `dmlab30`, the environments `dmlab/<level>`, on which agents are trained.
 
@@ -10,9 +10,12 @@ Extended Data Table 3. Two levels, `rooms_collect_good_objects` and
 script for both (the level set's own list says "drawn from the same distribution"), with other
 seeds: IMPALA's `mixerSeed`.
 
+`dmlab30_r2d2` and `dmlab30_r2d2_test`, the environments `dmlab_r2d2/<level>` and
+`dmlab_r2d2_test/<level>`: the same levels with R2D2's actions.
+
 An action is repeated for 4 frames, at 60 frames per second. Two published sets of actions:
 IMPALA's 9, which DiscoRL uses too (Methods, "Hyperparameters and evaluation"), and the 15 of
-PopArt and R2D2.
+PopArt and R2D2, which DreamerV3 uses too.
 
 The observation is a dictionary: `image` uint8 `[72, 96, 3]`; `instruction` int32 `[16]`, a number
 from 1 to 1000 for each word of the level's text, then zeros (see `tokens`); `previous_action`
@@ -73,6 +76,8 @@ PAIRS = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects")
 SUITES = {
     "dmlab30": tuple(f"dmlab/{level}" for level in LEVELS),
     "dmlab30_test": tuple(f"dmlab_test/{level}" for level in LEVELS),
+    "dmlab30_r2d2": tuple(f"dmlab_r2d2/{level}" for level in LEVELS),
+    "dmlab30_r2d2_test": tuple(f"dmlab_r2d2_test/{level}" for level in LEVELS),
 }
 
 _PROTOCOL = SuiteProtocol(
@@ -88,7 +93,7 @@ _PROTOCOL = SuiteProtocol(
         DREAMERV3,
     ),
 )
-PROTOCOLS = {"dmlab30": _PROTOCOL, "dmlab30_test": _PROTOCOL}
+PROTOCOLS = dict.fromkeys(SUITES, _PROTOCOL)
 
 # Look right and look down, both in pixels per frame; strafe right; forward; fire; jump; crouch.
 ACTION_SETS = {
@@ -279,7 +284,7 @@ def make(level: str) -> Environment:
       EnvironmentNameError: if there is no such level.
       MissingPackageError: if DeepMind Lab is not installed.
     """
-    return _make(level, "dmlab", is_test=False)
+    return _make(level, "dmlab", DMLab(), is_test=False)
 
 
 def make_test(level: str) -> Environment:
@@ -289,16 +294,36 @@ def make_test(level: str) -> Environment:
       EnvironmentNameError: if there is no such level.
       MissingPackageError: if DeepMind Lab is not installed.
     """
-    return _make(level, "dmlab_test", is_test=True)
+    return _make(level, "dmlab_test", DMLab(), is_test=True)
 
 
-def _make(level: str, family: str, is_test: bool) -> Environment:
+def make_r2d2(level: str) -> Environment:
+    """Make `dmlab_r2d2/<level>`: a level to train on, with R2D2's actions.
+
+    Raises:
+      EnvironmentNameError: if there is no such level.
+      MissingPackageError: if DeepMind Lab is not installed.
+    """
+    return _make(level, "dmlab_r2d2", DMLab(action_set="r2d2"), is_test=False)
+
+
+def make_r2d2_test(level: str) -> Environment:
+    """Make `dmlab_r2d2_test/<level>`: a level to test on, with R2D2's actions.
+
+    Raises:
+      EnvironmentNameError: if there is no such level.
+      MissingPackageError: if DeepMind Lab is not installed.
+    """
+    return _make(level, "dmlab_r2d2_test", DMLab(action_set="r2d2"), is_test=True)
+
+
+def _make(level: str, family: str, dynamics: DMLab, is_test: bool) -> Environment:
     if level not in LEVELS:
         raise unknown_name("level of DMLab-30", level, LEVELS, prefix=f"{family}/")
     _import_lab()
     side = "test" if is_test else "train"
     script = f"{level}_{side}" if level in PAIRS else level
-    return Environment(name=f"{family}/{level}", dynamics=DMLab(), params=Level(script, is_test))
+    return Environment(name=f"{family}/{level}", dynamics=dynamics, params=Level(script, is_test))
 
 
 def _import_lab() -> ModuleType:

@@ -22,6 +22,8 @@ FOLDER = pathlib.Path(__file__).parent
 RANDOM, HUMAN, RECORD = "Random", "Human", "Human world record"
 BUDGET_UNITS = ("frames", "steps")
 RETURN, BSUITE_SCORE, CRAFTER_SCORE = "return", "bsuite_score", "crafter_score"
+# Families of environments that differ in their actions from others, with the same levels.
+_SAME_LEVELS = {"dmlab_r2d2": "dmlab", "dmlab_r2d2_test": "dmlab_test"}
 METRICS = (RETURN, BSUITE_SCORE, CRAFTER_SCORE)
 
 
@@ -113,12 +115,15 @@ def published_scores(task_name: str, metric: str = RETURN) -> tuple[PublishedSco
     Args:
       task_name: an environment's name. For an environment to train on, whose agents are tested on
         the levels of another one, the result has the scores on those levels, with the other
-        environment's name as `task`.
+        environment's name as `task`. Likewise for levels with another set of actions: papers
+        compare scores on DMLab's across both sets.
       metric: kind of scores.
 
     Raises:
       PublishedScoresError: if a file of scores is damaged.
     """
+    family, _, parameters = task_name.partition("/")
+    task_name = f"{_SAME_LEVELS[family]}/{parameters}" if family in _SAME_LEVELS else task_name
     return tuple(
         score
         for table in published_tables()

@@ -21,6 +21,8 @@ _IMAGES = (
     "crafter",
     "dmlab",
     "dmlab_test",
+    "dmlab_r2d2",
+    "dmlab_r2d2_test",
 )
 
 

@@ -144,7 +144,10 @@ _TABLE = {
         seeds=5,
     ),
 }
-_SAME = {"dmlab_test": "dmlab", "procgen_unseen": "procgen", "procgen_all": "procgen"}
+_SAME = {
+    **dict.fromkeys(("dmlab_test", "dmlab_r2d2", "dmlab_r2d2_test"), "dmlab"),
+    **dict.fromkeys(("procgen_unseen", "procgen_all"), "procgen"),
+}
 
 
 def get_settings(family: str) -> EvaluationConfig:

@@ -144,6 +144,8 @@ def test_every_listed_name_can_be_made():
     assert missing <= {
         "dmlab",
         "dmlab_test",
+        "dmlab_r2d2",
+        "dmlab_r2d2_test",
         "minecraft",
         "procgen",
         "procgen_all",

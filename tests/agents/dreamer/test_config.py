@@ -42,7 +42,7 @@ def test_large_replays_of_the_papers_settings_store_h_in_bfloat16():
         agent = make(f"paper,{version}")
         stored = {family: config.stored_dtype for family, config in agent.of_family.items()}
         large = {"atari", "minecraft", "nethack"}
-        large |= {"dmlab", "dmlab_test"}
+        large |= {"dmlab", "dmlab_test", "dmlab_r2d2", "dmlab_r2d2_test"}
         large |= {"procgen", "procgen_all", "procgen_unseen"}
         assert {family for family, dtype in stored.items() if dtype == "bfloat16"} == large
         assert agent.config.stored_dtype == "float32"

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import environments
-from environments import EnvironmentNameError, HostEnvironment, MissingPackageError
+from environments import EnvironmentNameError, HostEnvironment, MissingPackageError, registry
 from environments.suites import dmlab
+from evaluation.published.scores import published_scores
 from tests.environments.streams import dynamics_of
 
 STAND_INS = pathlib.Path(__file__).parent / "stand_ins"
@@ -250,7 +251,27 @@ def test_simulators_run_in_processes(engine):
         simulators.close()
 
 
-@pytest.mark.parametrize("make", [dmlab.make, dmlab.make_test])
+@pytest.mark.parametrize(
+    ("suite", "family"), [("dmlab30", "dmlab"), ("dmlab30_test", "dmlab_test")]
+)
+def test_r2d2s_actions_have_suites_of_the_same_levels(engine, suite, family):
+    ours = suite.replace("dmlab30", "dmlab30_r2d2")
+    assert environments.protocol(ours) == environments.protocol(suite)
+    members = environments.suite(ours)
+    for one, other in zip(members, environments.suite(suite), strict=True):
+        assert one.name == other.name.replace("dmlab", "dmlab_r2d2", 1)
+        assert other.name.startswith(f"{family}/")
+        assert one.params == other.params
+        assert environments.num_actions(dynamics_of(one)) == 15
+        assert environments.num_actions(dynamics_of(other)) == 9
+        assert published_scores(one.name) == published_scores(other.name)
+    assert environments.make(members[0].name).params == members[0].params
+    assert registry.is_host(ours)
+
+
+@pytest.mark.parametrize(
+    "make", [dmlab.make, dmlab.make_test, dmlab.make_r2d2, dmlab.make_r2d2_test]
+)
 def test_unknown_levels_say_what_is_near(make):
     with pytest.raises(EnvironmentNameError, match=r"'rooms_watermase'.*/rooms_watermaze'"):
         make("rooms_watermase")
