@@ -6,7 +6,9 @@ convolution of channels-last images already has that layout. JAX's own derivativ
 about thirty times slower. Here the derivative with respect to the images is a convolution in that
 layout, with a transposed kernel. The one with respect to the kernel is a matrix product for each
 place of the kernel, whose rows are pixels: as a convolution, its kernel would be as large as the
-images. Compilers for accelerators recognise JAX's derivatives, so accelerators use JAX's.
+images. Convolutions of stride 2 and their transposes are convolutions of stride 1 of squares of 2x2
+pixels here, so that they have these derivatives, too. Compilers for accelerators recognise JAX's
+derivatives, so accelerators use JAX's.
 
 Derivatives of any order, in forward and reverse mode, need a custom primitive. JAX's functions for
 primitives are not part of its public API. With a release in which they have changed, this module
@@ -21,8 +23,10 @@ from typing import Any
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+_LAYOUT = ("NHWC", "HWIO", "NHWC")
 Padding = tuple[tuple[int, int], tuple[int, int]]  # Before and after, of height and width.
 
 
@@ -48,16 +52,73 @@ def convolve_same(
 ) -> Float[Array, "N H W D"]:
     """Return the convolution of stride 1 with "SAME" padding, of derivatives that are fast here."""
     height, width = (((side - 1) // 2, side // 2) for side in kernel.shape[:2])
-    function = convolve
+    return _convolve(x, kernel, (height, width))
+
+
+def convolve_halving(
+    x: Float[Array, "N H W C"], kernel: Float[Array, "k k C D"]
+) -> Float[Array, "N H//2 W//2 D"]:
+    """Return the convolution of stride 2 with "SAME" padding, of images of even sides.
+
+    On a CPU it is computed as a convolution of stride 1 from squares of 2x2 pixels, for its fast
+    derivatives. A kernel of an odd side is filled up with zeros.
+    """
+    if jax.default_backend() != "cpu":
+        return jax.lax.conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=_LAYOUT)
+    side, _, channels, outputs = kernel.shape
+    squares, before = -(-side // 2), (side - 2) // 2
+    kernel = jnp.pad(kernel, ((0, side % 2), (0, side % 2), (0, 0), (0, 0)))
+    kernel = kernel.reshape(squares, 2, squares, 2, channels, outputs).transpose(0, 2, 1, 3, 4, 5)
+    kernel = kernel.reshape(squares, squares, 4 * channels, outputs)
+    around = (before, 2 * squares - 2 - before)
+    x = to_squares(jnp.pad(x, ((0, 0), around, around, (0, 0))))
+    return _convolve(x, kernel, ((0, 0), (0, 0)))
+
+
+def convolve_doubling(
+    x: Float[Array, "N H W C"], kernel: Float[Array, "k k C D"]
+) -> Float[Array, "N 2*H 2*W D"]:
+    """Return the transposed convolution of stride 2 with "SAME" padding; kernels of 4x4 or 5x5.
+
+    On a CPU it is computed as a 3x3 convolution of stride 1 to squares of 2x2 pixels. So it does
+    not multiply by the zeros between the pixels, and its derivatives are fast.
+    """
+    if jax.default_backend() != "cpu":
+        return jax.lax.conv_transpose(x, kernel, (2, 2), "SAME", dimension_numbers=_LAYOUT)
+    side, _, channels, outputs = kernel.shape
+    before = -(-side // 2)
+    # [u, p, a]: whether pixel p of a square applies kernel row a to pixel u of the image.
+    reaches = np.array(
+        [[[p + a - before == 2 * (u - 1) for a in range(side)] for p in (0, 1)] for u in range(3)],
+        kernel.dtype,
+    )
+    wide = jnp.einsum("upa,vqb,abio->uvipqo", reaches, reaches, kernel)
+    return from_squares(convolve_same(x, wide.reshape(3, 3, channels, 4 * outputs)))
+
+
+def to_squares(x: Float[Array, "N H W C"]) -> Float[Array, "N H//2 W//2 4*C"]:
+    """Return images of squares of 2x2 pixels, whose pixels are channels."""
+    n, height, width, channels = x.shape
+    x = x.reshape(n, height // 2, 2, width // 2, 2, channels).transpose(0, 1, 3, 2, 4, 5)
+    return x.reshape(n, height // 2, width // 2, 4 * channels)
+
+
+def from_squares(x: Float[Array, "N H W F"]) -> Float[Array, "N 2*H 2*W F//4"]:
+    """Return the images of which `to_squares` returns the squares."""
+    n, height, width, channels = x.shape
+    x = x.reshape(n, height, width, 2, 2, channels // 4).transpose(0, 1, 3, 2, 4, 5)
+    return x.reshape(n, 2 * height, 2 * width, channels // 4)
+
+
+def _convolve(x: Array, kernel: Array, padding: Padding) -> Array:
     if convolution is not None and jax.default_backend() == "cpu":
-        function = convolution.bind
-    return function(x, kernel, padding=(height, width))
+        return convolution.bind(x, kernel, padding=padding)
+    return convolve(x, kernel, padding=padding)
 
 
 def convolve(x: Array, kernel: Array, *, padding: Padding) -> Array:
     """Return the convolution `[N, H, W, C], [h, w, C, D] -> [N, H', W', D]` of stride 1."""
-    layout = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=layout)
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), padding, dimension_numbers=_LAYOUT)
 
 
 def _make_primitive() -> Any:

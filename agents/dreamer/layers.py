@@ -14,7 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from agents.convolutions import convolve_same
+from agents.convolutions import (
+    convolve_doubling,
+    convolve_halving,
+    convolve_same,
+    from_squares,
+    to_squares,
+)
 
 _TRUNCATION = 0.87962566  # Standard deviation of a standard normal that is cut off at -2 and 2.
 
@@ -79,7 +85,8 @@ class BlockLinear(hk.Module):
 class StridedConvolution(hk.Module):
     """A convolution of images `[B, H, W, C]` that divides or multiplies their size by its stride.
 
-    The arXiv version's kernels are 4x4, though its text says 3x3, as its parameter counts say.
+    Strides are 1, for 5x5 kernels and images of even sides, or 2. The arXiv version's kernels are
+    4x4, though its text says 3x3, as its parameter counts say.
     """
 
     def __init__(
@@ -99,9 +106,11 @@ class StridedConvolution(hk.Module):
 
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B h w O"]:
         weight, bias = _filters(self._kernel, x.shape[-1], self._channels, self._bias)
-        convolve = jax.lax.conv_transpose if self._transposed else jax.lax.conv_general_dilated
-        x, strides = x.astype(weight.dtype), (self._stride, self._stride)
-        return convolve(x, weight, strides, "SAME", dimension_numbers=_AXES) + bias
+        if self._stride == 1:
+            convolve = _convolve_5x5
+        else:
+            convolve = convolve_doubling if self._transposed else convolve_halving
+        return convolve(x.astype(weight.dtype), weight) + bias
 
 
 class PooledConvolution(hk.Module):
@@ -129,6 +138,15 @@ class PooledConvolution(hk.Module):
         return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d)) + bias
 
 
+def _convolve_5x5(
+    x: Float[Array, "B H W C"], weight: Float[Array, "5 5 C O"]
+) -> Float[Array, "B H W O"]:
+    """Return the convolution of stride 1, on a CPU computed as `PooledConvolution`'s."""
+    if jax.default_backend() == "cpu":
+        return from_squares(_convolved_squares(x, weight))
+    return convolve_same(x, weight)
+
+
 def _convolved_squares(
     x: Float[Array, "B H W C"], weight: Float[Array, "5 5 C O"]
 ) -> Float[Array, "B H//2 W//2 4*O"]:
@@ -143,10 +161,8 @@ def _convolved_squares(
     )
     reaches = reaches.astype(weight.dtype)
     wide = jnp.einsum("qupa,rvsb,abio->uvqripso", reaches, reaches, weight)
-    n, height, width, channels = x.shape
-    wide = wide.reshape(3, 3, 4 * channels, 4 * weight.shape[-1])
-    x = x.reshape(n, height // 2, 2, width // 2, 2, channels).transpose(0, 1, 3, 2, 4, 5)
-    return convolve_same(x.reshape(n, height // 2, width // 2, 4 * channels), wide)
+    wide = wide.reshape(3, 3, 4 * x.shape[-1], 4 * weight.shape[-1])
+    return convolve_same(to_squares(x), wide)
 
 
 class EnlargingConvolution(hk.Module):
@@ -170,13 +186,7 @@ class EnlargingConvolution(hk.Module):
         reaches = reaches.astype(weight.dtype)
         wide = jnp.einsum("upa,vqb,abio->uvipqo", reaches, reaches, weight)
         wide = wide.reshape(3, 3, x.shape[-1], 4 * self._channels)
-        y = convolve_same(x.astype(weight.dtype), wide)
-        n, height, width, _ = y.shape
-        y = y.reshape(n, height, width, 2, 2, -1).transpose(0, 1, 3, 2, 4, 5)
-        return y.reshape(n, 2 * height, 2 * width, -1) + bias
-
-
-_AXES = ("NHWC", "HWIO", "NHWC")
+        return from_squares(convolve_same(x.astype(weight.dtype), wide)) + bias
 
 
 def _filters(

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agents.dreamer.layers import EnlargingConvolution, PooledConvolution
+from agents.convolutions import from_squares, to_squares
+from agents.dreamer.layers import EnlargingConvolution, PooledConvolution, StridedConvolution
 
 X = jax.random.normal(jax.random.key(0), (3, 6, 8, 4))
 
@@ -34,9 +35,32 @@ def enlarged(x, params):
     return convolved(x.repeat(2, axis=1).repeat(2, axis=2), params)
 
 
+def strided(kernel: int, stride: int, transposed: bool):
+    """Return the arguments of a test of `StridedConvolution`."""
+
+    def expected(x, params):
+        function = jax.lax.conv_transpose if transposed else jax.lax.conv_general_dilated
+        layout = ("NHWC", "HWIO", "NHWC")
+        y = function(x, params["w"], (stride, stride), "SAME", dimension_numbers=layout)
+        return y + params["b"]
+
+    settings = {"kernel": kernel, "stride": stride, "transposed": transposed, "bias": True}
+    return partial(StridedConvolution, **settings), expected
+
+
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize(
-    ("module", "expected"), [(PooledConvolution, pooled), (EnlargingConvolution, enlarged)]
+    ("module", "expected"),
+    [
+        (PooledConvolution, pooled),
+        (EnlargingConvolution, enlarged),
+        strided(4, 2, transposed=False),
+        strided(4, 2, transposed=True),
+        strided(5, 2, transposed=False),
+        strided(5, 2, transposed=True),
+        strided(5, 1, transposed=False),
+        strided(5, 1, transposed=True),
+    ],
 )
 def test_convolutions_and_their_gradients(monkeypatch, backend, module, expected):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
@@ -72,6 +96,25 @@ def test_accelerators_do_not_multiply_more_for_pooling(monkeypatch, backend, sha
         if "convolution" in equation.primitive.name or "conv_general" in equation.primitive.name
     ]
     assert kernels == [shape]
+
+
+def test_squares_and_back():
+    squares = to_squares(X)
+    assert squares.shape == (3, 3, 4, 16)
+    np.testing.assert_array_equal(squares[:, 1, 2, 4:8], X[:, 2, 5])
+    np.testing.assert_array_equal(from_squares(squares), X)
+
+
+def test_strided_convolutions_on_a_cpu_have_the_fast_derivatives():
+    """No convolution in the program, derivatives included, has strides or dilations."""
+    for transposed in (False, True):
+        module, _ = strided(5, 2, transposed)
+        layer = convolution(module)
+        params = layer.init(jax.random.key(1), X)
+        gradient = jax.grad(lambda params, x, f=layer: f.apply(params, x).sum(), argnums=(0, 1))
+        program = str(jax.make_jaxpr(gradient)(params, X))
+        assert "convolution_channels_last" in program
+        assert "conv_general_dilated" not in program
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
