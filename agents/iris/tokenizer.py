@@ -11,6 +11,7 @@ from agents.iris.config import IrisConfig
 from agents.iris.layers import (
     Convolution,
     DoublingConvolution,
+    GroupNorm,
     HalvingConvolution,
     Linear,
     from_patches,
@@ -100,7 +101,7 @@ class Attention(hk.Module):
 
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
         batch, height, width, channels = x.shape
-        y = _group_norm(self._groups, "norm")(x).reshape(batch, height * width, 1, channels)
+        y = GroupNorm(self._groups, name="norm")(x).reshape(batch, height * width, 1, channels)
         query, key, value = (Linear(channels, name=name)(y) for name in ("query", "key", "value"))
         y = jax.nn.dot_product_attention(query, key, value).reshape(x.shape)
         return x + Linear(channels, name="output")(y)
@@ -113,14 +114,10 @@ def _middle(x: Float[Array, "B h w C"], groups: int) -> Float[Array, "B h w C"]:
     return ResidualBlock(x.shape[-1], groups, name="middle_block1")(x)
 
 
-def _group_norm(groups: int, name: str) -> hk.GroupNorm:
-    return hk.GroupNorm(groups, eps=1e-6, name=name)
-
-
 def _normalize_and_swish(
     x: Float[Array, "B H W C"], groups: int, name: str
 ) -> Float[Array, "B H W C"]:
-    return jax.nn.swish(_group_norm(groups, name)(x))
+    return jax.nn.swish(GroupNorm(groups, name=name)(x))
 
 
 class Quantized(NamedTuple):

@@ -110,3 +110,34 @@ def test_without_jaxs_extensions_derivatives_are_jaxs_own(monkeypatch, caplog):
         return jax.grad(lambda p: jnp.sum(jnp.sin(net.apply(p, images))))(params)
 
     assert relative_difference(slopes(ours), slopes(theirs)) < 1e-5
+
+
+def after_enlarging(x, kernel):
+    x = x.repeat(2, axis=1).repeat(2, axis=2)
+    return jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=AXES)
+
+
+def of_stride_2(x, kernel):
+    return jax.lax.conv_general_dilated(x, kernel, (2, 2), "SAME", dimension_numbers=AXES)
+
+
+AXES = ("NHWC", "HWIO", "NHWC")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (convolutions.convolve_enlarged, after_enlarging),
+        (convolutions.convolve_halving, of_stride_2),
+    ],
+)
+def test_3x3_convolutions_that_change_the_size(ours, theirs):
+    with float64():
+        x = jax.random.normal(jax.random.key(0), (2, 4, 6, 3))
+        kernel = jax.random.normal(jax.random.key(1), (3, 3, 3, 5))
+
+        def numbers(convolve):
+            loss = lambda *arguments: jnp.sum(jnp.sin(convolve(*arguments)))  # noqa: E731
+            return jax.jit(lambda *x: (convolve(*x), jax.grad(loss, argnums=(0, 1))(*x)))(x, kernel)
+
+        assert relative_difference(numbers(ours), numbers(theirs)) < 1e-12

@@ -27,6 +27,7 @@ from agents.iris.model import (
     Model,
     make_model,
 )
+from tests.agents.common import random_params
 from tests.golden import group
 
 _SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
@@ -81,14 +82,14 @@ class Case:
         assert error <= allowed, f"{name}: off by {error:.3g}, allowed {allowed:.3g}"
 
     def params(self, model: Model) -> dict[str, Any]:
-        """Parameters of the case's weights; networks without any keep initial ones.
+        """Parameters of the case's weights; networks without any have random ones.
 
         Every weight must be one of ours, and a network's all must be there.
         """
         given = {our_name(k): our_layout(k, v) for k, v in self.weights.items()}
         assert len(given) == len(self.weights)
         with jax.enable_x64(False):
-            template = jax.tree.map(np.asarray, model.init(jax.random.key(0)))
+            template = random_params(model.init, jax.random.key(0))
         networks = {name.partition("/")[0] for name in given}
 
         def replace(path, leaf):

@@ -127,6 +127,9 @@ def test_cache(case_in_precision):
         case.config["max_steps"] * (model.tokens_per_frame + 1),
     )
     feed_tokens, feed_actions = jax.jit(model.feed_tokens), jax.jit(model.feed_actions)
+    next_token, of_reward, of_end = (
+        jax.jit(f) for f in (model.next_token, model.reward, model.end)
+    )
     tokens = case.given("first_tokens")
     empty = model.empty_cache(len(tokens))
     _, cache = feed_tokens(params, tokens, empty)
@@ -139,12 +142,12 @@ def test_cache(case_in_precision):
         hidden, cache = feed_actions(params, action[:, None], cache)
         of_step, logits, chosen = [hidden[:, 0]], [], []
         for _ in range(num_tokens):
-            logits.append(model.next_token(params, of_step[-1]))
+            logits.append(next_token(params, of_step[-1]))
             chosen.append(jnp.argmax(logits[-1], axis=-1))
             hidden, cache = feed_tokens(params, chosen[-1][:, None], cache)
             of_step.append(hidden[:, 0])
         tokens = jnp.stack(chosen, axis=1)
-        reward, end = (f(params, of_step[0]) for f in (model.reward, model.end))
+        reward, end = (f(params, of_step[0]) for f in (of_reward, of_end))
         rows.append(
             {
                 "logits_frame": jnp.stack(logits, axis=1),
@@ -178,6 +181,7 @@ def test_cache_in_chunks_equals_one_pass(case_in_precision):
     # action's, by place.
     steps = sequence.reshape(len(sequence), -1, model.tokens_per_frame + 1)
     cache = model.empty_cache(len(sequence))
+    feed_tokens, feed_actions = jax.jit(model.feed_tokens), jax.jit(model.feed_actions)
     cuts = [int(x) for x in case.given("chunk_cuts")]
     if cuts[0] != 0:
         cuts = [0, *cuts]
@@ -189,17 +193,18 @@ def test_cache_in_chunks_equals_one_pass(case_in_precision):
         while at < end:  # A piece of one table at a time.
             place = at % (model.tokens_per_frame + 1)
             if place == model.tokens_per_frame:
-                hidden, cache = model.feed_actions(params, sequence[:, at : at + 1], cache)
+                hidden, cache = feed_actions(params, sequence[:, at : at + 1], cache)
                 at += 1
             else:
                 until = min(end, at + model.tokens_per_frame - place)
-                hidden, cache = model.feed_tokens(params, sequence[:, at:until], cache)
+                hidden, cache = feed_tokens(params, sequence[:, at:until], cache)
                 at = until
             pieces.append(hidden)
     found = np.concatenate(pieces, axis=1)
     case.close(found, case.expected["chunk_hidden"], 2e-5, "chunk_hidden")
     case.close(found, case.expected["chunk_full_hidden"], 2e-5, "chunk_full_hidden")
-    predicted = model.predict(params, steps[:, :, :-1], steps[:, :, -1], None)
+    predict = jax.jit(lambda *arguments: model.predict(*arguments, None))
+    predicted = predict(params, steps[:, :, :-1], steps[:, :, -1])
     at_actions = found.reshape(*steps.shape, -1)[:, :, -1]
     case.close(model.reward(params, jnp.asarray(at_actions)), np.asarray(predicted.reward), 2e-5)
 
@@ -278,7 +283,7 @@ def test_returns_and_losses(case_in_precision):
         parts = actor_critic.losses(Output(logits, values), action, returns, counts, cost)
         return sum(parts), (parts, returns)
 
-    gradient = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+    gradient = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
     (total, (parts, returns)), (of_logits, of_values) = gradient(logits, values, cost)
     without_entropy = gradient(logits, values, jnp.zeros(()))[1][0]
     expected = case.expected
