@@ -60,7 +60,11 @@ def pytest_configure(config):
     """Tests compile more than they compute: fast, and each program once, also for later runs."""
     if "PYTEST_XDIST_WORKER" in os.environ:  # It has inherited all of it.
         return
-    flags = ["--xla_cpu_use_fusion_emitters=false", "--xla_backend_optimization_level=0"]
+    flags = [
+        "--xla_cpu_use_fusion_emitters=false",
+        "--xla_backend_optimization_level=0",
+        "--xla_cpu_parallel_codegen_split_count=1",
+    ]
     if getattr(config.option, "numprocesses", None):  # As many processes as processors.
         flags.append(compilation.ONE_THREAD)
     os.environ["XLA_FLAGS"] = compilation.xla_flags(*flags)

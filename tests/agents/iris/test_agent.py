@@ -90,8 +90,11 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda x: x.name)
-@pytest.mark.parametrize("stop", [32, 48, 80])  # While one, two and all three networks learn.
+@pytest.mark.parametrize(  # While one, two and all three networks learn.
+    ("stop", "number"),
+    [(32, signal.SIGKILL), (48, signal.SIGKILL), (80, signal.SIGKILL), (80, signal.SIGTERM)],
+    ids=["one", "two", "three", "three, asked"],
+)
 def test_a_run_that_was_stopped_in_each_phase_continues_exactly(tmp_path, whole, stop, number):
     trained, metrics = whole
     assert trained.is_finite
