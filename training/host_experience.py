@@ -22,7 +22,7 @@ import environments
 from agents.protocol import Agent, Batch, Extras, UpdateSpec
 from disco_common import keys
 from disco_common.keys import Purpose
-from training import batches, replay
+from training import batches, replay, replay_checkpoints
 from training.host_collection import Collected, HostActor
 from training.replay import Replay, Sequences
 
@@ -194,13 +194,13 @@ class HostExperience:
         assert self._replay is not None
         self.flush()
         layout = replay.layout_of(self._spec, self._replay)
-        return replay.filled(layout, self._replay, int(self._replay.num_unrolls))
+        return replay_checkpoints.filled(layout, self._replay, int(self._replay.num_unrolls))
 
     def resume(self, restored: Replay) -> None:
         """Restore a checkpoint's filled replay, and mark its last episodes as ended."""
         assert self._replay is not None
-        self._replay = replay.fill(self._replay, restored)
-        replay.cut_episodes(self._spec, self._replay)
+        self._replay = replay_checkpoints.fill(self._replay, restored)
+        replay_checkpoints.cut_episodes(self._spec, self._replay)
 
     def close(self) -> None:
         """End the environments, after an unroll in collection, and free the replay."""
@@ -249,7 +249,9 @@ def replay_shapes(
         empty = _init_replay(agent, dynamics, num_steps, jnp)
         if num_unrolls is None:
             return empty
-        return replay.filled(replay.layout(agent.experience, num_steps), empty, num_unrolls)
+        return replay_checkpoints.filled(
+            replay.layout(agent.experience, num_steps), empty, num_unrolls
+        )
 
     return jax.eval_shape(make)
 

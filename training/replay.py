@@ -344,47 +344,6 @@ def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
     return place // size, place % size
 
 
-def cut_episodes(experience: Experience, replay: Replay) -> None:
-    """Mark the episodes as ended at the newest row, in place; new episodes follow.
-
-    The transition from the newest row is marked as one to an episode's first observation.
-    """
-    layout = layout_of(experience, replay)
-    newest = int(replay.num_unrolls) * layout.unroll_length - 1
-    if newest < 0:
-        return
-    transition = replay.rows["transition"]
-    transition["last"][(newest - 1) % layout.num_rows] = True
-    row = newest % layout.num_rows
-    transition["last"][row], transition["mask"][row] = False, False
-    transition["reward"][row], transition["discount"][row] = 0.0, 1.0
-
-
-def filled(layout: ReplayLayout, replay: Replay, num_unrolls: int) -> Replay:
-    """Return the part of a replay that its first `num_unrolls` unrolls fill.
-
-    Args:
-      layout: of the replay.
-      replay: of NumPy arrays, of which the result has views; JAX traces this function for shapes.
-      num_unrolls: number of inserted unrolls.
-    """
-    num_slots = min(num_unrolls + 1, layout.num_slots)  # The newest row is in one slot more.
-    return dataclasses.replace(
-        replay,
-        rows=jax.tree.map(lambda x: x[: num_slots * layout.unroll_length], replay.rows),
-        memories=jax.tree.map(lambda x: x[:num_slots], replay.memories),
-    )
-
-
-def fill(replay: Replay, part: Replay) -> Replay:
-    """Write the result of `filled` into an empty replay of NumPy arrays, in place."""
-
-    def write(kept: Any, new: Any) -> Any:
-        return _write(kept, 0, new) if np.ndim(kept) else np.array(new)
-
-    return jax.tree.map(write, replay, part)
-
-
 def num_bytes(layout: ReplayLayout, example: Batch) -> int:
     """Return the size of a full replay in bytes.
 

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from environments import EngineDiedError, SimulatorError, processes
+from environments import EngineDiedError, SimulatorError, workers
 from environments.processes import ProcessSimulators, SerialSimulators
 from tests.agents.common import Corridor, HostCorridor
 from tests.environments.streams import FIRST, LAST, MID, assert_same, record
@@ -213,7 +213,7 @@ def test_a_worker_that_dies_repeatedly_without_progress_is_an_error(monkeypatch)
 
 
 def test_a_worker_may_die_any_number_of_times_with_progress_in_between(monkeypatch):
-    monkeypatch.setattr(processes, "_STEPS_OF_PROGRESS", 5)
+    monkeypatch.setattr(workers, "STEPS_OF_PROGRESS", 5)
     simulators = in_processes(staggered, 1, 1)
     observed = []
     try:

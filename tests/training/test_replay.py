@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
-from training import replay
+from training import replay, replay_checkpoints
 
 ENVIRONMENTS = 2
 library = pytest.mark.parametrize("library", [np, jnp], ids=["numpy", "jax"])
@@ -125,13 +125,15 @@ def test_fresh_sequences_that_were_overwritten_are_passed_over(library):
 def test_a_replay_is_restored_from_its_filled_part(experience, count):
     kept = filled(experience, count, np)
     layout, example = replay.layout_of(experience, kept), unroll_of(0, experience.unroll_length, np)
-    part = replay.filled(layout, kept, count)
+    part = replay_checkpoints.filled(layout, kept, count)
     num_rows = min(count + 1, layout.num_slots) * experience.unroll_length
-    described = jax.eval_shape(lambda: replay.filled(layout, replay.init(layout, example), count))
+    described = jax.eval_shape(
+        lambda: replay_checkpoints.filled(layout, replay.init(layout, example), count)
+    )
     shape_of = operator.attrgetter("shape")
     assert jax.tree.map(shape_of, part) == jax.tree.map(shape_of, described)
     assert len(part.rows["observation"]) == num_rows
-    restored = replay.fill(replay.init(layout, example, np), part)
+    restored = replay_checkpoints.fill(replay.init(layout, example, np), part)
     jax.tree.map(np.testing.assert_array_equal, restored, kept)
 
 
@@ -174,8 +176,10 @@ def test_bfloat16_is_stored_drawn_and_written_back_exactly(library):
     _, batch, _ = drawn(ANYWHERE, kept, update, [2 * 4, 2 * 6 + 1], library)
     np.testing.assert_array_equal(np.asarray(batch.extras["y"][1:]), -expected[1:])
     if library is np:
-        part = replay.filled(replay.layout_of(ANYWHERE, kept), kept, 13)
-        restored = replay.fill(replay.init(replay.layout(ANYWHERE), unroll(0), np), part)
+        part = replay_checkpoints.filled(replay.layout_of(ANYWHERE, kept), kept, 13)
+        restored = replay_checkpoints.fill(
+            replay.init(replay.layout(ANYWHERE), unroll(0), np), part
+        )
         jax.tree.map(np.testing.assert_array_equal, restored, kept)
 
 
@@ -216,7 +220,7 @@ def test_where_sequences_overlap_a_row_has_all_extras_of_one_of_them(library, or
 
 def test_episodes_are_cut_where_a_run_goes_on():
     kept = filled(ANYWHERE, 6, np)
-    replay.cut_episodes(ANYWHERE, kept)
+    replay_checkpoints.cut_episodes(ANYWHERE, kept)
     kept = replay.insert(ANYWHERE, kept, unroll_of(50, 1, np))
     update = UpdateSpec(batch_size=1, num_replayed=1, length=7)
     _, batch, _ = drawn(ANYWHERE, kept, update, [0], np)

@@ -1,0 +1,262 @@
+"""Worker processes of simulators, and the arrays that they fill.
+
+A worker gets commands through a pipe, and writes time steps into memory that it shares with its
+parent (`environments.processes`).
+"""
+
+import contextlib
+import importlib.machinery
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from environments.base import ObservationSpec
+from environments.errors import EngineDiedError, SimulatorError
+
+Make = Callable[[int], dm_env.Environment]
+"""Makes a simulator of a seed. Pickled for worker processes: a function of a module, or a
+`functools.partial` of one."""
+
+STEPS_OF_PROGRESS = 1000  # Of a process, after which its next death counts as the first.
+_ENGINE_DIED = "engine died: "
+
+
+class Batch:
+    """The last time step of each simulator, in arrays of one layout.
+
+    Attributes:
+      observation: leaves `[B, ...]`, by name; one of the name "" if it is a single array.
+      step_type, reward, discount, action, results: `[B, ...]`.
+    """
+
+    def __init__(
+        self,
+        observation_spec: ObservationSpec,
+        action_spec: specs.Array,
+        result_names: tuple[str, ...],
+        batch_size: int,
+        buffer: memoryview | None = None,
+    ):
+        """Lay out the arrays in a buffer of `size` bytes, or in new memory."""
+        leaves = observation_spec if isinstance(observation_spec, dict) else {"": observation_spec}
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+            f"observation/{name}": (spec.shape, spec.dtype) for name, spec in leaves.items()
+        }
+        shapes |= {
+            "step_type": ((), np.int32),
+            "reward": ((), np.float32),
+            "discount": ((), np.float32),
+            "action": (action_spec.shape, action_spec.dtype),
+        }
+        shapes |= {f"results/{name}": ((), np.float32) for name in result_names}
+        sizes = {
+            key: batch_size * int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
+            for key, (shape, dtype) in shapes.items()
+        }
+        self.size = sum(_aligned(size) for size in sizes.values())
+        buffer = memoryview(bytearray(self.size)) if buffer is None else buffer
+        arrays, offset = {}, 0
+        for key, (shape, dtype) in shapes.items():
+            arrays[key] = np.ndarray((batch_size, *shape), dtype, buffer, offset)
+            offset += _aligned(sizes[key])
+        self.observation = {name: arrays[f"observation/{name}"] for name in leaves}
+        self.results = {name: arrays[f"results/{name}"] for name in result_names}
+        self.step_type, self.reward = arrays["step_type"], arrays["reward"]
+        self.discount, self.action = arrays["discount"], arrays["action"]
+
+    def write(self, index: int, timestep: dm_env.TimeStep, simulator: dm_env.Environment) -> None:
+        """Store a simulator's time step."""
+        self.step_type[index] = timestep.step_type
+        self.reward[index] = 0.0 if timestep.reward is None else timestep.reward
+        self.discount[index] = 1.0 if timestep.discount is None else timestep.discount
+        if "" in self.observation:
+            self.observation[""][index] = timestep.observation
+        else:
+            for name, array in self.observation.items():
+                array[index] = timestep.observation[name]
+        if self.results and timestep.last():
+            results = simulator.episode_results()  # pyright: ignore[reportAttributeAccessIssue]
+            for name, array in self.results.items():
+                array[index] = results[name]
+
+    def truncate(self, index: int) -> None:
+        """Truncate an episode whose simulator died. Its results are unknown, and set to 0."""
+        self.step_type[index] = dm_env.StepType.LAST
+        self.reward[index] = 0.0
+        self.discount[index] = 1.0
+        for array in self.results.values():
+            array[index] = 0.0
+
+    def timestep(self) -> dm_env.TimeStep:
+        """Return the time steps as one, with a leading batch axis."""
+        is_single = "" in self.observation
+        return dm_env.TimeStep(
+            step_type=self.step_type,
+            reward=self.reward,
+            discount=self.discount,
+            observation=self.observation[""] if is_single else self.observation,
+        )
+
+
+def advance(simulators: list[dm_env.Environment], batch: Batch, first: int, command: str) -> None:
+    """Reset or step simulators numbered from `first`, or continue after their process died."""
+    for index, simulator in enumerate(simulators, first):
+        if command == "reset" or batch.step_type[index] == dm_env.StepType.LAST:
+            batch.write(index, simulator.reset(), simulator)
+        elif command == "step":
+            batch.write(index, simulator.step(batch.action[index]), simulator)
+        else:
+            batch.truncate(index)
+
+
+class Worker:
+    """A worker process, as its parent sees it.
+
+    Attributes:
+      first: number of its first simulator.
+      last: number after that of its last simulator.
+      steps: since the process started.
+    """
+
+    def __init__(self, make: Make, memory: Any, layout: tuple, seed: int, first: int, last: int):
+        self.first, self.last = first, last
+        self.steps = 0
+        self._num_replaced = self._deaths = 0
+        self._arguments = (make, memory, layout, first, last)
+        self._seed = seed
+        self._start()
+
+    def _start(self) -> None:
+        context = _context()
+        self._pipe, theirs = context.Pipe()
+        # New seeds after a restart, since the same episodes might kill the engine again.
+        seed = (self._seed + 0x5EED * self._num_replaced) % 2**31
+        self._process = context.Process(
+            target=_work, args=(theirs, seed, *self._arguments), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def count_death(self) -> int:
+        """Count a death; return how often in a row it died without progress in between."""
+        self._deaths = 1 if self.steps >= STEPS_OF_PROGRESS else self._deaths + 1
+        return self._deaths
+
+    def restart(self) -> None:
+        self.stop()
+        self._num_replaced, self.steps = self._num_replaced + 1, 0
+        self._start()
+
+    @property
+    def failed_by_itself(self) -> bool:
+        """Whether the process exited with an error, not by a signal.
+
+        255 is the status of one whose forking process is gone.
+        """
+        return 0 < (self._process.exitcode or 0) < 255
+
+    def send(self, command: str) -> None:
+        with contextlib.suppress(OSError):  # The process is dead; `wait` reports it.
+            self._pipe.send_bytes(command.encode())
+
+    def wait(self, seconds: float) -> str | None:
+        """Wait for an answer. Return how the process died, or None.
+
+        Raises:
+          SimulatorError: if a simulator raised an exception.
+        """
+        try:
+            if not self._pipe.poll(seconds):
+                self._process.kill()
+                self._process.join()
+                return f"did not answer within {seconds:g} seconds"
+            answer = self._pipe.recv_bytes().decode()
+        except (EOFError, OSError):
+            self._process.join()
+            return f"died ({_exit_reason(self._process.exitcode)})"
+        if answer.startswith(_ENGINE_DIED):
+            return f"died ({answer.removeprefix(_ENGINE_DIED)})"
+        if answer != "done":
+            raise SimulatorError(f"A simulator failed in its worker process:\n{answer}")
+        return None
+
+    def stop(self) -> None:
+        self._pipe.close()  # The process exits then.
+        self._process.join(5.0)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _context() -> Any:
+    """Return how worker processes start.
+
+    They are not forked from this process, which has threads and a backend of JAX. On Linux they are
+    forked from one that has neither and has imported this module, which takes seconds, once for all
+    of them. Its environment variables are those of this process when the first worker started.
+    """
+    if sys.platform != "linux":  # macOS's own libraries do not survive a fork.
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    if not _is_shadowed():
+        context.set_forkserver_preload([__name__])
+    return context
+
+
+def _is_shadowed() -> bool:
+    """Return whether the working folder has another package of this one's name.
+
+    The process that forks finds modules there first, whatever `sys.path` is here.
+    """
+    package = __name__.partition(".")[0]
+    found = importlib.machinery.PathFinder.find_spec(package, [os.getcwd()])
+    return found is not None and found.origin != sys.modules[package].__file__
+
+
+def _work(pipe, seed, make, memory, layout, first, last):
+    """Run commands in a worker process until the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
+    # For simulators that draw from NumPy's global generator: forked processes share its state.
+    np.random.seed((seed + first) % 2**32)  # noqa: NPY002
+    batch = Batch(*layout, buffer=memoryview(memory))
+    simulators: list[dm_env.Environment] = []
+    try:
+        while True:
+            command = pipe.recv_bytes().decode()
+            try:
+                if command == "start":
+                    simulators = [make(seed + i) for i in range(first, last)]
+                else:
+                    advance(simulators, batch, first, command)
+            except EngineDiedError as error:
+                pipe.send_bytes(f"{_ENGINE_DIED}{error}".encode())
+            except Exception:
+                pipe.send_bytes(traceback.format_exc().encode())
+            else:
+                pipe.send_bytes(b"done")
+    except (EOFError, OSError):
+        pass  # The parent has closed the pipe.
+    finally:
+        for simulator in simulators:
+            simulator.close()
+
+
+def _aligned(size: int) -> int:
+    """Round up to a multiple of 64 bytes, so that no two arrays share a cache line."""
+    return -(-size // 64) * 64
+
+
+def _exit_reason(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        known = {member.value: member.name for member in signal.Signals}
+        return f"signal {known.get(-exitcode, -exitcode)}"
+    return f"exit status {exitcode}"
