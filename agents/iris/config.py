@@ -20,6 +20,8 @@ class IrisConfig:
       groups: of the channels in its norms.
       patch: side of the squares of pixels that encoder, decoder and actor-critic take as one pixel
         of more channels; 1 for the paper's.
+      tile: side of the squares of pixels that the autoencoder encodes and decodes each by itself, so
+        that a token depends on its own square only; 0 for whole images, as the paper's.
       multipliers: factors of `channels` at each resolution, the image's first. Each further one
         halves the side, so five levels of a 64x64 image give K = 16 tokens, and four give 64.
       residual_blocks: of the encoder at each resolution; the decoder has one more.
@@ -69,6 +71,7 @@ class IrisConfig:
     channels: int = 64
     groups: int = 32
     patch: int = 1
+    tile: int = 0
     multipliers: tuple[int, ...] = (1, 1, 1, 1, 1)
     residual_blocks: int = 2
     attention_resolutions: tuple[int, ...] = (8, 16)
@@ -123,6 +126,11 @@ class IrisConfig:
             raise ValueError(
                 f"IRIS' groups is {self.groups}; expected a divisor of channels ({self.channels})."
             )
+        if self.tile % self.downsampling:
+            raise ValueError(
+                f"IRIS' tile is {self.tile}; expected a multiple of the {self.downsampling} pixels"
+                " of a token's side (patch, and twice that for each further multiplier), or 0."
+            )
         if self.width % self.heads:
             raise ValueError(
                 f"IRIS' heads is {self.heads}; expected a divisor of width ({self.width})."
@@ -144,7 +152,7 @@ _RANGES = {
         width lstm_size burn_in tokenizer_batch world_model_batch actor_critic_batch epoch_steps
         epoch_updates replay_capacity num_environments""",
     Range("at least 2", lambda x: x >= 2): "vocabulary memory_steps horizon",
-    AT_LEAST_0: """commitment_cost squared_cost entropy_cost weight_decay max_gradient_norm
+    AT_LEAST_0: """tile commitment_cost squared_cost entropy_cost weight_decay max_gradient_norm
         tokenizer_start world_model_start actor_critic_start""",
     FRACTION: "discount lambda_ epsilon",
     BELOW_1: "dropout",

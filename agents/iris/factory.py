@@ -88,7 +88,8 @@ def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
         )
     height, width, channels = spec.shape
     # Each convolution of the actor-critic halves the side.
-    divisor = math.lcm(config.downsampling, config.patch * 2 ** len(config.actor_channels))
+    actor = config.patch * 2 ** len(config.actor_channels)
+    divisor = math.lcm(config.downsampling, config.tile or 1, actor)
     if height != width or height % divisor or channels not in (1, 3):
         raise ValueError(
             f"IRIS cannot learn {name}, whose images are of {shape}; expected a square of a side"

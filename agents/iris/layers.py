@@ -118,6 +118,20 @@ def from_patches(x: Float[Array, "B h w D"], side: int) -> Float[Array, "B H W C
     return x.reshape(batch, height * side, width * side, -1)
 
 
+def to_tiles(x: Float[Array, "B H W C"], side: int) -> Float[Array, "N side side C"]:
+    """Return the squares of images as images."""
+    batch, height, width, channels = x.shape
+    x = x.reshape(batch, height // side, side, width // side, side, channels)
+    return x.swapaxes(2, 3).reshape(-1, side, side, channels)
+
+
+def from_tiles(x: Float[Array, "N side side C"], side: int) -> Float[Array, "B H H C"]:
+    """Return square images of `side` tiles a side from their tiles."""
+    _, height, width, channels = x.shape
+    x = x.reshape(-1, side, side, height, width, channels).swapaxes(2, 3)
+    return x.reshape(-1, side * height, side * width, channels)
+
+
 class LSTMState(NamedTuple):
     """The state of an LSTM.
 

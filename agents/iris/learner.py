@@ -115,11 +115,18 @@ def _tokenizer_loss(
 def _revived(
     model: Model, state: LearnerState, images: Float[Array, "B S S C"], key: PRNGKeyArray
 ) -> Float[Array, "N E"]:
-    """Return the codebook with feature vectors of images in the place of dead codes."""
-    codebook = state.params[CODEBOOK]
+    """Return the codebook with feature vectors of images in the place of dead codes.
+
+    They are drawn in proportion to their squared distances from the other codes, as k-means++
+    draws: uniformly drawn ones would nearly all be of the background.
+    """
+    codebook, is_dead = state.params[CODEBOOK], state.unused >= _DEAD
     features = model.encode(state.params, images).reshape(-1, codebook.shape[1])
-    chosen = features[jax.random.randint(key, codebook.shape[:1], 0, len(features))]
-    return jnp.where((state.unused >= _DEAD)[:, None], chosen, codebook)
+    distances = jnp.sum(jnp.square(features[:, None] - codebook), axis=-1)
+    nearest = jnp.min(distances, axis=1, where=~is_dead, initial=jnp.inf)
+    weight = jnp.where(jnp.all(is_dead), 0.0, jnp.log(nearest))
+    chosen = features[jax.random.categorical(key, weight, shape=codebook.shape[:1])]
+    return jnp.where(is_dead[:, None], chosen, codebook)
 
 
 def update_world_model(

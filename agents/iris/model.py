@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from agents.iris import actor_critic, tokenizer
 from agents.iris.actor_critic import Output
 from agents.iris.config import IrisConfig
-from agents.iris.layers import LSTMState
+from agents.iris.layers import LSTMState, from_tiles, to_tiles
 from agents.iris.world_model import (
     REWARD_CLASSES,
     Cache,
@@ -143,6 +143,8 @@ def make_model(config: IrisConfig, image_size: int, image_channels: int, num_act
       num_actions: of the environment.
     """
     side = image_size // config.downsampling
+    tile = config.tile or image_size
+    tiles = image_size // tile  # A side.
     encoder = hk.without_apply_rng(hk.transform(lambda x: tokenizer.Encoder(config)(2.0 * x - 1.0)))
     decoder = hk.without_apply_rng(
         hk.transform(lambda x: tokenizer.Decoder(config, image_channels)(x))
@@ -160,20 +162,22 @@ def make_model(config: IrisConfig, image_size: int, image_channels: int, num_act
         size = (config.vocabulary, config.code_size)
         tokens = jnp.zeros((1, config.memory_steps, side**2), jnp.int32)
         frame = jnp.zeros((1, image_size, image_size, image_channels))
+        codes = jnp.zeros((1, side, side, config.code_size))
         return {
-            ENCODER: encoder.init(keys[0], frame),
-            DECODER: decoder.init(keys[1], jnp.zeros((1, side, side, config.code_size))),
+            ENCODER: encoder.init(keys[0], to_tiles(frame, tile)),
+            DECODER: decoder.init(keys[1], to_tiles(codes, side // tiles)),
             CODEBOOK: jax.random.uniform(keys[2], size, minval=-bound, maxval=bound),
             WORLD_MODEL: world.init(keys[3], tokens, tokens[:, :, 0]),
             ACTOR_CRITIC: actor.init(keys[4], frame, actor_critic.initial_state(config, 1)),
         }
 
     def encode(params: Params, frames: Float[Array, "B S S C"]) -> Float[Array, "B K E"]:
-        features = encoder.apply(params[ENCODER], frames)
+        features = from_tiles(encoder.apply(params[ENCODER], to_tiles(frames, tile)), tiles)
         return features.reshape(len(features), -1, config.code_size)
 
     def decode(params: Params, codes: Float[Array, "B K E"]) -> Float[Array, "B S S C"]:
-        return decoder.apply(params[DECODER], codes.reshape(len(codes), side, side, -1))
+        codes = to_tiles(codes.reshape(len(codes), side, side, -1), side // tiles)
+        return from_tiles(decoder.apply(params[DECODER], codes), tiles)
 
     def of(network: str, apply: Callable[..., Any]) -> Callable[..., Any]:
         return lambda params, *arguments: apply(params[network], *arguments)

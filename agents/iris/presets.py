@@ -33,6 +33,7 @@ def laptop() -> IrisConfig:
         channels=32,
         groups=8,
         patch=16,
+        tile=16,
         multipliers=(1,),
         residual_blocks=1,
         attention_resolutions=(),
