@@ -20,8 +20,8 @@ class IrisConfig:
       groups: of the channels in its norms.
       patch: side of the squares of pixels that encoder, decoder and actor-critic take as one pixel
         of more channels; 1 for the paper's.
-      tile: side of the squares of pixels that the autoencoder encodes and decodes each by itself, so
-        that a token depends on its own square only; 0 for whole images, as the paper's.
+      tile: side of the squares of pixels that the autoencoder encodes and decodes each by itself,
+        so that a token depends on its own square only; 0 for whole images, as the paper's.
       multipliers: factors of `channels` at each resolution, the image's first. Each further one
         halves the side, so five levels of a 64x64 image give K = 16 tokens, and four give 64.
       residual_blocks: of the encoder at each resolution; the decoder has one more.
@@ -29,8 +29,9 @@ class IrisConfig:
         attention.
       commitment_cost: β, weight of the encoder's part of the commitment loss.
       squared_cost: weight of an additional squared error of reconstructions; 0 for the paper's.
-      revives_codes: whether codes without any use in the last 100 updates, and all codes at first,
-        become feature vectors of the current batch; False for the paper's.
+      revival_updates: first updates of the autoencoder in which codes without any use in the last
+        100 updates, and all codes at first, become feature vectors of the current batch; 0 for the
+        paper's. Later they would change the tokens that the world model has learned to predict.
       perceptual_file: `.npz` file of the perceptual loss' network; the loss is off without one.
       memory_steps: L, time steps that the Transformer's context contains.
       layers: M, of the Transformer.
@@ -77,7 +78,7 @@ class IrisConfig:
     attention_resolutions: tuple[int, ...] = (8, 16)
     commitment_cost: float = 1.0
     squared_cost: float = 0.0
-    revives_codes: bool = False
+    revival_updates: int = 0
     perceptual_file: str = ""
     memory_steps: int = 20
     layers: int = 10
@@ -152,8 +153,8 @@ _RANGES = {
         width lstm_size burn_in tokenizer_batch world_model_batch actor_critic_batch epoch_steps
         epoch_updates replay_capacity num_environments""",
     Range("at least 2", lambda x: x >= 2): "vocabulary memory_steps horizon",
-    AT_LEAST_0: """tile commitment_cost squared_cost entropy_cost weight_decay max_gradient_norm
-        tokenizer_start world_model_start actor_critic_start""",
+    AT_LEAST_0: """tile revival_updates commitment_cost squared_cost entropy_cost weight_decay
+        max_gradient_norm tokenizer_start world_model_start actor_critic_start""",
     FRACTION: "discount lambda_ epsilon",
     BELOW_1: "dropout",
     POSITIVE: "temperature evaluation_temperature learning_rate",

@@ -48,7 +48,7 @@ def init(
     return LearnerState(
         params=params,
         optimizers={kind: _optimizer(config, kind).init(_of(params, kind)) for kind in KINDS},
-        unused=jnp.full(config.vocabulary, _DEAD if config.revives_codes else 0, jnp.int32),
+        unused=jnp.full(config.vocabulary, _DEAD if config.revival_updates else 0, jnp.int32),
         perceptual=perceptual_params,
     )
 
@@ -69,8 +69,13 @@ def update_tokenizer(
       metrics.
     """
     images = as_fractions(frames)
-    if model.config.revives_codes:
-        codebook = _revived(model, state, images, key)
+    if model.config.revival_updates:
+        updates = optax.tree.get(state.optimizers["tokenizer"], "count")
+        codebook = jax.lax.cond(
+            updates < model.config.revival_updates,
+            lambda: _revived(model, state, images, key),
+            lambda: state.params[CODEBOOK],
+        )
         state = state._replace(params=state.params | {CODEBOOK: codebook})
 
     loss = functools.partial(_tokenizer_loss, model, images, state.perceptual)

@@ -204,8 +204,8 @@ def test_unused_codes_are_counted(agent_and_state, rng):
     assert metrics["codes_dead"] == TINY.vocabulary - metrics["codes_used"]
 
 
-def test_dead_codes_become_features(rng):
-    config = dataclasses.replace(TINY, revives_codes=True, learning_rate=1e-12)
+def test_dead_codes_become_features_in_the_first_updates(rng):
+    config = dataclasses.replace(TINY, revival_updates=1, learning_rate=1e-12)
     agent = Iris(config).make(environments.make(NAME))
     state = jax.jit(agent.init)(jax.random.key(0))
     frames = jnp.asarray(rng.integers(256, size=(4, 64, 64, 3)), jnp.uint8)
@@ -219,6 +219,9 @@ def test_dead_codes_become_features(rng):
     np.testing.assert_allclose(after[3], before[3], atol=1e-6)
     assert distance[3].min() > 1e-3
     assert np.delete(distance, 3, axis=0).min(axis=-1).max() < 1e-5
+    found = found._replace(unused=jnp.full_like(found.unused, 1_000))
+    later, _, _ = update(agent.model, found, frames, jax.random.key(1))
+    np.testing.assert_allclose(later.params["codebook"], after, atol=1e-6)
 
 
 def test_acting_is_random_only_in_training(agent_and_state, rng):
