@@ -87,7 +87,7 @@ class CorridorsWithLives:
 
 @dataclasses.dataclass(frozen=True)
 class HostCorridorsWithLives(HostCorridors):
-    def start(self, task, batch_size, seed, workers=None):
+    def start(self, task, batch_size, seed, workers=None) -> Any:
         return CorridorsWithLives(super().start(task, batch_size, seed, workers))
 
 

@@ -61,7 +61,7 @@ TINY = IrisConfig(
 NAME = "pixels/catch/5x5"
 
 
-def train(folder, stop=None, number=None, num_steps=96):
+def train(folder, stop=None, number=signal.SIGTERM, num_steps=96):
     """A run, and its metrics; at the step `stop` this process gets the signal `number`."""
     task = environments.make(NAME)
     agent, run = Iris(TINY).make(task), Run(task, 0, folder / "run")
