@@ -71,7 +71,7 @@ def convolve_halving(
     kernel = kernel.reshape(squares, 2, squares, 2, channels, outputs).transpose(0, 2, 1, 3, 4, 5)
     kernel = kernel.reshape(squares, squares, 4 * channels, outputs)
     around = (before, 2 * squares - 2 - before)
-    x = to_squares(jnp.pad(x, ((0, 0), around, around, (0, 0))))
+    x = to_patches(jnp.pad(x, ((0, 0), around, around, (0, 0))), 2)
     return _convolve(x, kernel, ((0, 0), (0, 0)))
 
 
@@ -93,7 +93,7 @@ def convolve_doubling(
         kernel.dtype,
     )
     wide = jnp.einsum("upa,vqb,abio->uvipqo", reaches, reaches, kernel)
-    return from_squares(convolve_same(x, wide.reshape(3, 3, channels, 4 * outputs)))
+    return from_patches(convolve_same(x, wide.reshape(3, 3, channels, 4 * outputs)), 2)
 
 
 def convolve_enlarged(
@@ -120,18 +120,18 @@ def convolve_enlarged(
     return jnp.stack(rows, axis=2).reshape(n, 2 * height, 2 * width, outputs)
 
 
-def to_squares(x: Float[Array, "N H W C"]) -> Float[Array, "N H//2 W//2 4*C"]:
-    """Return images of squares of 2x2 pixels, whose pixels are channels."""
+def to_patches(x: Float[Array, "N H W C"], side: int) -> Float[Array, "N h w D"]:
+    """Return images whose pixels are squares of pixels."""
     n, height, width, channels = x.shape
-    x = x.reshape(n, height // 2, 2, width // 2, 2, channels).transpose(0, 1, 3, 2, 4, 5)
-    return x.reshape(n, height // 2, width // 2, 4 * channels)
+    x = x.reshape(n, height // side, side, width // side, side, channels)
+    return x.swapaxes(2, 3).reshape(n, height // side, width // side, -1)
 
 
-def from_squares(x: Float[Array, "N H W F"]) -> Float[Array, "N 2*H 2*W F//4"]:
-    """Return the images of which `to_squares` returns the squares."""
-    n, height, width, channels = x.shape
-    x = x.reshape(n, height, width, 2, 2, channels // 4).transpose(0, 1, 3, 2, 4, 5)
-    return x.reshape(n, 2 * height, 2 * width, channels // 4)
+def from_patches(x: Float[Array, "N h w D"], side: int) -> Float[Array, "N H W C"]:
+    """Return the images of which `to_patches` returns the patches."""
+    n, height, width, _ = x.shape
+    x = x.reshape(n, height, width, side, side, -1).swapaxes(2, 3)
+    return x.reshape(n, height * side, width * side, -1)
 
 
 def _convolve(x: Array, kernel: Array, padding: Padding) -> Array:

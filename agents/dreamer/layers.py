@@ -18,8 +18,8 @@ from agents.convolutions import (
     convolve_doubling,
     convolve_halving,
     convolve_same,
-    from_squares,
-    to_squares,
+    from_patches,
+    to_patches,
 )
 
 _TRUNCATION = 0.87962566  # Standard deviation of a standard normal that is cut off at -2 and 2.
@@ -143,7 +143,7 @@ def _convolve_5x5(
 ) -> Float[Array, "B H W O"]:
     """Return the convolution of stride 1, on a CPU computed as `PooledConvolution`'s."""
     if jax.default_backend() == "cpu":
-        return from_squares(_convolved_squares(x, weight))
+        return from_patches(_convolved_squares(x, weight), 2)
     return convolve_same(x, weight)
 
 
@@ -162,7 +162,7 @@ def _convolved_squares(
     reaches = reaches.astype(weight.dtype)
     wide = jnp.einsum("qupa,rvsb,abio->uvqripso", reaches, reaches, weight)
     wide = wide.reshape(3, 3, 4 * x.shape[-1], 4 * weight.shape[-1])
-    return convolve_same(to_squares(x), wide)
+    return convolve_same(to_patches(x, 2), wide)
 
 
 class EnlargingConvolution(hk.Module):
@@ -186,7 +186,7 @@ class EnlargingConvolution(hk.Module):
         reaches = reaches.astype(weight.dtype)
         wide = jnp.einsum("upa,vqb,abio->uvipqo", reaches, reaches, weight)
         wide = wide.reshape(3, 3, x.shape[-1], 4 * self._channels)
-        return from_squares(convolve_same(x.astype(weight.dtype), wide)) + bias
+        return from_patches(convolve_same(x.astype(weight.dtype), wide), 2) + bias
 
 
 def _filters(

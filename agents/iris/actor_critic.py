@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import rlax
 from jaxtyping import Array, Bool, Float, Int
 
+from agents.convolutions import to_patches
 from agents.iris.config import IrisConfig
-from agents.iris.layers import LSTM, Convolution, Linear, LSTMState, to_patches
+from agents.iris.layers import LSTM, Convolution, Linear, LSTMState
 from disco.distributions import entropy
 
 

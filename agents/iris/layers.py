@@ -7,7 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from agents.convolutions import convolve_enlarged, convolve_halving, convolve_same
+from agents.convolutions import (
+    convolve_enlarged,
+    convolve_halving,
+    convolve_same,
+    from_patches,
+    to_patches,
+)
 
 
 def fan_in_uniform(fan_in: int) -> hk.initializers.Initializer:
@@ -104,32 +110,15 @@ def _filters(inputs: int, outputs: int) -> tuple[Float[Array, "3 3 I O"], Float[
     return weight, hk.get_parameter("b", (outputs,), jnp.float32, init)
 
 
-def to_patches(x: Float[Array, "B H W C"], side: int) -> Float[Array, "B h w D"]:
-    """Return images whose pixels are squares of pixels."""
-    batch, height, width, channels = x.shape
-    x = x.reshape(batch, height // side, side, width // side, side, channels)
-    return x.swapaxes(2, 3).reshape(batch, height // side, width // side, -1)
-
-
-def from_patches(x: Float[Array, "B h w D"], side: int) -> Float[Array, "B H W C"]:
-    """Return images from ones whose pixels are squares of pixels."""
-    batch, height, width, _ = x.shape
-    x = x.reshape(batch, height, width, side, side, -1).swapaxes(2, 3)
-    return x.reshape(batch, height * side, width * side, -1)
-
-
 def to_tiles(x: Float[Array, "B H W C"], side: int) -> Float[Array, "N side side C"]:
     """Return the squares of images as images."""
-    batch, height, width, channels = x.shape
-    x = x.reshape(batch, height // side, side, width // side, side, channels)
-    return x.swapaxes(2, 3).reshape(-1, side, side, channels)
+    return to_patches(x, side).reshape(-1, side, side, x.shape[-1])
 
 
-def from_tiles(x: Float[Array, "N side side C"], side: int) -> Float[Array, "B H H C"]:
+def from_tiles(x: Float[Array, "N s s C"], side: int) -> Float[Array, "B H H C"]:
     """Return square images of `side` tiles a side from their tiles."""
     _, height, width, channels = x.shape
-    x = x.reshape(-1, side, side, height, width, channels).swapaxes(2, 3)
-    return x.reshape(-1, side * height, side * width, channels)
+    return from_patches(x.reshape(-1, side, side, height * width * channels), height)
 
 
 class LSTMState(NamedTuple):

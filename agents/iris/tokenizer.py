@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from agents.convolutions import from_patches, to_patches
 from agents.iris.config import IrisConfig
 from agents.iris.layers import (
     Convolution,
@@ -14,8 +15,6 @@ from agents.iris.layers import (
     GroupNorm,
     HalvingConvolution,
     Linear,
-    from_patches,
-    to_patches,
 )
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agents.convolutions import from_squares, to_squares
+from agents.convolutions import from_patches, to_patches
 from agents.dreamer.layers import EnlargingConvolution, PooledConvolution, StridedConvolution
 
 X = jax.random.normal(jax.random.key(0), (3, 6, 8, 4))
@@ -99,10 +99,10 @@ def test_accelerators_do_not_multiply_more_for_pooling(monkeypatch, backend, sha
 
 
 def test_squares_and_back():
-    squares = to_squares(X)
+    squares = to_patches(X, 2)
     assert squares.shape == (3, 3, 4, 16)
     np.testing.assert_array_equal(squares[:, 1, 2, 4:8], X[:, 2, 5])
-    np.testing.assert_array_equal(from_squares(squares), X)
+    np.testing.assert_array_equal(from_patches(squares, 2), X)
 
 
 def test_strided_convolutions_on_a_cpu_have_the_fast_derivatives():

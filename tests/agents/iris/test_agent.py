@@ -20,6 +20,7 @@ from agents.iris import actor_critic, factory, imagination, learner, perceptual,
 from agents.iris.agent import in_first_episode, in_last_episode
 from agents.iris.config import IrisConfig
 from agents.iris.factory import Iris
+from agents.iris.layers import from_tiles, to_tiles
 from agents.iris.model import TOKENIZER, make_model
 from agents.protocol import Batch, Mode
 from disco_common import stopping
@@ -222,6 +223,24 @@ def test_dead_codes_become_features_in_the_first_updates(rng):
     found = found._replace(unused=jnp.full_like(found.unused, 1_000))
     later, _, _ = update(agent.model, found, frames, jax.random.key(1))
     np.testing.assert_allclose(later.params["codebook"], after, atol=1e-6)
+
+
+def test_tiles_are_put_together_again(rng):
+    x = rng.normal(size=(2, 6, 6, 3)).astype(np.float32)
+    tiles = to_tiles(jnp.asarray(x), 2)
+    np.testing.assert_array_equal(tiles[4], x[0, 2:4, 2:4])
+    np.testing.assert_array_equal(from_tiles(tiles, 3), x)
+
+
+def test_features_of_a_tile_do_not_depend_on_others(rng):
+    model = make_model(dataclasses.replace(TINY, tile=32), 64, 3, 3)
+    frames = rng.uniform(size=(2, 64, 64, 3)).astype(np.float32)
+    frames[1, :32, 32:] = frames[0, :32, 32:]  # The second of four.
+    features = jax.jit(lambda key: model.encode(model.init(key), jnp.asarray(frames)))(
+        jax.random.key(0)
+    )
+    is_same = np.all(np.isclose(features[0], features[1], atol=1e-6), axis=-1)
+    np.testing.assert_array_equal(is_same, [False, True, False, False])
 
 
 def test_acting_is_random_only_in_training(agent_and_state, rng):
