@@ -28,7 +28,7 @@ class Output(NamedTuple):
 
 def vision(config: IrisConfig, frames: Float[Array, "N H W C"]) -> Float[Array, "N F"]:
     """Return features of frames with entries in [0, 1]: convolutions, each halving the side."""
-    x = to_patches(2.0 * frames - 1.0, config.patch)
+    x = to_patches(2.0 * frames - 1.0, config.actor_patch)
     for i, channels in enumerate(config.actor_channels):
         x = Convolution(channels, name=f"convolution{i}")(x)
         x = jax.nn.relu(hk.max_pool(x, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"))
@@ -76,32 +76,37 @@ def lambda_returns(
     return jnp.concatenate([earlier, value[-1:]])
 
 
+def until_end(end: Bool[Array, "H B"]) -> Bool[Array, "H B"]:
+    """Return which steps no earlier one of the same trajectory has ended."""
+    goes_on = jnp.cumprod(~end[:-1], axis=0, dtype=jnp.int32) > 0
+    return jnp.concatenate([jnp.ones_like(end[:1]), goes_on])
+
+
 def losses(
     output: Output,
     action: Int[Array, "H B"],
     returns: Float[Array, "H B"],
-    counts: Bool[Array, "B"],
+    counts: Bool[Array, "H B"],
     entropy_cost: float | Float[Array, ""],
 ) -> Losses:
     """Return the losses of H - 1 imagined steps: REINFORCE with a baseline (appendix B).
-
-    As in the authors' code the steps after an imagined end count, too.
 
     Args:
       output: at each step.
       action: likewise.
       returns: likewise, constants.
-      counts: which of the trajectories are learned from.
+      counts: which of the steps are learned from.
       entropy_cost: η.
     """
-    output, action, returns = jax.tree.map(lambda x: x[:-1], (output, action, returns))
+    output, action, returns, counts = jax.tree.map(
+        lambda x: x[:-1], (output, action, returns, counts)
+    )
     log_policy = jax.nn.log_softmax(output.logits)
     log_p = jnp.take_along_axis(log_policy, action[..., None], axis=-1)[..., 0]
     advantage = jax.lax.stop_gradient(returns - output.value)
 
     def mean(x: Array) -> Array:
-        number = jnp.maximum(1.0, jnp.sum(counts, dtype=x.dtype))
-        return jnp.sum(x, where=counts) / (len(x) * number)
+        return jnp.sum(x, where=counts) / jnp.maximum(1.0, jnp.sum(counts, dtype=x.dtype))
 
     return Losses(
         policy=-mean(log_p * advantage),

@@ -18,8 +18,8 @@ class IrisConfig:
       latent_channels: of the encoder's last and the decoder's first convolution.
       channels: of the autoencoder's other convolutions.
       groups: of the channels in its norms.
-      patch: side of the squares of pixels that encoder, decoder and actor-critic take as one pixel
-        of more channels; 1 for the paper's.
+      patch: side of the squares of pixels that encoder and decoder take as one pixel of more
+        channels; 1 for the paper's.
       tile: side of the squares of pixels that the autoencoder encodes and decodes each by itself,
         so that a token depends on its own square only; 0 for whole images, as the paper's.
       multipliers: factors of `channels` at each resolution, the image's first. Each further one
@@ -38,9 +38,13 @@ class IrisConfig:
       heads: of its attention.
       width: D, of its embeddings.
       dropout: of embeddings and of the blocks' outputs, while the world model learns.
-      actor_channels: of the actor-critic's convolutions.
+      actor_patch: as `patch`, of the actor-critic.
+      actor_channels: of its convolutions, each of which halves the side.
       lstm_size: units of its LSTM.
       horizon: H, imagined steps.
+      learns_after_end: whether the actor-critic learns from imagined steps after an imagined end,
+        too, as in the authors' code. Episodes of a few steps would then dilute its gradient by
+        steps that do not happen.
       burn_in: earlier frames from which the LSTM's state is computed before imagination.
       discount: γ.
       lambda_: λ of the λ-returns.
@@ -85,9 +89,11 @@ class IrisConfig:
     heads: int = 4
     width: int = 256
     dropout: float = 0.1
+    actor_patch: int = 1
     actor_channels: tuple[int, ...] = (32, 32, 64, 64)
     lstm_size: int = 512
     horizon: int = 20
+    learns_after_end: bool = True
     burn_in: int = 20
     discount: float = 0.995
     lambda_: float = 0.95
@@ -149,9 +155,9 @@ class IrisConfig:
 
 
 _RANGES = {
-    AT_LEAST_1: """code_size latent_channels channels groups patch residual_blocks layers heads
-        width lstm_size burn_in tokenizer_batch world_model_batch actor_critic_batch epoch_steps
-        epoch_updates replay_capacity num_environments""",
+    AT_LEAST_1: """code_size latent_channels channels groups patch actor_patch residual_blocks
+        layers heads width lstm_size burn_in tokenizer_batch world_model_batch actor_critic_batch
+        epoch_steps epoch_updates replay_capacity num_environments""",
     Range("at least 2", lambda x: x >= 2): "vocabulary memory_steps horizon",
     AT_LEAST_0: """tile revival_updates commitment_cost squared_cost entropy_cost weight_decay
         max_gradient_norm tokenizer_start world_model_start actor_critic_start""",

@@ -88,7 +88,7 @@ def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
         )
     height, width, channels = spec.shape
     # Each convolution of the actor-critic halves the side.
-    actor = config.patch * 2 ** len(config.actor_channels)
+    actor = config.actor_patch * 2 ** len(config.actor_channels)
     divisor = math.lcm(config.downsampling, config.tile or 1, actor)
     if height != width or height % divisor or channels not in (1, 3):
         raise ValueError(

@@ -195,6 +195,9 @@ def update_actor_critic(
     policy = model.burn_in(params, as_fractions(burn_in), burn_in_counts)
     tokens = model.tokens(params, as_fractions(frames))
     imagined = imagination.imagine(model, params, tokens, policy, key, config.horizon)
+    learned = jnp.broadcast_to(counts, imagined.end.shape)
+    if not config.learns_after_end:
+        learned &= actor_critic.until_end(imagined.end)
 
     def loss(params: Params) -> tuple[Array, tuple[actor_critic.Losses, Array, Array]]:
         output = model.act_along(params, imagined.frames, policy)
@@ -205,7 +208,7 @@ def update_actor_critic(
             config.discount,
             config.lambda_,
         )
-        losses = actor_critic.losses(output, imagined.action, returns, counts, config.entropy_cost)
+        losses = actor_critic.losses(output, imagined.action, returns, learned, config.entropy_cost)
         return sum(losses, jnp.zeros(())), (losses, output.value, returns)
 
     state, total, (losses, value, returns), norm = _step(model, state, ACTOR_CRITIC, loss)

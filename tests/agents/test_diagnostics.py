@@ -16,11 +16,16 @@ from agents.dreamer.agent import ACTION, DreamerAgent, named
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import Discrete
 from agents.dreamer.factory import Dreamer
+from agents.iris.agent import IrisAgent
+from agents.iris.config import IrisConfig
+from agents.iris.factory import Iris
+from agents.iris.learner import as_fractions
 from agents.networks import NetworkConfig
 from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco import values
+from environments.suites import pixels
 from environments.suites.diagnostic import KINDS
 from training import device
 from training.results import Run
@@ -87,6 +92,43 @@ DREAMER = DreamerConfig(
     replay_ratio=24.0,
     num_environments=4,
     prefill=64,
+)
+
+IRIS = IrisConfig(
+    vocabulary=4,
+    code_size=16,
+    latent_channels=16,
+    channels=16,
+    groups=4,
+    patch=32,
+    tile=32,
+    multipliers=(1,),
+    residual_blocks=1,
+    attention_resolutions=(),
+    squared_cost=10.0,
+    revival_updates=100,
+    memory_steps=4,
+    layers=1,
+    heads=2,
+    width=32,
+    dropout=0.0,
+    actor_patch=32,
+    actor_channels=(16,),
+    lstm_size=16,
+    horizon=4,
+    burn_in=2,
+    discount=DISCOUNT,
+    learning_rate=3e-3,
+    tokenizer_batch=8,
+    world_model_batch=8,
+    actor_critic_batch=16,
+    epoch_steps=16,
+    epoch_updates=8,
+    tokenizer_start=4,
+    world_model_start=24,
+    actor_critic_start=64,
+    replay_capacity=4_096,
+    num_environments=4,
 )
 
 
@@ -163,6 +205,35 @@ def test_values_and_actions_of_dreamer(tmp_path):
         for observation, action_values in EXPECTED[kind]:
             before = [*before, observation] if kind == "discounting" else [observation]
             found = dreamers_policy_and_value(agent, result.learner.params, before)
+            check(kind, found, action_values)
+
+
+def iris_policy_and_value(
+    agent: IrisAgent, params: Any, observations: list[float]
+) -> tuple[np.ndarray, float]:
+    """Action probabilities and value after images of observations from an episode's start."""
+    output, memory = None, agent.initial_memory(1)
+    for observation in observations:
+        image = pixels.draw(jnp.full(1, (observation + 1.0) / 2.0))  # Drawn between -1 and 1.
+        frames = agent.model.reconstruct(params, as_fractions(image)[None])
+        output, memory = agent.model.react(params, agent.model.vision(params, frames), memory)
+    assert output is not None
+    return np.asarray(jax.nn.softmax(output.logits[0])), float(output.value[0])
+
+
+@pytest.mark.slow
+def test_values_and_actions_of_iris_from_images(tmp_path):
+    tasks = [environments.make(f"pixels/diagnostic/{kind}") for kind in KINDS]
+    agent = Iris(IRIS).make(tasks[0])
+    settings = TrainingSettings(num_steps=4_096, interval=4_096)
+    runs = [Run(task, 0, tmp_path / task.name) for task in tasks]
+    results = device.train(agent, runs, settings, tmp_path / "together")
+    for kind, result in zip(KINDS, results, strict=True):
+        assert result.is_finite
+        before: list[float] = []
+        for observation, action_values in EXPECTED[kind]:
+            before = [*before, observation] if kind == "discounting" else [observation]
+            found = iris_policy_and_value(agent, result.learner.params, before)
             check(kind, found, action_values)
 
 

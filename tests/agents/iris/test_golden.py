@@ -235,7 +235,7 @@ def test_imagination(case_in_precision):
             returns = actor_critic.lambda_returns(
                 found.reward, found.end, output.value, gamma, lambda_
             )
-            everywhere = jnp.ones(len(frames), bool)
+            everywhere = jnp.ones_like(found.end)
             parts = actor_critic.losses(output, found.action, returns, everywhere, cost)
             return sum(parts), (output, parts)
 
@@ -276,7 +276,7 @@ def test_returns_and_losses(case_in_precision):
     logits, values = (case.given(x).swapaxes(0, 1) for x in ("logits", "values"))
     action, reward, end = (case.given(x).swapaxes(0, 1) for x in ("actions", "rewards", "ends"))
     gamma, lambda_, cost = (case.given(x) for x in ("gamma", "lambda", "entropy_weight"))
-    counts = jnp.ones(logits.shape[1], bool)
+    counts = jnp.ones_like(end)
 
     def loss(logits, values, cost):
         returns = actor_critic.lambda_returns(reward, end, values, gamma, lambda_)
