@@ -50,6 +50,7 @@ def line_panels(
     panels: Mapping[str, Mapping[str, Float[np.ndarray, "points"]]],
     x_title: str,
     y_title: str,
+    log: bool = False,
 ) -> go.Figure:
     """Return a panel for each title, side by side, with a line over x for each name."""
     figure = make_subplots(rows=1, cols=len(panels), subplot_titles=list(panels))
@@ -65,6 +66,9 @@ def line_panels(
             )
             figure.add_trace(trace, row=1, col=column)
         figure.update_xaxes(title=x_title, row=1, col=column)
+    if log:
+        figure.update_xaxes(type="log", exponentformat="power")
+        figure.update_yaxes(type="log", exponentformat="power")
     figure.update_yaxes(title=y_title, row=1, col=1)
     return finish(figure)
 

@@ -1,7 +1,6 @@
 """The part of an analysis on a rule's policy updates: figures and numbers."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -67,12 +66,15 @@ def push_section(name: str, rule: DiscoveredRule) -> tuple[PushSection, dict[str
 
 
 def by_age_figure(by_age: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure:
-    """Return the weights by updates, as factors of those at birth."""
-    factors = {
-        name: [(1 + age, x / found[0][1], math.nan, f"{x:.3g}") for age, x in found]
-        for name, found in by_age.items()
-    }
-    return plotly_figures.points(factors, "1 + updates", "weight / weight at birth", log_x=True)
+    """Return a panel for each weight, by updates; for the policy's, its distance from 1."""
+    ages = 1.0 + np.array([age for age, _ in next(iter(by_age.values()))])
+    panels = {}
+    for name, found in by_age.items():
+        weights = np.array([weight for _, weight in found])
+        if name == "policy_prior":  # Which goes to 1.
+            name, weights = "1 - policy_prior", 1.0 - weights
+        panels[name] = {"weight": weights}
+    return plotly_figures.line_panels(ages, panels, "1 + updates", "weight", log=True)
 
 
 def correlations_figure(found: Mapping[str, Mapping[str, float]]) -> go.Figure:
