@@ -45,12 +45,14 @@ class Pixels:
 
     Attributes:
       inner: the other environment's dynamics.
+      side: of the images, in pixels.
     """
 
     inner: JaxEnvironment
+    side: int = SIDE
 
     def observation_spec(self) -> specs.BoundedArray:
-        return specs.BoundedArray((SIDE, SIDE, 3), np.uint8, 0, 255, name="image")
+        return specs.BoundedArray((self.side, self.side, 3), np.uint8, 0, 255, name="image")
 
     def action_spec(self) -> specs.DiscreteArray:
         return self.inner.action_spec()
@@ -73,10 +75,10 @@ class Pixels:
         assert isinstance(spec, specs.Array)
         low, high = _bounds(spec)
         x = timestep.observation.astype(jnp.float32)
-        return timestep._replace(observation=draw((x - low) / (high - low)))
+        return timestep._replace(observation=draw((x - low) / (high - low), self.side))
 
 
-def draw(observation: Float[Array, "*shape"]) -> UInt8[Array, "64 64 3"]:
+def draw(observation: Float[Array, "*shape"], side: int = SIDE) -> UInt8[Array, "side side 3"]:
     """Return an image of a vector, a board or a grid of planes; entries are drawn from 0 to 1."""
     x = jnp.clip(observation, 0.0, 1.0)
     if x.ndim < 3:
@@ -88,7 +90,7 @@ def draw(observation: Float[Array, "*shape"]) -> UInt8[Array, "64 64 3"]:
         for i in range(x.shape[-1]):
             weight = x[:, :, i : i + 1]
             image = (1.0 - weight) * image + weight * _COLOURS[i % len(_COLOURS)]
-    rows, columns = (np.arange(SIDE) * side // SIDE for side in image.shape[:2])
+    rows, columns = (np.arange(side) * length // side for length in image.shape[:2])
     return jnp.round(image).astype(jnp.uint8)[rows][:, columns]
 
 

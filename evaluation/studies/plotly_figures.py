@@ -61,7 +61,7 @@ def line_panels(
                 y=values,
                 name=name,
                 legendgroup=name,
-                showlegend=column == 1,
+                showlegend=column == 1 and len(curves) > 1,
                 line={"color": colour},
             )
             figure.add_trace(trace, row=1, col=column)

@@ -25,6 +25,7 @@ from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco import values
+from environments.base import JaxEnvironment
 from environments.suites import pixels
 from environments.suites.diagnostic import KINDS
 from training import device
@@ -94,39 +95,41 @@ DREAMER = DreamerConfig(
     prefill=64,
 )
 
+IMAGE_SIDE = 8  # Of a colour: so few pixels make updates fast.
 IRIS = IrisConfig(
     vocabulary=4,
     code_size=16,
     latent_channels=16,
     channels=16,
     groups=4,
-    patch=32,
-    tile=32,
+    patch=4,
+    tile=4,
     multipliers=(1,),
     residual_blocks=1,
     attention_resolutions=(),
     squared_cost=10.0,
     revival_updates=100,
-    memory_steps=4,
+    memory_steps=3,
     layers=1,
     heads=2,
     width=32,
     dropout=0.0,
-    actor_patch=32,
+    actor_patch=4,
     actor_channels=(16,),
     lstm_size=16,
-    horizon=4,
+    horizon=3,
+    learns_after_end=False,
     burn_in=2,
     discount=DISCOUNT,
     learning_rate=3e-3,
     tokenizer_batch=8,
     world_model_batch=8,
     actor_critic_batch=16,
-    epoch_steps=16,
+    epoch_steps=32,
     epoch_updates=8,
-    tokenizer_start=4,
-    world_model_start=24,
-    actor_critic_start=64,
+    tokenizer_start=2,
+    world_model_start=16,
+    actor_critic_start=48,
     replay_capacity=4_096,
     num_environments=4,
 )
@@ -212,9 +215,11 @@ def iris_policy_and_value(
     agent: IrisAgent, params: Any, observations: list[float]
 ) -> tuple[np.ndarray, float]:
     """Action probabilities and value after images of observations from an episode's start."""
+    params = jax.tree.map(jnp.asarray, params)
     output, memory = None, agent.initial_memory(1)
     for observation in observations:
-        image = pixels.draw(jnp.full(1, (observation + 1.0) / 2.0))  # Drawn between -1 and 1.
+        fraction = (observation + 1.0) / 2.0  # Between the observation's bounds.
+        image = pixels.draw(jnp.full(1, fraction), IMAGE_SIDE)
         frames = agent.model.reconstruct(params, as_fractions(image)[None])
         output, memory = agent.model.react(params, agent.model.vision(params, frames), memory)
     assert output is not None
@@ -223,9 +228,14 @@ def iris_policy_and_value(
 
 @pytest.mark.slow
 def test_values_and_actions_of_iris_from_images(tmp_path):
-    tasks = [environments.make(f"pixels/diagnostic/{kind}") for kind in KINDS]
+    tasks = []
+    for kind in KINDS:
+        task = environments.make(f"diagnostic/{kind}")
+        assert isinstance(task.dynamics, JaxEnvironment)
+        images = pixels.Pixels(task.dynamics, IMAGE_SIDE)
+        tasks.append(dataclasses.replace(task, dynamics=images))
     agent = Iris(IRIS).make(tasks[0])
-    settings = TrainingSettings(num_steps=4_096, interval=4_096)
+    settings = TrainingSettings(num_steps=3_072, interval=3_072)
     runs = [Run(task, 0, tmp_path / task.name) for task in tasks]
     results = device.train(agent, runs, settings, tmp_path / "together")
     for kind, result in zip(KINDS, results, strict=True):
