@@ -44,6 +44,7 @@ TINY = IrisConfig(
     layers=1,
     heads=2,
     width=16,
+    actor_patch=16,
     actor_channels=(2, 2),
     lstm_size=8,
     horizon=3,
@@ -334,7 +335,7 @@ def test_settings_out_of_range_are_named(changes, message):
 
 def test_images_that_do_not_fit_the_sizes_are_named():
     config = dataclasses.replace(TINY, patch=24)
-    with pytest.raises(ValueError, match=r"\(64, 64, 3\).*96 divides"):
+    with pytest.raises(ValueError, match=r"\(64, 64, 3\).*192 divides"):
         Iris(config).make(environments.make(NAME))
 
 
@@ -398,3 +399,20 @@ def test_perceptual_files_that_are_none_are_named(tmp_path, perceptual_file):
     np.savez(tmp_path / "shape.npz", **arrays)
     with pytest.raises(ValueError, match=r"'linear3' of float32\[7\].*float32\[256\]"):
         perceptual.load(str(tmp_path / "shape.npz"))
+
+
+def test_steps_after_an_imagined_end_can_be_left_out():
+    end = jnp.zeros((4, 2), bool).at[1, 0].set(True)
+    counts = actor_critic.until_end(end)
+    np.testing.assert_array_equal(counts, [[1, 1], [1, 1], [0, 1], [0, 1]])
+    action, returns = jnp.zeros((4, 2), jnp.int32), jnp.ones((4, 2))
+    before = actor_critic.Output(jnp.zeros((4, 2, 3)), jnp.zeros((4, 2)))
+    after = actor_critic.Output(before.logits.at[2, 0, 0].set(2.0), before.value.at[2, 0].set(5.0))
+
+    def losses(output, counts):
+        return actor_critic.losses(output, action, returns, counts, 0.1)
+
+    assert losses(before, counts) == losses(after, counts)
+    everywhere = jnp.ones_like(end)
+    for one, other in zip(losses(before, everywhere), losses(after, everywhere), strict=True):
+        assert one != other
