@@ -78,8 +78,12 @@ def lambda_returns(
 
 def until_end(end: Bool[Array, "H B"]) -> Bool[Array, "H B"]:
     """Return which steps no earlier one of the same trajectory has ended."""
-    goes_on = jnp.cumprod(~end[:-1], axis=0, dtype=jnp.int32) > 0
-    return jnp.concatenate([jnp.ones_like(end[:1]), goes_on])
+    return jnp.concatenate([jnp.ones_like(end[:1]), all_before(~end[:-1])])
+
+
+def all_before(flags: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
+    """Return whether all flags up to each row are True."""
+    return jnp.cumprod(flags, axis=0, dtype=jnp.int32) > 0
 
 
 def losses(

@@ -156,7 +156,7 @@ def in_first_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool
       mask: False for transitions between two episodes.
       last: whether the transition ends its episode.
     """
-    return mask & jnp.concatenate([mask[:1], _all_before(_continues(mask, last))])
+    return mask & jnp.concatenate([mask[:1], actor_critic.all_before(_continues(mask, last))])
 
 
 def in_last_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
@@ -166,7 +166,7 @@ def in_last_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[
       mask: False for transitions between two episodes.
       last: whether the transition ends its episode.
     """
-    return _all_before(_continues(mask, last)[::-1])[::-1]
+    return actor_critic.all_before(_continues(mask, last)[::-1])[::-1]
 
 
 def _continues(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
@@ -177,8 +177,3 @@ def _continues(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array
     begins with it.
     """
     return mask[:-1] & ~(last[:-1] & mask[1:])
-
-
-def _all_before(flags: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
-    """Return whether all flags up to each row are True."""
-    return jnp.cumprod(flags, axis=0, dtype=jnp.int32) > 0

@@ -1,7 +1,8 @@
 """Each agent learns the five diagnostic tasks: their values within 5%, and the best actions."""
 
 import dataclasses
-from collections.abc import Callable
+import pathlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -158,6 +159,26 @@ AGENTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def learn(
+    agent: Any, tasks: list[environments.Environment], num_steps: int, folder: pathlib.Path
+) -> Iterator[tuple[str, Any]]:
+    """Train on the task of each kind; yield the kinds and their learning states."""
+    settings = TrainingSettings(num_steps=num_steps, interval=num_steps)
+    runs = [Run(task, 0, folder / task.name) for task in tasks]
+    results = device.train(agent, runs, settings, folder / "together")
+    for kind, result in zip(KINDS, results, strict=True):
+        assert result.is_finite
+        yield kind, result.learner
+
+
+def expected(kind: str) -> Iterator[tuple[list[float], tuple[float, float]]]:
+    """Yield the observations from an episode's start to each state, and its action values."""
+    before: list[float] = []
+    for observation, action_values in EXPECTED[kind]:
+        before = [*before, observation] if kind == "discounting" else [observation]
+        yield before, action_values
+
+
 def policy_and_value(agent: Any, state: Any, observation: float) -> tuple[np.ndarray, float]:
     """Action probabilities, and the value that the agent predicts."""
     rows = jnp.full((1, 1, 1), observation, jnp.float32)
@@ -199,15 +220,9 @@ def dreamers_policy_and_value(
 def test_values_and_actions_of_dreamer(tmp_path):
     tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
     agent = Dreamer(DREAMER).make(tasks[0])
-    settings = TrainingSettings(num_steps=4_096, interval=4_096)
-    runs = [Run(task, 0, tmp_path / task.name) for task in tasks]
-    results = device.train(agent, runs, settings, tmp_path / "together")
-    for kind, result in zip(KINDS, results, strict=True):
-        assert result.is_finite
-        before: list[float] = []
-        for observation, action_values in EXPECTED[kind]:
-            before = [*before, observation] if kind == "discounting" else [observation]
-            found = dreamers_policy_and_value(agent, result.learner.params, before)
+    for kind, learned in learn(agent, tasks, 4_096, tmp_path):
+        for observations, action_values in expected(kind):
+            found = dreamers_policy_and_value(agent, learned.params, observations)
             check(kind, found, action_values)
 
 
@@ -235,15 +250,9 @@ def test_values_and_actions_of_iris_from_images(tmp_path):
         images = pixels.Pixels(task.dynamics, IMAGE_SIDE)
         tasks.append(dataclasses.replace(task, dynamics=images))
     agent = Iris(IRIS).make(tasks[0])
-    settings = TrainingSettings(num_steps=3_072, interval=3_072)
-    runs = [Run(task, 0, tmp_path / task.name) for task in tasks]
-    results = device.train(agent, runs, settings, tmp_path / "together")
-    for kind, result in zip(KINDS, results, strict=True):
-        assert result.is_finite
-        before: list[float] = []
-        for observation, action_values in EXPECTED[kind]:
-            before = [*before, observation] if kind == "discounting" else [observation]
-            found = iris_policy_and_value(agent, result.learner.params, before)
+    for kind, learned in learn(agent, tasks, 3_072, tmp_path):
+        for observations, action_values in expected(kind):
+            found = iris_policy_and_value(agent, learned.params, observations)
             check(kind, found, action_values)
 
 
@@ -266,10 +275,6 @@ def test_values_and_actions(name, tmp_path):
     """Values are those of the policy, within 5%; it prefers the better action."""
     tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
     agent = AGENTS[name](tasks[0].dynamics)
-    settings = TrainingSettings(num_steps=STEPS, interval=STEPS)
-    runs = [Run(task, 0, tmp_path / task.name) for task in tasks]
-    results = device.train(agent, runs, settings, tmp_path / "together")
-    for kind, result in zip(KINDS, results, strict=True):
-        assert result.is_finite
-        for observation, action_values in EXPECTED[kind]:
-            check(kind, policy_and_value(agent, result.learner, observation), action_values)
+    for kind, learned in learn(agent, tasks, STEPS, tmp_path):
+        for observations, action_values in expected(kind):
+            check(kind, policy_and_value(agent, learned, observations[-1]), action_values)
