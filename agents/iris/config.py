@@ -53,6 +53,9 @@ class IrisConfig:
       epsilon: probability of a uniformly random action instead.
       evaluation_temperature: of the policy in `Mode.EVALUATION`, where epsilon is 0.
       learning_rate: of the three optimisers.
+      tokenizer_decay_updates: updates in which the autoencoder's learning rate falls, along half a
+        cosine, to a thirtieth, where it stays; 0 for a constant one, as the paper's. Codes that
+        change late change what the world model has learned to predict.
       weight_decay: of the Transformer's linear weights.
       max_gradient_norm: of each of the three networks.
       tokenizer_batch: frames of an update of the autoencoder.
@@ -102,6 +105,7 @@ class IrisConfig:
     epsilon: float = 0.01
     evaluation_temperature: float = 0.5
     learning_rate: float = 1e-4
+    tokenizer_decay_updates: int = 0
     weight_decay: float = 0.01
     max_gradient_norm: float = 10.0
     tokenizer_batch: int = 256
@@ -160,7 +164,8 @@ _RANGES = {
         epoch_steps epoch_updates replay_capacity num_environments""",
     Range("at least 2", lambda x: x >= 2): "vocabulary memory_steps horizon",
     AT_LEAST_0: """tile revival_updates commitment_cost squared_cost entropy_cost weight_decay
-        max_gradient_norm tokenizer_start world_model_start actor_critic_start""",
+        tokenizer_decay_updates max_gradient_norm tokenizer_start world_model_start
+        actor_critic_start""",
     FRACTION: "discount lambda_ epsilon",
     BELOW_1: "dropout",
     POSITIVE: "temperature evaluation_temperature learning_rate",

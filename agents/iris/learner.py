@@ -22,6 +22,7 @@ _NETWORKS: dict[str, tuple[str, ...]] = {
     ACTOR_CRITIC: (ACTOR_CRITIC,),
 }
 _DEAD = 100  # Updates without its use after which a code counts as dead.
+_LEAST_LEARNING_RATE = 1 / 30  # Of the autoencoder, as a fraction of the first one.
 
 
 class LearnerState(NamedTuple):
@@ -70,7 +71,7 @@ def update_tokenizer(
     """
     images = as_fractions(frames)
     if model.config.revival_updates:
-        updates = optax.tree.get(state.optimizers["tokenizer"], "count")
+        updates = optax.tree.get(state.optimizers["tokenizer"], "count", filtering=_is_adams)
         codebook = jax.lax.cond(
             updates < model.config.revival_updates,
             lambda: _revived(model, state, images, key),
@@ -267,11 +268,22 @@ def _of(params: Params, kind: str) -> Params:
 def _optimizer(config: IrisConfig, kind: str) -> optax.GradientTransformation:
     """Return a kind's optimiser: Adam, with weight decay of the Transformer's linear weights."""
     adam = optax.adam(config.learning_rate)
+    if kind == "tokenizer" and config.tokenizer_decay_updates:
+        adam = optax.adam(
+            optax.cosine_decay_schedule(
+                config.learning_rate, config.tokenizer_decay_updates, _LEAST_LEARNING_RATE
+            )
+        )
     if kind == WORLD_MODEL:
         adam = optax.adamw(
             config.learning_rate, weight_decay=config.weight_decay, mask=_linear_weights
         )
     return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), adam)
+
+
+def _is_adams(path: Any, _: Any) -> bool:
+    """Return whether a leaf of an optimiser's state is Adam's own."""
+    return getattr(path[-1], "tuple_name", "") == "ScaleByAdamState"
 
 
 def _linear_weights(params: Params) -> Any:

@@ -53,6 +53,7 @@ def laptop() -> IrisConfig:
         discount=0.97,
         entropy_cost=0.01,
         learning_rate=1e-3,
+        tokenizer_decay_updates=1_600,
         tokenizer_batch=16,
         world_model_batch=8,
         actor_critic_batch=16,
