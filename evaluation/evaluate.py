@@ -9,7 +9,7 @@ import os
 import pathlib
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +22,7 @@ from evaluation import executors, folder_names, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
+from evaluation.job_groups import job_groups, names
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
 from evaluation.report.manifest import write_manifest
 from evaluation.results import LearningCurves, RunResult
@@ -228,7 +229,7 @@ def _require_memory(runs: Sequence[Run], config: EvaluationConfig, limit: int | 
       ValueError: naming the contender and the task.
     """
     checked = set()
-    for group in _job_groups(runs, limit):
+    for group in job_groups(runs, limit):
         contender, task = group[0].contender, group[0].task
         if contender.trains_itself or (contender.name, task.dynamics) in checked:
             continue
@@ -248,11 +249,11 @@ def _train_all(
 ) -> None:
     """Make runs, and check that each one has a result."""
     folder = folder.absolute()
-    groups = list(_job_groups(runs, execution.runs_per_job))
+    groups = list(job_groups(runs, execution.runs_per_job))
     executor = execution.executor or LocalExecutor()
     jobs = [
         Job(
-            _names(group),
+            names(group),
             functools.partial(_train, group, config, folder),
             units=config.num_steps * len(group),
             kind=group[0].contender.name,
@@ -265,7 +266,7 @@ def _train_all(
     for job, group in zip(jobs, groups, strict=True):
         if left := [run for run in group if storage.load(folder, run) is None]:
             reason = failures.get(id(job))
-            failed.append(reason or f"{_names(left)}: done, yet the result is not in {folder}")
+            failed.append(reason or f"{names(left)}: done, yet the result is not in {folder}")
     if failed:
         raise JobsFailedError(
             failed,
@@ -273,33 +274,6 @@ def _train_all(
             "The other runs are kept; started again, the command tries only what is missing.",
         )
     storage.remove_all_group_checkpoints(folder)
-
-
-def _job_groups(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
-    """Yield job groups, runs that are trained together: of one contender, on equal dynamics.
-
-    A run in a host environment, or of an agent that trains itself, is a group of its own.
-    """
-    groups: dict[Any, list[Run]] = {}
-    for run in runs:
-        is_alone = run.task.is_host or run.contender.trains_itself
-        alone = id(run) if is_alone else None
-        groups.setdefault((run.contender.name, run.task.dynamics, alone), []).append(run)
-    for group in groups.values():
-        size = most or len(group)
-        yield from (group[first : first + size] for first in range(0, len(group), size))
-
-
-def _names(group: Sequence[Run]) -> str:
-    """Return a description, for example `tiny on catch/5x5 (seeds 0, 1), catch/8x8 (seed 0)`."""
-    seeds: dict[str, list[str]] = {}
-    for run in group:
-        seeds.setdefault(run.task.name, []).append(str(run.seed_index))
-    tasks = [
-        f"{task} (seed{'s' * (len(found) > 1)} {', '.join(found)})" for task, found in seeds.items()
-    ]
-    more = f" and {len(tasks) - 4} tasks more" if len(tasks) > 5 else ""
-    return f"{group[0].contender.name} on {', '.join(tasks[:4] if more else tasks)}{more}"
 
 
 def _train(

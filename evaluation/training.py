@@ -94,7 +94,8 @@ def train_runs(
     """Train or continue a group of runs together, and save their agents.
 
     Args:
-      group: runs of one contender: several in JAX environments of equal dynamics, or one.
+      group: one run; or several in JAX environments of equal dynamics, of contenders whose agents
+        differ in arrays only.
       config: of the evaluation.
       folders: of each run.
       group_folder: folder for the checkpoints that the group's runs in JAX environments share.
@@ -119,13 +120,14 @@ def train_runs(
     if isinstance(contender.other, SelfContainedAgent):
         one = self_contained.train(contender.other, runs[0], settings, report)
         return [RunResult.of(one, config, "unknown (self-contained agent)")]
-    agent = make_agent(contender, task)
+    by_name = {run.contender.name: make_agent(run.contender, task) for run in group}
+    agents = [by_name[run.contender.name] for run in group]
     if task.is_host:
-        trained = [host.train(agent, runs[0], settings, report)]
+        trained = [host.train(agents[0], runs[0], settings, report)]
     else:
-        trained = device.train(agent, runs, settings, group_folder, report)
+        trained = device.train(agents, runs, settings, group_folder, report)
     found = []
-    for run, folder, one in zip(group, folders, trained, strict=True):
+    for run, agent, folder, one in zip(group, agents, folders, trained, strict=True):
         saved.save(folder, one.learner)
         with _keeping_result(run, "examination results"):
             _examine(run, config, agent, one.learner, folder)

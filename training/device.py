@@ -1,6 +1,7 @@
 """Training in JAX environments: the device backend.
 
-One compiled program trains all runs of one agent in environments of equal dynamics. A call advances
+One compiled program trains all runs of one agent, or of agents that differ in arrays only (rules of
+equal sizes), in environments of equal dynamics. A call advances
 all runs by some unrolls, a few runs per vectorised pass. The number of unrolls per call follows the
 measured time of a call, and results do not depend on it. A run's results depend on its agent, task
 and seed only, not on the other runs nor on the number of devices. One exception: the number of runs
@@ -34,7 +35,7 @@ from training.settings import (
     TrainingSettings,
     require_consistent,
 )
-from training.static_agent import split_agent
+from training.static_agent import split_agent, stack_agents
 
 # Between two calls a run can stop and write a checkpoint.
 _SHORTEST_CALL, _LONGEST_CALL = 1.0, 4.0  # Seconds.
@@ -42,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 def train(
-    agent: Agent,
+    agent: Agent | Sequence[Agent],
     runs: Sequence[Run],
     settings: TrainingSettings,
     folder: pathlib.Path,
@@ -51,7 +52,7 @@ def train(
     """Train an agent in several runs, or continue their training.
 
     Args:
-      agent: that learns.
+      agent: that learns; or one of each run, which differ in arrays only.
       runs: in JAX environments of equal dynamics.
       settings: the length of each run. Continued runs need the same intervals.
       folder: for the common checkpoints of these runs. Restored runs continue bit for bit, also on
@@ -64,7 +65,7 @@ def train(
     Raises:
       CheckpointError: if a checkpoint cannot be written, or none can be read.
       StoppedBySignal: after a stop signal; a checkpoint was saved.
-      ValueError: if the budget is less than one unroll.
+      ValueError: if the budget is less than one unroll, or agents differ in more than arrays.
     """
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
         together = _Runs(agent, runs, settings, checkpoints)
@@ -77,7 +78,7 @@ class _Runs:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent | Sequence[Agent],
         runs: Sequence[Run],
         settings: TrainingSettings,
         checkpoints: Checkpoints,
@@ -85,20 +86,27 @@ class _Runs:
         started = time.perf_counter()
         dynamics = runs[0].task.dynamics
         assert isinstance(dynamics, environments.JaxEnvironment)
-        require_consistent(agent.experience)
-        self._schedules = schedules(agent.experience, settings.num_steps)
-        static, self._arrays = split_agent(agent)
+        agents = list(agent) if isinstance(agent, Sequence) else [agent]
+        experience = agents[0].experience
+        require_consistent(experience)
+        self._schedules = schedules(experience, settings.num_steps)
+        if len({id(one) for one in agents}) > 1:
+            (static, own_arrays), self._arrays = stack_agents(agents), ()
+        else:
+            (static, self._arrays), own_arrays = split_agent(agents[0]), ()
         per_pass = agents_per_pass(settings.runs_at_once, -(-len(runs) // mesh().size))
-        spec = agent.experience.replay
+        spec = experience.replay
         is_large = spec is not None and spec.capacity > settings.num_steps
         replay_steps = settings.num_steps if is_large else None
         self._program = Program(dynamics, static, per_pass, replay_steps)
         self._runs, self._settings, self._checkpoints = runs, settings, checkpoints
-        self._steps_per_unroll = agent.experience.steps_per_unroll
+        self._steps_per_unroll = experience.steps_per_unroll
         self._intervals = list(settings.intervals(self._steps_per_unroll))
         self._records = [Records(run.folder) for run in runs]
         self._is_finite = np.ones(len(runs), bool)
-        self._inputs = self._program.place([run.task for run in runs], [run.seed for run in runs])
+        self._inputs = self._program.place(
+            [run.task for run in runs], [run.seed for run in runs], own_arrays
+        )
         self._restore()
         self._compile()
         self._start_seconds = time.perf_counter() - started

@@ -19,7 +19,7 @@ from training.device_program import Program, mesh
 from training.memory_budget import require_memory_for_runs
 from training.passes import agents_per_pass
 from training.settings import TrainingSettings, require_consistent
-from training.static_agent import split_agent
+from training.static_agent import stack_agents
 
 _UNROLLS_PER_CALL = 50
 
@@ -55,7 +55,7 @@ def mean_returns(
     require_memory_for_runs(
         f"{number} agents", agent, dynamics, number, settings.num_steps, settings.runs_at_once
     )
-    static, stacked = _stacked(agents)
+    static, stacked = stack_agents(agents)
     per_pass = agents_per_pass(settings.runs_at_once, -(-number // mesh().size))
     program = Program(dynamics, static, per_pass, settings.num_steps)
     inputs = program.place(
@@ -82,17 +82,3 @@ def mean_returns(
     with np.errstate(invalid="ignore"):
         returns = (episodes.return_sum / episodes.count)[:number]
     return returns.reshape(len(agents), len(tasks))
-
-
-def _stacked(agents: Sequence[Agent]):
-    """Return the agents' common static part, and their arrays with a leading axis of agents.
-
-    Raises:
-      ValueError: if they differ in more than arrays.
-    """
-    parts = [split_agent(agent) for agent in agents]
-    static = parts[0][0]
-    if any(part != static for part, _ in parts):
-        raise ValueError("The agents differ in more than arrays; expected equal settings.")
-    every = zip(*(arrays for _, arrays in parts), strict=True)
-    return static, tuple(jnp.stack(arrays) for arrays in every)

@@ -40,6 +40,20 @@ def split_agent(agent: Agent) -> tuple[StaticAgent, tuple[Array, ...]]:
     return StaticAgent(structure, others), arrays
 
 
+def stack_agents(agents: Sequence[Agent]) -> tuple[StaticAgent, tuple[Array, ...]]:
+    """Return the agents' common static part, and their arrays with a leading axis of agents.
+
+    Raises:
+      ValueError: if they differ in more than arrays.
+    """
+    parts = [split_agent(agent) for agent in agents]
+    static = parts[0][0]
+    if any(part != static for part, _ in parts):
+        raise ValueError("The agents differ in more than arrays; expected equal settings.")
+    every = zip(*(arrays for _, arrays in parts), strict=True)
+    return static, tuple(jnp.stack(arrays) for arrays in every)
+
+
 def initial_state(agent: Agent, key: PRNGKeyArray) -> PyTree[Array]:
     """Return an agent's initial learning state, without weak types.
 
