@@ -45,7 +45,7 @@ def names(group: Sequence[Run]) -> str:
     """Return a description, for example `tiny on catch/5x5 (seeds 0, 1), catch/8x8 (seed 0)`."""
     first = group[0].contender.name
     others = len({run.contender.name for run in group}) - 1
-    who = f"{first} and {others} other contenders" if others else first
+    who = f"{first} and {others} more" if others else first
     seeds: dict[str, list[str]] = {}
     for run in group:
         if run.contender.name != first:

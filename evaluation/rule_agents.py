@@ -12,6 +12,8 @@ from disco_common.ranges import AT_LEAST_0, FRACTION
 from evaluation import baselines
 from evaluation.config import EvaluationConfig
 
+_FILE = "the rule file"  # Of a setting, where it comes from.
+
 
 def agent_of(
     rule: str, header: dict[str, Any], config: EvaluationConfig
@@ -34,6 +36,8 @@ def agent_of(
     values = {name: value for name, (value, _) in settings.items()}
     agent = baselines.with_settings(config.agent, values)
     agent = dataclasses.replace(agent, network=_network(rule, header, config))
+    if settings["end_learning_rate"][1] == _FILE and not agent.lifetime:
+        agent = dataclasses.replace(agent, lifetime=_lifetime(rule, header, config))
     return agent, {name: origin for name, (_, origin) in settings.items()}
 
 
@@ -45,7 +49,7 @@ def _learning_rate(
     found = _number_in_file(rule, header, "learning_rate", _is_rate, "a positive number")
     if found is None:
         return config.agent.learning_rate, "config.agent.learning_rate"
-    return found, "the rule file"
+    return found, _FILE
 
 
 def _end_learning_rate(
@@ -55,7 +59,17 @@ def _end_learning_rate(
     found = _number_in_file(rule, header, "end_learning_rate", *allowed)
     if found is None or config.agent.end_learning_rate < 1.0:
         return config.agent.end_learning_rate, "config.agent.end_learning_rate"
-    return found, "the rule file"
+    return found, _FILE
+
+
+def _lifetime(rule: str, header: dict[str, Any], config: EvaluationConfig) -> int:
+    """Return the environment steps in which the learning rate falls: those of the discovery.
+
+    A longer run goes on with the last learning rate, as a rule knows the agent's age, and the
+    learning rate that belongs to it. A shorter one has the whole fall.
+    """
+    found = _number_in_file(rule, header, "lifetime", AT_LEAST_0.contains, AT_LEAST_0.expected)
+    return min(int(found), config.budget) if found else 0
 
 
 def _replay_ratio(rule: str, header: dict[str, Any], config: EvaluationConfig) -> tuple[float, str]:
@@ -63,7 +77,7 @@ def _replay_ratio(rule: str, header: dict[str, Any], config: EvaluationConfig) -
         return config.rule_replay_ratio, "config.rule_replay_ratio"
     found = _number_in_file(rule, header, "replay_ratio", FRACTION.contains, FRACTION.expected)
     if found and found < 1.0 and not config.agent.replay_ratio:
-        return found, "the rule file"
+        return found, _FILE
     return config.agent.replay_ratio, "config.agent.replay_ratio"
 
 

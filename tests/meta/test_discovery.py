@@ -16,6 +16,7 @@ from jax.flatten_util import ravel_pytree
 
 import environments
 from disco_common.checkpoints import Checkpoints
+from meta import seeds
 from meta.config import MetaConfig, PopulationConfig
 from meta.discovery import Discovery
 from meta.run import run, summarize
@@ -37,6 +38,10 @@ def discovery() -> Discovery:
 def copy(state: DiscoveryState) -> DiscoveryState:
     """On the host, before a meta-step takes the state's memory."""
     return jax.tree.map(np.array, state)
+
+
+def flat(tree) -> np.ndarray:
+    return np.asarray(ravel_pytree(tree)[0])
 
 
 def states_after(discovery: Discovery, num_steps: int):
@@ -213,6 +218,27 @@ def test_same_seed_same_result_and_other_seed_other_result(discovery, history):
     assert not np.array_equal(parameters(other)[-1], parameters(history[0][0])[-1])
     budgets = [group.lifetime.budget for group in other.groups]
     assert not np.array_equal(budgets, [group.lifetime.budget for group in history[0][0].groups])
+
+
+def test_several_seeds_at_once_do_what_each_does_alone(discovery, history):
+    # Resets included: agents of the first generation end after two to six meta-steps.
+    states, metrics = history
+    found, last = [], []
+    rules = [states[0].rule] * 2
+    for average, made in seeds.discover(
+        discovery, (5, discovery.config.seed), rules, 6, lambda _, x: last.append(x)
+    ):
+        found.append((flat(average), made))
+    (other, _), (average, made) = found
+    change = flat(states[6].average) - flat(states[0].average)
+    # Adam divides by small numbers, so that a few meta-parameters differ by more than rounding.
+    assert np.mean(np.abs(average - flat(states[6].average))) < 1e-3 * np.mean(np.abs(change))
+    assert np.mean(np.abs(other - average)) > 0.1 * np.mean(np.abs(change))
+    np.testing.assert_equal(made, list(states[6].task_meta_steps))
+    for own, reference in zip(last[5], metrics[5], strict=True):
+        for name in ("reset", "task", "steps_since_reset"):
+            np.testing.assert_array_equal(own[name][1], reference[name])
+    assert sum(x["reset"].sum() for step in metrics[:6] for x in step) > 0
 
 
 def test_a_non_finite_meta_gradient_is_masked_out_and_its_agent_reset(discovery, history):

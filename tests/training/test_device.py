@@ -43,7 +43,7 @@ def runs(folder, number: int = 2) -> list[Run]:
     return [Run(TASK, seed, folder / f"seed_{seed}") for seed in range(number)]
 
 
-def train(folder, agent: Agent = AGENT, report=lambda *_: None):
+def train(folder, agent: Agent | list[Agent] = AGENT, report=lambda *_: None):
     return device.train(agent, runs(folder), SETTINGS, folder / "together", report)
 
 
@@ -335,3 +335,30 @@ def test_programs_are_compiled_once(tmp_path, caplog):
     compiled = [x for x in caplog.messages if x.startswith("Compiling jit(advance)")]
     assert len(compiled) == 1
     assert float(result.learner) == 11.0  # After ten updates.
+
+
+def test_agents_that_differ_in_arrays_only_learn_together_what_each_learns_alone(tmp_path):
+    rates = (1e-3, 1e-2)
+    config = dataclasses.replace(CONFIG, learning_rate=0.0)
+    agents = [
+        dataclasses.replace(
+            RuleAgent.create(config, TASK.dynamics, disco.ActorCritic()),
+            learning_rate=jnp.float32(rate),
+        )
+        for rate in rates
+    ]
+    together = device.train(agents, runs(tmp_path / "two"), SETTINGS, tmp_path / "together")
+    for number, (agent, one) in enumerate(zip(agents, together, strict=True)):
+        alone = device.train(
+            agent, runs(tmp_path / f"{number}"), SETTINGS, tmp_path / f"{number}" / "together"
+        )[number]
+        jax.tree.map(np.testing.assert_array_equal, one.learner, alone.learner)
+        assert one.episodes == alone.episodes
+
+
+def test_agents_that_differ_in_more_than_arrays_are_refused(tmp_path):
+    other = RuleAgent.create(
+        dataclasses.replace(CONFIG, num_environments=4), TASK.dynamics, disco.ActorCritic()
+    )
+    with pytest.raises(ValueError, match="differ in more than arrays"):
+        train(tmp_path, [AGENT, other])
