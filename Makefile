@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed$(EXTRAS:%=-%)
 
 NEWEST := .venv-newest
 
-.PHONY: install pins test lint types rooms tests test-slow all-tests newest tests-newest test-newest \
+.PHONY: install pins test lint types rooms tests test-slow test-learning all-tests newest tests-newest test-newest \
     chaos fuzz format discover clean
 
 install: $(INSTALLED)
@@ -43,7 +43,7 @@ rooms: install
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15
 
 tests: install
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not learning"
 
 # What takes a minute or more by its nature: several processes, many devices, kills, sweeps.
 test-slow: install
@@ -51,7 +51,11 @@ test-slow: install
 
 # Both in one run, which shares what they compile and the fixtures.
 all-tests: install
-	$(PYTEST)
+	$(PYTEST) -m "not learning"
+
+# Whether agents learn, where that takes minutes each.
+test-learning: install
+	$(PYTEST) -m learning
 
 # The newest Python of this machine, and the newest release of every package: the library, golden
 # vectors, a short discovery, export and evaluation, and the examples. Made anew each time, as
@@ -67,7 +71,7 @@ newest:
 	$(NEWEST)/bin/python -m pip install --no-deps 'gymnax>=1.0'
 
 tests-newest:
-	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow" tests/disco_common tests/disco \
+	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow and not learning" tests/disco_common tests/disco \
 	    --ignore=tests/disco/test_gradient.py \
 	    tests/test_zoo.py tests/test_examples.py tests/meta/test_golden.py \
 	    tests/agents/dreamer/test_golden.py tests/launch/test_discover.py \

@@ -216,7 +216,7 @@ def dreamers_policy_and_value(
     return np.mean(policy, axis=0), float(np.mean(value))
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_values_and_actions_of_dreamer(tmp_path):
     tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
     agent = Dreamer(DREAMER).make(tasks[0])
@@ -241,7 +241,7 @@ def iris_policy_and_value(
     return np.asarray(jax.nn.softmax(output.logits[0])), float(output.value[0])
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_values_and_actions_of_iris_from_images(tmp_path):
     tasks = []
     for kind in KINDS:

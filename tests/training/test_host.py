@@ -263,7 +263,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.learning
 def test_actor_critic_learns_in_a_host_environment(tmp_path):
     """BSuite's Catch: 1 is a caught ball, -1 a missed one."""
     config = EvaluationConfig(
