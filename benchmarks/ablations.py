@@ -11,7 +11,8 @@
 Discovers a rule for each variant (`launch/configs/ablations.py`) and each seed, evaluates all of
 them together on each set of tasks, and writes one report, a table and a figure: each variant's
 normalised IQM over the tasks, with a 95% interval over discoveries and agents' seeds; the tasks
-are fixed. Started again, it continues.
+are fixed. Started again, it continues. On one accelerator, `--at_once` discovers the seeds of a
+variant in one program.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from absl import flags
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import discover_seeds
 from disco_common.atomic import write_atomically
 from environments.suites import grid_heldout
 from evaluation.report.png_plots import score_matrix
@@ -76,6 +78,12 @@ _STUDY = flags.DEFINE_enum("study", "parts", list(STUDIES), "What is compared.")
 _VARIANTS = flags.DEFINE_list("variants", None, "Names of variants, instead of the study's.")
 _SEEDS = flags.DEFINE_integer("seeds", 5, "Discoveries of each, with seeds 0, 1, ...", 1)
 _META_STEPS = flags.DEFINE_integer("meta_steps", 300, "Meta-steps of each discovery.", 1)
+_AT_ONCE = flags.DEFINE_bool(
+    "at_once",
+    False,
+    "Whether all seeds of a variant are discovered in one program, on one accelerator"
+    " (`benchmarks.discover_seeds`).",
+)
 _AGENT_SEEDS = flags.DEFINE_integer("agent_seeds", 2, "Runs of each rule on each task.", 1)
 _BUDGET = flags.DEFINE_integer("budget", 99_968, "Environment steps of each run.", 1)
 
@@ -102,6 +110,25 @@ def discover(folder: pathlib.Path, variant: str, seed: int) -> pathlib.Path:
         run("launch.discover", workdir, config, *settings)
         run("launch.export", workdir, f"--output={rule}")
     return rule
+
+
+def discover_all(folder: pathlib.Path, variants: Sequence[str]) -> list[pathlib.Path]:
+    """Discover and export the rules that are missing; return all files."""
+    seeds = range(_SEEDS.value)
+    if not _AT_ONCE.value:
+        return [discover(folder, variant, seed) for seed in seeds for variant in variants]
+    files = []
+    for variant in variants:
+        output = str(folder / "rules" / variant)
+        run(
+            "benchmarks.discover_seeds",
+            f"--config=launch/configs/ablations.py:{variant}",
+            f"--config.meta_steps={_META_STEPS.value}",
+            f"--seeds={_SEEDS.value}",
+            f"--output={output}",
+        )
+        files += discover_seeds.files(output, _SEEDS.value)
+    return files
 
 
 def scores(folder: pathlib.Path, rules: Sequence[str]) -> tuple[dict[str, float], list[float]]:
@@ -144,9 +171,7 @@ def main() -> None:
     """Make the missing discoveries and evaluations, print the table and draw the figure."""
     folder, study = pathlib.Path(_WORKDIR.value), STUDIES[_STUDY.value]
     variants = _VARIANTS.value or study.variants
-    rules = [
-        str(discover(folder, variant, seed)) for seed in range(_SEEDS.value) for variant in variants
-    ]
+    rules = list(map(str, discover_all(folder, variants)))
     for name, suite in study.suites.items():
         run(
             "launch.evaluate",

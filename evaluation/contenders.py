@@ -107,7 +107,10 @@ class Contender:
         """
         if unknown := sorted(set(settings) - set(baselines.RULE_SETTINGS)):
             raise ValueError(f"{self.name} has no settings {unknown}.")
-        return dataclasses.replace(self, agent=baselines.with_settings(self.agent, settings))
+        agent = baselines.with_settings(self.agent, settings)
+        if "end_learning_rate" in settings:  # Over the budget, not over the discovery's lifetime.
+            agent = dataclasses.replace(agent, lifetime=0)
+        return dataclasses.replace(self, agent=agent)
 
     def with_schedule_length(self, config: EvaluationConfig) -> "Contender":
         """Return the contender with a length of its learning rate's schedule: the budget."""

@@ -44,12 +44,22 @@ def agent_of(
 def _learning_rate(
     rule: str, header: dict[str, Any], config: EvaluationConfig
 ) -> tuple[float, str]:
+    """Return the learning rate, and where it comes from.
+
+    With a wider torso than the agents of the discovery had, theirs is divided by as much, with
+    which Adam changes a layer's outputs alike at all widths (Yang et al. 2022, arXiv 2203.03466,
+    table 3).
+    """
     if config.rule_learning_rate is not None:
         return config.rule_learning_rate, "config.rule_learning_rate"
     found = _number_in_file(rule, header, "learning_rate", _is_rate, "a positive number")
     if found is None:
         return config.agent.learning_rate, "config.agent.learning_rate"
-    return found, _FILE
+    torso = config.agent.network.torso
+    width = _width_in_file(rule, header)
+    if width is None or not torso or torso[-1] <= width:
+        return found, _FILE
+    return found * width / torso[-1], f"{_FILE}'s, for {torso[-1]} units instead of {int(width)}"
 
 
 def _end_learning_rate(
@@ -109,6 +119,40 @@ def _number_in_file(
     Raises:
       disco.RuleFileError: if it is no number, or not an allowed one.
     """
+    found, path = _in_file(rule, header, name)
+    if not path:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not is_allowed(found):
+        raise disco.RuleFileError(
+            f"{rule}: the header's {path} is {found!r:.100}; expected {expected}."
+        )
+    return float(found)
+
+
+def _width_in_file(rule: str, header: dict[str, Any]) -> float | None:
+    """Return the units of the torso's last layer; None without a torso.
+
+    Raises:
+      disco.RuleFileError: if it is no list of positive numbers.
+    """
+    found, path = _in_file(rule, header, "network.torso")
+    if not path or found == []:
+        return None
+    if not isinstance(found, list) or not isinstance(found[-1], int) or found[-1] < 1:
+        raise disco.RuleFileError(
+            f"{rule}: the header's {path} is {found!r:.100}; expected positive numbers of units."
+        )
+    return float(found[-1])
+
+
+def _in_file(rule: str, header: dict[str, Any], name: str) -> tuple[Any, str]:
+    """Return a setting of the discovery's agents as it is in the file, and its path there.
+
+    The path is empty if the file lacks it.
+
+    Raises:
+      disco.RuleFileError: if it is a part of something that has no parts.
+    """
     found, path = header.get("provenance", {}), "provenance"
     for part in ("agent", *name.split(".")):
         if not isinstance(found, dict):
@@ -116,13 +160,9 @@ def _number_in_file(
                 f"{rule}: the header's {path} is {found!r:.100}; expected names."
             )
         if part not in found:
-            return None
+            return None, ""
         found, path = found[part], f"{path}.{part}"
-    if isinstance(found, bool) or not isinstance(found, int | float) or not is_allowed(found):
-        raise disco.RuleFileError(
-            f"{rule}: the header's {path} is {found!r:.100}; expected {expected}."
-        )
-    return float(found)
+    return found, path
 
 
 def _is_rate(value: float) -> bool:

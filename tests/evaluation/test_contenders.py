@@ -77,9 +77,54 @@ def test_recommendation_that_is_no_learning_rate(tmp_path, found):
     assert make_contenders([file], config)[-1].agent.learning_rate == 0.5
 
 
+def with_torso(*units: int) -> EvaluationConfig:
+    network = dataclasses.replace(CONFIG.agent.network, torso=units)
+    return dataclasses.replace(CONFIG, agent=dataclasses.replace(CONFIG.agent, network=network))
+
+
+def test_wider_agents_have_a_smaller_learning_rate(tmp_path):
+    agent = {"learning_rate": 0.5, "network": {"torso": [64, 32]}}
+    file = write(tmp_path / "a.npz", {"agent": agent})
+
+    def made(*units: int):
+        contender = make_contenders([file], with_torso(*units))[-1]
+        return contender.agent.learning_rate, contender.source["learning_rate_from"]
+
+    assert made(32) == (0.5, "the rule file")
+    assert made(8) == (0.5, "the rule file")
+    assert made() == (0.5, "the rule file")
+    assert made(32, 128) == (0.125, "the rule file's, for 128 units instead of 32")
+    config = dataclasses.replace(with_torso(128), rule_learning_rate=0.5)
+    assert make_contenders([file], config)[-1].agent.learning_rate == 0.5
+    for wrong in (["a"], [0], 7):
+        file = write(tmp_path / "a.npz", {"agent": agent | {"network": {"torso": wrong}}})
+        with pytest.raises(
+            disco.RuleFileError, match=r"network\.torso is .*; expected pos"
+        ):
+            made(32)
+
+
+def test_a_learning_rate_falls_over_the_lifetime_of_the_discovery(tmp_path):
+    steps = CONFIG.agent.steps_per_update
+    agent = {"end_learning_rate": 0.25, "lifetime": 3 * steps}
+    file = write(tmp_path / "a.npz", {"agent": agent})
+
+    def length(updates: int, **settings: Any) -> int:
+        config = dataclasses.replace(CONFIG, budget=updates * steps, **settings)
+        return make_contenders([file], config)[-1].with_schedule_length(config).agent.lifetime
+
+    assert length(30) == 3 * steps
+    assert length(2) == 2 * steps
+    own = dataclasses.replace(CONFIG.agent, end_learning_rate=0.5)
+    assert length(30, agent=own) == 30 * steps
+    config = dataclasses.replace(CONFIG, budget=30 * steps)
+    tuned = make_contenders([file], config, tuned={"a": {"end_learning_rate": 0.1}})[-1]
+    assert tuned.agent.lifetime == 30 * steps
+
+
 def test_a_rule_whose_agents_learning_rate_fell_has_such_agents(tmp_path):
-    """Over the evaluation's budget, unless the evaluation's own falls."""
-    file = write(tmp_path / "a.npz", {"agent": {"end_learning_rate": 0.25, "lifetime": 7}})
+    """Unless the evaluation's own falls."""
+    file = write(tmp_path / "a.npz", {"agent": {"end_learning_rate": 0.25}})
 
     def made(config, **tuned):
         contender = make_contenders([file], config, tuned={"a": tuned})[-1]

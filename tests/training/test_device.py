@@ -358,7 +358,7 @@ def test_agents_that_differ_in_arrays_only_learn_together_what_each_learns_alone
 
 def test_agents_that_differ_in_more_than_arrays_are_refused(tmp_path):
     other = RuleAgent.create(
-        dataclasses.replace(CONFIG, num_environments=4), TASK.dynamics, disco.ActorCritic()
+        dataclasses.replace(CONFIG, unroll_length=4), TASK.dynamics, disco.ActorCritic()
     )
     with pytest.raises(ValueError, match="differ in more than arrays"):
         train(tmp_path, [AGENT, other])
