@@ -119,15 +119,15 @@ def discover_all(folder: pathlib.Path, variants: Sequence[str]) -> list[pathlib.
         return [discover(folder, variant, seed) for seed in seeds for variant in variants]
     files = []
     for variant in variants:
-        output = str(folder / "rules" / variant)
         run(
             "benchmarks.discover_seeds",
             f"--config=launch/configs/ablations.py:{variant}",
             f"--config.meta_steps={_META_STEPS.value}",
             f"--seeds={_SEEDS.value}",
-            f"--output={output}",
+            f"--output={folder / 'rules'}",
+            f"--name={variant}",
         )
-        files += discover_seeds.files(output, _SEEDS.value)
+        files += discover_seeds.files(folder / "rules", variant, _SEEDS.value)
     return files
 
 

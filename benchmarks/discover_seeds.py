@@ -1,7 +1,7 @@
 """Discover a rule with each of several seeds, all at once, on one accelerator.
 
     python -m benchmarks.discover_seeds --config=launch/configs/ablations.py:no_age --seeds=5 \
-        --output=runs/parts/rules/no_age
+        --output=runs/parts/rules --name=no_age
 
 writes `no_age-0.npz` to `no_age-4.npz` there, the averages of the rules after all meta-steps, as
 `launch.export` writes that of a run without probes. Started again, it does nothing if all files
@@ -15,10 +15,11 @@ import time
 from absl import flags
 
 import disco
+from disco_common import stopping
 from launch import commands
 from launch.configs import grid57_laptop
 from launch.configuration import from_config
-from launch.flag_parsing import define_config, define_path
+from launch.flag_parsing import define_config, define_output_folder
 from launch.progress import Progress
 from launch.rule_provenance import rule_provenance
 from launch.settings import DiscoverSettings
@@ -26,16 +27,17 @@ from launch.setup import make_discovery, make_rule, make_tasks
 from meta import seeds
 
 
-def files(output: str, number: int) -> list[pathlib.Path]:
+def files(folder: pathlib.Path, name: str, number: int) -> list[pathlib.Path]:
     """Return the rule files of seeds 0, 1, ..."""
-    return [pathlib.Path(f"{output}-{seed}.npz") for seed in range(number)]
+    return [folder / f"{name}-{seed}.npz" for seed in range(number)]
 
 
 def main() -> None:
     """Run the command."""
     settings = from_config(DiscoverSettings, flags.FLAGS.config)
-    paths = files(flags.FLAGS.output, flags.FLAGS.seeds)
+    paths = files(pathlib.Path(flags.FLAGS.output), flags.FLAGS.name, flags.FLAGS.seeds)
     if all(path.exists() for path in paths):
+        print(f"All of {paths[0]} to {paths[-1]} are there.")
         return
     tasks = make_tasks(settings)
     every = [dataclasses.replace(settings, seed=seed) for seed in range(len(paths))]
@@ -43,11 +45,11 @@ def main() -> None:
     discovery = make_discovery(settings, tasks, rules[0])
     names = [group.names for group in discovery.groups]
     per_meta_step = discovery.steps_per_meta_step * discovery.population_size * len(paths)
-    with Progress("discover", settings.meta_steps) as bar:
+    with stopping.noting(), Progress("discover", settings.meta_steps) as bar:
         bar.start(0)
         began = []
 
-        def report(step: int, metrics: tuple[seeds.AgentMetrics, ...]) -> None:
+        def report(step: int, metrics: tuple[seeds.SeedsMetrics, ...]) -> None:
             began.append(time.perf_counter())
             if step == 1 or step % settings.log_interval == 0:
                 seconds = (began[-1] - began[0]) / max(step - 1, 1)
@@ -66,7 +68,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    define_path("output", "Beginning of the rule files' names.")
+    define_output_folder("output", "Folder for the rule files.")
+    flags.DEFINE_string("name", "rule", "Beginning of their names.")
     flags.DEFINE_integer("seeds", 3, "Number of discoveries, with seeds 0, 1, ...", 1)
     define_config(grid57_laptop)
     commands.run(main)

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Integer
 
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 from meta.objective import ObjectiveConfig
@@ -123,10 +123,10 @@ class DiscoveryConfig:
       meta: the meta-step.
       objective: weights of the meta-loss.
       population: its size and lifetimes.
-      seed: of all randomness.
+      seed: of all randomness; an array where a program has several (`meta.seeds`).
     """
 
     meta: MetaConfig
     objective: ObjectiveConfig
     population: PopulationConfig
-    seed: int
+    seed: int | Integer[Array, ""]

@@ -168,6 +168,7 @@ class HostGroup:
         self, index: int, task: int, resets: int, meta_step: int
     ) -> HostAgentExperience:
         group = self._group
+        assert isinstance(self._config.seed, int)
         address = (self._config.seed, index, resets, meta_step)
         num_validation = self._config.meta.validation_trajectories
         return HostAgentExperience(group, group.tasks[task], address, num_validation, self._workers)

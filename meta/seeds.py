@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 import disco
 from disco_common import stopping
@@ -27,9 +27,14 @@ from meta.sharding import make_mesh
 from meta.state import DiscoveryState
 from meta.task_assignment import initial_tasks, reassign_tasks
 
+SeedsMetrics = dict[str, Shaped[Array, "_seeds _agents"]]
+
+SeedsState = PyTree[Array]
+"""A `DiscoveryState` whose arrays have a leading axis of seeds."""
+
 
 class SeveralSeeds:
-    """A discovery with several seeds; the arrays of its state have a leading axis of seeds."""
+    """A discovery with several seeds."""
 
     def __init__(self, discovery: Discovery, seeds: Sequence[int]):
         """Prepare the programs. Nothing is compiled.
@@ -52,7 +57,7 @@ class SeveralSeeds:
         self._meta_step = jax.jit(self._over_seeds(self._meta_step_of_one), donate_argnums=1)
         self._reset = jax.jit(self._over_seeds(self._reset_of_one), donate_argnums=1)
 
-    def init(self, rules: Sequence[disco.DiscoveredRule]) -> DiscoveryState:
+    def init(self, rules: Sequence[disco.DiscoveredRule]) -> SeedsState:
         """Return the first generation of agents.
 
         Args:
@@ -68,7 +73,7 @@ class SeveralSeeds:
         ]
         return self._reset(self._seeds, state, ([np.ones(x, bool) for x in rows], tasks))
 
-    def step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[AgentMetrics, ...]]:
+    def step(self, state: SeedsState) -> tuple[SeedsState, tuple[SeedsMetrics, ...]]:
         """Make one meta-step of all seeds. It donates the state.
 
         Returns:
@@ -165,7 +170,7 @@ def discover(
     seeds: Sequence[int],
     rules: Sequence[disco.DiscoveredRule],
     meta_steps: int,
-    report: Callable[[int, tuple[AgentMetrics, ...]], None] = lambda step, metrics: None,
+    report: Callable[[int, tuple[SeedsMetrics, ...]], None] = lambda step, metrics: None,
 ) -> list[tuple[disco.DiscoveredRule, list[Int[np.ndarray, "_tasks"]]]]:
     """Discover a rule with each seed.
 
@@ -192,7 +197,7 @@ def discover(
         stopping.raise_if_requested()
     averages, made = jax.device_get((state.average, state.task_meta_steps))
 
-    def of(number: int, tree: PyTree[Array]) -> Any:
+    def of(number: int, tree: Any) -> Any:
         return jax.tree.map(lambda x: x[number], tree)
 
     return [(of(i, averages), list(of(i, made))) for i in range(len(seeds))]

@@ -98,9 +98,7 @@ def test_wider_agents_have_a_smaller_learning_rate(tmp_path):
     assert make_contenders([file], config)[-1].agent.learning_rate == 0.5
     for wrong in (["a"], [0], 7):
         file = write(tmp_path / "a.npz", {"agent": agent | {"network": {"torso": wrong}}})
-        with pytest.raises(
-            disco.RuleFileError, match=r"network\.torso is .*; expected pos"
-        ):
+        with pytest.raises(disco.RuleFileError, match=r"network\.torso is .*; expected pos"):
             made(32)
 
 
