@@ -24,7 +24,8 @@ class EvaluationConfig:
         catch/8x8, one step in eight is no action.
       rule_learning_rate: learning rate of the agents that learn by discovered rules or by those of
         other packages. By default the one in the rule's file, with which the rule was discovered,
-        or else `agent.learning_rate`.
+        divided by how many times wider `agent.network.torso` is than there, or else
+        `agent.learning_rate`. If it fell in the discovery, it falls over the same lifetime.
       rule_replay_ratio: replayed part of the same agents' batches, which also have a fresh
         trajectory for each environment. By default `agent.replay_ratio` or, if that is 0, the one
         with which the rule was discovered.
