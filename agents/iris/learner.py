@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 from agents.iris import actor_critic, imagination, perceptual, tokenizer, world_model
 from agents.iris.config import IrisConfig
 from agents.iris.model import ACTOR_CRITIC, CODEBOOK, TOKENIZER, WORLD_MODEL, Model, Params
+from agents.optimizers import cosine_schedule
 from agents.update_memory import estimate_bytes
 
 Metrics = dict[str, Float[Array, ""]]
@@ -269,11 +270,8 @@ def _optimizer(config: IrisConfig, kind: str) -> optax.GradientTransformation:
     """Return a kind's optimiser: Adam, with weight decay of the Transformer's linear weights."""
     adam = optax.adam(config.learning_rate)
     if kind == "tokenizer" and config.tokenizer_decay_updates:
-        adam = optax.adam(
-            optax.cosine_decay_schedule(
-                config.learning_rate, config.tokenizer_decay_updates, _LEAST_LEARNING_RATE
-            )
-        )
+        fraction = cosine_schedule(config.tokenizer_decay_updates, _LEAST_LEARNING_RATE)
+        adam = optax.adam(lambda count: config.learning_rate * fraction(count))
     if kind == WORLD_MODEL:
         adam = optax.adamw(
             config.learning_rate, weight_decay=config.weight_decay, mask=_linear_weights

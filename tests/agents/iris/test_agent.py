@@ -12,7 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from jax.flatten_util import ravel_pytree
 from PIL import Image
 
 import environments
@@ -224,6 +226,26 @@ def test_dead_codes_become_features_in_the_first_updates(rng):
     found = found._replace(unused=jnp.full_like(found.unused, 1_000))
     later, _, _ = update(agent.model, found, frames, jax.random.key(1))
     np.testing.assert_allclose(later.params["codebook"], after, atol=1e-6)
+
+
+def test_the_autoencoders_learning_rate_falls_and_no_other(rng):
+    config = dataclasses.replace(TINY, revival_updates=1, tokenizer_decay_updates=2)
+    agent = Iris(config).make(environments.make(NAME))
+    states = [jax.jit(agent.init)(jax.random.key(0))]
+    frames = jnp.asarray(rng.integers(256, size=(4, 64, 64, 3)), jnp.uint8)
+    update = jax.jit(learner.update_tokenizer, static_argnums=0)
+    for number in range(4):
+        states.append(update(agent.model, states[-1], frames, jax.random.key(number))[0])
+    before, first, second, third, fourth = (ravel_pytree(x.params["encoder"])[0] for x in states)
+    rate = config.learning_rate
+    np.testing.assert_allclose(np.abs(first - before).max(), rate, rtol=0.01)
+    for change in (third - second, fourth - third):
+        assert 0.2 * rate / 30 < np.abs(change).max() < 3 * rate / 30
+    counts = {
+        kind: len(optax.tree.get_all_with_path(x, "count"))
+        for kind, x in states[-1].optimizers.items()
+    }
+    assert counts == {"tokenizer": 2, "world_model": 1, "actor_critic": 1}
 
 
 def test_tiles_are_put_together_again(rng):
