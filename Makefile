@@ -11,8 +11,8 @@ INSTALLED := $(VENV)/.installed$(EXTRAS:%=-%)
 
 NEWEST := .venv-newest
 
-.PHONY: install pins test lint types rooms tests test-slow test-learning all-tests newest tests-newest test-newest \
-    chaos fuzz format discover clean
+.PHONY: install pins test lint types rooms tests test-slow test-learning all-tests newest \
+    tests-newest test-newest chaos fuzz format discover clean
 
 install: $(INSTALLED)
 

@@ -285,6 +285,21 @@ def sum_over_agents(
     )
 
 
+def add_meta_step(
+    task_meta_steps: Sequence[Int[Array, "_tasks"]], metrics: Sequence[AgentMetrics]
+) -> tuple[Int[Array, "_tasks"], ...]:
+    """Return the meta-steps on each group's tasks after one more of all agents.
+
+    Args:
+      task_meta_steps: of each group, before it.
+      metrics: of each group's agents.
+    """
+    return tuple(
+        before.at[part["task"]].add(1)
+        for before, part in zip(task_meta_steps, metrics, strict=True)
+    )
+
+
 def update_rule(
     config: MetaConfig,
     rule: disco.DiscoveredRule,

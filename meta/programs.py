@@ -20,7 +20,7 @@ import disco
 from agents import compilation
 from meta.config import DiscoveryConfig
 from meta.groups import Group
-from meta.meta_step import Contribution, group_meta_step, update_rule
+from meta.meta_step import Contribution, add_meta_step, group_meta_step, update_rule
 from meta.population import reset_agents
 from meta.sharding import (
     AGENTS,
@@ -139,11 +139,7 @@ class DevicePrograms:
             jax.tree.map(lambda x, n=len(group.indices): x[:n], part)
             for part, group in zip(metrics, self._groups, strict=True)
         )
-        task_meta_steps = tuple(
-            before.at[part["task"]].add(1)
-            for before, part in zip(task_meta_steps, metrics, strict=True)
-        )
-        state = (rule, average, task_meta_steps, meta_step + 1)
+        state = (rule, average, add_meta_step(task_meta_steps, metrics), meta_step + 1)
         return *jax.lax.with_sharding_constraint(state, replicated(self._mesh)), metrics
 
     def _reset_agents(

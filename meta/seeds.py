@@ -21,7 +21,7 @@ import disco
 from disco_common import stopping
 from meta.config import DiscoveryConfig
 from meta.discovery import Discovery
-from meta.meta_step import AgentMetrics, group_meta_step, update_rule
+from meta.meta_step import AgentMetrics, add_meta_step, group_meta_step, update_rule
 from meta.population import empty_population, reset_agents
 from meta.sharding import make_mesh
 from meta.state import DiscoveryState
@@ -127,15 +127,11 @@ class SeveralSeeds:
             config.meta, state.rule, state.average, state.meta_step, contributions
         )
         metrics = tuple(part.metrics for part in contributions)
-        made = tuple(
-            before.at[part["task"]].add(1)
-            for before, part in zip(state.task_meta_steps, metrics, strict=True)
-        )
         new = DiscoveryState(
             rule=rule,
             average=average,
             groups=groups,
-            task_meta_steps=made,
+            task_meta_steps=add_meta_step(state.task_meta_steps, metrics),
             meta_step=state.meta_step + 1,
         )
         return new, metrics
