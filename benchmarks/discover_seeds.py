@@ -45,24 +45,26 @@ def main() -> None:
     discovery = make_discovery(settings, tasks, rules[0])
     names = [group.names for group in discovery.groups]
     per_meta_step = discovery.steps_per_meta_step * discovery.population_size * len(paths)
+    began = 0.0
     with stopping.noting(), Progress("discover", settings.meta_steps) as bar:
         bar.start(0)
-        began = []
 
         def report(step: int, metrics: tuple[seeds.SeedsMetrics, ...]) -> None:
-            began.append(time.perf_counter())
+            nonlocal began  # After the first meta-step, which is compiled.
+            if step == 1:
+                began = time.perf_counter()
             if step == 1 or step % settings.log_interval == 0:
-                seconds = (began[-1] - began[0]) / max(step - 1, 1)
                 reward = sum(float(x["validation_reward"].sum()) for x in metrics)
                 reward /= sum(x["validation_reward"].size for x in metrics)
                 shown = {"validation reward": reward}
                 if step > 1:
-                    shown["env steps/s"] = per_meta_step / seconds
+                    seconds = time.perf_counter() - began
+                    shown["env steps/s"] = per_meta_step * (step - 1) / seconds
                 bar.update(step, shown)
 
         found = seeds.discover(discovery, range(len(paths)), rules, settings.meta_steps, report)
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
     for path, one, (rule, task_meta_steps) in zip(paths, every, found, strict=True):
-        path.parent.mkdir(parents=True, exist_ok=True)
         disco.save(rule, path, rule_provenance(one, one.meta_steps, names, task_meta_steps))
         print(f"Wrote {path}.")
 
