@@ -1,13 +1,17 @@
-"""Dreamer's replay of a host environment: the times of storing, drawing and writing back.
+"""Dreamer's replay of a host environment: times of storing, drawing, writing back, checkpoints.
 
     python -m benchmarks.dreamer_replay --sizes=200m
 
 Batches of 16 sequences of 64 steps, images of 64x64x3, 16 environments; no network is run. An
 update waits for the storing of the last unroll and for its own batch. The latents of an update are
-written back while the next one is computed, or the next unroll collected.
+written back while the next one is computed, or the next unroll collected. A checkpoint has the rows
+that are filled: training waits while they are copied, and goes on while they are written.
 """
 
+import contextlib
 import dataclasses
+import pathlib
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +28,7 @@ from agents.dreamer.model import make_model
 from agents.dreamer.networks import ActionPart
 from agents.dreamer.presets import PRESETS, preset
 from agents.protocol import Experience, Update
+from disco_common.checkpoints import Checkpoints
 from environments.processes import SerialSimulators
 from training.host_experience import HostExperience
 
@@ -34,6 +39,7 @@ _REPEATS = flags.DEFINE_integer("repeats", 30, "Timed updates of each size.")
 _UNROLLS = flags.DEFINE_integer("unrolls", 1000, "Rows of each environment in the replay.")
 
 _NUM_ACTIONS = 17
+_FILLED = (0.001, 0.1, 0.5, 1.0)  # Parts of the replay in the checkpoints.
 
 
 class _Game(dm_env.Environment):
@@ -150,20 +156,31 @@ def _measure(agent: _Storing) -> dict[str, list[tuple[float, float]]]:
         return result
 
     shape = (update.length, update.batch_size)
-    for unroll in range(_UNROLLS.value + _REPEATS.value):
-        experience.request((), unroll)
-        before = experience.replay_seconds
-        batch = experience.take().batch
-        stored = experience.replay_seconds - before
-        if unroll < _UNROLLS.value:
-            continue
-        seconds.setdefault("storing an unroll", []).append((stored, stored))
-        drawn = timed("drawing", lambda batch=batch, i=unroll: experience.draw(update, batch, i))
-        refreshed = {name: jnp.full((*shape, *x.shape), 1, x.dtype) for name, x in agent.extras}
-        jax.block_until_ready(refreshed)
-        experience.write_back(update, drawn, refreshed)
-        timed("writing back", experience.flush)
-    experience.close()
+    filled = [max(1, round(fraction * _UNROLLS.value)) for fraction in _FILLED]
+    with contextlib.ExitStack() as stack:
+        stack.callback(experience.close)
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        checkpoints = stack.enter_context(contextlib.closing(Checkpoints(folder, keep=1)))
+        for unroll in range(_UNROLLS.value + _REPEATS.value):
+            experience.request((), unroll)
+            before = experience.replay_seconds
+            batch = experience.take().batch
+            stored = experience.replay_seconds - before
+            if unroll + 1 in filled:
+                state = experience.filled_replay()
+                rows = f"{16 * (unroll + 1):,} steps in a checkpoint"
+                timed(f"copying {rows}", lambda i=unroll, state=state: checkpoints.save(i, state))
+                timed(f"writing {rows}", checkpoints.wait)
+            if unroll < _UNROLLS.value:
+                continue
+            seconds.setdefault("storing an unroll", []).append((stored, stored))
+            drawn = timed(
+                "drawing", lambda batch=batch, i=unroll: experience.draw(update, batch, i)
+            )
+            refreshed = {name: jnp.full((*shape, *x.shape), 1, x.dtype) for name, x in agent.extras}
+            jax.block_until_ready(refreshed)
+            experience.write_back(update, drawn, refreshed)
+            timed("writing back", experience.flush)
     return seconds
 
 
