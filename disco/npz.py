@@ -168,7 +168,7 @@ def opened(path: pathlib.Path) -> Iterator[Archive]:
         num_bytes = path.stat().st_size
         if not zipfile.is_zipfile(file):
             raise ArchiveError(
-                f"is not an npz archive ({num_bytes} bytes): not a rule file, or truncated."
+                f"is not an npz archive ({num_bytes} bytes): of another kind, or truncated."
             )
         with _damage_explained():
             archive = zipfile.ZipFile(file)

@@ -7,6 +7,7 @@ import chex
 import dm_env
 import jax
 import jax.numpy as jnp
+import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -55,3 +56,8 @@ class NoisyRewards:
     def results(self, task: NoisyTask, state: State) -> dict[str, Array]:
         """Return what the other dynamics report of an episode."""
         return episode_results(self.dynamics, task.task, state)
+
+
+def log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    """Draw a scale of rewards, or of noise, whose logarithm is uniformly distributed."""
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))

@@ -13,7 +13,7 @@ import numpy as np
 
 from environments.base import Environment
 from environments.errors import unknown_member
-from environments.noise import NoisyRewards, NoisyTask
+from environments.noise import NoisyRewards, NoisyTask, log_uniform
 from environments.protocols import DISCORL, LPG, SuiteProtocol
 from environments.suites import grid57
 
@@ -38,8 +38,8 @@ def make(name: str) -> Environment:
         raise unknown_member(f"grid_generated/{name}", SUITES["grid_generated"])
     number = int(name.partition("_")[0])
     rng = np.random.default_rng([SEED, number, 1])
-    scale = float(np.exp(rng.uniform(*np.log(SCALES))))
-    noise = scale * float(np.exp(rng.uniform(*np.log(NOISES))))
+    scale = log_uniform(rng, *SCALES)
+    noise = scale * log_uniform(rng, *NOISES)
     # Ten variants take turns: of each, every second task has noise.
     has_noise = number // 10 % 2 == 1
     params = NoisyTask(

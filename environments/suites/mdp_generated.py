@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, restart, transition
 from environments.errors import unknown_member
-from environments.noise import NoisyRewards, NoisyTask
+from environments.noise import NoisyRewards, NoisyTask, log_uniform
 from environments.protocols import SuiteProtocol
 
 SEED = 64
@@ -124,7 +124,7 @@ def draw(kind: str, rng: np.random.Generator) -> RingTask:
     """Draw a task of a kind."""
     states, shape = np.arange(NUM_STATES), (NUM_STATES, NUM_ACTIONS)
     offsets = rng.integers(-REACH, REACH + 1, shape)
-    scale, horizon = _log_uniform(rng, *SCALES), _log_uniform(rng, *HORIZONS[kind])
+    scale, horizon = log_uniform(rng, *SCALES), log_uniform(rng, *HORIZONS[kind])
     has_one_start = rng.random() < 0.5 or kind == "goal"
     living, arrival, is_last = 0.0, np.zeros(NUM_STATES), np.zeros(NUM_STATES, bool)
     if kind == "dense":
@@ -147,10 +147,6 @@ def draw(kind: str, rng: np.random.Generator) -> RingTask:
     )
 
 
-def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
-    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
-
-
 DYNAMICS = NoisyRewards(Ring())
 NAMES = tuple(f"{number:02d}_{KINDS[number % len(KINDS)]}" for number in range(64))
 SUITES = {"mdp_generated": tuple(f"mdp_generated/{name}" for name in NAMES)}
@@ -171,6 +167,6 @@ def make(name: str) -> Environment:
     task = draw(kind, rng)
     size = float(jnp.max(jnp.abs(task.living + task.arrival)))
     has_noise = int(number) // len(KINDS) % 2 == 1
-    noise = size * _log_uniform(rng, *NOISES) if has_noise else 0.0
+    noise = size * log_uniform(rng, *NOISES) if has_noise else 0.0
     params = NoisyTask(task=task, noise=jnp.float32(noise))
     return Environment(name=f"mdp_generated/{name}", dynamics=DYNAMICS, params=params)

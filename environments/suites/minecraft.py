@@ -24,9 +24,8 @@ the release holds a jump for 10 steps, and rewards health on another scale.
 
 A game whose connection breaks down is truncated there, and restarted, as often as a run of 100
 million steps needs it; the run fails when a game breaks down three times in a row within 1000 steps
-of its start (`ProcessSimulators`). Every game is a Java
-process of some gigabytes, which takes minutes to start at the first reset, and needs a display (for
-example that of `xvfb-run`).
+of its start (`ProcessSimulators`). Every game is a Java process of some gigabytes, which takes
+minutes to start at the first reset, and needs a display (for example that of `xvfb-run`).
 
 This follows MineRL's documentation and is tested with a stand-in; it has not run with MineRL, which
 predates Python 3.11.
