@@ -46,6 +46,7 @@ def test_on_an_accelerator_rules_of_equal_sizes_share_a_job(contenders, monkeypa
     assert max(map(len, groups_of(contenders[1], most=1))) == 1
 
 
+@pytest.mark.slow
 def test_runs_of_a_shared_job_keep_their_own_rule(contenders, tmp_path):
     config, made = contenders
     rules = [one for one in made if one.name in ("one", "two")]

@@ -112,6 +112,7 @@ def test_a_run_that_is_stopped_in_a_probe_ends_the_same(finished, tmp_path, monk
     assert len(calls) == 4
 
 
+@pytest.mark.slow
 def test_a_probe_of_another_rule_is_made_again(tmp_path, caplog):
     own = probes.Probes(SETTINGS, make_tasks(SETTINGS))
     zoo = disco.load("grid57")

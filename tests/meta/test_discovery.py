@@ -220,6 +220,7 @@ def test_same_seed_same_result_and_other_seed_other_result(discovery, history):
     assert not np.array_equal(budgets, [group.lifetime.budget for group in history[0][0].groups])
 
 
+@pytest.mark.slow
 def test_several_seeds_at_once_do_what_each_does_alone(discovery, history):
     # Resets included: agents of the first generation end after two to six meta-steps.
     states, metrics = history

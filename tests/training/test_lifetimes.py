@@ -31,6 +31,7 @@ def agent(learning_rate: float, **changes) -> RuleAgent:
     return dataclasses.replace(made, learning_rate=jnp.float32(learning_rate))
 
 
+@pytest.mark.slow
 def test_the_returns_are_those_of_runs_of_their_own(tmp_path):
     """With two learning rates, on two tasks."""
     agents, reported = [agent(1e-2), agent(5e-2)], []

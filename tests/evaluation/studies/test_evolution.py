@@ -133,6 +133,7 @@ def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
     assert len((tmp_path / "run" / evolution.TABLE).read_text().splitlines()) == 41
 
 
+@pytest.mark.slow
 def test_agents_learn_and_a_search_that_continues_is_the_same(contender, tmp_path):
     whole = run(contender, tmp_path / "whole")
     for one in whole:
