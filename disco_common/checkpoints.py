@@ -237,8 +237,8 @@ class Checkpoints(CheckpointReader):
     def save(self, step: int, state: Any, agents: Any = 0) -> None:
         """Write a checkpoint in the background.
 
-        The state is copied to the host first, so it may be donated afterwards. A partly written
-        checkpoint is never read: Orbax renames it when it is complete.
+        Orbax copies the state to the host first, NumPy arrays too, so it may be donated or changed
+        afterwards. A partly written checkpoint is never read: Orbax renames it when it is complete.
 
         Args:
           step: number of the checkpoint.
@@ -250,7 +250,7 @@ class Checkpoints(CheckpointReader):
         """
         arrays, counts = by_path(state), _counts(state, agents)
         arrays = {
-            name: x if isinstance(x, jax.Array) else np.array(x) for name, x in arrays.items()
+            name: x if isinstance(x, jax.Array) else np.asarray(x) for name, x in arrays.items()
         }
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(arrays),  # pyright: ignore[reportCallIssue]
