@@ -156,6 +156,7 @@ def _measure(agent: _Storing) -> dict[str, list[tuple[float, float]]]:
         return result
 
     shape = (update.length, update.batch_size)
+    steps_per_unroll = agent.experience.steps_per_unroll
     filled = [max(1, round(fraction * _UNROLLS.value)) for fraction in _FILLED]
     with contextlib.ExitStack() as stack:
         stack.callback(experience.close)
@@ -168,7 +169,7 @@ def _measure(agent: _Storing) -> dict[str, list[tuple[float, float]]]:
             stored = experience.replay_seconds - before
             if unroll + 1 in filled:
                 state = experience.filled_replay()
-                rows = f"{16 * (unroll + 1):,} steps in a checkpoint"
+                rows = f"{steps_per_unroll * (unroll + 1):,} steps in a checkpoint"
                 timed(f"copying {rows}", lambda i=unroll, state=state: checkpoints.save(i, state))
                 timed(f"writing {rows}", checkpoints.wait)
             if unroll < _UNROLLS.value:

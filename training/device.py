@@ -3,10 +3,10 @@
 One compiled program trains all runs of one agent, or of agents that differ in arrays only (rules of
 equal sizes), in environments of equal dynamics. A call advances all runs by some unrolls, a few
 runs per vectorised pass. The number of unrolls per call follows the measured time of a call, and
-results do not depend on it. A run's results depend on its agent, task
-and seed only, not on the other runs nor on the number of devices. One exception: the number of runs
-in a pass may change the last bits of a sum. It varies on accelerators, where by default
-(`runs_at_once`) a pass has all runs of a device, and where a device has a single run.
+results do not depend on it. A run's results depend on its agent, task and seed only, not on the
+other runs nor on the number of devices. One exception: the number of runs in a pass may change the
+last bits of a sum. It varies on accelerators, where by default (`runs_at_once`) a pass has all runs
+of a device, and where a device has a single run.
 """
 
 import contextlib
