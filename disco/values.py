@@ -7,6 +7,8 @@ RLax is imported in the functions that use it: it imports Distrax and TensorFlow
 would double the time of `import disco`.
 """
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -158,6 +160,7 @@ def retrace(
     lambda_: float,
     value: Float[Array, "T_plus_1 B"] | None = None,
     target_value: Float[Array, "T_plus_1 B"] | None = None,
+    max_ratio: float = 1.0,
 ) -> ActionValueEstimates:
     """Return Retrace estimates (Munos et al. 2016, arXiv 1606.02647), cut where an episode ends.
 
@@ -170,6 +173,7 @@ def retrace(
       lambda_: decay of the traces.
       value: V of the online network; by default sum_a pi q.
       target_value: V of the target network; by default sum_a pi q bar.
+      max_ratio: c bar, the bound of importance ratios in the traces.
     """
     import rlax
 
@@ -179,7 +183,7 @@ def retrace(
     if target_value is None:
         target_value = jnp.sum(policy * target_action_value, axis=-1)
     rho = importance_ratio(logits, trajectory)
-    trace = lambda_ * jnp.minimum(1.0, rho) * _continues_from_previous(trajectory, rho.dtype)
+    trace = lambda_ * jnp.minimum(max_ratio, rho) * _continues_from_previous(trajectory, rho.dtype)
     taken_target_q = select_action(target_action_value, trajectory.action)
     q_target = jax.vmap(rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1)(
         taken_target_q[1:],
@@ -253,7 +257,7 @@ class ValueEstimates:
     Attributes:
       importance_ratio: `[T, B]`, rho, not clipped.
       value_target: `[T, B]`, V-trace's v_s.
-      advantage: `[T, B]`, weighted by min(1, rho), for the policy gradient.
+      advantage: `[T, B]`, weighted by min(max_ratio, rho), for the policy gradient.
       td: `[T, B]`, value_target - value.
     """
 
@@ -271,6 +275,7 @@ def vtrace(
     *,
     discount: float,
     lambda_: float,
+    max_ratio: float = 1.0,
 ) -> ValueEstimates:
     """Return V-trace estimates (Espeholt et al. 2018, arXiv 1802.01561), cut where episodes end.
 
@@ -281,26 +286,29 @@ def vtrace(
       trajectory: of the behaviour policy.
       discount: gamma, multiplied by the environment's discount.
       lambda_: decay of the traces.
+      max_ratio: rho bar and c bar, the bound of importance ratios.
     """
     import rlax
 
     rho = importance_ratio(logits, trajectory)
     trace = lambda_ * (1.0 - trajectory.last.astype(rho.dtype))
+    reward = trajectory.reward.astype(rho.dtype)
+    discounts = discount * trajectory.discount.astype(rho.dtype)
+    # RLax bounds the ratios of traces by 1.
+    wider = jnp.minimum(max_ratio, rho) / jnp.minimum(1.0, rho) if max_ratio != 1.0 else 1.0
     with jax.numpy_dtype_promotion("standard"):  # RLax multiplies floats by a bool.
-        result = jax.vmap(rlax.vtrace_td_error_and_advantage, in_axes=1, out_axes=1)(
-            target_value[:-1],
-            target_value[1:],
-            trajectory.reward.astype(rho.dtype),
-            discount * trajectory.discount.astype(rho.dtype),
-            rho,
-            trace,
-        )
-    value_target = result.errors + target_value[:-1]
+        errors = jax.vmap(
+            functools.partial(rlax.vtrace, clip_rho_threshold=max_ratio), in_axes=1, out_axes=1
+        )(target_value[:-1], target_value[1:], reward, discounts, rho, trace * wider)
+    value_target = errors + target_value[:-1]
+    following = jnp.concatenate([value_target[1:], target_value[-1:]])
+    bootstrap = trace.at[-1].set(0.0)  # Nothing is known beyond the last state but its value.
+    q = reward + discounts * (bootstrap * following + (1.0 - bootstrap) * target_value[1:])
     return jax.lax.stop_gradient(
         ValueEstimates(
             importance_ratio=rho,
             value_target=value_target,
-            advantage=result.pg_advantage,
+            advantage=jnp.minimum(max_ratio, rho) * (q - target_value[:-1]),
             td=value_target - value[:-1],
         )
     )
