@@ -5,6 +5,7 @@ network), and a meta-gradient differentiates them. For one vector there are a do
 compile and to launch, instead of a dozen for each array of a network.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,36 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
-from agents.networks import Network
+import environments
+from agents.networks import Network, NetworkConfig, make_network
+
+
+@functools.lru_cache(maxsize=64)
+def flat_network(
+    config: NetworkConfig,
+    dynamics: Any,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    frame_stack: int = 1,
+    burn_in: int = 0,
+) -> Network:
+    """Return a network of one parameter vector for environments.
+
+    Equal arguments give the same object, so that programs are reused.
+
+    Args:
+      config: sizes.
+      dynamics: of the environments; only the specs are used.
+      shapes: names and shapes of its outputs (`agents.networks.make_network`).
+      frame_stack: frames in one input.
+      burn_in: rows before each unroll that only update the memory.
+
+    Raises:
+      ValueError: if the action space is not discrete.
+    """
+    spec, num_actions = dynamics.observation_spec(), environments.num_actions(dynamics)
+    return with_flat_parameters(
+        make_network(config, spec, num_actions, dict(shapes), frame_stack, burn_in)
+    )
 
 
 def with_flat_parameters(network: Network) -> Network:

@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents.flat_parameters import with_flat_parameters
-from agents.networks import Network, NetworkConfig, make_network
+from agents.flat_parameters import flat_network
+from agents.networks import Network, NetworkConfig
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
@@ -209,10 +209,9 @@ class RuleAgent:
         Raises:
           ValueError: if the environment's action space is not discrete.
         """
-        num_actions = environments.num_actions(dynamics)
-        shapes = tuple(rule.output_shapes(num_actions).items())
-        network = _network(
-            config.network, dynamics, num_actions, shapes, config.frame_stack, config.burn_in
+        shapes = tuple(rule.output_shapes(environments.num_actions(dynamics)).items())
+        network = flat_network(
+            config.network, dynamics, shapes, config.frame_stack, config.burn_in
         )
         return cls(config=config, network=network, rule=rule)
 
@@ -299,21 +298,4 @@ def to_trajectory(batch: Batch) -> disco.Trajectory:
         mask=batch.mask,
         behaviour_logits=batch.extras["behaviour_logits"],
         core_state=batch.memory,
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _network(
-    config: NetworkConfig,
-    dynamics: Any,
-    num_actions: int,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    frame_stack: int,
-    burn_in: int,
-) -> Network:
-    """Return a network; equal arguments give the same object, so that programs are reused."""
-    return with_flat_parameters(
-        make_network(
-            config, dynamics.observation_spec(), num_actions, dict(shapes), frame_stack, burn_in
-        )
     )

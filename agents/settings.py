@@ -49,3 +49,20 @@ def with_overrides(agent: str, config: T, settings: Mapping[str, str]) -> T:
                 f" {getattr(config, name)!r}."
             ) from None
     return dataclasses.replace(config, **found)  # pyright: ignore[reportArgumentType]
+
+
+def preset_with_overrides(agent: str, presets: Mapping[str, T], parameters: str) -> T:
+    """Return the config of `PRESET,SETTING=VALUE,...`; without a preset, of the first one.
+
+    Raises:
+      ValueError: if there is no such preset or setting, or a value cannot be parsed.
+    """
+    words, settings = split_parameters(parameters)
+    unknown = [word for word in words if word not in presets]
+    if unknown or len(words) > 1:
+        raise ValueError(
+            f"{agent} has the parameters {parameters!r}; expected one preset of"
+            f" {', '.join(presets)} and settings as NAME=VALUE."
+        )
+    chosen = words[0] if words else next(iter(presets))
+    return with_overrides(agent, presets[chosen], settings)

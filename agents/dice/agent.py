@@ -1,0 +1,252 @@
+"""DiCE as an agent: each episode has a temperature, which a vote of bandits chooses."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import chex
+import dm_env
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+import disco
+import environments
+from agents.dice import bandits
+from agents.dice.bandits import Bandits
+from agents.dice.config import DiceConfig
+from agents.dice.losses import LossConfig, loss, shaped_reward
+from agents.flat_parameters import flat_network
+from agents.networks import Network
+from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
+from agents.rule_agent import to_trajectory
+from disco.types import Metrics, without_masked_damage
+
+
+@chex.dataclass(frozen=True)
+class DiceState:
+    """The learning state.
+
+    Attributes:
+      params: of the network, in one vector.
+      optimizer: the optimiser's state, which counts the gradient steps.
+      bandits: that choose temperatures.
+    """
+
+    params: Float[Array, "*runs P"]
+    optimizer: optax.OptState
+    bandits: Bandits
+
+
+@chex.dataclass(frozen=True)
+class DiceMemory:
+    """What acting carries from step to step.
+
+    Attributes:
+      network: the memory of the network; None if it has none.
+      inverse_temperature: 1/τ of the episode.
+      episode_return: sum of the episode's rewards so far.
+    """
+
+    network: PyTree[Array] | None
+    inverse_temperature: Float[Array, "*runs B"]
+    episode_return: Float[Array, "*runs B"]
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["learning_rate"],
+    meta_fields=["config", "network"],
+)
+@dataclasses.dataclass(frozen=True)
+class DiceAgent:
+    """DiCE (`agents.protocol.Agent`) for discrete actions.
+
+    Attributes:
+      config: its settings.
+      network: with the outputs `logits`, the advantages that are not centred, and `value`, of one
+        parameter vector.
+      learning_rate: replaces the configuration's, `[]`; None for the configuration's.
+    """
+
+    config: DiceConfig
+    network: Network
+    learning_rate: Float[Array, ""] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        config: DiceConfig,
+        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
+    ) -> "DiceAgent":
+        """Make an agent for environments of these dynamics, of which only the specs are used.
+
+        Raises:
+          ValueError: if the action space is not discrete.
+        """
+        shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
+        network = flat_network(
+            config.network, dynamics, shapes, config.frame_stack, config.burn_in
+        )
+        return cls(config=config, network=network)
+
+    @property
+    def experience(self) -> Experience:
+        config = self.config
+        batches = config.num_environments // config.batch_size
+        return Experience(
+            num_environments=config.num_environments,
+            unroll_length=config.unroll_length,
+            history=self.network.history,
+            updates=(
+                UpdateSpec(
+                    batch_size=config.num_environments,
+                    gradient_steps=config.sample_reuse * batches,
+                ),
+            ),
+        )
+
+    def init(self, key: PRNGKeyArray) -> DiceState:
+        network_key, bandits_key = jax.random.split(key)
+        params = self.network.init(network_key)
+        return DiceState(
+            params=params,
+            optimizer=self.optimizer.init(params),
+            bandits=bandits.init(self.config.vote, bandits_key),
+        )
+
+    def acting_state(self, state: DiceState) -> tuple[disco.Params, Bandits]:
+        return state.params, state.bandits
+
+    def initial_memory(self, batch_size: int) -> DiceMemory:
+        zeros = jnp.zeros(batch_size, jnp.result_type(float))
+        return DiceMemory(
+            network=self.network.initial_memory(batch_size),
+            inverse_temperature=zeros,
+            episode_return=zeros,
+        )
+
+    def act(
+        self,
+        acting_state: tuple[disco.Params, Bandits],
+        memory: DiceMemory,
+        timestep: dm_env.TimeStep,
+        key: PRNGKeyArray,
+        mode: Mode,
+    ) -> tuple[DiceMemory, Array, dict[str, Array]]:
+        params, ensemble = acting_state
+        choosing, acting = jax.random.split(key)
+        starts = timestep.first()
+        chosen = self._choose(ensemble, choosing, starts.shape[0], mode)
+        inverse = jnp.where(starts, chosen, memory.inverse_temperature)
+        dtype = memory.episode_return.dtype
+        rewards = memory.episode_return + jnp.asarray(timestep.reward, dtype)
+        episode_return = jnp.where(starts, jnp.zeros((), dtype), rewards)
+        logits, inner = self.network.policy(params, timestep.observation, memory.network)
+        tempered = logits * inverse[:, None]
+        memory = DiceMemory(
+            network=inner, inverse_temperature=inverse, episode_return=episode_return
+        )
+        extras = {
+            "behaviour_logits": tempered,
+            "inverse_temperature": inverse,
+            "episode_return": episode_return,
+        }
+        return memory, jax.random.categorical(acting, tempered), extras
+
+    def _choose(
+        self, ensemble: Bandits, key: PRNGKeyArray, number: int, mode: Mode
+    ) -> Float[Array, "B"]:
+        """Return inverse temperatures for episodes."""
+        if self.config.exploration == "fixed":
+            return jnp.full(number, 1.0 / self.config.temperature, jnp.result_type(float))
+        is_evaluation = mode == Mode.EVALUATION and self.config.exploration == "bandit"
+        choose = bandits.best if is_evaluation else bandits.draw
+        keys = jax.random.split(key, number)
+        # The bandits' number is x = log(1 + 1/τ).
+        return jnp.expm1(jax.vmap(lambda key: choose(self.config.vote, ensemble, key))(keys))
+
+    def update(self, state: DiceState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+        """Learn `sample_reuse` times from each sequence, and from the episodes that ended."""
+        del name
+        config = self.config
+        ensemble = state.bandits
+        # An episode's last row, whose action has no effect, has its return.
+        has_ended = jnp.logical_not(batch.mask).reshape(-1)
+        if config.exploration == "bandit":
+            inverse = batch.extras["inverse_temperature"].reshape(-1)
+            episode_return = batch.extras["episode_return"].reshape(-1)
+            usable = has_ended & jnp.isfinite(episode_return)
+            ensemble = bandits.update_all(
+                config.vote, ensemble, jnp.log1p(inverse), episode_return, usable
+            )
+        permutation = functools.partial(jax.random.permutation, x=config.num_environments)
+        order = jax.vmap(permutation)(jax.random.split(key, config.sample_reuse))
+        learned, metrics = jax.lax.scan(
+            lambda learned, index: self._step(learned, batch, index),
+            (state.params, state.optimizer),
+            order.reshape(-1, config.batch_size),
+        )
+        state = DiceState(params=learned[0], optimizer=learned[1], bandits=ensemble)
+        temperatures = jnp.mean(batch.extras["inverse_temperature"])
+        return Update(
+            state, jax.tree.map(jnp.mean, metrics) | {"inverse_temperature": temperatures}
+        )
+
+    def _step(
+        self,
+        learned: tuple[disco.Params, optax.OptState],
+        batch: Batch,
+        index: Int[Array, "M"],
+    ) -> tuple[tuple[disco.Params, optax.OptState], Metrics]:
+        """Make a gradient step on some of the sequences."""
+        config, (params, optimizer) = self.config, learned
+        memory = jax.tree.map(lambda x: x[index], batch.memory)
+        rows = dataclasses.replace(batch, memory=None)
+        chosen = jax.tree.map(lambda x: x[:, index], rows)
+        network_memory = None if memory is None else memory.network
+        chosen = dataclasses.replace(chosen, memory=network_memory)
+        trajectory = without_masked_damage(to_trajectory(chosen))
+        if config.shapes_reward:
+            reward = shaped_reward(jnp.asarray(trajectory.reward))
+            trajectory = dataclasses.replace(trajectory, reward=reward)
+        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
+        inverse = chosen.extras["inverse_temperature"]
+
+        def batch_loss(params):
+            outputs = self.network.unroll(params, trajectory)
+            value = outputs["value"][..., 0]
+            return loss(outputs["logits"], value, inverse, trajectory, constants)
+
+        gradients, metrics = jax.grad(batch_loss, has_aux=True)(params)
+        updates, optimizer = self.optimizer.update(gradients, optimizer, params)
+        params: Any = optax.apply_updates(params, updates)
+        return (params, optimizer), metrics | {"gradient_norm": optax.tree.norm(gradients)}
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """AdamW whose rate and weight decay rise, then fall linearly to 0 (table 5)."""
+        config = self.config
+        peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
+        steps = self.experience.updates[0].gradient_steps
+        total = config.total_steps // config.steps_per_update * steps
+
+        def factor(count: Int[Array, ""]) -> Float[Array, ""]:
+            rate = jnp.ones((), jnp.result_type(float))
+            if config.warmup:
+                rate = jnp.minimum((count + 1) / config.warmup, 1.0).astype(rate.dtype)
+            if total:
+                rate *= jnp.maximum(1.0 - count / total, 0.0).astype(rate.dtype)
+            return rate
+
+        clipping = optax.identity()
+        if config.max_gradient_norm:
+            clipping = optax.clip_by_global_norm(config.max_gradient_norm)
+        return optax.chain(
+            clipping,
+            optax.scale_by_adam(b2=config.adam_b2, eps=config.adam_epsilon),
+            optax.add_decayed_weights(config.weight_decay),
+            optax.scale_by_schedule(factor),
+            optax.scale_by_learning_rate(peak),
+        )

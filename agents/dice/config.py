@@ -1,0 +1,124 @@
+"""DiCE's settings."""
+
+import dataclasses
+
+from agents.dice.bandits import VoteConfig
+from agents.networks import NETWORKS, NetworkConfig
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+
+EXPLORATIONS = ("bandit", "random", "fixed")
+
+
+@dataclasses.dataclass(frozen=True)
+class DiceConfig:
+    """Settings of DiCE (Xiao et al. 2021, arXiv 2106.00707), by default for a laptop.
+
+    Attributes:
+      network: sizes of the network.
+      exploration: how an episode's temperature is chosen: `"bandit"` by the vote of bandits;
+        `"random"` by bandits that never learn; `"fixed"` is `temperature`, the paper's baseline.
+      temperature: τ, if it is fixed.
+      vote: of the bandits.
+      learning_rate: of Adam, the peak.
+      total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
+        constant one.
+      warmup: gradient steps in which the learning rate rises linearly from 0.
+      weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
+      adam_b2, adam_epsilon: of Adam.
+      max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
+      num_environments: number of parallel environments.
+      unroll_length: T, steps of a sequence that are learned from.
+      burn_in: steps before each sequence that only update the network's memory.
+      batch_size: sequences of a gradient step.
+      sample_reuse: how often each sequence is learned from.
+      discount: gamma.
+      lambda_: decay of the traces of V-trace and Retrace.
+      max_ratio: c bar and rho bar, the bound of importance ratios.
+      shapes_reward: whether rewards are shaped (`agents.dice.losses.shaped_reward`).
+      value_cost, action_value_cost, policy_cost: weights of the losses.
+      entropy_cost: weight of the policy's entropy. 0 in the algorithm, and 1 in its ablation.
+      frame_stack: frames in one input of the network.
+
+    Raises:
+      ValueError: if a setting is out of range.
+    """
+
+    network: NetworkConfig = NetworkConfig(torso=(64, 64), model=0)
+    exploration: str = "bandit"
+    temperature: float = 1.0
+    vote: VoteConfig = VoteConfig()
+    learning_rate: float = 1e-3
+    total_steps: int = 0
+    warmup: int = 0
+    weight_decay: float = 0.0
+    adam_b2: float = 0.98
+    adam_epsilon: float = 1e-6
+    max_gradient_norm: float = 50.0
+    num_environments: int = 8
+    unroll_length: int = 16
+    burn_in: int = 0
+    batch_size: int = 8
+    sample_reuse: int = 2
+    discount: float = 0.99
+    lambda_: float = 1.0
+    max_ratio: float = 1.05
+    shapes_reward: bool = True
+    value_cost: float = 1.0
+    action_value_cost: float = 10.0
+    policy_cost: float = 10.0
+    entropy_cost: float = 0.0
+    frame_stack: int = 1
+
+    def __post_init__(self):
+        AT_LEAST_1.require(
+            self,
+            "",
+            *("num_environments", "unroll_length", "batch_size", "sample_reuse", "frame_stack"),
+        )
+        AT_LEAST_0.require(
+            self,
+            "",
+            *("total_steps", "warmup", "weight_decay", "max_gradient_norm", "burn_in"),
+            *("value_cost", "action_value_cost", "policy_cost", "entropy_cost"),
+        )
+        FRACTION.require(self, "", "discount", "lambda_", "adam_b2")
+        POSITIVE.require(self, "", "learning_rate", "adam_epsilon", "max_ratio", "temperature")
+        if self.exploration not in EXPLORATIONS:
+            raise ValueError(
+                f"exploration is {self.exploration!r}; expected one of {', '.join(EXPLORATIONS)}."
+            )
+        if self.num_environments % self.batch_size:
+            raise ValueError(
+                f"batch_size is {self.batch_size}; expected a divisor of num_environments"
+                f" ({self.num_environments}), as each sequence is learned from sample_reuse times."
+            )
+        if self.burn_in > self.unroll_length:
+            raise ValueError(
+                f"burn_in is {self.burn_in}; expected at most unroll_length ({self.unroll_length})."
+            )
+        if self.burn_in and not self.network.memory:
+            raise ValueError(
+                f"burn_in is {self.burn_in} and network.memory 0; expected no burn-in without a"
+                " memory."
+            )
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps between two updates."""
+        return self.num_environments * self.unroll_length
+
+
+# Table 5. Of the 80 steps of a sequence, 40 are burn-in, which leaves 40 to learn from. 160
+# environments give no whole number of batches of 64: batches have 80 here.
+PAPER = DiceConfig(
+    network=NetworkConfig(torso=(256,), channels=NETWORKS["impala"].channels, model=0, memory=256),
+    learning_rate=5e-4,
+    warmup=4000,
+    weight_decay=0.01,
+    num_environments=160,
+    unroll_length=40,
+    burn_in=40,
+    batch_size=80,
+    discount=0.997,
+    frame_stack=4,
+)

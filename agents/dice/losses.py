@@ -1,0 +1,106 @@
+"""DiCE's losses: a policy of any temperature from one advantage function.
+
+The policy at temperature τ is `π_τ = exp(A / τ) / Z` with the learned advantage A, and Q = V + A
+(Xiao et al. 2021, arXiv 2106.00707, section 3.1). A is `logits - E_π_τ[logits]`, the dueling form,
+so that V is the value of π_τ. Temperatures are given by their inverse, 0 for the uniform policy.
+"""
+
+from typing import NamedTuple
+
+import distrax
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+import disco
+from disco.types import Metrics
+from disco.values import retrace, select_action, vtrace
+
+
+class LossConfig(NamedTuple):
+    """Constants of the loss; see `DiceConfig`."""
+
+    discount: float
+    lambda_: float
+    max_ratio: float
+    value_cost: float
+    action_value_cost: float
+    policy_cost: float
+    entropy_cost: float
+
+
+def shaped_reward(reward: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """Return 2 log(1 + r) for rewards r of at least 0, -log(1 + |r|) for others (table 5)."""
+    size = jnp.log1p(jnp.abs(reward))
+    return jnp.where(reward >= 0.0, 2.0 * size, -size)
+
+
+def advantages(
+    logits: Float[Array, "*s A"], inverse_temperature: Float[Array, "*s"]
+) -> Float[Array, "*s A"]:
+    """Return A, centred on its mean under the policy at a temperature.
+
+    No gradient flows through that policy.
+    """
+    policy = jax.nn.softmax(jax.lax.stop_gradient(logits) * inverse_temperature[..., None])
+    return logits - jnp.sum(policy * logits, axis=-1, keepdims=True)
+
+
+def loss(
+    logits: Float[Array, "T_plus_1 B A"],
+    value: Float[Array, "T_plus_1 B"],
+    inverse_temperature: Float[Array, "T B"],
+    trajectory: disco.Trajectory,
+    config: LossConfig,
+) -> tuple[Float[Array, ""], Metrics]:
+    """Return the loss of some sequences, and metrics.
+
+    The gradient of `τ log π_τ(a)` is that of A(a), so that the policy's loss, scaled by τ (equation
+    8), is finite at all temperatures. Q's targets are Retrace's, which bootstrap from E_π_τ[Q]
+    (Munos et al. 2016, arXiv 1606.02647); equation 2 prints the same operator with the action that
+    was taken. Both targets are cut where an episode ends.
+
+    Args:
+      logits: A, not centred.
+      value: V.
+      inverse_temperature: 1/τ of the behaviour policy; the last state has that of the row before.
+      trajectory: with shaped rewards.
+      config: constants.
+    """
+    inverse = jnp.concatenate([inverse_temperature, inverse_temperature[-1:]])
+    tempered = logits * inverse[..., None]
+    advantage = advantages(logits, inverse)
+    q = value[..., None] + advantage
+    constants = {
+        "discount": config.discount,
+        "lambda_": config.lambda_,
+        "max_ratio": config.max_ratio,
+    }
+    of_value = vtrace(tempered, value, value, trajectory, **constants)
+    of_q = retrace(tempered, q, q, trajectory, value=value, target_value=value, **constants)
+
+    mask = trajectory.mask
+
+    def mean(x: Float[Array, "T B"]) -> Float[Array, ""]:
+        return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.maximum(jnp.sum(mask), 1).astype(x.dtype)
+
+    advantage_taken = select_action(advantage, trajectory.action)
+    policy_loss = -mean(of_value.advantage * advantage_taken)
+    value_loss = 0.5 * mean(jnp.square(of_value.value_target - value[:-1]))
+    errors = of_q.q_target - value[:-1] - advantage_taken
+    action_value_loss = 0.5 * mean(jnp.square(errors))
+    entropy = mean(distrax.Categorical(logits=tempered[:-1]).entropy())
+    total = (
+        config.policy_cost * policy_loss
+        + config.value_cost * value_loss
+        + config.action_value_cost * action_value_loss
+        - config.entropy_cost * entropy
+    )
+    return total, {
+        "loss": total,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "action_value_loss": action_value_loss,
+        "entropy": entropy,
+        "importance_ratio": mean(of_value.importance_ratio),
+    }
