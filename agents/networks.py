@@ -165,7 +165,7 @@ def make_network(
         and no gradient flows through them.
     """
     history_spec = HistorySpec(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
-    functions = _Functions(config, observation_spec, num_actions, output_shapes, history_spec)
+    functions = NetworkFunctions(config, observation_spec, num_actions, output_shapes, history_spec)
     outputs = hk.without_apply_rng(hk.transform(functions.outputs))
     policy = hk.without_apply_rng(hk.transform(functions.policy))
     return Network(
@@ -185,7 +185,7 @@ def make_network(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Functions:
+class NetworkFunctions:
     """The functions of a network, for `hk.transform`.
 
     Attributes:
@@ -211,19 +211,29 @@ class _Functions:
 
     def policy(self, observation: Any, memory: Any) -> tuple[Array, Any]:
         """Return the policy's logits at one step, and the memory after it."""
+        embedding, memory = self.embed_step(observation, memory)
+        return self._state_head("logits", self.num_actions)(embedding), memory
+
+    def embed_step(self, observation: Any, memory: Any) -> tuple[Array, Any]:
+        """Return the embedding `[B, E]` of one step, and the memory after it."""
         embedding = self._embed(observation)
         if self.history.is_history:
             embedding = embedding[0]
         if self.config.memory:
             memory = _reset_where(observation.age[0] == 0, memory)
             embedding, memory = self._lstm()(embedding, memory)
-        return self._state_head("logits", self.num_actions)(embedding), memory
+        return embedding, memory
 
-    def outputs(self, observation: Any, memory: Any, action: Leaf) -> dict[str, Array]:
-        """Return all outputs along an unroll."""
+    def embed_unroll(self, observation: Any, memory: Any) -> Array:
+        """Return the embeddings `[T+1, B, E]` along an unroll."""
         embedding = self._embed(observation)
         if self.config.memory:
             embedding = self._unroll_lstm(embedding, observation.age == 0, memory)
+        return embedding
+
+    def outputs(self, observation: Any, memory: Any, action: Leaf) -> dict[str, Array]:
+        """Return all outputs along an unroll."""
+        embedding = self.embed_unroll(observation, memory)
         by_name = {}
         by_action: Any = None  # Of no use to a rule without outputs per action.
         by_action_taken: Any = None

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents.flat_parameters import flat_network
+from agents.history import HistorySpec
 from agents.networks import Network, NetworkConfig
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
@@ -124,6 +125,24 @@ class AgentConfig:
         """Environment steps between two updates."""
         return self.num_environments * self.unroll_length
 
+    def experience(self, history: HistorySpec) -> Experience:
+        """Return the experience of an agent with these settings.
+
+        Args:
+          history: the past observations that its network's inputs contain.
+        """
+        replay = None
+        if self.num_replayed:
+            replay = ReplaySpec(capacity=self.replay_capacity * self.unroll_length)
+        update = UpdateSpec(batch_size=self.batch_size, num_replayed=self.num_replayed)
+        return Experience(
+            num_environments=self.num_environments,
+            unroll_length=self.unroll_length,
+            history=history,
+            replay=replay,
+            updates=(update,),
+        )
+
     def optimizer(
         self, learning_rate: optax.ScalarOrSchedule | None = None
     ) -> optax.GradientTransformation:
@@ -217,18 +236,7 @@ class RuleAgent:
 
     @property
     def experience(self) -> Experience:
-        config = self.config
-        replay = None
-        if config.num_replayed:
-            replay = ReplaySpec(capacity=config.replay_capacity * config.unroll_length)
-        update = UpdateSpec(batch_size=config.batch_size, num_replayed=config.num_replayed)
-        return Experience(
-            num_environments=config.num_environments,
-            unroll_length=config.unroll_length,
-            history=self.network.history,
-            replay=replay,
-            updates=(update,),
-        )
+        return self.config.experience(self.network.history)
 
     def init(self, key: PRNGKeyArray) -> LearnerState:
         params = self.network.init(key)

@@ -85,10 +85,20 @@ def deviation(moments: Moments) -> Float[Array, ""]:
     return jnp.sqrt(_mean_and_variance(moments)[1] + 1e-12)
 
 
+def root_mean_square(moments: Moments) -> Float[Array, ""]:
+    """Return the root of the moving mean of x squared, sqrt(mean + 1e-12)."""
+    return jnp.sqrt(moments.second / _weight(moments) + 1e-12)
+
+
 def _mean_and_variance(moments: Moments) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    weight = jnp.maximum(1.0 - moments.decay_product, jnp.finfo(moments.first.dtype).tiny)
+    weight = _weight(moments)
     mean = moments.first / weight
     return mean, jnp.maximum(moments.second / weight - jnp.square(mean), 0.0)
+
+
+def _weight(moments: Moments) -> Array:
+    """Return the weight of all batches so far, which removes the bias of the initial zeros."""
+    return jnp.maximum(1.0 - moments.decay_product, jnp.finfo(moments.first.dtype).tiny)
 
 
 def kept_if_finite(new: T, old: T) -> T:
