@@ -1,0 +1,199 @@
+"""MuZero as an agent: it acts by search, and learns to predict what searches find.
+
+The model also stands for what the search acts on: two kinds of update, `update`, which learns, and
+`reanalyse`, which searches again in replayed positions and writes back what it finds.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import chex
+import dm_env
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+import disco
+import environments
+from agents.history import History
+from agents.latent_model import LatentModel, latent_model
+from agents.muzero.config import MuZeroConfig
+from agents.muzero.losses import LossConfig, loss
+from agents.muzero.search import Found, search
+from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
+
+REANALYSE = "reanalyse"
+
+
+@chex.dataclass(frozen=True)
+class MuZeroState:
+    """The learning state.
+
+    Attributes:
+      params: of the model, in one vector.
+      optimizer: the optimiser's state, which counts the updates.
+    """
+
+    params: Float[Array, "*runs P"]
+    optimizer: optax.OptState
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["learning_rate"],
+    meta_fields=["config", "model"],
+)
+@dataclasses.dataclass(frozen=True)
+class MuZeroAgent:
+    """MuZero (`agents.protocol.Agent`) for discrete actions.
+
+    Attributes:
+      config: its settings.
+      model: of one parameter vector.
+      learning_rate: replaces the configuration's, `[]`; None for the configuration's.
+    """
+
+    config: MuZeroConfig
+    model: LatentModel
+    learning_rate: Float[Array, ""] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        config: MuZeroConfig,
+        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
+    ) -> "MuZeroAgent":
+        """Make an agent for environments of these dynamics, of which only the specs are used.
+
+        Raises:
+          ValueError: if the action space is not discrete.
+        """
+        model = latent_model(config.network, dynamics, config.num_bins, config.frame_stack)
+        return cls(config=config, model=model)
+
+    @property
+    def experience(self) -> Experience:
+        config = self.config
+        updates = [
+            UpdateSpec(
+                batch_size=config.batch_size,
+                num_replayed=config.batch_size,
+                length=config.sequence_length,
+                updates_per_step=config.updates_per_step,
+                first_step=config.min_steps,
+            )
+        ]
+        if config.reanalyses_per_step:
+            updates.append(
+                UpdateSpec(
+                    name=REANALYSE,
+                    batch_size=config.batch_size,
+                    num_replayed=config.batch_size,
+                    length=1,
+                    updates_per_step=config.reanalyses_per_step / config.batch_size,
+                    first_step=config.min_steps,
+                    gradient_steps=0,
+                )
+            )
+        return Experience(
+            num_environments=config.num_environments,
+            unroll_length=config.unroll_length,
+            history=self.model.history,
+            replay=ReplaySpec(capacity=config.replay_capacity, anywhere=True),
+            updates=tuple(updates),
+        )
+
+    def init(self, key: PRNGKeyArray) -> MuZeroState:
+        params = self.model.init(key)
+        return MuZeroState(params=params, optimizer=self.optimizer.init(params))
+
+    def acting_state(self, state: MuZeroState) -> disco.Params:
+        return state.params
+
+    def initial_memory(self, batch_size: int) -> None:
+        del batch_size
+
+    def act(
+        self,
+        acting_state: disco.Params,
+        memory: None,
+        timestep: dm_env.TimeStep,
+        key: PRNGKeyArray,
+        mode: Mode,
+    ) -> tuple[None, Array, dict[str, Array]]:
+        """Search in each environment; in `Mode.EVALUATION` without noise."""
+        noise = 0.0 if mode == Mode.EVALUATION else 1.0
+        embedding, _ = self.model.embed_step(acting_state, timestep.observation, None)
+        found = self._search(acting_state, embedding, key, noise)
+        extras = {"search_policy": found.policy, "search_value": found.value}
+        return memory, found.action, extras
+
+    def update(self, state: MuZeroState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+        if name == REANALYSE:
+            return self._reanalyse(state, batch, key)
+        config = self.config
+        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
+        observation = _first_rows(batch.observation, config.frame_stack)
+
+        def batch_loss(params):
+            embedding = self.model.embed_unroll(params, observation, None)[0]
+            extras = (jnp.asarray(batch.extras[x]) for x in ("search_policy", "search_value"))
+            return loss(self.model, params, embedding, batch, *extras, constants)
+
+        gradients, metrics = jax.grad(batch_loss, has_aux=True)(state.params)
+        updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
+        params: Any = optax.apply_updates(state.params, updates)
+        metrics |= {"gradient_norm": optax.tree.norm(gradients)}
+        return Update(MuZeroState(params=params, optimizer=optimizer), metrics)
+
+    def _reanalyse(self, state: MuZeroState, batch: Batch, key: PRNGKeyArray) -> Update:
+        """Search again in each sequence's first position, with the newest parameters."""
+        observation = _first_rows(batch.observation, self.config.frame_stack)
+        embedding = self.model.embed_unroll(state.params, observation, None)[0]
+        found = self._search(state.params, embedding, key, 1.0)
+        change = jnp.abs(found.value - jnp.asarray(batch.extras["search_value"])[0])
+        refreshed = {"search_policy": found.policy[None], "search_value": found.value[None]}
+        return Update(state, {"value_change": jnp.mean(change)}, refreshed)
+
+    def _search(
+        self, params: disco.Params, embedding: Array, key: PRNGKeyArray, noise: float
+    ) -> Found:
+        config = self.config
+        return search(
+            self.model,
+            params,
+            embedding,
+            key,
+            num_simulations=config.num_simulations,
+            max_considered_actions=config.max_considered_actions,
+            discount=config.discount,
+            max_value=config.max_value,
+            gumbel_scale=noise,
+        )
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """AdamW, with a bound on the gradient's norm and a learning rate that may fall to 0."""
+        config = self.config
+        peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
+        total = round(config.total_steps * config.updates_per_step)
+
+        def annealed(count: Int[Array, ""]) -> Float[Array, ""]:
+            return jnp.maximum(1.0 - count / total, 0.0).astype(jnp.result_type(float))
+
+        parts = [optax.scale_by_adam(), optax.add_decayed_weights(config.weight_decay)]
+        if config.max_gradient_norm:
+            parts.insert(0, optax.clip_by_global_norm(config.max_gradient_norm))
+        if total:
+            parts.append(optax.scale_by_schedule(annealed))
+        return optax.chain(*parts, optax.scale_by_learning_rate(peak))
+
+
+def _first_rows(observation: Any, frame_stack: int) -> Any:
+    """Return the first row of sequences' observations, with the frames before it."""
+    if not isinstance(observation, History):
+        return jax.tree.map(lambda x: x[:1], observation)
+    frames = jax.tree.map(lambda x: x[:frame_stack], observation.frames)
+    return History(frames=frames, age=observation.age[:1])

@@ -1,0 +1,128 @@
+"""MuZero's targets and loss (Schrittwieser et al. 2020, arXiv 1911.08265, appendices F and G).
+
+A sequence begins at a position. The model is unrolled from there along the actions taken, K steps:
+
+    z_k = n-step return from row k, bootstrapped by the value that a search found in row k + n
+    L = CE(search policy_0, p_0) + c CE(z_0, v_0)
+        + 1/K Σ_k [CE(reward_k, r_k) + CE(search policy_k, p_k) + c CE(z_k, v_k)]
+
+The gradient through each state of the unroll is halved. After the end of an episode rewards and
+values are 0 and there is no policy to predict; returns bootstrap where it was truncated.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import rlax
+from jaxtyping import Array, Bool, Float
+
+import disco
+from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
+from agents.protocol import Batch
+from disco.types import Metrics
+
+
+class LossConfig(NamedTuple):
+    """Constants of the loss; see `MuZeroConfig`."""
+
+    discount: float
+    model_steps: int
+    td_steps: int
+    max_value: float
+    value_cost: float
+
+
+def value_targets(
+    batch: Batch, search_value: Float[Array, "T B"], discount: float, num_steps: int
+) -> Float[Array, "T_minus_1 B"]:
+    """Return n-step returns from each row but the last.
+
+    Within the last n rows there are fewer rewards before the value that a return ends with.
+
+    Args:
+      batch: sequences of T transitions.
+      search_value: of each row's search.
+      discount: gamma.
+      num_steps: n.
+    """
+    dtype = search_value.dtype
+    continues = 1.0 - jnp.asarray(batch.last, dtype)[:-1]
+    reward, discounts = (jnp.asarray(x, dtype)[:-1] for x in (batch.reward, batch.discount))
+
+    def returns(reward, discounts, value, continues):
+        return rlax.n_step_bootstrapped_returns(reward, discounts, value, num_steps, continues)
+
+    return jax.vmap(returns, in_axes=1, out_axes=1)(
+        reward, discount * discounts, search_value[1:], continues
+    )
+
+
+def loss(
+    model: LatentModel,
+    params: disco.Params,
+    embedding: Float[Array, "B E"],
+    batch: Batch,
+    search_policy: Float[Array, "T B A"],
+    search_value: Float[Array, "T B"],
+    config: LossConfig,
+) -> tuple[Float[Array, ""], Metrics]:
+    """Return the loss of a batch of positions, and metrics.
+
+    Args:
+      model: to predict with.
+      params: of the model.
+      embedding: of each sequence's first observation.
+      batch: sequences of K + n + 1 transitions.
+      search_policy: probabilities of actions by each row's search.
+      search_value: value of each row by its search.
+      config: constants.
+    """
+    returns = value_targets(batch, search_value, config.discount, config.td_steps)
+    # Of the rows from T - 1 on, which no unroll from row 0 reaches, nothing is read.
+    value = jnp.concatenate([returns, search_value[-1:], search_value[-1:]])
+    wanted = unroll_targets(batch, value, config.model_steps)
+    found = unroll_model(model, params, embedding, wanted.action[0], gradient_scale=0.5)
+    is_known, has_policy = wanted.is_known[:, 0], wanted.has_policy[:, 0]
+    reward_loss = bin_loss(found.reward, wanted.reward[:, 0], config.max_value)
+    value_loss = bin_loss(found.value, wanted.value[:, 0], config.max_value)
+    log_policy = jax.nn.log_softmax(found.logits)
+    policy_loss = _cross_entropy(search_policy[wanted.index[:, 0]], log_policy)
+
+    first = model.predict(params, model.start(params, embedding))
+    acts = jnp.asarray(batch.mask)[0]
+    first_policy = jax.nn.log_softmax(first.logits)
+    first_policy_loss = _cross_entropy(search_policy[0], first_policy)
+    first_value_loss = bin_loss(first.value, value[0], config.max_value)
+
+    def mean(first: Array, later: Array, mask: Bool[Array, "K B"]) -> Float[Array, ""]:
+        """Return the mean over positions of a first loss and the mean of K later ones."""
+        later = jnp.mean(jnp.where(mask, later, 0.0), axis=0)
+        number = jnp.maximum(jnp.sum(acts), 1).astype(later.dtype)
+        return jnp.sum(jnp.where(acts, first, 0.0) + later) / number
+
+    parts = {
+        "policy_loss": mean(first_policy_loss, policy_loss, has_policy),
+        "value_loss": mean(first_value_loss, value_loss, is_known),
+        "reward_loss": mean(jnp.zeros_like(first_value_loss), reward_loss, is_known),
+    }
+    total = (
+        parts["policy_loss"] + config.value_cost * parts["value_loss"] + parts["reward_loss"]
+    )
+    entropy = _cross_entropy(jnp.exp(first_policy), first_policy)
+    nothing = jnp.zeros_like(is_known)
+    metrics = {
+        "loss": total,
+        "entropy": mean(entropy, jnp.zeros_like(policy_loss), nothing),
+        "search_entropy": mean(
+            _cross_entropy(search_policy[0], jnp.log(search_policy[0] + 1e-30)),
+            jnp.zeros_like(policy_loss),
+            nothing,
+        ),
+    }
+    return total, parts | metrics
+
+
+def _cross_entropy(p: Float[Array, "*s A"], log_q: Float[Array, "*s A"]) -> Float[Array, "*s"]:
+    """Return -E_p[log q]."""
+    return -jnp.sum(p * log_q, axis=-1)
