@@ -181,7 +181,7 @@ def unroll_model(
       params: of the model.
       embedding: of the states that the actions start in.
       action: taken.
-      gradient_scale: factor of the gradient through each step's state.
+      gradient_scale: factor of the gradient of later steps through each state.
     """
 
     def step(state, action):

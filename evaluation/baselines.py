@@ -8,6 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import disco
+from agents.dice.config import DiceConfig
+from agents.dice.factory import Dice
+from agents.muesli.config import MuesliConfig
+from agents.muesli.factory import Muesli
+from agents.muzero.config import MuZeroConfig
+from agents.muzero.factory import MuZero
 from agents.ppo.config import PPOConfig
 from agents.ppo.factory import PPO
 from agents.rule_agent import AgentConfig
@@ -28,7 +34,7 @@ class Baseline(NamedTuple):
 
     rule: disco.Rule | None
     agent: AgentConfig
-    other: PPO | None = None
+    other: PPO | Dice | Muesli | MuZero | None = None
 
 
 def make(kind: str, config: EvaluationConfig, settings: Settings) -> Baseline:
@@ -44,7 +50,7 @@ def make(kind: str, config: EvaluationConfig, settings: Settings) -> Baseline:
     """
     if unknown := sorted(set(settings) - set(SETTINGS[kind])):
         raise ValueError(f"{kind} has no settings {unknown}; it has {sorted(SETTINGS[kind])}.")
-    defaults = {
+    defaults: dict[str, Any] = {
         "learning_rate": config.baseline_learning_rate,
         "entropy_cost": config.baseline_entropy_cost,
         "normalize_advantage": config.baseline_normalize_advantage,
@@ -138,13 +144,65 @@ def _ppo(config: EvaluationConfig, settings: Settings, drift: str = "clip") -> B
         num_minibatches=_num_minibatches(agent, settings.get("num_minibatches", 4)),
         discount=_discount(config),
         frame_stack=agent.frame_stack,
-        **{name: settings[name] for name in names if name in settings},
+        **_given(names, settings),
     )
     return Baseline(None, agent, PPO(ppo))
 
 
 def _dpo(config: EvaluationConfig, settings: Settings) -> Baseline:
     return _ppo(config, settings, "dpo")
+
+
+def _dice(config: EvaluationConfig, settings: Settings) -> Baseline:
+    """Return DiCE; an update learns from all sequences of an unroll at once."""
+    agent = with_settings(on_policy(config.agent), settings)
+    dice = DiceConfig(
+        network=agent.network,
+        learning_rate=agent.learning_rate,
+        total_steps=config.num_steps,
+        num_environments=agent.num_environments,
+        unroll_length=agent.unroll_length,
+        burn_in=agent.burn_in,
+        batch_size=agent.num_environments,
+        discount=_discount(config),
+        frame_stack=agent.frame_stack,
+        **_given(_DICE, settings),
+    )
+    return Baseline(None, agent, Dice(dice))
+
+
+def _muesli(config: EvaluationConfig, settings: Settings) -> Baseline:
+    agent = with_settings(config.agent, settings)
+    muesli = MuesliConfig(
+        **{field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)},
+        discount=_discount(config),
+        **_given(_MUESLI, settings),
+    )
+    if not muesli.lifetime:  # The schedule of a learning rate that falls.
+        muesli = dataclasses.replace(muesli, lifetime=config.budget)
+    return Baseline(None, agent, Muesli(muesli))
+
+
+def _muzero(config: EvaluationConfig, settings: Settings) -> Baseline:
+    """Return MuZero, which learns after 1% of the budget, or after 1,024 steps if these are less."""
+    agent = with_settings(on_policy(config.agent), settings)
+    muzero = MuZeroConfig(
+        network=agent.network,
+        learning_rate=agent.learning_rate,
+        total_steps=config.num_steps,
+        num_environments=agent.num_environments,
+        unroll_length=agent.unroll_length,
+        min_steps=min(1024, config.num_steps // 100),
+        discount=_discount(config),
+        frame_stack=agent.frame_stack,
+        **_given(_MUZERO, settings),
+    )
+    return Baseline(None, agent, MuZero(muzero))
+
+
+def _given(names: tuple[str, ...], settings: Settings) -> dict[str, Any]:
+    """Return the settings of these names that are given."""
+    return {name: settings[name] for name in names if name in settings}
 
 
 def _num_minibatches(agent: AgentConfig, wanted: int) -> int:
@@ -161,6 +219,9 @@ _MAKE: Mapping[str, Callable[[EvaluationConfig, Settings], Baseline]] = {
     "hand_set": _hand_set,
     "ppo": _ppo,
     "dpo": _dpo,
+    "dice": _dice,
+    "muesli": _muesli,
+    "muzero": _muzero,
 }
 
 RULE_SETTINGS = ("learning_rate", "end_learning_rate", "replay_ratio")
@@ -171,6 +232,10 @@ _HAND_SET: Mapping[str, float | bool] = {
     "normalize_advantage": False,
 }
 _PPO = ("learning_rate", "entropy_cost", "num_epochs", "num_minibatches", "gae_lambda")
+# Besides the learning rate.
+_DICE = ("sample_reuse", "policy_cost", "action_value_cost", "lambda_")
+_MUESLI = ("regularizer_cost", "lambda_")
+_MUZERO = ("updates_per_step", "td_steps", "num_simulations", "weight_decay")
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "actor_critic": (*RULE_SETTINGS, "entropy_cost", "normalize_advantage", "lambda_"),
     "policy_gradient": (
@@ -183,4 +248,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "hand_set": (*RULE_SETTINGS, *_HAND_SET),
     "ppo": _PPO,
     "dpo": _PPO,
+    "dice": ("learning_rate", *_DICE),
+    "muesli": (*RULE_SETTINGS, *_MUESLI),
+    "muzero": ("learning_rate", *_MUZERO),
 }

@@ -7,7 +7,17 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 
-BASELINES = ("actor_critic", "policy_gradient", "impala", "hand_set", "ppo", "dpo")
+BASELINES = (
+    "actor_critic",
+    "policy_gradient",
+    "impala",
+    "hand_set",
+    "ppo",
+    "dpo",
+    "dice",
+    "muesli",
+    "muzero",
+)
 
 
 @dataclasses.dataclass(frozen=True)

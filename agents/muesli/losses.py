@@ -112,6 +112,8 @@ def targets(
     clip = config.advantage_clip
     improvement = jnp.clip(estimates.action_advantage / scale, -clip, clip)
     correction = jnp.minimum(1.0, importance_ratio(prior_logits, trajectory)) * estimates.td
+    # A row that only leads to the next episode has no return.
+    correction = jnp.where(trajectory.mask, correction, 0.0)
     value = estimates.target_value.at[:-1].add(correction)
     return jax.lax.stop_gradient(
         Targets(

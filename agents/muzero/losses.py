@@ -79,7 +79,9 @@ def loss(
       config: constants.
     """
     returns = value_targets(batch, search_value, config.discount, config.td_steps)
-    # Of the rows from T - 1 on, which no unroll from row 0 reaches, nothing is read.
+    # A row that only leads to the next episode has no return: of a state where the episode was
+    # truncated, the value is the search's. No unroll from row 0 reaches the rows from T - 1 on.
+    returns = jnp.where(jnp.asarray(batch.mask)[:-1], returns, search_value[:-1])
     value = jnp.concatenate([returns, search_value[-1:], search_value[-1:]])
     wanted = unroll_targets(batch, value, config.model_steps)
     found = unroll_model(model, params, embedding, wanted.action[0], gradient_scale=0.5)

@@ -124,6 +124,24 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
     },
     "ppo": _PPO,
     "dpo": _PPO,
+    "dice": {
+        "learning_rate": _RATE,
+        "sample_reuse": Choice((1, 2, 4), may_be_higher=True),
+        "policy_cost": Choice((1.0, 3.0, 10.0), may_be_lower=True, may_be_higher=True),
+        "action_value_cost": Choice((1.0, 3.0, 10.0), may_be_lower=True, may_be_higher=True),
+        "lambda_": _TRACES,
+    },
+    "muesli": {
+        **RULE_SPACE,
+        "regularizer_cost": LogUniform(0.1, 10.0),
+        "lambda_": _TRACES,
+    },
+    "muzero": {
+        "learning_rate": _RATE,
+        "updates_per_step": Choice((0.03125, 0.0625, 0.125), may_be_lower=True, may_be_higher=True),
+        "td_steps": Choice((3, 5, 10), may_be_lower=True, may_be_higher=True),
+        "weight_decay": LogUniform(1e-6, 1e-2),
+    },
 }
 
 

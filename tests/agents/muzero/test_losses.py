@@ -1,0 +1,100 @@
+"""MuZero's returns, its loss and its search against numbers that are computed otherwise."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import environments
+from agents import latent_model
+from agents.muzero import losses
+from agents.muzero.losses import LossConfig
+from agents.networks import NetworkConfig
+from agents.protocol import Batch
+from disco import values
+
+TASK = environments.make("catch/5x4")
+MODEL = latent_model.latent_model(NetworkConfig(torso=(16,), model=8, head=(8,)), TASK.dynamics, 21)
+CONFIG = LossConfig(discount=0.9, model_steps=2, td_steps=2, max_value=3.0, value_cost=0.25)
+B, T = 4, CONFIG.model_steps + CONFIG.td_steps + 1
+
+
+@pytest.fixture(name="batch")
+def random_batch() -> tuple[Batch, np.ndarray, np.ndarray]:
+    """Column 1 terminates after row 1, column 2 is truncated there, column 3 begins at an end."""
+    random = np.random.default_rng(0)
+    last, mask = np.zeros((T, B), bool), np.ones((T, B), bool)
+    discount = np.ones((T, B), np.float32)
+    last[1, 1], mask[2, 1], discount[1, 1] = True, False, 0.0
+    last[1, 2], mask[2, 2] = True, False
+    mask[0, 3] = False
+    batch = Batch(
+        observation=np.zeros((T + 1, B)),
+        action=random.integers(3, size=(T, B)),
+        reward=random.normal(size=(T, B)).astype(np.float32),
+        discount=discount,
+        last=last,
+        mask=mask,
+        extras={},
+    )
+    policy = random.dirichlet(np.ones(3), size=(T, B)).astype(np.float32)
+    return batch, policy, random.normal(size=(T, B)).astype(np.float32)
+
+
+def returns_by_hand(batch, value):
+    found = np.zeros((T - 1, B))
+    for t, b in np.ndindex(T - 1, B):
+        total, factor = 0.0, 1.0
+        for k in range(CONFIG.td_steps):
+            total += factor * batch.reward[t + k, b]
+            factor *= 0.9 * batch.discount[t + k, b]
+            is_end = batch.last[t + k, b] or t + k == T - 2
+            if is_end or k == CONFIG.td_steps - 1:
+                total += factor * value[t + k + 1, b]
+                break
+        found[t, b] = total
+    return found
+
+
+def test_returns(batch):
+    data, _, value = batch
+    found = losses.value_targets(data, jnp.asarray(value), 0.9, CONFIG.td_steps)
+    np.testing.assert_allclose(found, returns_by_hand(data, value), rtol=1e-5)
+
+
+def test_loss(batch):
+    data, policy, value = batch
+    params = MODEL.init(jax.random.key(0)) * 3.0
+    embedding = jax.random.normal(jax.random.key(1), (B, 16))
+    extras = jnp.asarray(policy), jnp.asarray(value)
+    found, metrics = losses.loss(MODEL, params, embedding, data, *extras, CONFIG)
+    z = returns_by_hand(data, value)
+
+    def of_bins(logits, target):
+        target = np.sign(target) * (np.sqrt(abs(target) + 1) - 1) + 0.001 * target
+        code = values.two_hot(jnp.float32(target), 21, 3.0)
+        return -float(jnp.sum(code * jax.nn.log_softmax(logits)))
+
+    def of_policy(logits, wanted):
+        return -float(jnp.sum(jnp.asarray(wanted) * jax.nn.log_softmax(logits)))
+
+    expected = {"policy_loss": 0.0, "value_loss": 0.0, "reward_loss": 0.0}
+    for b in range(B - 1):  # Nothing begins in the last column's first row.
+        state = MODEL.start(params, embedding[b : b + 1])
+        first = MODEL.predict(params, state)
+        expected["policy_loss"] += of_policy(first.logits[0], policy[0, b])
+        expected["value_loss"] += of_bins(first.value[0], z[0, b])
+        for k in (1, 2):
+            state = MODEL.step(params, state, jnp.asarray(data.action[k - 1, b : b + 1]))
+            predicted = MODEL.predict(params, state)
+            target = z[k, b]
+            if b in (1, 2) and k == 2:  # The second action is an episode's last.
+                target = 0.0 if b == 1 else value[2, 2]  # By the search where it was truncated.
+            else:
+                expected["policy_loss"] += of_policy(predicted.logits[0], policy[k, b]) / 2
+            expected["reward_loss"] += of_bins(predicted.reward[0], data.reward[k - 1, b]) / 2
+            expected["value_loss"] += of_bins(predicted.value[0], target) / 2
+    for name, number in expected.items():
+        np.testing.assert_allclose(metrics[name], number / 3, rtol=1e-4, err_msg=name)
+    total = expected["policy_loss"] + 0.25 * expected["value_loss"] + expected["reward_loss"]
+    np.testing.assert_allclose(found, total / 3, rtol=1e-4)

@@ -1,0 +1,130 @@
+"""DiCE, Muesli and MuZero: runs that stop and go on exactly, and runs in host environments."""
+
+import dataclasses
+import multiprocessing
+import os
+import pathlib
+import signal
+
+import jax
+import numpy as np
+import pytest
+from dm_env import specs
+
+import environments
+from agents.dice.config import DiceConfig
+from agents.dice.factory import Dice
+from agents.muesli.config import MuesliConfig
+from agents.muesli.factory import Muesli
+from agents.muzero.config import MuZeroConfig
+from agents.muzero.factory import MuZero
+from agents.networks import NetworkConfig
+from agents.registry import AgentFactory
+from disco_common import stopping
+from tests.agents.common import HostCorridors
+from training import device, host
+from training.records import Records
+from training.results import Run
+from training.settings import TrainingSettings
+
+NETWORK = NetworkConfig(torso=(8,), model=8, head=(8,))
+RECURRENT = dataclasses.replace(NETWORK, memory=4)
+TASK = environments.make("catch/5x4")
+STEPS = 192
+
+DICE = DiceConfig(network=NETWORK, num_environments=4, batch_size=2, unroll_length=8)
+MUESLI = MuesliConfig(
+    network=NETWORK, num_environments=4, unroll_length=8, batch_size=16, replay_capacity=12
+)
+MUZERO = MuZeroConfig(
+    network=NETWORK,
+    num_simulations=4,
+    num_environments=4,
+    batch_size=8,
+    min_steps=64,
+    replay_capacity=160,
+    model_steps=2,
+    td_steps=2,
+)
+AGENTS: dict[str, AgentFactory] = {
+    "dice": Dice(DICE),
+    "dice, recurrent": Dice(
+        dataclasses.replace(DICE, network=RECURRENT, burn_in=3, frame_stack=2)
+    ),
+    "muesli": Muesli(MUESLI),
+    "muesli, recurrent": Muesli(
+        dataclasses.replace(MUESLI, network=RECURRENT, burn_in=3, frame_stack=2)
+    ),
+    "muzero": MuZero(MUZERO),
+    "muzero, stacked": MuZero(dataclasses.replace(MUZERO, frame_stack=3)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Gliders(HostCorridors):
+    """An action is a vector."""
+
+    def action_spec(self):
+        return specs.BoundedArray((2,), np.float32, -1.0, 1.0)
+
+
+def train(name: str, folder: pathlib.Path, stop: int | None = None, number: int = signal.SIGKILL):
+    """A run, and its metrics; at the step `stop` this process gets the signal `number`."""
+    settings = TrainingSettings(num_steps=STEPS, interval=32, checkpoint_seconds=0.0)
+    run = Run(TASK, 0, folder / "run")
+
+    def report(steps, *_):
+        if steps == stop:
+            os.kill(os.getpid(), number)
+
+    with stopping.noting():
+        (trained,) = device.train(
+            AGENTS[name].make(TASK), [run], settings, folder / "together", report
+        )
+    return trained, Records(folder / "run").metrics()
+
+
+def without_speed(metrics: list[dict]) -> list[dict]:
+    return [
+        {k: x for k, x in line.items() if "per_second" not in k and not k.endswith("_seconds")}
+        for line in metrics
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_run_that_was_killed_continues_exactly(name, tmp_path):
+    whole, metrics = train(name, tmp_path / "whole")
+    assert whole.is_finite
+    assert all(np.isfinite(x) for line in metrics for x in line.values())
+    process = multiprocessing.get_context("spawn").Process(
+        target=train, args=(name, tmp_path / "killed", STEPS // 2)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    again, resumed = train(name, tmp_path / "killed")
+    assert again.episodes == whole.episodes
+    assert without_speed(resumed) == without_speed(metrics)
+    jax.tree.map(np.testing.assert_array_equal, again.learner, whole.learner)
+
+
+@pytest.mark.parametrize(
+    "name", [x if x == "muzero" else pytest.param(x, marks=pytest.mark.slow) for x in AGENTS]
+)
+def test_it_learns_in_host_environments(name, tmp_path):
+    task = environments.Environment("corridors", HostCorridors(), True)
+    agent = AGENTS[name].make(task)
+    settings = TrainingSettings(num_steps=STEPS, interval=32)
+    trained = host.train(agent, Run(task, 0, tmp_path / "run"), settings)
+    assert trained.is_finite
+    metrics = Records(tmp_path / "run").metrics()
+    losses = [x for line in metrics for k, x in line.items() if k.split("/")[-1] == "loss"]
+    assert losses and all(np.isfinite(losses))
+
+
+@pytest.mark.parametrize("factory", [Dice(DICE), Muesli(MUESLI), MuZero(MUZERO)])
+def test_continuous_actions_are_refused_by_name(factory):
+    task = environments.Environment("gliders", Gliders(), True)
+    with pytest.raises(ValueError, match="Gliders.* has continuous actions of shape .2,."):
+        factory.check(task, 1_000)
