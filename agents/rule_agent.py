@@ -6,7 +6,6 @@ applies it (`RuleAgent.apply`).
 
 import dataclasses
 import functools
-from typing import Any
 
 import chex
 import dm_env
@@ -229,9 +228,7 @@ class RuleAgent:
           ValueError: if the environment's action space is not discrete.
         """
         shapes = tuple(rule.output_shapes(environments.num_actions(dynamics)).items())
-        network = flat_network(
-            config.network, dynamics, shapes, config.frame_stack, config.burn_in
-        )
+        network = flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
         return cls(config=config, network=network, rule=rule)
 
     @property

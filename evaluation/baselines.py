@@ -184,7 +184,7 @@ def _muesli(config: EvaluationConfig, settings: Settings) -> Baseline:
 
 
 def _muzero(config: EvaluationConfig, settings: Settings) -> Baseline:
-    """Return MuZero, which learns after 1% of the budget, or after 1,024 steps if these are less."""
+    """Return MuZero, which learns after 1% of the budget, but after 1,024 steps at most."""
     agent = with_settings(on_policy(config.agent), settings)
     muzero = MuZeroConfig(
         network=agent.network,

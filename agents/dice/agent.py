@@ -86,9 +86,7 @@ class DiceAgent:
           ValueError: if the action space is not discrete.
         """
         shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
-        network = flat_network(
-            config.network, dynamics, shapes, config.frame_stack, config.burn_in
-        )
+        network = flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
         return cls(config=config, network=network)
 
     @property
@@ -232,7 +230,7 @@ class DiceAgent:
         steps = self.experience.updates[0].gradient_steps
         total = config.total_steps // config.steps_per_update * steps
 
-        def factor(count: Int[Array, ""]) -> Float[Array, ""]:
+        def factor(count: Any) -> Float[Array, ""]:
             rate = jnp.ones((), jnp.result_type(float))
             if config.warmup:
                 rate = jnp.minimum((count + 1) / config.warmup, 1.0).astype(rate.dtype)

@@ -120,10 +120,8 @@ class MuesliAgent:
         gradients, (after, metrics) = jax.grad(batch_loss, has_aux=True)(state.params)
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
         params: Any = optax.apply_updates(state.params, updates)
-        target = optax.incremental_update(params, state.target_params, config.target_rate)
-        state = MuesliState(
-            params=params, target_params=target, optimizer=optimizer, moments=after
-        )
+        target: Any = optax.incremental_update(params, state.target_params, config.target_rate)
+        state = MuesliState(params=params, target_params=target, optimizer=optimizer, moments=after)
         return Update(state, metrics | {"gradient_norm": optax.tree.norm(gradients)})
 
     @property

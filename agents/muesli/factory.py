@@ -37,7 +37,9 @@ class Muesli:
           ValueError: if its actions are not discrete.
         """
         # The learning rate is an array, so that agents that differ only in it share programs.
-        agent = MuesliAgent.create(dataclasses.replace(self.config, learning_rate=1.0), task.dynamics)
+        agent = MuesliAgent.create(
+            dataclasses.replace(self.config, learning_rate=1.0), task.dynamics
+        )
         return dataclasses.replace(agent, learning_rate=jnp.float32(self.config.learning_rate))
 
 

@@ -73,9 +73,7 @@ def look_ahead(
     """Return the value of each action, by one step of the model."""
     state = model.start(params, embedding)
     shape = (*embedding.shape[:-1], model.num_actions)
-    states = jax.tree.map(
-        lambda x: jnp.broadcast_to(x[..., None, :], (*shape, x.shape[-1])), state
-    )
+    states = jax.tree.map(lambda x: jnp.broadcast_to(x[..., None, :], (*shape, x.shape[-1])), state)
     action = jnp.broadcast_to(jnp.arange(model.num_actions), shape)
     prediction = model.predict(params, model.step(params, states, action))
     reward = decode_value(prediction.reward, max_value)

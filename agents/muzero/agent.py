@@ -13,7 +13,7 @@ import dm_env
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
 import environments
@@ -139,8 +139,10 @@ class MuZeroAgent:
 
         def batch_loss(params):
             embedding = self.model.embed_unroll(params, observation, None)[0]
-            extras = (jnp.asarray(batch.extras[x]) for x in ("search_policy", "search_value"))
-            return loss(self.model, params, embedding, batch, *extras, constants)
+            policy, value = (
+                jnp.asarray(batch.extras[x]) for x in ("search_policy", "search_value")
+            )
+            return loss(self.model, params, embedding, batch, policy, value, constants)
 
         gradients, metrics = jax.grad(batch_loss, has_aux=True)(state.params)
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
@@ -180,7 +182,7 @@ class MuZeroAgent:
         peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
         total = round(config.total_steps * config.updates_per_step)
 
-        def annealed(count: Int[Array, ""]) -> Float[Array, ""]:
+        def annealed(count: Any) -> Float[Array, ""]:
             return jnp.maximum(1.0 - count / total, 0.0).astype(jnp.result_type(float))
 
         parts = [optax.scale_by_adam(), optax.add_decayed_weights(config.weight_decay)]

@@ -108,9 +108,7 @@ def loss(
         "value_loss": mean(first_value_loss, value_loss, is_known),
         "reward_loss": mean(jnp.zeros_like(first_value_loss), reward_loss, is_known),
     }
-    total = (
-        parts["policy_loss"] + config.value_cost * parts["value_loss"] + parts["reward_loss"]
-    )
+    total = parts["policy_loss"] + config.value_cost * parts["value_loss"] + parts["reward_loss"]
     entropy = _cross_entropy(jnp.exp(first_policy), first_policy)
     nothing = jnp.zeros_like(is_known)
     metrics = {

@@ -1,6 +1,6 @@
 """Tree search with a learned model: Gumbel MuZero, by `mctx`."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def search(
       gumbel_scale: of the noise at the root; 0 for none.
     """
 
-    def recurrent(params, key, action, state):
+    def recurrent(params: Any, key: Any, action: Any, state: Any) -> tuple[Any, Any]:
         del key
         state = model.step(params, state, action)
         predicted = model.predict(params, state)

@@ -1,5 +1,7 @@
 """Models in a latent space: what they should predict where episodes end, shapes, gradients."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,7 @@ def trajectory_of(last, discount, mask, reward) -> disco.Trajectory:
     """One environment, whose actions are 0, 1, 2, ...."""
     length = len(last)
 
-    def column(x, dtype):
+    def column(x, dtype) -> Any:
         return np.asarray(x, dtype)[:, None]
 
     return disco.Trajectory(
@@ -28,7 +30,7 @@ def trajectory_of(last, discount, mask, reward) -> disco.Trajectory:
         discount=column(discount, np.float32),
         last=column(last, bool),
         mask=column(mask, bool),
-        behaviour_logits=np.zeros((length, 1, 5)),
+        behaviour_logits=jnp.zeros((length, 1, 5)),
     )
 
 
@@ -52,9 +54,11 @@ def test_targets_after_a_terminated_and_a_truncated_episode():
     assert of(found.is_known, 0) == [True, True, True, True]
     assert of(found.has_policy, 0) == [True, True, False, False]
     assert np.asarray(found.action)[0, 0].tolist() == [0, 1, 2, 3]
-    assert of(found.is_known, 2) == [True] * 4 and of(found.value, 2) == [0] * 4
+    assert of(found.is_known, 2) == [True] * 4
+    assert of(found.value, 2) == [0] * 4
     # Row 3 only leads to the next episode.
-    assert not any(of(found.is_known, 3)) and not any(of(found.has_policy, 3))
+    assert not any(of(found.is_known, 3))
+    assert not any(of(found.has_policy, 3))
     # From row 4: truncated after two steps, where the state has a value; nothing is known beyond.
     assert of(found.reward, 4)[:2] == [5, 6]
     assert of(found.value, 4)[:2] == [15, 16]
@@ -76,7 +80,8 @@ def test_an_unroll_is_repeated_steps(model):
     embedding = jax.random.normal(jax.random.key(1), (3, 2, 16))
     action = jax.random.randint(jax.random.key(2), (3, 2, 4), 0, 3)
     found = latent_model.unroll_model(model, params, embedding, action)
-    assert found.logits.shape == (4, 3, 2, 3) and found.value.shape == (4, 3, 2, 11)
+    assert found.logits.shape == (4, 3, 2, 3)
+    assert found.value.shape == (4, 3, 2, 11)
     state = model.start(params, embedding)
     for k in range(4):
         state = model.step(params, state, action[..., k])
@@ -103,9 +108,7 @@ def test_gradients_through_states_are_scaled(model):
 
 def test_initial_predictions_are_nearly_zero(model):
     params = model.init(jax.random.key(0))
-    state = model.step(
-        params, model.start(params, jnp.ones((1, 16))), jnp.zeros(1, jnp.int32)
-    )
+    state = model.step(params, model.start(params, jnp.ones((1, 16))), jnp.zeros(1, jnp.int32))
     for x in model.predict(params, state):
         assert float(jnp.max(jnp.abs(x))) < 0.1
 
@@ -117,5 +120,5 @@ def test_equal_arguments_give_the_same_model():
 
 
 def test_a_model_without_units_is_refused():
-    with pytest.raises(ValueError, match="network.model is 0; expected the units of a model"):
+    with pytest.raises(ValueError, match=r"network.model is 0; expected the units of a model"):
         latent_model.latent_model(NetworkConfig(model=0), TASK.dynamics, 11)

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import pathlib
 import signal
+from typing import Any
 
 import jax
 import numpy as np
@@ -48,9 +49,7 @@ MUZERO = MuZeroConfig(
 )
 AGENTS: dict[str, AgentFactory] = {
     "dice": Dice(DICE),
-    "dice, recurrent": Dice(
-        dataclasses.replace(DICE, network=RECURRENT, burn_in=3, frame_stack=2)
-    ),
+    "dice, recurrent": Dice(dataclasses.replace(DICE, network=RECURRENT, burn_in=3, frame_stack=2)),
     "muesli": Muesli(MUESLI),
     "muesli, recurrent": Muesli(
         dataclasses.replace(MUESLI, network=RECURRENT, burn_in=3, frame_stack=2)
@@ -64,7 +63,7 @@ AGENTS: dict[str, AgentFactory] = {
 class Gliders(HostCorridors):
     """An action is a vector."""
 
-    def action_spec(self):
+    def action_spec(self) -> Any:
         return specs.BoundedArray((2,), np.float32, -1.0, 1.0)
 
 
@@ -120,11 +119,12 @@ def test_it_learns_in_host_environments(name, tmp_path):
     assert trained.is_finite
     metrics = Records(tmp_path / "run").metrics()
     losses = [x for line in metrics for k, x in line.items() if k.split("/")[-1] == "loss"]
-    assert losses and all(np.isfinite(losses))
+    assert losses
+    assert all(np.isfinite(losses))
 
 
 @pytest.mark.parametrize("factory", [Dice(DICE), Muesli(MUESLI), MuZero(MUZERO)])
 def test_continuous_actions_are_refused_by_name(factory):
     task = environments.Environment("gliders", Gliders(), True)
-    with pytest.raises(ValueError, match="Gliders.* has continuous actions of shape .2,."):
+    with pytest.raises(ValueError, match=r"Gliders.* has continuous actions of shape .2,."):
         factory.check(task, 1_000)

@@ -1,4 +1,4 @@
-"""The bandit vote: tiles, scores, modes and updates computed by hand; regret where the best moves."""
+"""The bandit vote: tiles, scores, modes, updates computed by hand; regret where the best moves."""
 
 import dataclasses
 import math
@@ -88,7 +88,8 @@ def test_a_greedy_bandit_proposes_the_best_tiles_only():
     assert set(np.floor(found)) == {1.0, 3.0}  # The two candidates, each as likely.
     assert np.mean(np.floor(found) == 1.0) == pytest.approx(0.5, abs=0.05)
     # Anywhere in a tile.
-    assert np.ptp(found % 1.0) > 0.98 and np.mean(found % 1.0) == pytest.approx(0.5, abs=0.03)
+    assert np.ptp(found % 1.0) > 0.98
+    assert np.mean(found % 1.0) == pytest.approx(0.5, abs=0.03)
 
 
 def test_a_random_bandit_draws_without_replacement_by_its_scores():
@@ -104,7 +105,9 @@ def test_a_random_bandit_draws_without_replacement_by_its_scores():
 
 def test_bandits_that_know_nothing_choose_all_tiles():
     state = bandits.init(VoteConfig(), jax.random.key(1))
-    tiles = np.asarray(bandits.tile_of(VoteConfig(), jnp.asarray(draws(VoteConfig(), state, 4_000))))
+    tiles = np.asarray(
+        bandits.tile_of(VoteConfig(), jnp.asarray(draws(VoteConfig(), state, 4_000)))
+    )
     assert np.bincount(tiles, minlength=39).min() > 50  # 103 on average.
 
 

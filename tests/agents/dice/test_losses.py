@@ -1,5 +1,7 @@
 """DiCE's losses against sums in plain NumPy, for sequences whose episodes end in both ways."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,11 +29,12 @@ def softmax(x):
 
 
 @pytest.fixture(name="case")
-def random_case():
-    random = np.random.default_rng(0)
-    last = np.zeros((T, B), bool)
+def random_case() -> Any:
+    random: Any = np.random.default_rng(0)
+    last: Any = np.zeros((T, B), bool)
     last[2, 0], last[3, 1] = True, True
-    mask, discount = np.ones((T, B), bool), np.ones((T, B))
+    mask: Any = np.ones((T, B), bool)
+    discount: Any = np.ones((T, B))
     mask[3, 0], mask[4, 1] = False, False  # After an episode's end.
     discount[2, 0] = 0.0  # Terminated; the other one is truncated.
     trajectory = disco.Trajectory(
@@ -88,7 +91,8 @@ def expected_parts(logits, value, inverse, trajectory):
 
 def test_losses(case):
     with jax.enable_x64(True):
-        total, metrics = losses.loss(*jax.tree.map(jnp.asarray, case), CONFIG)
+        logits, value, inverse, trajectory = jax.tree.map(jnp.asarray, case)
+        total, metrics = losses.loss(logits, value, inverse, trajectory, CONFIG)
         expected = expected_parts(*case)
         for name, number in expected.items():
             np.testing.assert_allclose(metrics[name], number, rtol=1e-9, err_msg=name)
@@ -102,7 +106,7 @@ def test_losses(case):
 
 
 def test_gradient_of_the_policys_loss_is_that_of_its_logarithm_times_the_temperature(case):
-    logits, value, inverse, trajectory = jax.tree.map(jnp.asarray, case)
+    logits, _value, inverse, trajectory = jax.tree.map(jnp.asarray, case)
     inverse = jnp.maximum(inverse, 0.5)  # Of the uniform policy the logarithm times τ is 0 times ∞.
     row = jnp.concatenate([inverse, inverse[-1:]])[..., None]
 

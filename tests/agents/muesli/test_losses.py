@@ -1,5 +1,7 @@
 """Muesli's targets and losses against sums in plain NumPy."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,9 +27,11 @@ CONFIG = LossConfig(
 
 
 @pytest.fixture(name="case")
-def random_case():
-    random = np.random.default_rng(1)
-    last, mask, discount = np.zeros((T, B), bool), np.ones((T, B), bool), np.ones((T, B))
+def random_case() -> Any:
+    random: Any = np.random.default_rng(1)
+    last: Any = np.zeros((T, B), bool)
+    mask: Any = np.ones((T, B), bool)
+    discount: Any = np.ones((T, B))
     last[1, 0], mask[2, 0], discount[1, 0] = True, False, 0.0
     last[2, 1], mask[3, 1] = True, False  # Truncated.
     trajectory = disco.Trajectory(
@@ -78,10 +82,10 @@ def test_targets(case):
     prior_logits, q, trajectory, _ = case
     with jax.enable_x64(True):
         before = moments.init(jnp.dtype(float))
-        arrays = jax.tree.map(jnp.asarray, (prior_logits, q, trajectory))
-        found = losses.targets(*arrays, before, CONFIG)
+        prior, values, data = jax.tree.map(jnp.asarray, (prior_logits, q, trajectory))
+        found = losses.targets(prior, values, data, before, CONFIG)
         for name, number in expected_targets(prior_logits, q, trajectory).items():
-            np.testing.assert_allclose(found[name], number, rtol=1e-7, err_msg=name)
+            np.testing.assert_allclose(getattr(found, name), number, rtol=1e-7, err_msg=name)
 
 
 def test_policy_loss(case):
@@ -95,15 +99,15 @@ def test_policy_loss(case):
     kl = (wanted * (expected["policy"] - np.log(policy))[:-1]).sum(-1)
     whole = -ratio * expected["advantage"] * np.log(chosen) + 2.0 * kl
     with jax.enable_x64(True):
-        arrays = jax.tree.map(jnp.asarray, (prior_logits, q, trajectory))
-        target = losses.targets(*arrays, moments.init(jnp.dtype(float)), CONFIG)
-        found, regularizer = losses.policy_loss(jnp.asarray(logits), arrays[2], target, 2.0)
+        prior, values, data = jax.tree.map(jnp.asarray, (prior_logits, q, trajectory))
+        target = losses.targets(prior, values, data, moments.init(jnp.dtype(float)), CONFIG)
+        found, regularizer = losses.policy_loss(jnp.asarray(logits), data, target, 2.0)
         np.testing.assert_allclose(found, whole, rtol=1e-7)
         np.testing.assert_allclose(regularizer, kl, rtol=1e-7)
         # The ratio is a weight: with no regulariser the gradient is that of the logarithm.
-        gradient = jax.grad(
-            lambda x: jnp.sum(losses.policy_loss(x, arrays[2], target, 0.0)[0])
-        )(jnp.asarray(logits))
+        gradient = jax.grad(lambda x: jnp.sum(losses.policy_loss(x, data, target, 0.0)[0]))(
+            jnp.asarray(logits)
+        )
         one_hot = np.eye(A)[trajectory.action]
         by_hand = -(ratio * expected["advantage"])[..., None] * (one_hot - policy[:-1])
         np.testing.assert_allclose(gradient[:-1], by_hand, rtol=1e-7)
@@ -112,9 +116,9 @@ def test_policy_loss(case):
 def test_advantages_of_masked_rows_do_not_enter_the_scale(case):
     prior_logits, q, trajectory, _ = case
     before = moments.init(jnp.dtype("float32"))
-    arrays = jax.tree.map(lambda x: jnp.asarray(x), (prior_logits, q, trajectory))
-    found = losses.targets(*arrays, before, CONFIG)
+    prior, values, data = jax.tree.map(jnp.asarray, (prior_logits, q, trajectory))
+    found = losses.targets(prior, values, data, before, CONFIG)
     mask = np.asarray(trajectory.mask)
     changed = trajectory.replace(reward=np.where(mask, trajectory.reward, 1e6))
-    other = losses.targets(*jax.tree.map(jnp.asarray, (prior_logits, q, changed)), before, CONFIG)
+    other = losses.targets(prior, values, jax.tree.map(jnp.asarray, changed), before, CONFIG)
     np.testing.assert_allclose(found.moments.second, other.moments.second, rtol=1e-6)

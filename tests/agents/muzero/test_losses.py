@@ -1,5 +1,7 @@
 """MuZero's returns, its loss and its search against numbers that are computed otherwise."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,9 +24,10 @@ B, T = 4, CONFIG.model_steps + CONFIG.td_steps + 1
 @pytest.fixture(name="batch")
 def random_batch() -> tuple[Batch, np.ndarray, np.ndarray]:
     """Column 1 terminates after row 1, column 2 is truncated there, column 3 begins at an end."""
-    random = np.random.default_rng(0)
-    last, mask = np.zeros((T, B), bool), np.ones((T, B), bool)
-    discount = np.ones((T, B), np.float32)
+    random: Any = np.random.default_rng(0)
+    last: Any = np.zeros((T, B), bool)
+    mask: Any = np.ones((T, B), bool)
+    discount: Any = np.ones((T, B), np.float32)
     last[1, 1], mask[2, 1], discount[1, 1] = True, False, 0.0
     last[1, 2], mask[2, 2] = True, False
     mask[0, 3] = False

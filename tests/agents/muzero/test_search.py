@@ -70,7 +70,7 @@ def found_by(num_simulations: int, gumbel_scale: float = 1.0) -> Any:
 def test_it_equals_mctx_on_the_table(num_simulations):
     rows = {name: jnp.asarray(x) for name, x in table().items()}
 
-    def recurrent(params, key, action, row):
+    def recurrent(params, key, action, row) -> tuple[Any, Any]:
         after = rows["next"][row, action]
         reward = rows["reward"][row, action]
         output = mctx.RecurrentFnOutput(
