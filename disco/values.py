@@ -286,7 +286,7 @@ def vtrace(
       trajectory: of the behaviour policy.
       discount: gamma, multiplied by the environment's discount.
       lambda_: decay of the traces.
-      max_ratio: rho bar and c bar, the bound of importance ratios.
+      max_ratio: rho bar and c bar, the bound of importance ratios, at least 1.
     """
     import rlax
 
@@ -295,7 +295,7 @@ def vtrace(
     reward = trajectory.reward.astype(rho.dtype)
     discounts = discount * trajectory.discount.astype(rho.dtype)
     # RLax bounds the ratios of traces by 1.
-    wider = jnp.minimum(max_ratio, rho) / jnp.minimum(1.0, rho) if max_ratio != 1.0 else 1.0
+    wider = jnp.clip(rho, 1.0, max_ratio)
     with jax.numpy_dtype_promotion("standard"):  # RLax multiplies floats by a bool.
         errors = jax.vmap(
             functools.partial(rlax.vtrace, clip_rho_threshold=max_ratio), in_axes=1, out_axes=1

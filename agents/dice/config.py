@@ -1,6 +1,7 @@
 """DiCE's settings."""
 
 import dataclasses
+import math
 
 from agents.dice.bandits import VoteConfig
 from agents.networks import NETWORKS, NetworkConfig
@@ -18,7 +19,9 @@ class DiceConfig:
       exploration: how an episode's temperature is chosen: `"bandit"` by the vote of bandits;
         `"random"` by bandits that never learn; `"fixed"` is `temperature`, the paper's baseline.
       temperature: τ, if it is fixed.
-      vote: of the bandits.
+      num_bandits, candidates: of the vote (`agents.dice.bandits`).
+      max_inverse_temperature: the largest 1/τ that bandits choose; the least is 0.
+      tile: size of a bandit's tile of log(1 + 1/τ).
       learning_rate: of Adam, the peak.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
         constant one.
@@ -46,7 +49,10 @@ class DiceConfig:
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=0)
     exploration: str = "bandit"
     temperature: float = 1.0
-    vote: VoteConfig = VoteConfig()
+    num_bandits: int = 7
+    candidates: int = 7
+    max_inverse_temperature: float = 50.0
+    tile: float = 0.1
     learning_rate: float = 1e-3
     total_steps: int = 0
     warmup: int = 0
@@ -81,8 +87,11 @@ class DiceConfig:
             *("total_steps", "warmup", "weight_decay", "max_gradient_norm", "burn_in"),
             *("value_cost", "action_value_cost", "policy_cost", "entropy_cost"),
         )
+        POSITIVE.require(self, "", "max_inverse_temperature", "tile")
         FRACTION.require(self, "", "discount", "lambda_", "adam_b2")
-        POSITIVE.require(self, "", "learning_rate", "adam_epsilon", "max_ratio", "temperature")
+        _ = self.vote  # Which checks its settings.
+        POSITIVE.require(self, "", "learning_rate", "adam_epsilon", "temperature")
+        AT_LEAST_1.require(self, "", "max_ratio")
         if self.exploration not in EXPLORATIONS:
             raise ValueError(
                 f"exploration is {self.exploration!r}; expected one of {', '.join(EXPLORATIONS)}."
@@ -101,6 +110,16 @@ class DiceConfig:
                 f"burn_in is {self.burn_in} and network.memory 0; expected no burn-in without a"
                 " memory."
             )
+
+    @property
+    def vote(self) -> VoteConfig:
+        """The settings of the vote, on x = log(1 + 1/τ)."""
+        return VoteConfig(
+            number=self.num_bandits,
+            candidates=self.candidates,
+            high=math.log1p(self.max_inverse_temperature),
+            tile=self.tile,
+        )
 
     @property
     def steps_per_update(self) -> int:

@@ -102,5 +102,5 @@ def loss(
         "value_loss": value_loss,
         "action_value_loss": action_value_loss,
         "entropy": entropy,
-        "importance_ratio": mean(of_value.importance_ratio),
+        "clipped_ratio": mean(jnp.minimum(config.max_ratio, of_value.importance_ratio)),
     }

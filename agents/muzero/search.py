@@ -54,6 +54,31 @@ def search(
       max_value: the last bin of values and rewards.
       gumbel_scale: of the noise at the root; 0 for none.
     """
+    root, recurrent = model_for_search(
+        model, params, embedding, discount=discount, max_value=max_value
+    )
+    with jax.numpy_dtype_promotion("standard"):  # mctx multiplies floats by whole numbers.
+        output = mctx.gumbel_muzero_policy(
+            params,
+            key,
+            root,
+            recurrent,
+            num_simulations,
+            max_num_considered_actions=max_considered_actions,
+            gumbel_scale=gumbel_scale,
+        )
+    return Found(output.action, output.action_weights, output.search_tree.summary().value)
+
+
+def model_for_search(
+    model: LatentModel,
+    params: disco.Params,
+    embedding: Float[Array, "B E"],
+    *,
+    discount: float,
+    max_value: float,
+) -> tuple[mctx.RootFnOutput, mctx.RecurrentFn]:
+    """Return the roots of searches, and the model as `mctx` calls it."""
 
     def recurrent(params: Any, key: Any, action: Any, state: Any) -> tuple[Any, Any]:
         del key
@@ -75,14 +100,4 @@ def search(
         value=decode_value(predicted.value, max_value),
         embedding=state,
     )
-    with jax.numpy_dtype_promotion("standard"):  # mctx multiplies floats by whole numbers.
-        output = mctx.gumbel_muzero_policy(
-            params,
-            key,
-            root,
-            recurrent,
-            num_simulations,
-            max_num_considered_actions=max_considered_actions,
-            gumbel_scale=gumbel_scale,
-        )
-    return Found(output.action, output.action_weights, output.search_tree.summary().value)
+    return root, recurrent

@@ -12,6 +12,8 @@ import pytest
 
 import disco
 import environments
+from agents.dice.agent import DiceAgent
+from agents.dice.config import DiceConfig
 from agents.dreamer import learner
 from agents.dreamer.agent import ACTION, DreamerAgent, named
 from agents.dreamer.config import DreamerConfig
@@ -21,6 +23,11 @@ from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
 from agents.iris.factory import Iris
 from agents.iris.learner import as_fractions
+from agents.muesli.agent import MuesliAgent
+from agents.muesli.config import MuesliConfig
+from agents.muesli.losses import look_ahead
+from agents.muzero.agent import MuZeroAgent
+from agents.muzero.config import MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
@@ -254,6 +261,62 @@ def test_values_and_actions_of_iris_from_images(tmp_path):
         for observations, action_values in expected(kind):
             found = iris_policy_and_value(agent, learned.params, observations)
             check(kind, found, action_values)
+
+
+# The value is that of the policy at a temperature, which is therefore fixed.
+DICE = DiceConfig(
+    network=NETWORK,
+    learning_rate=5e-3,
+    discount=DISCOUNT,
+    exploration="fixed",
+    temperature=0.1,
+    shapes_reward=False,
+)
+MUESLI = MuesliConfig(network=NETWORK, learning_rate=5e-3, discount=DISCOUNT, max_value=3.0)
+MUZERO = MuZeroConfig(
+    network=NETWORK, learning_rate=5e-3, discount=DISCOUNT, max_value=3.0, num_simulations=8
+)
+
+
+@pytest.mark.slow
+def test_values_and_actions_of_dice(tmp_path):
+    tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
+    agent = DiceAgent.create(DICE, tasks[0].dynamics)
+    for kind, learned in learn(agent, tasks, STEPS, tmp_path):
+        for observations, action_values in expected(kind):
+            policy, value = policy_and_value(agent, learned, observations[-1])
+            tempered = policy ** (1.0 / DICE.temperature)
+            check(kind, (tempered / np.sum(tempered), value), action_values)
+
+
+@pytest.mark.slow
+def test_values_and_actions_of_muesli(tmp_path):
+    """Its value is the mean of its look-ahead."""
+    tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
+    agent = MuesliAgent.create(MUESLI, tasks[0].dynamics)
+    model = agent.model
+    for kind, learned in learn(agent, tasks, STEPS, tmp_path):
+        for observations, action_values in expected(kind):
+            params, seen = learned.params, jnp.full((1, 1), observations[-1], jnp.float32)
+            embedding, _ = model.embed_step(params, seen, None)
+            policy = np.asarray(jax.nn.softmax(model.policy(params, embedding)[0]))
+            q = look_ahead(model, params, embedding, DISCOUNT, MUESLI.max_value)[0]
+            check(kind, (policy, float(np.dot(policy, q))), action_values)
+
+
+@pytest.mark.learning
+def test_values_and_actions_of_muzero(tmp_path):
+    tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
+    agent = MuZeroAgent.create(MUZERO, tasks[0].dynamics)
+    model = agent.model
+    for kind, learned in learn(agent, tasks, STEPS, tmp_path):
+        for observations, action_values in expected(kind):
+            params, seen = learned.params, jnp.full((1, 1), observations[-1], jnp.float32)
+            embedding, _ = model.embed_step(params, seen, None)
+            predicted = model.predict(params, model.start(params, embedding))
+            policy = np.asarray(jax.nn.softmax(predicted.logits[0]))
+            value = values.decode_value(predicted.value, MUZERO.max_value)
+            check(kind, (policy, float(value[0])), action_values)
 
 
 def check(kind: str, found: tuple[np.ndarray, float], action_values: tuple[float, float]) -> None:
