@@ -233,7 +233,7 @@ _HAND_SET: Mapping[str, float | bool] = {
 }
 _PPO = ("learning_rate", "entropy_cost", "num_epochs", "num_minibatches", "gae_lambda")
 # Besides the learning rate.
-_DICE = ("sample_reuse", "policy_cost", "action_value_cost", "lambda_")
+_DICE = ("sample_reuse", "action_value_cost", "max_inverse_temperature", "lambda_")
 _MUESLI = ("regularizer_cost", "lambda_")
 _MUZERO = ("updates_per_step", "td_steps", "num_simulations", "weight_decay")
 SETTINGS: Mapping[str, tuple[str, ...]] = {

@@ -30,7 +30,7 @@ from absl import flags
 from disco_common import plugins
 from environments import Environment, registry
 from evaluation import tuned_settings
-from evaluation.config import EvaluationConfig
+from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import (
     AGENT,
     PLUGINS,
@@ -204,6 +204,12 @@ def define_flags(default_suite: str) -> None:
         " trained alone.",
         lower_bound=1,
     )
+    flags.DEFINE_string(
+        "baselines",
+        None,
+        "Baselines by commas, instead of those of the config: some of"
+        f" {', '.join(BASELINES)}. Empty: none.",
+    )
     is_local = execution.define_flags()
     # Runs in host environments are made one after the other, each on all cores.
     with commands.ended_by_user_errors():  # Other packages' environments may raise some.
@@ -228,7 +234,10 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     runs_per_job = values.runs_per_job
     if runs_per_job is None and values.executor == "ray":
         runs_per_job = _RUNS_PER_RAY_JOB
-    return suites, from_config(EvaluationConfig, values.config), runs_per_job
+    config = from_config(EvaluationConfig, values.config)
+    if values.baselines is not None:
+        config = dataclasses.replace(config, baselines=tuple(listed(values.baselines)))
+    return suites, config, runs_per_job
 
 
 def listed(*values: str) -> list[str]:

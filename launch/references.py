@@ -1,7 +1,7 @@
 r"""Make reference scores, between which and the random policy's an evaluation normalises.
 
     python -m launch.references --suite=grid_heldout --workdir=runs/references \
-        --config.baselines="('ppo', 'actor_critic')" --tuned=runs/tuning/tuned.json
+        --baselines=ppo,actor_critic --tuned=runs/tuning/tuned.json
     python -m launch.evaluate --rule=grid57 --suite=grid_heldout --workdir=runs/judged \
         --references=runs/references/references.json
 

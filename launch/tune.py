@@ -1,9 +1,9 @@
 r"""Tune baselines and rules' agents: random search with the same number of trials for each.
 
     python -m launch.tune --rule=grid57 --suite=grid57 --trials=16 --workdir=runs/tuning \
-        --config.baselines="('actor_critic', 'ppo')" --config.seeds=1
+        --baselines=actor_critic,ppo --config.seeds=1
     python -m launch.evaluate --rule=grid57 --suite=grid_heldout --workdir=runs/tuned \
-        --config.baselines="('actor_critic', 'ppo')" --tuned=runs/tuning/tuned.json
+        --baselines=actor_critic,ppo --tuned=runs/tuning/tuned.json
 
 `evaluation.studies.tuning` has the ranges and defines a trial's score. Tune on the tasks of
 discovery: what is tuned on a task is not judged on it. Started again, the command makes only what

@@ -39,7 +39,8 @@ class DiceConfig:
       max_ratio: c bar and rho bar, the bound of importance ratios.
       shapes_reward: whether rewards are shaped (`agents.dice.losses.shaped_reward`).
       value_cost, action_value_cost, policy_cost: weights of the losses.
-      entropy_cost: weight of the policy's entropy. 0 in the algorithm, and 1 in its ablation.
+      entropy_cost: weight of the policy's entropy. 0 in the algorithm, and a tenth of `policy_cost`
+        in its ablation.
       frame_stack: frames in one input of the network.
 
     Raises:
@@ -51,15 +52,15 @@ class DiceConfig:
     temperature: float = 1.0
     num_bandits: int = 7
     candidates: int = 7
-    max_inverse_temperature: float = 50.0
+    max_inverse_temperature: float = 2.0
     tile: float = 0.1
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     total_steps: int = 0
     warmup: int = 0
     weight_decay: float = 0.0
     adam_b2: float = 0.98
     adam_epsilon: float = 1e-6
-    max_gradient_norm: float = 50.0
+    max_gradient_norm: float = 0.5
     num_environments: int = 8
     unroll_length: int = 16
     burn_in: int = 0
@@ -69,9 +70,9 @@ class DiceConfig:
     lambda_: float = 1.0
     max_ratio: float = 1.05
     shapes_reward: bool = True
-    value_cost: float = 1.0
-    action_value_cost: float = 10.0
-    policy_cost: float = 10.0
+    value_cost: float = 0.1
+    action_value_cost: float = 0.1
+    policy_cost: float = 1.0
     entropy_cost: float = 0.0
     frame_stack: int = 1
 
@@ -131,6 +132,7 @@ class DiceConfig:
 # environments give no whole number of batches of 64: batches have 80 here.
 PAPER = DiceConfig(
     network=NetworkConfig(torso=(256,), channels=NETWORKS["impala"].channels, model=0, memory=256),
+    max_inverse_temperature=50.0,
     learning_rate=5e-4,
     warmup=4000,
     weight_decay=0.01,
@@ -138,6 +140,10 @@ PAPER = DiceConfig(
     unroll_length=40,
     burn_in=40,
     batch_size=80,
+    max_gradient_norm=50.0,
     discount=0.997,
+    value_cost=1.0,
+    action_value_cost=10.0,
+    policy_cost=10.0,
     frame_stack=4,
 )

@@ -127,8 +127,8 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
     "dice": {
         "learning_rate": _RATE,
         "sample_reuse": Choice((1, 2, 4), may_be_higher=True),
-        "policy_cost": Choice((1.0, 3.0, 10.0), may_be_lower=True, may_be_higher=True),
-        "action_value_cost": Choice((1.0, 3.0, 10.0), may_be_lower=True, may_be_higher=True),
+        "action_value_cost": Choice((0.1, 0.3, 1.0, 3.0), may_be_lower=True, may_be_higher=True),
+        "max_inverse_temperature": Choice((1.0, 2.0, 5.0, 15.0, 50.0), may_be_lower=True),
         "lambda_": _TRACES,
     },
     "muesli": {
