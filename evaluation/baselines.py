@@ -235,7 +235,7 @@ _PPO = ("learning_rate", "entropy_cost", "num_epochs", "num_minibatches", "gae_l
 # Besides the learning rate.
 _DICE = ("sample_reuse", "action_value_cost", "max_inverse_temperature", "lambda_")
 _MUESLI = ("regularizer_cost", "lambda_")
-_MUZERO = ("updates_per_step", "td_steps", "num_simulations", "weight_decay")
+_MUZERO = ("updates_per_step", "td_steps", "weight_decay")
 SETTINGS: Mapping[str, tuple[str, ...]] = {
     "actor_critic": (*RULE_SETTINGS, "entropy_cost", "normalize_advantage", "lambda_"),
     "policy_gradient": (

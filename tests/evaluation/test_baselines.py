@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 import disco
+from agents.dice.agent import DiceAgent
+from agents.muesli.agent import MuesliAgent
+from agents.muzero.agent import MuZeroAgent
 from agents.networks import NetworkConfig
 from agents.ppo.agent import PPOAgent
+from agents.ppo.factory import PPO
 from agents.rule_agent import RuleAgent
 from evaluation import baselines
 from evaluation.config import BASELINES, EvaluationConfig
@@ -45,6 +49,9 @@ def test_network_unroll_and_discount_are_those_of_the_rules_agents():
             assert agent.config.discount == disco.DiscoveredRule(parameters={}).discount
             assert agent.config.total_steps == CONFIG.num_steps
             assert agent.config.entropy_cost == CONFIG.baseline_entropy_cost
+        elif isinstance(agent, DiceAgent | MuesliAgent | MuZeroAgent):
+            assert agent.config.network == CONFIG.agent.network
+            assert agent.config.discount == disco.DiscoveredRule(parameters={}).discount
         else:
             assert isinstance(agent, RuleAgent)
             model = 0 if contender.kind == "hand_set" else CONFIG.agent.network.model
@@ -77,8 +84,8 @@ def test_what_tells_them_apart():
     assert impala.agent.replay_ratio == hand_set.agent.replay_ratio == CONFIG.agent.replay_ratio
     assert made["actor_critic"].agent.replay_ratio == 0.0
     ppo, dpo = made["ppo"].other, made["dpo"].other
-    assert ppo is not None
-    assert dpo is not None
+    assert isinstance(ppo, PPO)
+    assert isinstance(dpo, PPO)
     assert dpo.config == dataclasses.replace(ppo.config, drift="dpo")
 
 
@@ -96,13 +103,13 @@ def test_minibatches_have_enough_samples(sizes, minibatches):
     agent = dataclasses.replace(EvaluationConfig().agent, **sizes)
     config = dataclasses.replace(CONFIG, agent=agent)
     made = baselines.make("ppo", config, {}).other
-    assert made is not None
+    assert isinstance(made, PPO)
     assert made.config.num_minibatches == minibatches
 
 
 def test_settings_are_those_of_the_algorithm():
     ppo = baselines.make("ppo", CONFIG, {"num_epochs": 2, "gae_lambda": 0.9}).other
-    assert ppo is not None
+    assert isinstance(ppo, PPO)
     assert (ppo.config.num_epochs, ppo.config.gae_lambda) == (2, 0.9)
     with_replay = baselines.make("impala", CONFIG, {"replay_ratio": 0.5, "learning_rate": 0.02})
     assert (with_replay.agent.num_replayed, with_replay.agent.learning_rate) == (3, 0.02)
