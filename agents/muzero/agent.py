@@ -172,6 +172,7 @@ class MuZeroAgent:
             max_considered_actions=config.max_considered_actions,
             discount=config.discount,
             max_value=config.max_value,
+            value_scale=config.value_scale,
             gumbel_scale=noise,
         )
 

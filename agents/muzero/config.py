@@ -19,6 +19,8 @@ class MuZeroConfig:
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       num_simulations: of a search.
       max_considered_actions: at the root (Danihelka et al. 2022, section 3).
+      value_scale: c_scale, weight of rescaled action values beside the policy's logits (section 3.4
+        there). The smaller, the less certain are the improved policies that are learned.
       num_environments: number of parallel environments.
       unroll_length: steps of each environment between two updates.
       batch_size: positions of a batch.
@@ -46,6 +48,7 @@ class MuZeroConfig:
     max_gradient_norm: float = 5.0
     num_simulations: int = 16
     max_considered_actions: int = 16
+    value_scale: float = 0.1
     num_environments: int = 8
     unroll_length: int = 8
     batch_size: int = 64
@@ -70,7 +73,7 @@ class MuZeroConfig:
         )
         costs = "total_steps weight_decay max_gradient_norm min_steps reanalyses_per_step".split()
         AT_LEAST_0.require(self, "", *costs, "value_cost")
-        POSITIVE.require(self, "", "learning_rate", "updates_per_step", "max_value")
+        POSITIVE.require(self, "", "learning_rate", "updates_per_step", "max_value", "value_scale")
         FRACTION.require(self, "", "discount")
         if self.num_bins % 2 == 0:
             raise ValueError(f"num_bins is {self.num_bins}; expected an odd number.")

@@ -1,5 +1,6 @@
 """Tree search with a learned model: Gumbel MuZero, by `mctx`."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +38,7 @@ def search(
     max_considered_actions: int,
     discount: float,
     max_value: float,
+    value_scale: float = 0.1,
     gumbel_scale: float = 1.0,
 ) -> Found:
     """Search from B states, all in one compiled loop.
@@ -52,6 +54,7 @@ def search(
       max_considered_actions: at the root.
       discount: gamma.
       max_value: the last bin of values and rewards.
+      value_scale: weight of action values, rescaled to [0, 1], beside the policy's logits.
       gumbel_scale: of the noise at the root; 0 for none.
     """
     root, recurrent = model_for_search(
@@ -66,6 +69,9 @@ def search(
             num_simulations,
             max_num_considered_actions=max_considered_actions,
             gumbel_scale=gumbel_scale,
+            qtransform=functools.partial(
+                mctx.qtransform_completed_by_mix_value, value_scale=value_scale
+            ),
         )
     return Found(output.action, output.action_weights, output.search_tree.summary().value)
 

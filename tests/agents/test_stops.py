@@ -33,9 +33,22 @@ RECURRENT = dataclasses.replace(NETWORK, memory=4)
 TASK = environments.make("catch/5x4")
 STEPS = 192
 
-DICE = DiceConfig(network=NETWORK, num_environments=4, batch_size=2, unroll_length=8)
+DICE = DiceConfig(
+    network=RECURRENT,
+    num_environments=4,
+    batch_size=2,
+    unroll_length=8,
+    burn_in=3,
+    frame_stack=2,
+)
 MUESLI = MuesliConfig(
-    network=NETWORK, num_environments=4, unroll_length=8, batch_size=16, replay_capacity=12
+    network=RECURRENT,
+    num_environments=4,
+    unroll_length=8,
+    batch_size=16,
+    replay_capacity=12,
+    burn_in=3,
+    frame_stack=2,
 )
 MUZERO = MuZeroConfig(
     network=NETWORK,
@@ -46,16 +59,12 @@ MUZERO = MuZeroConfig(
     replay_capacity=160,
     model_steps=2,
     td_steps=2,
+    frame_stack=3,
 )
 AGENTS: dict[str, AgentFactory] = {
     "dice": Dice(DICE),
-    "dice, recurrent": Dice(dataclasses.replace(DICE, network=RECURRENT, burn_in=3, frame_stack=2)),
     "muesli": Muesli(MUESLI),
-    "muesli, recurrent": Muesli(
-        dataclasses.replace(MUESLI, network=RECURRENT, burn_in=3, frame_stack=2)
-    ),
     "muzero": MuZero(MUZERO),
-    "muzero, stacked": MuZero(dataclasses.replace(MUZERO, frame_stack=3)),
 }
 
 
@@ -123,7 +132,7 @@ def test_it_learns_in_host_environments(name, tmp_path):
     assert all(np.isfinite(losses))
 
 
-@pytest.mark.parametrize("factory", [Dice(DICE), Muesli(MUESLI), MuZero(MUZERO)])
+@pytest.mark.parametrize("factory", AGENTS.values(), ids=AGENTS)
 def test_continuous_actions_are_refused_by_name(factory):
     task = environments.Environment("gliders", Gliders(), True)
     with pytest.raises(ValueError, match=r"Gliders.* has continuous actions of shape .2,."):
