@@ -2,48 +2,21 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
-import jax.numpy as jnp
-
-import environments
+from agents.factories import ConfiguredFactory
 from agents.muesli.agent import MuesliAgent
 from agents.muesli.config import PAPER, MuesliConfig
 from agents.settings import preset_with_overrides
 
+PRESETS: Mapping[str, MuesliConfig] = {"laptop": MuesliConfig(), "paper": PAPER}
+
 
 @dataclasses.dataclass(frozen=True)
-class Muesli:
-    """Muesli (`agents.registry.AgentFactory`).
-
-    Attributes:
-      config: all of its settings.
-    """
+class Muesli(ConfiguredFactory):
+    """Muesli (`agents.registry.AgentFactory`)."""
 
     config: MuesliConfig
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return dataclasses.asdict(self.config)
-
-    def check(self, task: environments.Environment, num_steps: int) -> None:
-        del num_steps
-        self.make(task)
-
-    def make(self, task: environments.Environment) -> MuesliAgent:
-        """Return the agent for a task.
-
-        Raises:
-          ValueError: if its actions are not discrete.
-        """
-        # The learning rate is an array, so that agents that differ only in it share programs.
-        agent = MuesliAgent.create(
-            dataclasses.replace(self.config, learning_rate=1.0), task.dynamics
-        )
-        return dataclasses.replace(agent, learning_rate=jnp.float32(self.config.learning_rate))
-
-
-PRESETS: Mapping[str, MuesliConfig] = {"laptop": MuesliConfig(), "paper": PAPER}
+    kind = MuesliAgent
 
 
 def make(parameters: str = "") -> Muesli:

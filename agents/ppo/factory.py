@@ -2,44 +2,19 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import Any
 
-import jax.numpy as jnp
-
-import environments
+from agents.factories import ConfiguredFactory
 from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
 from agents.settings import split_parameters, with_overrides
 
 
 @dataclasses.dataclass(frozen=True)
-class PPO:
-    """PPO (`agents.registry.AgentFactory`).
-
-    Attributes:
-      config: all of its settings.
-    """
+class PPO(ConfiguredFactory):
+    """PPO (`agents.registry.AgentFactory`)."""
 
     config: PPOConfig
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        return dataclasses.asdict(self.config)
-
-    def check(self, task: environments.Environment, num_steps: int) -> None:
-        del num_steps
-        self.make(task)
-
-    def make(self, task: environments.Environment) -> PPOAgent:
-        """Return the agent for a task.
-
-        Raises:
-          ValueError: if its actions are not discrete.
-        """
-        # The learning rate is an array, so that agents that differ only in it share programs.
-        agent = PPOAgent.create(dataclasses.replace(self.config, learning_rate=1.0), task.dynamics)
-        return dataclasses.replace(agent, learning_rate=jnp.float32(self.config.learning_rate))
+    kind = PPOAgent
 
 
 def make(parameters: str = "", *, drift: str = "clip") -> PPO:
