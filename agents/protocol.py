@@ -128,6 +128,9 @@ class UpdateSpec:
       first_step: environment steps before the first update.
       min_sequences: sequences that the replay must contain before the first update.
       gradient_steps: steps of the optimiser in one update, for comparisons of their number.
+      priority: name of an extra `[B]` of numbers that are not negative. A sequence is drawn with a
+        probability proportional to the extra in its first row (Schaul et al. 2016, arXiv
+        1511.05952); empty for uniform draws. Only with `anywhere`, and without `context`.
       extras_rows: by name of extras, the number of each sequence's first rows that the update
         reads, context included; the batch has no more. All rows of extras that are not named.
     """
@@ -141,6 +144,7 @@ class UpdateSpec:
     first_step: int = 0
     min_sequences: int = 1
     gradient_steps: int = 1
+    priority: str = ""
     extras_rows: tuple[tuple[str, int], ...] = ()
 
 
@@ -193,7 +197,8 @@ class Update(NamedTuple):
       state: the learning state after the update.
       metrics: scalars to record.
       refreshed: new values of some extras, by name, `[T, B, ...]`; None for none. They replace the
-        replay's values in the last T rows of each sequence (without its context). In host
+        replay's values in the last T rows of each sequence (without its context); if they have
+        fewer rows, in the first of these. In host
         environments they do so after the next update's batch is drawn, or before the next unroll is
         stored. Only allowed where all sequences of the update are replayed.
     """

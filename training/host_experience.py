@@ -157,8 +157,12 @@ class HostExperience:
         assert self._replay is not None
         with self._timed():
             random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
-            number = replay.num_sequences(self._spec, self._replay, update)
-            index = random.integers(number, size=update.num_replayed)
+            if update.priority:
+                uniform = random.random(update.num_replayed)
+                index = replay.index_by_priority(self._spec, self._replay, update, uniform)
+            else:
+                number = replay.num_sequences(self._spec, self._replay, update)
+                index = random.integers(number, size=update.num_replayed)
             self._replay, batch, sequences = replay.sample(self._spec, self._replay, update, index)
             if update.num_replayed < update.batch_size:
                 batch = batches.concatenate([unroll, batch])

@@ -206,7 +206,11 @@ def draw(
         return state.replay, unroll, None
     assert state.replay is not None
     number = replay.num_sequences(agent.experience, state.replay, spec)
-    index = jax.random.randint(key, (spec.num_replayed,), 0, number)
+    if spec.priority:
+        uniform = jax.random.uniform(key, (spec.num_replayed,))
+        index = replay.index_by_priority(agent.experience, state.replay, spec, uniform)
+    else:
+        index = jax.random.randint(key, (spec.num_replayed,), 0, number)
     kept, replayed, sequences = replay.sample(agent.experience, state.replay, spec, index)
     if spec.num_replayed < spec.batch_size:
         replayed = batches.concatenate([unroll, replayed])

@@ -192,6 +192,38 @@ def num_sequences(experience: Experience, replay: Replay, update: UpdateSpec) ->
     return layout_of(experience, replay).num_sequences(update, replay.num_unrolls)
 
 
+def index_by_priority(
+    experience: Experience, replay: Replay, update: UpdateSpec, uniform: Any
+) -> Any:
+    """Return indices of sequences, drawn by their priorities (`UpdateSpec.priority`).
+
+    Where all priorities are 0, each sequence is as likely.
+
+    Args:
+      experience: that the agent needs.
+      replay: to draw from.
+      update: the kind of update.
+      uniform: random numbers from 0 to 1, `[B]`; a NumPy array for a replay of NumPy arrays.
+    """
+    layout = layout_of(experience, replay)
+    library, number = _library(uniform), layout.num_environments
+    kept = _minimum(replay.num_unrolls, layout.num_kept)
+    oldest = (replay.num_unrolls - kept) * layout.unroll_length
+    # Of each row, its distance from the oldest one.
+    place = (library.arange(layout.num_rows) - oldest) % layout.num_rows
+    is_start = place < layout.num_sequences(update, replay.num_unrolls) // number
+    priority = replay.rows["transition"]["extras"][update.priority].astype(uniform.dtype)
+    priority = library.where(is_start[:, None], library.maximum(priority, 0), 0)
+    is_start = library.broadcast_to(is_start[:, None], priority.shape).astype(priority.dtype)
+    priority = library.where(library.any(priority > 0), priority, is_start).reshape(-1)
+    cumulative = library.cumsum(priority)
+    at = library.searchsorted(cumulative, uniform * cumulative[-1], side="right")
+    # Of rounding, a product may be as large as the sum.
+    last = library.max(library.where(priority > 0, library.arange(priority.size), 0))
+    at = library.minimum(at, last)
+    return (place[at // number] * number + at % number).astype(library.int32)
+
+
 def sample(
     experience: Experience, replay: Replay, update: UpdateSpec, index: Any
 ) -> tuple[Replay, Batch, Sequences]:
@@ -201,8 +233,8 @@ def sample(
       experience: that the agent needs.
       replay: to draw from.
       update: the kind of update.
-      index: uniformly random integers from 0 to `num_sequences - 1`, `[B]`; a NumPy array for a
-        replay of NumPy arrays.
+      index: random integers from 0 to `num_sequences - 1`, `[B]`; a NumPy array for a replay of
+        NumPy arrays.
 
     Returns:
       The replay after the draw, the batch, and the positions of its sequences.
@@ -295,6 +327,7 @@ def write_back(
 ) -> Replay:
     """Replace extras of the last `length` rows of sequences that were drawn since the last unroll.
 
+    New extras may have fewer rows, the first of these.
     Where sequences overlap, a row has the extras of the sequence in which most rows precede it.
 
     Args:
@@ -302,12 +335,13 @@ def write_back(
       replay: from which the sequences were drawn.
       update: the kind of update.
       sequences: positions of the update's sequences.
-      refreshed: new extras by name, leaves `[length, B, ...]` (`agents.protocol.Update`).
+      refreshed: new extras by name, leaves `[length, B, ...]` (`agents.protocol.Update`), or all
+        of them with fewer rows.
     """
     layout, (environment, first) = layout_of(experience, replay), sequences
     library = _library(first)
-    end = num_transitions(update, layout.unroll_length)
-    rows = (first + library.arange(update.context, end)[:, None]) % layout.num_rows
+    length = jax.tree.leaves(refreshed)[0].shape[0]
+    rows = (first + update.context + library.arange(length)[:, None]) % layout.num_rows
     extras = dict(replay.rows["transition"]["extras"])
     if library is np:
         # In this order, the last write of a row is that of the right sequence. One assignment of
@@ -317,7 +351,7 @@ def write_back(
             for name, new in refreshed.items():
                 jax.tree.map(write, extras[name], new)
     else:
-        latest = _latest(sequences, end - update.context)
+        latest = _latest(sequences, length)
         for name, new in refreshed.items():
             extras[name] = jax.tree.map(
                 lambda kept, x: kept.at[rows, environment].set(x[latest]), extras[name], new

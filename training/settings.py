@@ -115,6 +115,10 @@ def _inconsistencies(experience: Experience, update: UpdateSpec) -> Iterator[str
         )
     if update.extras_rows and fresh:
         yield "some rows of extras (expected all sequences replayed)"
+    if update.priority and (fresh or replay is None or not replay.anywhere or replay.online):
+        yield "draws by priority (expected all sequences replayed, and ReplaySpec.anywhere alone)"
+    if update.priority and update.context:
+        yield "draws by priority beside a context"
     if replay is not None and replay.online and update.length is None:
         yield "an online queue of sequences without a length"
     if update.updates_per_step is not None and not update.updates_per_step > 0:

@@ -23,8 +23,10 @@ from agents.muzero.config import MuZeroConfig
 from agents.muzero.losses import LossConfig, loss
 from agents.muzero.search import Found, search
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
+from disco.values import decode_value
 
-REANALYSE = "reanalyse"
+REANALYSE, PRIORITY = "reanalyse", "priority"
+_LEAST_ERROR = 1e-3  # So that each position is drawn at times.
 
 
 @chex.dataclass(frozen=True)
@@ -83,6 +85,7 @@ class MuZeroAgent:
                 length=config.sequence_length,
                 updates_per_step=config.updates_per_step,
                 first_step=config.min_steps,
+                priority=PRIORITY if config.priority_exponent else "",
             )
         ]
         if config.reanalyses_per_step:
@@ -128,7 +131,19 @@ class MuZeroAgent:
         embedding, _ = self.model.embed_step(acting_state, timestep.observation, None)
         found = self._search(acting_state, embedding, key, noise)
         extras = {"search_policy": found.policy, "search_value": found.value}
+        if self.config.priority_exponent:
+            state = self.model.start(acting_state, embedding)
+            logits = self.model.predict(acting_state, state).value
+            value = decode_value(logits, self.config.max_value)
+            extras[PRIORITY] = self._priority(jnp.abs(found.value - value))
         return memory, found.action, extras
+
+    def _priority(self, error: Float[Array, "B"]) -> Float[Array, "B"]:
+        """Return the priorities of positions whose values have these errors.
+
+        Until a position is first learned from, its error is what the search changed.
+        """
+        return (error + _LEAST_ERROR) ** self.config.priority_exponent
 
     def update(self, state: MuZeroState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         if name == REANALYSE:
@@ -137,18 +152,28 @@ class MuZeroAgent:
         constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
         observation = _first_rows(batch.observation, config.frame_stack)
 
+        weight = None
+        if (
+            config.priority_exponent
+        ):  # Of the inverse probability, with the largest in a batch as 1.
+            inverse = 1.0 / jnp.asarray(batch.extras[PRIORITY])[0]
+            weight = inverse / jnp.max(inverse)
+
         def batch_loss(params):
             embedding = self.model.embed_unroll(params, observation, None)[0]
             policy, value = (
                 jnp.asarray(batch.extras[x]) for x in ("search_policy", "search_value")
             )
-            return loss(self.model, params, embedding, batch, policy, value, constants)
+            return loss(self.model, params, embedding, batch, policy, value, constants, weight)
 
-        gradients, metrics = jax.grad(batch_loss, has_aux=True)(state.params)
+        gradients, (metrics, error) = jax.grad(batch_loss, has_aux=True)(state.params)
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
         params: Any = optax.apply_updates(state.params, updates)
         metrics |= {"gradient_norm": optax.tree.norm(gradients)}
-        return Update(MuZeroState(params=params, optimizer=optimizer), metrics)
+        refreshed = None
+        if config.priority_exponent:
+            refreshed = {PRIORITY: self._priority(error)[None]}
+        return Update(MuZeroState(params=params, optimizer=optimizer), metrics, refreshed)
 
     def _reanalyse(self, state: MuZeroState, batch: Batch, key: PRNGKeyArray) -> Update:
         """Search again in each sequence's first position, with the newest parameters."""

@@ -27,6 +27,8 @@ class MuZeroConfig:
       updates_per_step: mean number of updates per environment step.
       reanalyses_per_step: mean number of positions per environment step whose search is made again
         with the newest parameters (Reanalyse, appendix H); 0 for none.
+      priority_exponent: α of draws by priority, the error of a position's value (appendix G); 0 for
+        uniform draws.
       min_steps: environment steps before the first update.
       replay_capacity: environment steps in the replay.
       discount: gamma.
@@ -54,11 +56,12 @@ class MuZeroConfig:
     batch_size: int = 64
     updates_per_step: float = 0.0625
     reanalyses_per_step: float = 1.0
+    priority_exponent: float = 0.0
     min_steps: int = 1024
     replay_capacity: int = 100_000
     discount: float = 0.99
     model_steps: int = 5
-    td_steps: int = 5
+    td_steps: int = 10
     num_bins: int = 41
     max_value: float = 15.0
     value_cost: float = 0.25
@@ -72,7 +75,7 @@ class MuZeroConfig:
             *("batch_size", "model_steps", "td_steps", "num_bins", "frame_stack"),
         )
         costs = "total_steps weight_decay max_gradient_norm min_steps reanalyses_per_step".split()
-        AT_LEAST_0.require(self, "", *costs, "value_cost")
+        AT_LEAST_0.require(self, "", *costs, "value_cost", "priority_exponent")
         POSITIVE.require(self, "", "learning_rate", "updates_per_step", "max_value", "value_scale")
         FRACTION.require(self, "", "discount")
         if self.num_bins % 2 == 0:
@@ -97,7 +100,7 @@ class MuZeroConfig:
 
 
 # The setting of 20 billion frames (appendices F and G), with the network of the other agents' Atari
-# presets and Gumbel MuZero's search. Of its prioritised replay, the draws are uniform here.
+# presets and Gumbel MuZero's search.
 PAPER = MuZeroConfig(
     network=NetworkConfig(
         torso=(512,), channels=NETWORKS["impala"].channels, model=512, head=(512,)
@@ -108,10 +111,10 @@ PAPER = MuZeroConfig(
     num_environments=64,
     batch_size=1024,
     updates_per_step=0.002,
+    priority_exponent=1.0,
     min_steps=20_000,
     replay_capacity=1_000_000,
     discount=0.997,
-    td_steps=10,
     num_bins=601,
     max_value=300.0,
     frame_stack=4,

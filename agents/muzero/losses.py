@@ -21,6 +21,7 @@ import disco
 from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
 from agents.protocol import Batch
 from disco.types import Metrics
+from disco.values import decode_value
 
 
 class LossConfig(NamedTuple):
@@ -66,8 +67,9 @@ def loss(
     search_policy: Float[Array, "T B A"],
     search_value: Float[Array, "T B"],
     config: LossConfig,
-) -> tuple[Float[Array, ""], Metrics]:
-    """Return the loss of a batch of positions, and metrics.
+    weight: Float[Array, "B"] | None = None,
+) -> tuple[Float[Array, ""], tuple[Metrics, Float[Array, "B"]]]:
+    """Return the loss of a batch of positions, metrics, and the errors of the positions' values.
 
     Args:
       model: to predict with.
@@ -77,6 +79,7 @@ def loss(
       search_policy: probabilities of actions by each row's search.
       search_value: value of each row by its search.
       config: constants.
+      weight: of each position in the loss; None for 1.
     """
     returns = value_targets(batch, search_value, config.discount, config.td_steps)
     # A row that only leads to the next episode has no return: of a state where the episode was
@@ -97,11 +100,13 @@ def loss(
     first_policy_loss = _cross_entropy(search_policy[0], first_policy)
     first_value_loss = bin_loss(first.value, value[0], config.max_value)
 
+    weight = jnp.ones_like(first_value_loss) if weight is None else weight
+
     def mean(first: Array, later: Array, mask: Bool[Array, "K B"]) -> Float[Array, ""]:
         """Return the mean over positions of a first loss and the mean of K later ones."""
         later = jnp.mean(jnp.where(mask, later, 0.0), axis=0)
         number = jnp.maximum(jnp.sum(acts), 1).astype(later.dtype)
-        return jnp.sum(jnp.where(acts, first, 0.0) + later) / number
+        return jnp.sum(weight * (jnp.where(acts, first, 0.0) + later)) / number
 
     parts = {
         "policy_loss": mean(first_policy_loss, policy_loss, has_policy),
@@ -120,7 +125,8 @@ def loss(
             nothing,
         ),
     }
-    return total, parts | metrics
+    error = jnp.abs(decode_value(first.value, config.max_value) - value[0])
+    return total, (parts | metrics, jax.lax.stop_gradient(error))
 
 
 def _cross_entropy(p: Float[Array, "*s A"], log_q: Float[Array, "*s A"]) -> Float[Array, "*s"]:

@@ -59,6 +59,7 @@ MUZERO = MuZeroConfig(
     replay_capacity=160,
     model_steps=2,
     td_steps=2,
+    priority_exponent=1.0,
     frame_stack=3,
 )
 AGENTS: dict[str, AgentFactory] = {

@@ -240,3 +240,54 @@ def test_no_more_is_kept_than_a_run_has_steps():
     empty = jax.eval_shape(lambda: replay.init(layout, unroll_of(0, 1, np)))
     size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(empty))
     assert replay.num_bytes(layout, unroll_of(0, 1, np)) == size
+
+
+@library
+@pytest.mark.parametrize("count", [9, 26], ids=["not yet full", "overwritten"])
+def test_sequences_are_drawn_by_their_priorities(library, count):
+    """In proportion to the extra in their first row, wherever that is in the ring."""
+    update = UpdateSpec(batch_size=1, num_replayed=1, length=3, priority="y")
+    kept = filled(ANYWHERE, count, library)
+    number = int(replay.num_sequences(ANYWHERE, kept, update))
+    # A row's priority is the step's number, and 100 more in the other environment.
+    uniform = library.asarray((np.arange(20_000) + 0.5) / 20_000, library.float32)
+    index = np.asarray(replay.index_by_priority(ANYWHERE, kept, update, uniform))
+    assert index.min() >= 0
+    assert index.max() < number
+    oldest = count - min(count, 10)
+    places, environments = np.arange(number) // ENVIRONMENTS, np.arange(number) % ENVIRONMENTS
+    expected = oldest + places + 100.0 * environments
+    found = np.bincount(index, minlength=number) / 20_000
+    np.testing.assert_allclose(found, expected / expected.sum(), atol=2e-4)
+    _, batch, _ = drawn(ANYWHERE, kept, update, index[:100], library)
+    np.testing.assert_array_equal(batch.extras["y"][0], expected[index[:100]])
+
+
+@library
+def test_without_any_priority_all_sequences_are_as_likely(library):
+    update = UpdateSpec(batch_size=1, num_replayed=1, length=3, priority="z")
+    kept = filled(ANYWHERE, 9, library)
+    number = int(replay.num_sequences(ANYWHERE, kept, update))
+    uniform = library.asarray((np.arange(number) + 0.5) / number, library.float32)
+    index = np.asarray(replay.index_by_priority(ANYWHERE, kept, update, uniform))
+    assert sorted(index.tolist()) == list(range(number))
+
+
+@library
+def test_a_random_number_next_to_one_is_the_last_sequence_with_a_priority(library):
+    update = UpdateSpec(batch_size=1, num_replayed=1, length=3, priority="y")
+    kept = filled(ANYWHERE, 9, library)
+    number = int(replay.num_sequences(ANYWHERE, kept, update))
+    index = replay.index_by_priority(ANYWHERE, kept, update, library.ones(1, library.float32))
+    assert np.asarray(index).tolist() == [number - 1]
+
+
+@library
+def test_extras_with_fewer_rows_are_written_into_the_first_ones(library):
+    update = UpdateSpec(batch_size=2, num_replayed=2, length=3)
+    kept = filled(ANYWHERE, 9, library)
+    kept, _, sequences = drawn(ANYWHERE, kept, update, [0, 2], library)  # Rows 0 and 1.
+    new = library.asarray([[7.0, 8.0]], library.float32)
+    kept = replay.write_back(ANYWHERE, kept, update, sequences, {"y": new})
+    found = np.asarray(kept.rows["transition"]["extras"]["y"])[:4, 0]
+    np.testing.assert_array_equal(found, [7.0, 8.0, 2.0, 3.0])

@@ -70,7 +70,7 @@ def test_loss(batch):
     params = MODEL.init(jax.random.key(0)) * 3.0
     embedding = jax.random.normal(jax.random.key(1), (B, 16))
     extras = jnp.asarray(policy), jnp.asarray(value)
-    found, metrics = losses.loss(MODEL, params, embedding, data, *extras, CONFIG)
+    found, (metrics, error) = losses.loss(MODEL, params, embedding, data, *extras, CONFIG)
     z = returns_by_hand(data, value)
 
     def of_bins(logits, target):
@@ -99,5 +99,8 @@ def test_loss(batch):
             expected["value_loss"] += of_bins(predicted.value[0], target) / 2
     for name, number in expected.items():
         np.testing.assert_allclose(metrics[name], number / 3, rtol=1e-4, err_msg=name)
+    first = MODEL.predict(params, MODEL.start(params, embedding))
+    errors = np.abs(np.asarray(values.decode_value(first.value, 3.0))[:3] - z[0, :3])
+    np.testing.assert_allclose(error[:3], errors, rtol=1e-4)
     total = expected["policy_loss"] + 0.25 * expected["value_loss"] + expected["reward_loss"]
     np.testing.assert_allclose(found, total / 3, rtol=1e-4)
