@@ -204,6 +204,9 @@ def index_by_priority(
       replay: to draw from.
       update: the kind of update.
       uniform: random numbers from 0 to 1, `[B]`; a NumPy array for a replay of NumPy arrays.
+
+    Raises:
+      ValueError: if there is no extra of this name.
     """
     layout = layout_of(experience, replay)
     library, number = _library(uniform), layout.num_environments
@@ -212,7 +215,13 @@ def index_by_priority(
     # Of each row, its distance from the oldest one.
     place = (library.arange(layout.num_rows) - oldest) % layout.num_rows
     is_start = place < layout.num_sequences(update, replay.num_unrolls) // number
-    priority = replay.rows["transition"]["extras"][update.priority].astype(uniform.dtype)
+    extras = replay.rows["transition"]["extras"]
+    if update.priority not in extras:
+        raise ValueError(
+            f"The update {update.name!r} draws by the priority {update.priority!r}; expected one of"
+            f" the extras of `act`: {', '.join(extras) or 'none'}."
+        )
+    priority = extras[update.priority].astype(uniform.dtype)
     priority = library.where(is_start[:, None], library.maximum(priority, 0), 0)
     is_start = library.broadcast_to(is_start[:, None], priority.shape).astype(priority.dtype)
     priority = library.where(library.any(priority > 0), priority, is_start).reshape(-1)

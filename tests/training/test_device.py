@@ -282,6 +282,27 @@ class Asking(RandomAgent):
             },
             "an online queue of sequences without a length for 'learn'",
         ),
+        (
+            {
+                "replay": ReplaySpec(100),
+                "updates": (UpdateSpec("learn", 2, 2, priority="error"),),
+            },
+            "draws by priority .*ReplaySpec.anywhere alone.* for 'learn'",
+        ),
+        (
+            {
+                "replay": ReplaySpec(100, anywhere=True),
+                "updates": (UpdateSpec("learn", 2, 2, length=3, context=1, priority="error"),),
+            },
+            "draws by priority beside a context for 'learn'",
+        ),
+        (
+            {
+                "replay": ReplaySpec(100, anywhere=True),
+                "updates": (UpdateSpec("learn", 2, 2, length=3, priority="error"),),
+            },
+            "'learn' draws by the priority 'error'; expected one of the extras of `act`: ",
+        ),
         ({"updates": (UpdateSpec("learn", 3),)}, "a batch with 3 fresh sequences .* for 'learn'"),
         ({"updates": (UpdateSpec("learn", 2, 2),)}, "without a replay for 'learn'"),
         ({"updates": (UpdateSpec("a", 2), UpdateSpec("a", 2))}, "two kinds of update of one name"),
