@@ -12,7 +12,7 @@ import functools
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from disco.types import Leaf, Outputs, Trajectory, taken
 
@@ -89,6 +89,12 @@ def value_loss_to(
         return 0.5 * jnp.square(target - output[..., 0])
     code = two_hot(target, output.shape[-1], max_value)
     return -jnp.sum(code * jax.nn.log_softmax(output), axis=-1)
+
+
+def masked_mean(x: Float[Array, "*s"], mask: Bool[Leaf, "*s"]) -> Float[Array, ""]:
+    """Return the mean of the numbers whose mask is True; 0 if there are none."""
+    mask = jnp.asarray(mask)
+    return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.maximum(jnp.sum(mask), 1).astype(x.dtype)
 
 
 def select_action(

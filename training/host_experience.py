@@ -22,7 +22,7 @@ import environments
 from agents.protocol import Agent, Batch, Extras, UpdateSpec
 from disco_common import keys
 from disco_common.keys import Purpose
-from training import batches, replay, replay_checkpoints
+from training import batches, priorities, replay, replay_checkpoints
 from training.host_collection import Collected, HostActor
 from training.replay import Replay, Sequences
 
@@ -159,7 +159,7 @@ class HostExperience:
             random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
             if update.priority:
                 uniform = random.random(update.num_replayed)
-                index = replay.index_by_priority(self._spec, self._replay, update, uniform)
+                index = priorities.index_by_priority(self._spec, self._replay, update, uniform)
             else:
                 number = replay.num_sequences(self._spec, self._replay, update)
                 index = random.integers(number, size=update.num_replayed)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 import environments
 from agents.protocol import Agent, Batch, Metrics, UpdateSpec
-from training import batches, collection, replay
+from training import batches, collection, priorities, replay
 from training.collection import ActorState, EpisodeStatistics
 from training.replay import Replay, Sequences
 from training.schedule import schedule
@@ -208,7 +208,7 @@ def draw(
     number = replay.num_sequences(agent.experience, state.replay, spec)
     if spec.priority:
         uniform = jax.random.uniform(key, (spec.num_replayed,))
-        index = replay.index_by_priority(agent.experience, state.replay, spec, uniform)
+        index = priorities.index_by_priority(agent.experience, state.replay, spec, uniform)
     else:
         index = jax.random.randint(key, (spec.num_replayed,), 0, number)
     kept, replayed, sequences = replay.sample(agent.experience, state.replay, spec, index)

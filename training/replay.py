@@ -192,47 +192,6 @@ def num_sequences(experience: Experience, replay: Replay, update: UpdateSpec) ->
     return layout_of(experience, replay).num_sequences(update, replay.num_unrolls)
 
 
-def index_by_priority(
-    experience: Experience, replay: Replay, update: UpdateSpec, uniform: Any
-) -> Any:
-    """Return indices of sequences, drawn by their priorities (`UpdateSpec.priority`).
-
-    Where all priorities are 0, each sequence is as likely.
-
-    Args:
-      experience: that the agent needs.
-      replay: to draw from.
-      update: the kind of update.
-      uniform: random numbers from 0 to 1, `[B]`; a NumPy array for a replay of NumPy arrays.
-
-    Raises:
-      ValueError: if there is no extra of this name.
-    """
-    layout = layout_of(experience, replay)
-    library, number = _library(uniform), layout.num_environments
-    kept = _minimum(replay.num_unrolls, layout.num_kept)
-    oldest = (replay.num_unrolls - kept) * layout.unroll_length
-    # Of each row, its distance from the oldest one.
-    place = (library.arange(layout.num_rows) - oldest) % layout.num_rows
-    is_start = place < layout.num_sequences(update, replay.num_unrolls) // number
-    extras = replay.rows["transition"]["extras"]
-    if update.priority not in extras:
-        raise ValueError(
-            f"The update {update.name!r} draws by the priority {update.priority!r}; expected one of"
-            f" the extras of `act`: {', '.join(extras) or 'none'}."
-        )
-    priority = extras[update.priority].astype(uniform.dtype)
-    priority = library.where(is_start[:, None], library.maximum(priority, 0), 0)
-    is_start = library.broadcast_to(is_start[:, None], priority.shape).astype(priority.dtype)
-    priority = library.where(library.any(priority > 0), priority, is_start).reshape(-1)
-    cumulative = library.cumsum(priority)
-    at = library.searchsorted(cumulative, uniform * cumulative[-1], side="right")
-    # Of rounding, a product may be as large as the sum.
-    last = library.max(library.where(priority > 0, library.arange(priority.size), 0))
-    at = library.minimum(at, last)
-    return (place[at // number] * number + at % number).astype(library.int32)
-
-
 def sample(
     experience: Experience, replay: Replay, update: UpdateSpec, index: Any
 ) -> tuple[Replay, Batch, Sequences]:

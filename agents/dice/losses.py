@@ -5,6 +5,7 @@ The policy at temperature τ is `π_τ = exp(A / τ) / Z` with the learned advan
 so that V is the value of π_τ. Temperatures are given by their inverse, 0 for the uniform policy.
 """
 
+import functools
 from typing import NamedTuple
 
 import distrax
@@ -14,7 +15,7 @@ from jaxtyping import Array, Float
 
 import disco
 from disco.types import Metrics
-from disco.values import retrace, select_action, vtrace
+from disco.values import masked_mean, retrace, select_action, vtrace
 
 
 class LossConfig(NamedTuple):
@@ -79,11 +80,7 @@ def loss(
     of_value = vtrace(tempered, value, value, trajectory, **constants)
     of_q = retrace(tempered, q, q, trajectory, value=value, target_value=value, **constants)
 
-    mask = trajectory.mask
-
-    def mean(x: Float[Array, "T B"]) -> Float[Array, ""]:
-        return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.maximum(jnp.sum(mask), 1).astype(x.dtype)
-
+    mean = functools.partial(masked_mean, mask=trajectory.mask)
     advantage_taken = select_action(advantage, trajectory.action)
     policy_loss = -mean(of_value.advantage * advantage_taken)
     value_loss = 0.5 * mean(jnp.square(of_value.value_target - value[:-1]))

@@ -22,14 +22,14 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 import disco
 from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
 from disco import moments
 from disco.moments import Moments
 from disco.types import Metrics
-from disco.values import decode_value, importance_ratio, retrace, select_action
+from disco.values import decode_value, importance_ratio, masked_mean, retrace, select_action
 
 
 class LossConfig(NamedTuple):
@@ -191,12 +191,6 @@ def loss(
         "advantage_scale": moments.root_mean_square(target.moments),
     }
     return total, (target.moments, metrics)
-
-
-def masked_mean(x: Float[Array, "*s"], mask: Bool[Array, "*s"]) -> Float[Array, ""]:
-    """Return the mean of the numbers whose mask is True; 0 if there are none."""
-    mask = jnp.asarray(mask)
-    return jnp.sum(jnp.where(mask, x, 0.0)) / jnp.maximum(jnp.sum(mask), 1).astype(x.dtype)
 
 
 def _kl(log_p: Float[Array, "*s A"], log_q: Float[Array, "*s A"]) -> Float[Array, "*s"]:

@@ -21,7 +21,7 @@ import disco
 from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
 from agents.protocol import Batch
 from disco.types import Metrics
-from disco.values import decode_value
+from disco.values import decode_value, masked_mean
 
 
 class LossConfig(NamedTuple):
@@ -36,10 +36,12 @@ class LossConfig(NamedTuple):
 
 def value_targets(
     batch: Batch, search_value: Float[Array, "T B"], discount: float, num_steps: int
-) -> Float[Array, "T_minus_1 B"]:
-    """Return n-step returns from each row but the last.
+) -> Float[Array, "T B"]:
+    """Return n-step returns from each row but the last, which has its search's value.
 
-    Within the last n rows there are fewer rewards before the value that a return ends with.
+    Within the last n rows there are fewer rewards before the value that a return ends with. A row
+    that only leads to the next episode has its search's value, too: it is the state where an
+    episode was truncated.
 
     Args:
       batch: sequences of T transitions.
@@ -54,9 +56,11 @@ def value_targets(
     def returns(reward, discounts, value, continues):
         return rlax.n_step_bootstrapped_returns(reward, discounts, value, num_steps, continues)
 
-    return jax.vmap(returns, in_axes=1, out_axes=1)(
+    found = jax.vmap(returns, in_axes=1, out_axes=1)(
         reward, discount * discounts, search_value[1:], continues
     )
+    found = jnp.concatenate([found, search_value[-1:]])
+    return jnp.where(jnp.asarray(batch.mask), found, search_value)
 
 
 def loss(
@@ -81,52 +85,42 @@ def loss(
       config: constants.
       weight: of each position in the loss; None for 1.
     """
-    returns = value_targets(batch, search_value, config.discount, config.td_steps)
-    # A row that only leads to the next episode has no return: of a state where the episode was
-    # truncated, the value is the search's. No unroll from row 0 reaches the rows from T - 1 on.
-    returns = jnp.where(jnp.asarray(batch.mask)[:-1], returns, search_value[:-1])
-    value = jnp.concatenate([returns, search_value[-1:], search_value[-1:]])
-    wanted = unroll_targets(batch, value, config.model_steps)
+    value = value_targets(batch, search_value, config.discount, config.td_steps)
+    # The state after the last row, which no unroll from row 0 reaches, has any value.
+    wanted = unroll_targets(batch, jnp.concatenate([value, value[-1:]]), config.model_steps)
     found = unroll_model(model, params, embedding, wanted.action[0], gradient_scale=0.5)
     is_known, has_policy = wanted.is_known[:, 0], wanted.has_policy[:, 0]
     reward_loss = bin_loss(found.reward, wanted.reward[:, 0], config.max_value)
     value_loss = bin_loss(found.value, wanted.value[:, 0], config.max_value)
-    log_policy = jax.nn.log_softmax(found.logits)
-    policy_loss = _cross_entropy(search_policy[wanted.index[:, 0]], log_policy)
+    policy = search_policy[wanted.index[:, 0]]
+    policy_loss = _cross_entropy(policy, jax.nn.log_softmax(found.logits))
 
     first = model.predict(params, model.start(params, embedding))
-    acts = jnp.asarray(batch.mask)[0]
-    first_policy = jax.nn.log_softmax(first.logits)
-    first_policy_loss = _cross_entropy(search_policy[0], first_policy)
+    log_policy = jax.nn.log_softmax(first.logits)
+    first_policy_loss = _cross_entropy(search_policy[0], log_policy)
     first_value_loss = bin_loss(first.value, value[0], config.max_value)
-
+    acts = jnp.asarray(batch.mask)[0]
     weight = jnp.ones_like(first_value_loss) if weight is None else weight
 
-    def mean(first: Array, later: Array, mask: Bool[Array, "K B"]) -> Float[Array, ""]:
+    def mean(later: Array, mask: Bool[Array, "K B"], first: Array | float = 0.0) -> Array:
         """Return the mean over positions of a first loss and the mean of K later ones."""
         later = jnp.mean(jnp.where(mask, later, 0.0), axis=0)
-        number = jnp.maximum(jnp.sum(acts), 1).astype(later.dtype)
-        return jnp.sum(weight * (jnp.where(acts, first, 0.0) + later)) / number
+        return masked_mean(weight * (first + later), acts)
 
     parts = {
-        "policy_loss": mean(first_policy_loss, policy_loss, has_policy),
-        "value_loss": mean(first_value_loss, value_loss, is_known),
-        "reward_loss": mean(jnp.zeros_like(first_value_loss), reward_loss, is_known),
+        "policy_loss": mean(policy_loss, has_policy, first_policy_loss),
+        "value_loss": mean(value_loss, is_known, first_value_loss),
+        "reward_loss": mean(reward_loss, is_known),
     }
     total = parts["policy_loss"] + config.value_cost * parts["value_loss"] + parts["reward_loss"]
-    entropy = _cross_entropy(jnp.exp(first_policy), first_policy)
-    nothing = jnp.zeros_like(is_known)
-    metrics = {
+    searched = _cross_entropy(search_policy[0], jnp.log(search_policy[0] + 1e-30))
+    metrics = parts | {
         "loss": total,
-        "entropy": mean(entropy, jnp.zeros_like(policy_loss), nothing),
-        "search_entropy": mean(
-            _cross_entropy(search_policy[0], jnp.log(search_policy[0] + 1e-30)),
-            jnp.zeros_like(policy_loss),
-            nothing,
-        ),
+        "entropy": masked_mean(_cross_entropy(jnp.exp(log_policy), log_policy), acts),
+        "search_entropy": masked_mean(searched, acts),
     }
     error = jnp.abs(decode_value(first.value, config.max_value) - value[0])
-    return total, (parts | metrics, jax.lax.stop_gradient(error))
+    return total, (metrics, jax.lax.stop_gradient(error))
 
 
 def _cross_entropy(p: Float[Array, "*s A"], log_q: Float[Array, "*s A"]) -> Float[Array, "*s"]:

@@ -6,6 +6,7 @@ with derivative 0 at r = 1, makes it an instance of mirror learning (Kuba et al.
 2201.02373). PPO's clipping is one, and meta-learning found another one.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ import rlax
 from jaxtyping import Array, Bool, Float, Int
 
 from disco.types import Metrics
+from disco.values import masked_mean
 
 _DPO_ALPHA, _DPO_BETA = 2.0, 0.6
 
@@ -130,11 +132,7 @@ def loss(
       samples: the transitions.
       config: constants.
     """
-
-    def mean(x: Float[Array, "*s"]) -> Float[Array, ""]:
-        number = jnp.maximum(jnp.sum(samples.mask), 1).astype(x.dtype)
-        return jnp.sum(jnp.where(samples.mask, x, 0.0)) / number
-
+    mean = functools.partial(masked_mean, mask=samples.mask)
     policy = distrax.Categorical(logits=logits)
     log_ratio = policy.log_prob(samples.action) - samples.log_prob
     ratio, advantage = jnp.exp(log_ratio), samples.advantage

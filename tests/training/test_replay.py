@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
-from training import replay, replay_checkpoints
+from training import priorities, replay, replay_checkpoints
 
 ENVIRONMENTS = 2
 library = pytest.mark.parametrize("library", [np, jnp], ids=["numpy", "jax"])
@@ -251,7 +251,7 @@ def test_sequences_are_drawn_by_their_priorities(library, count):
     number = int(replay.num_sequences(ANYWHERE, kept, update))
     # A row's priority is the step's number, and 100 more in the other environment.
     uniform = library.asarray((np.arange(20_000) + 0.5) / 20_000, library.float32)
-    index = np.asarray(replay.index_by_priority(ANYWHERE, kept, update, uniform))
+    index = np.asarray(priorities.index_by_priority(ANYWHERE, kept, update, uniform))
     assert index.min() >= 0
     assert index.max() < number
     oldest = count - min(count, 10)
@@ -269,7 +269,7 @@ def test_without_any_priority_all_sequences_are_as_likely(library):
     kept = filled(ANYWHERE, 9, library)
     number = int(replay.num_sequences(ANYWHERE, kept, update))
     uniform = library.asarray((np.arange(number) + 0.5) / number, library.float32)
-    index = np.asarray(replay.index_by_priority(ANYWHERE, kept, update, uniform))
+    index = np.asarray(priorities.index_by_priority(ANYWHERE, kept, update, uniform))
     assert sorted(index.tolist()) == list(range(number))
 
 
@@ -278,7 +278,7 @@ def test_a_random_number_next_to_one_is_the_last_sequence_with_a_priority(librar
     update = UpdateSpec(batch_size=1, num_replayed=1, length=3, priority="y")
     kept = filled(ANYWHERE, 9, library)
     number = int(replay.num_sequences(ANYWHERE, kept, update))
-    index = replay.index_by_priority(ANYWHERE, kept, update, library.ones(1, library.float32))
+    index = priorities.index_by_priority(ANYWHERE, kept, update, library.ones(1, library.float32))
     assert np.asarray(index).tolist() == [number - 1]
 
 
