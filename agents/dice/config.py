@@ -53,7 +53,7 @@ class DiceConfig:
     num_bandits: int = 7
     candidates: int = 7
     max_inverse_temperature: float = 2.0
-    tile: float = 0.1
+    tile: float = 0.025
     learning_rate: float = 3e-3
     total_steps: int = 0
     warmup: int = 0
@@ -133,6 +133,7 @@ class DiceConfig:
 PAPER = DiceConfig(
     network=NetworkConfig(torso=(256,), channels=NETWORKS["impala"].channels, model=0, memory=256),
     max_inverse_temperature=50.0,
+    tile=0.1,
     learning_rate=5e-4,
     warmup=4000,
     weight_decay=0.01,
