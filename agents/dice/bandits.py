@@ -7,7 +7,7 @@ The value that it brings updates all bandits (equation 10).
 
 Where the paper is silent:
 
-- the size of tiles (`acc`) is 0.1;
+- the size of tiles (`acc`) is 0.1, about that of 39 tiles;
 - averages and updates near the interval's ends are over the tiles that exist;
 - tiles of equal score are in random order, so that the first choices are not all at one end;
 - where all values are equal, their normalised value is 0.

@@ -21,7 +21,7 @@ class DiceConfig:
       temperature: τ, if it is fixed.
       num_bandits, candidates: of the vote (`agents.dice.bandits`).
       max_inverse_temperature: the largest 1/τ that bandits choose; the least is 0.
-      tile: size of a bandit's tile of log(1 + 1/τ).
+      num_tiles: of each bandit, of equal size on the scale of log(1 + 1/τ).
       learning_rate: of Adam, the peak.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
         constant one.
@@ -53,7 +53,7 @@ class DiceConfig:
     num_bandits: int = 7
     candidates: int = 7
     max_inverse_temperature: float = 2.0
-    tile: float = 0.025
+    num_tiles: int = 39
     learning_rate: float = 3e-3
     total_steps: int = 0
     warmup: int = 0
@@ -81,6 +81,7 @@ class DiceConfig:
             self,
             "",
             *("num_environments", "unroll_length", "batch_size", "sample_reuse", "frame_stack"),
+            "num_tiles",
         )
         AT_LEAST_0.require(
             self,
@@ -88,7 +89,7 @@ class DiceConfig:
             *("total_steps", "warmup", "weight_decay", "max_gradient_norm", "burn_in"),
             *("value_cost", "action_value_cost", "policy_cost", "entropy_cost"),
         )
-        POSITIVE.require(self, "", "max_inverse_temperature", "tile")
+        POSITIVE.require(self, "", "max_inverse_temperature")
         FRACTION.require(self, "", "discount", "lambda_", "adam_b2")
         _ = self.vote  # Which checks its settings.
         POSITIVE.require(self, "", "learning_rate", "adam_epsilon", "temperature")
@@ -115,11 +116,12 @@ class DiceConfig:
     @property
     def vote(self) -> VoteConfig:
         """The settings of the vote, on x = log(1 + 1/τ)."""
+        high = math.log1p(self.max_inverse_temperature)
         return VoteConfig(
             number=self.num_bandits,
             candidates=self.candidates,
-            high=math.log1p(self.max_inverse_temperature),
-            tile=self.tile,
+            high=high,
+            tile=high / self.num_tiles,
         )
 
     @property
@@ -133,7 +135,6 @@ class DiceConfig:
 PAPER = DiceConfig(
     network=NetworkConfig(torso=(256,), channels=NETWORKS["impala"].channels, model=0, memory=256),
     max_inverse_temperature=50.0,
-    tile=0.1,
     learning_rate=5e-4,
     warmup=4000,
     weight_decay=0.01,
