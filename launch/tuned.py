@@ -126,6 +126,13 @@ def _shipped(
             reason,
         )
         return None
+    if untuned := [x for x in config.baselines if x not in found.contenders]:
+        logging.warning(
+            "%s has no settings for the baselines %s: they have the config's, beside tuned ones of"
+            " others.",
+            tuned_settings.SHIPPED,
+            ", ".join(untuned),
+        )
     return _of_contenders(found, tuned_settings.SHIPPED, tasks, {*config.baselines, *is_same})
 
 
