@@ -81,7 +81,10 @@ def test_the_papers_sizes(name, expected):
         ("muesli/target_rate=2.0", "target_rate is 2.0; expected 0 to 1"),
         ("muesli/replay_ratio=0.5", "expected agent.num_environments"),
         ("muzero/num_simulations=0", "num_simulations is 0; expected at least 1"),
-        ("muzero/replay_capacity=50", r"replay_capacity is 50; expected at least 96, so that each"),
+        (
+            "muzero/replay_capacity=50",
+            r"replay_capacity is 50; expected at least 136, so that each",
+        ),
         ("muzero/simulations=8", "MuZero has no setting 'simulations'; expected one of"),
     ],
 )
