@@ -108,6 +108,48 @@ def agent_optimizer(
     return optax.chain(*parts)
 
 
+def scheduled_adamw(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    num_updates: int = 0,
+    num_warmup: int = 0,
+    weight_decay: float = 0.0,
+    max_gradient_norm: float = 0.0,
+    b2: float = 0.999,
+    eps: float = 1e-8,
+) -> optax.GradientTransformation:
+    """Return AdamW whose rate and weight decay rise from 0 and fall to 0, both linearly.
+
+    Args:
+      learning_rate: the peak.
+      num_updates: in which they fall; 0 if they do not.
+      num_warmup: in which they rise; 0 if they do not.
+      weight_decay: fraction of the parameters that is added to the update (decoupled).
+      max_gradient_norm: global norm that gradients are first clipped to; 0 for no clipping.
+      b2: decay of the second moment.
+      eps: added to the denominator.
+    """
+
+    def factor(count: chex.Numeric) -> jax.Array:
+        rate = jnp.ones((), jnp.result_type(float))
+        if num_warmup:
+            rate = jnp.minimum((count + 1) / num_warmup, 1.0).astype(rate.dtype)
+        if num_updates:
+            rate *= jnp.maximum(1.0 - count / num_updates, 0.0).astype(rate.dtype)
+        return rate
+
+    clipping = optax.identity()
+    if max_gradient_norm:
+        clipping = optax.clip_by_global_norm(max_gradient_norm)
+    return optax.chain(
+        clipping,
+        optax.scale_by_adam(b2=b2, eps=eps),
+        optax.add_decayed_weights(weight_decay),
+        optax.scale_by_schedule(factor),
+        optax.scale_by_learning_rate(learning_rate),
+    )
+
+
 def cosine_schedule(num_updates: int, end: float, num_warmup: int = 0) -> optax.Schedule:
     """Return a linear warm-up from 0 to 1, followed by half a cosine from 1 to `end`."""
     schedule = optax.warmup_cosine_decay_schedule(

@@ -198,9 +198,9 @@ class Update(NamedTuple):
       metrics: scalars to record.
       refreshed: new values of some extras, by name, `[T, B, ...]`; None for none. They replace the
         replay's values in the last T rows of each sequence (without its context); if they have
-        fewer rows, in the first of these. In host
-        environments they do so after the next update's batch is drawn, or before the next unroll is
-        stored. Only allowed where all sequences of the update are replayed.
+        fewer rows, in the first of these. In host environments they do so after the next update's
+        batch is drawn, or before the next unroll is stored. Only allowed where all sequences of the
+        update are replayed.
     """
 
     state: State

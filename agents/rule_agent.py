@@ -11,7 +11,7 @@ import chex
 import dm_env
 import jax
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
@@ -304,3 +304,10 @@ def to_trajectory(batch: Batch) -> disco.Trajectory:
         behaviour_logits=batch.extras["behaviour_logits"],
         core_state=batch.memory,
     )
+
+
+def some_sequences(trajectory: disco.Trajectory, index: Int[Array, "M"]) -> disco.Trajectory:
+    """Return M of the trajectory's sequences, each with the memory before it."""
+    core_state = jax.tree.map(lambda x: x[index], trajectory.core_state)
+    rest = dataclasses.replace(trajectory, core_state=None)
+    return dataclasses.replace(jax.tree.map(lambda x: x[:, index], rest), core_state=core_state)

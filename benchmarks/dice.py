@@ -22,12 +22,12 @@ import jax
 import numpy as np
 from absl import flags
 from jaxtyping import Float
-from scipy import stats
 
 import environments
 from agents.dice.agent import DiceAgent
 from agents.dice.factory import make
 from agents.protocol import Batch
+from benchmarks import intervals
 from evaluation import playing
 from launch import commands
 from training import device
@@ -55,9 +55,10 @@ def main() -> None:
         print(f"{name}, {_STEPS.value:,} environment steps, {_SEEDS.value} seeds")
         for kind in ("training", "evaluation"):
             for variant, scores in found.items():
-                line = f"  {kind}, {variant}: {_interval(scores[kind])}"
+                line = f"  {kind}, {variant}: {intervals.of_mean(scores[kind]).text(3)}"
                 if variant != "bandit":
-                    line += f", bandit's less this {_difference(found['bandit'], scores, kind)}"
+                    less = intervals.of_difference(found["bandit"][kind], scores[kind])
+                    line += f", bandit's less this {less.text(2)}"
                 print(f"{line}; seeds {np.sort(scores[kind]).round(2).tolist()}", flush=True)
 
 
@@ -89,17 +90,6 @@ def _played(agent: DiceAgent, run: TrainedRun, task: environments.Environment, s
     if not np.all(np.any(batch.last, axis=0)):
         raise ValueError(f"Not each episode of {task.name} ends within {steps} steps.")
     return float(np.sum(np.where(ended == 0, batch.reward, 0.0)) / number)
-
-
-def _interval(x: Float[np.ndarray, "seeds"]) -> str:
-    half = stats.t.ppf(0.975, len(x) - 1) * stats.sem(x)
-    return f"{np.mean(x):.3f} ± {half:.3f}"
-
-
-def _difference(ours: dict[str, np.ndarray], others: dict[str, np.ndarray], kind: str) -> str:
-    result = stats.ttest_ind(ours[kind], others[kind], equal_var=False)
-    low, high = result.confidence_interval(0.95)  # pyright: ignore[reportAttributeAccessIssue]
-    return f"{np.mean(ours[kind]) - np.mean(others[kind]):.2f} [{low:.2f}, {high:.2f}]"
 
 
 if __name__ == "__main__":

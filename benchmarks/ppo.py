@@ -29,12 +29,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from absl import app, flags
 from jaxtyping import Float
-from scipy import stats
 
 import environments
 from agents.networks import NetworkConfig
 from agents.ppo.config import PPOConfig
 from agents.ppo.factory import PPO
+from benchmarks import intervals
 from disco_common.atomic import write_atomically
 from evaluation.scoring import statistics
 from launch.score_tables import print_rows
@@ -172,20 +172,14 @@ def train_rejax(
 
 def final_returns(returns: Float[np.ndarray, "seeds points"]) -> statistics.Estimate:
     """Return the mean over seeds of the last fifth of the curves, with its 95% interval."""
-    runs = _of_runs(returns)
-    mean, error = float(np.mean(runs)), float(statistics.standard_error(runs))
-    half = float(stats.t.ppf(0.975, len(runs) - 1)) * error
-    return statistics.Estimate(mean, mean - half, mean + half)
+    return intervals.of_mean(_of_runs(returns))
 
 
 def difference(
     first: Float[np.ndarray, "seeds points"], second: Float[np.ndarray, "seeds points"]
 ) -> statistics.Estimate:
     """Return the first final return minus the second, with Welch's 95% interval."""
-    runs = _of_runs(first), _of_runs(second)
-    interval = stats.ttest_ind(*runs, equal_var=False).confidence_interval(0.95)
-    value = float(np.mean(runs[0]) - np.mean(runs[1]))
-    return statistics.Estimate(value, float(interval.low), float(interval.high))
+    return intervals.of_difference(_of_runs(first), _of_runs(second))
 
 
 def _of_runs(returns: Float[np.ndarray, "seeds points"]) -> Float[np.ndarray, "seeds"]:

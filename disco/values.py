@@ -308,9 +308,8 @@ def vtrace(
         )(target_value[:-1], target_value[1:], reward, discounts, rho, trace * wider)
     value_target = errors + target_value[:-1]
     following = jnp.concatenate([value_target[1:], target_value[-1:]])
-    bootstrap = (
-        jnp.asarray(trace).at[-1].set(0.0)
-    )  # Nothing is known beyond the last state but its value.
+    # Beyond the last state nothing is known but its value.
+    bootstrap = jnp.asarray(trace).at[-1].set(0.0)
     q = reward + discounts * (bootstrap * following + (1.0 - bootstrap) * target_value[1:])
     return jax.lax.stop_gradient(
         ValueEstimates(

@@ -9,7 +9,7 @@ import dm_env
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
 import environments
@@ -19,8 +19,9 @@ from agents.dice.config import DiceConfig
 from agents.dice.losses import LossConfig, loss, shaped_reward
 from agents.flat_parameters import flat_network
 from agents.networks import Network
+from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
-from agents.rule_agent import to_trajectory
+from agents.rule_agent import some_sequences, to_trajectory
 from disco.types import Metrics, without_masked_damage
 
 
@@ -173,44 +174,42 @@ class DiceAgent:
         # An episode's last row, whose action has no effect, has its return.
         has_ended = jnp.logical_not(batch.mask).reshape(-1)
         if config.exploration == "bandit":
-            inverse = batch.extras["inverse_temperature"].reshape(-1)
+            x = jnp.log1p(batch.extras["inverse_temperature"]).reshape(-1)
             episode_return = batch.extras["episode_return"].reshape(-1)
             usable = has_ended & jnp.isfinite(episode_return)
-            ensemble = bandits.update_all(
-                config.vote, ensemble, jnp.log1p(inverse), episode_return, usable
+            ensemble = bandits.update_all(config.vote, ensemble, x, episode_return, usable)
+        trajectory = to_trajectory(
+            dataclasses.replace(
+                batch, memory=None if batch.memory is None else batch.memory.network
             )
+        )
+        trajectory = without_masked_damage(trajectory)
+        if config.shapes_reward:
+            reward = shaped_reward(jnp.asarray(trajectory.reward))
+            trajectory = dataclasses.replace(trajectory, reward=reward)
+        inverse = jnp.asarray(batch.extras["inverse_temperature"])
         permutation = functools.partial(jax.random.permutation, x=config.num_environments)
         order = jax.vmap(permutation)(jax.random.split(key, config.sample_reuse))
         learned, metrics = jax.lax.scan(
-            lambda learned, index: self._step(learned, batch, index),
+            lambda learned, index: self._step(
+                learned, some_sequences(trajectory, index), inverse[:, index]
+            ),
             (state.params, state.optimizer),
             order.reshape(-1, config.batch_size),
         )
         state = DiceState(params=learned[0], optimizer=learned[1], bandits=ensemble)
-        temperatures = jnp.mean(batch.extras["inverse_temperature"])
-        return Update(
-            state, jax.tree.map(jnp.mean, metrics) | {"inverse_temperature": temperatures}
-        )
+        metrics = jax.tree.map(jnp.mean, metrics)
+        return Update(state, metrics | {"inverse_temperature": jnp.mean(inverse)})
 
     def _step(
         self,
         learned: tuple[disco.Params, optax.OptState],
-        batch: Batch,
-        index: Int[Array, "M"],
+        trajectory: disco.Trajectory,
+        inverse: Float[Array, "T M"],
     ) -> tuple[tuple[disco.Params, optax.OptState], Metrics]:
-        """Make a gradient step on some of the sequences."""
+        """Make a gradient step on some sequences with these inverse temperatures."""
         config, (params, optimizer) = self.config, learned
-        memory = jax.tree.map(lambda x: x[index], batch.memory)
-        rows = dataclasses.replace(batch, memory=None)
-        chosen = jax.tree.map(lambda x: x[:, index], rows)
-        network_memory = None if memory is None else memory.network
-        chosen = dataclasses.replace(chosen, memory=network_memory)
-        trajectory = without_masked_damage(to_trajectory(chosen))
-        if config.shapes_reward:
-            reward = shaped_reward(jnp.asarray(trajectory.reward))
-            trajectory = dataclasses.replace(trajectory, reward=reward)
         constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
-        inverse = chosen.extras["inverse_temperature"]
 
         def batch_loss(params):
             outputs = self.network.unroll(params, trajectory)
@@ -228,23 +227,12 @@ class DiceAgent:
         config = self.config
         peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
         steps = self.experience.updates[0].gradient_steps
-        total = config.total_steps // config.steps_per_update * steps
-
-        def factor(count: Any) -> Float[Array, ""]:
-            rate = jnp.ones((), jnp.result_type(float))
-            if config.warmup:
-                rate = jnp.minimum((count + 1) / config.warmup, 1.0).astype(rate.dtype)
-            if total:
-                rate *= jnp.maximum(1.0 - count / total, 0.0).astype(rate.dtype)
-            return rate
-
-        clipping = optax.identity()
-        if config.max_gradient_norm:
-            clipping = optax.clip_by_global_norm(config.max_gradient_norm)
-        return optax.chain(
-            clipping,
-            optax.scale_by_adam(b2=config.adam_b2, eps=config.adam_epsilon),
-            optax.add_decayed_weights(config.weight_decay),
-            optax.scale_by_schedule(factor),
-            optax.scale_by_learning_rate(peak),
+        return scheduled_adamw(
+            peak,
+            num_updates=config.total_steps // config.steps_per_update * steps,
+            num_warmup=config.warmup,
+            weight_decay=config.weight_decay,
+            max_gradient_norm=config.max_gradient_norm,
+            b2=config.adam_b2,
+            eps=config.adam_epsilon,
         )

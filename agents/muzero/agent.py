@@ -22,8 +22,8 @@ from agents.latent_model import LatentModel, latent_model
 from agents.muzero.config import MuZeroConfig
 from agents.muzero.losses import LossConfig, loss
 from agents.muzero.search import Found, search
+from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
-from disco.values import decode_value
 
 REANALYSE, PRIORITY = "reanalyse", "priority"
 _LEAST_ERROR = 1e-3  # So that each position is drawn at times.
@@ -132,10 +132,7 @@ class MuZeroAgent:
         found = self._search(acting_state, embedding, key, noise)
         extras = {"search_policy": found.policy, "search_value": found.value}
         if self.config.priority_exponent:
-            state = self.model.start(acting_state, embedding)
-            logits = self.model.predict(acting_state, state).value
-            value = decode_value(logits, self.config.max_value)
-            extras[PRIORITY] = self._priority(jnp.abs(found.value - value))
+            extras[PRIORITY] = self._priority(jnp.abs(found.value - found.predicted_value))
         return memory, found.action, extras
 
     def _priority(self, error: Float[Array, "B"]) -> Float[Array, "B"]:
@@ -206,17 +203,12 @@ class MuZeroAgent:
         """AdamW, with a bound on the gradient's norm and a learning rate that may fall to 0."""
         config = self.config
         peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
-        total = round(config.total_steps * config.updates_per_step)
-
-        def annealed(count: Any) -> Float[Array, ""]:
-            return jnp.maximum(1.0 - count / total, 0.0).astype(jnp.result_type(float))
-
-        parts = [optax.scale_by_adam(), optax.add_decayed_weights(config.weight_decay)]
-        if config.max_gradient_norm:
-            parts.insert(0, optax.clip_by_global_norm(config.max_gradient_norm))
-        if total:
-            parts.append(optax.scale_by_schedule(annealed))
-        return optax.chain(*parts, optax.scale_by_learning_rate(peak))
+        return scheduled_adamw(
+            peak,
+            num_updates=round(config.total_steps * config.updates_per_step),
+            weight_decay=config.weight_decay,
+            max_gradient_norm=config.max_gradient_norm,
+        )
 
 
 def _first_rows(observation: Any, frame_stack: int) -> Any:

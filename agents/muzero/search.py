@@ -21,11 +21,13 @@ class Found(NamedTuple):
       policy: the improved policy, to learn (Danihelka et al. 2022, section 4, "Learning an
         improved policy").
       value: of the state, by the search.
+      predicted_value: of the state, by the model alone.
     """
 
     action: Int[Array, "B"]
     policy: Float[Array, "B A"]
     value: Float[Array, "B"]
+    predicted_value: Float[Array, "B"]
 
 
 def search(
@@ -73,7 +75,8 @@ def search(
                 mctx.qtransform_completed_by_mix_value, value_scale=value_scale
             ),
         )
-    return Found(output.action, output.action_weights, output.search_tree.summary().value)
+    value = output.search_tree.summary().value
+    return Found(output.action, output.action_weights, value, root.value)
 
 
 def model_for_search(

@@ -19,7 +19,7 @@ from agents.networks import Network, NetworkConfig, make_network
 from agents.ppo.config import PPOConfig
 from agents.ppo.losses import LossConfig, Samples, generalized_advantages, loss
 from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
-from agents.rule_agent import to_trajectory
+from agents.rule_agent import some_sequences, to_trajectory
 from disco.types import Metrics, without_masked_damage
 from disco.values import select_action
 
@@ -176,10 +176,8 @@ class PPOAgent:
     ) -> tuple[disco.Trajectory, Samples]:
         """Return the chosen transitions as a trajectory of one row, or the chosen unrolls."""
         if self.config.network.memory:
-            take = functools.partial(jax.tree.map, lambda x: x[:, index])
-            core_state = jax.tree.map(lambda x: x[index], trajectory.core_state)
-            rest = dataclasses.replace(trajectory, core_state=None)
-            return dataclasses.replace(take(rest), core_state=core_state), take(samples)
+            chosen = jax.tree.map(lambda x: x[:, index], samples)
+            return some_sequences(trajectory, index), chosen
         width = samples.action.shape[1]
         time, environment = index // width, index % width
         # M states, of as many trajectories without transitions.

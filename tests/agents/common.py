@@ -123,6 +123,14 @@ class HostCorridors:
         )
 
 
+def without_speed(metrics: list[dict]) -> list[dict]:
+    """A run's metrics, without those that no two runs have in common."""
+    return [
+        {k: x for k, x in line.items() if "per_second" not in k and not k.endswith("_seconds")}
+        for line in metrics
+    ]
+
+
 def random_params(init: Callable[..., Any], *args: Any) -> Any:
     """What `init` gives for these arguments, with other numbers, no biases of 0, uncompiled."""
     rng = np.random.default_rng(0)

@@ -22,7 +22,7 @@ from agents.muzero.factory import MuZero
 from agents.networks import NetworkConfig
 from agents.registry import AgentFactory
 from disco_common import stopping
-from tests.agents.common import HostCorridors
+from tests.agents.common import HostCorridors, without_speed
 from training import device, host
 from training.records import Records
 from training.results import Run
@@ -91,13 +91,6 @@ def train(name: str, folder: pathlib.Path, stop: int | None = None, number: int 
             AGENTS[name].make(TASK), [run], settings, folder / "together", report
         )
     return trained, Records(folder / "run").metrics()
-
-
-def without_speed(metrics: list[dict]) -> list[dict]:
-    return [
-        {k: x for k, x in line.items() if "per_second" not in k and not k.endswith("_seconds")}
-        for line in metrics
-    ]
 
 
 @pytest.mark.slow

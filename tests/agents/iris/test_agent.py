@@ -26,6 +26,7 @@ from agents.iris.layers import from_tiles, to_tiles
 from agents.iris.model import TOKENIZER, make_model
 from agents.protocol import Batch, Mode
 from disco_common import stopping
+from tests.agents.common import without_speed
 from tests.environments.streams import dynamics_of
 from training import device
 from training.records import Records
@@ -78,13 +79,6 @@ def train(folder, stop=None, number=signal.SIGTERM, num_steps=96):
     with stopping.noting():
         (trained,) = device.train(agent, [run], settings, folder / "together", report)
     return trained, Records(folder / "run").metrics()
-
-
-def without_speed(metrics):
-    return [
-        {k: x for k, x in line.items() if "per_second" not in k and not k.endswith("_seconds")}
-        for line in metrics
-    ]
 
 
 @pytest.fixture(scope="module")
