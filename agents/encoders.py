@@ -5,7 +5,7 @@ The observation's spec determines the parts:
 - an integer of a small range, `DiscreteArray`: one-hot;
 - an image, of rank 3, if the encoder has convolutions: the deep residual net of IMPALA
   (Espeholt et al. 2018, figure 3), with any number and width of its sections;
-- `instruction`, tokens of a text with 0 for padding: IMPALA's language channel, an LSTM;
+- text, a `TextSpec`: IMPALA's language channel, an LSTM over embedded words;
 - `glyphs`, NetHack's map, with `blstats` and `message` beside it: an embedding of each symbol,
   convolutions over the map and over a crop around the hero (Küttler et al. 2020, section 4.1);
 - anything else is flattened; integers, whose range is wide, after a signed logarithm.
@@ -27,8 +27,8 @@ from jaxtyping import Array, Float, Int
 
 from agents.convolutions import Conv2D
 from environments import ObservationSpec
-from environments.suites.dmlab import NUM_TOKENS
 from environments.suites.nethack import NUM_GLYPHS
+from environments.text import NUM_TOKENS, TextSpec
 
 Observation = Any  # An array, or a dictionary of them: leaves [*s, S, ...], S stacked frames.
 
@@ -101,8 +101,9 @@ class Encoder(hk.Module):
     def _leaf(self, name: str, spec: specs.Array, x: Array, dtype) -> Float[Array, "*s _"]:
         if isinstance(spec, specs.DiscreteArray):
             return _flatten(jax.nn.one_hot(x, spec.num_values, dtype=dtype), 2)
-        if name == "instruction":
-            return LanguageEncoder()(x[..., -1, :], dtype)
+        if isinstance(spec, TextSpec):
+            language = LanguageEncoder(name=f"language_{name}" if name else "language")
+            return language(x[..., -1, :], dtype)
         if len(spec.shape) == 3 and self._config.channels:
             image = _channels_last(x).astype(dtype)
             image = image / 255 if spec.dtype == np.uint8 else image

@@ -84,6 +84,11 @@ _FAMILIES = {
         "gymnax",
         examples=("gymnax/CartPole-v1", "gymnax/Breakout-MinAtar", "gymnax/Catch-bsuite"),
     ),
+    "gymnasium": _Family(
+        "gymnasium",
+        examples=("gymnasium/CartPole-v1", "gymnasium/minigrid:MiniGrid-Empty-8x8-v0"),
+        is_host=True,
+    ),
     "atari": _Family("atari", is_host=True),
     "atari100k": _Family("atari", "make_100k", is_host=True),
     "procgen": _Family("procgen", is_host=True),

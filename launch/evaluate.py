@@ -20,6 +20,7 @@ status is 3, and no report is written.
 """
 
 import dataclasses
+import json
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from typing import Any
 from absl import flags
 
 from disco_common import plugins
-from environments import Environment, registry
+from environments import Environment, names, registry
 from evaluation import tuned_settings
 from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import (
@@ -187,6 +188,12 @@ def keep_rules(
 def define_task_flags(default_suite: str) -> str:
     """Define the flags of the suites, the workdir and the config; return the first suite."""
     flags.DEFINE_string("suite", default_suite, "Suites or environments, separated by commas.")
+    flags.DEFINE_string(
+        "env_kwargs",
+        None,
+        "Arguments of the environments 'gymnasium/…' of --suite, as a JSON object, for example"
+        """ '{"is_slippery": false}'. They become part of the names.""",
+    )
     define_output_folder("workdir", "Folder for all results.")
     first_suite = (given("suite") or default_suite).partition(",")[0].strip()
     define_config(default_config, registry.family_of(first_suite))
@@ -230,7 +237,7 @@ def define_tuned() -> None:
 
 def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     """Return the suites, the config, and the number of runs per job that the flags give."""
-    suites = listed(values.suite)
+    suites = suites_of(values)
     runs_per_job = values.runs_per_job
     if runs_per_job is None and values.executor == "ray":
         runs_per_job = _RUNS_PER_RAY_JOB
@@ -238,6 +245,35 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     if values.baselines is not None:
         config = dataclasses.replace(config, baselines=tuple(listed(values.baselines)))
     return suites, config, runs_per_job
+
+
+def suites_of(values: Any) -> list[str]:
+    """Return the names that `--suite` gives, with the arguments of `--env_kwargs`.
+
+    Raises:
+      ValueError: if the arguments are no JSON object, or no environment of the suite takes any.
+    """
+    suites = listed(values.suite)
+    if values.env_kwargs is None:
+        return suites
+    try:
+        arguments = json.loads(values.env_kwargs)
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise ValueError(
+            f"--env_kwargs={values.env_kwargs}; expected a JSON object, for example"
+            """ '{"is_slippery": false}'."""
+        )
+    prefix = "gymnasium/"
+    if not any(name.startswith(prefix) for name in suites):
+        raise ValueError(
+            f"--env_kwargs is for environments '{prefix}…'; --suite={values.suite} has none."
+        )
+    return [
+        names.with_arguments(name, arguments) if name.startswith(prefix) else name
+        for name in suites
+    ]
 
 
 def listed(*values: str) -> list[str]:

@@ -18,9 +18,9 @@ IMPALA's 9, which DiscoRL uses too (Methods, "Hyperparameters and evaluation"), 
 PopArt and R2D2, which DreamerV3 uses too.
 
 The observation is a dictionary: `image` uint8 `[72, 96, 3]`; `instruction` int32 `[16]`, a number
-from 1 to 1000 for each word of the level's text, then zeros (see `tokens`); `previous_action`
-int32 and `previous_reward` float32, scalars, unclipped, which IMPALA's LSTM sees, both 0 at the
-start of an episode.
+from 1 to 1000 for each word of the level's text, then zeros (see `environments.text`);
+`previous_action` int32 and `previous_reward` float32, scalars, unclipped, which IMPALA's LSTM sees,
+both 0 at the start of an episode.
 
 Each level has its own time limit, of 12 to 300 seconds. Skymaze, keys and doors, collect good
 objects and deferred effects also end once the task is done, PsychLab after a number of trials. The
@@ -39,23 +39,22 @@ engine.
 import dataclasses
 import functools
 import importlib
-import zlib
 from types import ModuleType
 from typing import NamedTuple
 
 import dm_env
 import numpy as np
 from dm_env import specs
-from jaxtyping import Int32
 
 from environments.base import Environment, Simulators
 from environments.errors import MissingPackageError, require, unknown_name
 from environments.processes import ProcessSimulators
 from environments.protocols import DISCORL, DREAMERV3, Paper, SuiteProtocol
+from environments.text import TextSpec
 
 ACTION_REPEAT = 4
 HEIGHT, WIDTH = 72, 96
-NUM_TOKENS, MAX_WORDS = 1000, 16
+INSTRUCTION = TextSpec(16, name="instruction")  # No level has more words.
 TEST_MIXER_SEED = 0x600D5EED  # IMPALA's. Episodes of tests are drawn with it.
 
 LEVELS = tuple(
@@ -175,9 +174,7 @@ class DMLab:
             "image": specs.BoundedArray(
                 (self.height, self.width, 3), np.uint8, 0, 255, name="image"
             ),
-            "instruction": specs.BoundedArray(
-                (MAX_WORDS,), np.int32, 0, NUM_TOKENS, name="instruction"
-            ),
+            "instruction": INSTRUCTION,
             "previous_action": specs.DiscreteArray(num_actions, name="previous_action"),
             "previous_reward": specs.Array((), np.float32, name="previous_reward"),
         }
@@ -254,7 +251,7 @@ class LabLevel(dm_env.Environment):
         shown = self._lab.observations()
         self._engine_observation = {
             "image": shown[_IMAGE],
-            "instruction": tokens(shown[_INSTRUCTION]),
+            "instruction": INSTRUCTION.tokens(shown[_INSTRUCTION]),
         }
         self._frames_left = shown[_FRAMES_LEFT].item()
 
@@ -264,17 +261,6 @@ class LabLevel(dm_env.Environment):
             "previous_action": np.asarray(action, np.int32),
             "previous_reward": np.asarray(reward, np.float32),
         }
-
-
-def tokens(text: str) -> Int32[np.ndarray, "16"]:
-    """Convert the words of a level's instruction to numbers, the same in every process.
-
-    Words are separated by blanks and hashed into 1000 buckets, as in IMPALA. Bucket 0 is number 1,
-    since 0 stands for no word. Words after the 16th, which no level has, are left out.
-    """
-    words = text.split()[:MAX_WORDS]
-    numbers = [1 + zlib.crc32(word.encode()) % NUM_TOKENS for word in words]
-    return np.array(numbers + [0] * (MAX_WORDS - len(numbers)), np.int32)
 
 
 def make(level: str) -> Environment:

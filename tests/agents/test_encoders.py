@@ -8,6 +8,7 @@ import pytest
 from dm_env import specs
 
 from agents.encoders import Encoder, EncoderConfig, ResidualNet, _crop, _patches
+from environments.text import TextSpec
 from tests.agents.common import random_params, second_derivatives
 from tests.disco.common import float64, relative_difference
 
@@ -92,7 +93,7 @@ def test_patches_are_embedded_before_the_convolutions():
 
 
 def test_instructions_are_read_in_order_and_without_padding():
-    spec = {"instruction": specs.BoundedArray((5,), np.int32, 0, 1000)}
+    spec = {"instruction": TextSpec(5, "instruction")}
     texts = [[7, 1000, 0, 0, 0], [7, 1000, 7, 0, 0], [1000, 7, 0, 0, 0], [0, 0, 0, 0, 0]]
     padded, params = encode(spec, {"instruction": jnp.asarray(texts)[:, None]})
     for one, other in ((0, 1), (0, 2), (0, 3), (1, 2)):
@@ -199,7 +200,7 @@ TINY_NETHACK = {**NETHACK_SPEC, "glyphs": specs.BoundedArray((5, 6), np.int16, 0
 TWICE = {
     "residual net": (specs.Array((7, 6, 1), np.float32), {"channels": (2, 2), "blocks": 1}),
     "patches": (specs.Array((7, 6, 1), np.float32), {"channels": (2,), "blocks": 1, "patch": 2}),
-    "language": ({"instruction": specs.BoundedArray((3,), np.int32, 0, 1000)}, {}),
+    "language": ({"instruction": TextSpec(3, "instruction")}, {}),
     "nethack": (TINY_NETHACK, {"channels": (3,), "blocks": 1}),
 }
 

@@ -151,19 +151,20 @@ def test_actions_are_the_published_ones_for_four_frames_each(engine, action_set,
 
 
 def test_instructions_are_the_same_numbers_everywhere():
-    numbers = dmlab.tokens("Pick the red object in the blue room")
+    tokens = dmlab.INSTRUCTION.tokens
+    numbers = tokens("Pick the red object in the blue room")
     assert numbers.tolist() == [118, 79, 456, 29, 447, 79, 965, 740, *[0] * 8]
-    assert dmlab.tokens("").tolist() == [0] * 16
-    assert dmlab.tokens("  red \n hat ").tolist()[:3] == [*dmlab.tokens("red hat")[:2], 0]
-    many = dmlab.tokens(" ".join(f"word{i}" for i in range(2000)))
+    assert tokens("").tolist() == [0] * 16
+    assert tokens("  red \n hat ").tolist()[:3] == [*tokens("red hat")[:2], 0]
+    many = tokens(" ".join(f"word{i}" for i in range(2000)))
     assert many.shape == (16,)
-    every = [dmlab.tokens(f"word{i}")[0] for i in range(20_000)]
+    every = [tokens(f"word{i}")[0] for i in range(20_000)]
     assert (min(every), max(every)) == (1, 1000)
 
 
 def test_the_instruction_of_a_level_is_seen(engine):
     level = dmlab.LabLevel(dmlab.DMLab(), dmlab.Level("language_select_located_object"), seed=0)
-    expected = dmlab.tokens("Pick the red object in the blue room")
+    expected = dmlab.INSTRUCTION.tokens("Pick the red object in the blue room")
     np.testing.assert_array_equal(level.reset().observation["instruction"], expected)
     np.testing.assert_array_equal(level.step(0).observation["instruction"], expected)
 

@@ -1,0 +1,202 @@
+"""This project's environments with Gymnasium's interface, for training code of other projects.
+
+    environment = as_gymnasium.Single("grid57/00_dense_fixed")
+    environments = as_gymnasium.Vector("crafter/reward", 8)
+
+Both take JAX and host environments. `terminated` is the end by the task's rules, `truncated` that
+by a time limit. What an environment reports of an episode besides its return, such as Crafter's
+achievements, is in the `info` of its last step.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from environments.base import Environment, ObservationSpec, Simulators
+from environments.errors import import_package
+from environments.registry import make
+from environments.simulators import start
+
+gym: Any = import_package("gymnasium", "gymnasium", "gymnasium/…")
+
+_SEEDS = 2**31
+
+
+class Single(gym.Env):
+    """One environment, as a `gymnasium.Env`."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, environment: Environment | str):
+        """Take an environment or its name; the first reset starts the simulator.
+
+        Raises:
+          EnvironmentNameError: (a `ValueError`) if there is none of this name.
+          MissingPackageError: (an `ImportError`) if a package that it needs is not installed.
+        """
+        self.environment = make(environment) if isinstance(environment, str) else environment
+        self.observation_space = _space(self.environment.dynamics.observation_spec())
+        self.action_space = _space(self.environment.dynamics.action_spec())
+        self._simulators: Simulators | None = None
+        self._has_ended = True
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        """Start an episode; with a seed, all randomness begins anew.
+
+        Returns:
+          The observation, and an empty dictionary.
+        """
+        super().reset(seed=seed, options=options)
+        if self._simulators is None or seed is not None:
+            self.close()
+            first = int(self.np_random.integers(_SEEDS))
+            self._simulators = start(self.environment, 1, first, workers=1)
+        timestep = self._simulators.reset()
+        self._has_ended = False
+        return _member(self.observation_space, timestep.observation), {}
+
+    def step(self, action: Any):
+        """Take one step.
+
+        Returns:
+          The observation, the reward, whether the episode has terminated, whether it was truncated,
+          and at its end what the environment reports of it.
+
+        Raises:
+          ValueError: if the episode has ended, or none has begun.
+        """
+        if self._simulators is None or self._has_ended:
+            raise ValueError(f"{self.environment.name} was stepped; expected a reset before.")
+        dtype = self.environment.dynamics.action_spec().dtype
+        timestep = self._simulators.step(np.asarray(action, dtype)[None])
+        terminated, truncated = (bool(x[0]) for x in _ends(timestep))
+        self._has_ended = terminated or truncated
+        info = {}
+        if self._has_ended:
+            info = {name: float(values[0]) for name, values in self._simulators.results.items()}
+        observation = _member(self.observation_space, timestep.observation)
+        return observation, float(timestep.reward[0]), terminated, truncated, info
+
+    def close(self) -> None:
+        """Stop the simulator."""
+        if self._simulators is not None:
+            self._simulators.close()
+            self._simulators = None
+
+
+class Vector(gym.vector.VectorEnv):
+    """A batch of one environment, as a `gymnasium.vector.VectorEnv`.
+
+    The step after an episode's end ignores the action and starts a new episode
+    (`AutoresetMode.NEXT_STEP`).
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "render_modes": [],
+        "autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(self, environment: Environment | str, num_envs: int, workers: int | None = None):
+        """Take an environment or its name; the first reset starts the simulators.
+
+        Args:
+          environment: of which the batch is made.
+          num_envs: size of the batch.
+          workers: see `HostEnvironment.start`.
+
+        Raises:
+          EnvironmentNameError: (a `ValueError`) if there is none of this name.
+          MissingPackageError: (an `ImportError`) if a package that it needs is not installed.
+          ValueError: if the batch is empty.
+        """
+        self._simulators: Simulators | None = None  # First: `close` is called in any case.
+        if num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs}; expected at least 1.")
+        self.environment = make(environment) if isinstance(environment, str) else environment
+        self.num_envs, self._workers = num_envs, workers
+        self.single_observation_space = _space(self.environment.dynamics.observation_spec())
+        self.single_action_space = _space(self.environment.dynamics.action_spec())
+        batch = gym.vector.utils.batch_space
+        self.observation_space = batch(self.single_observation_space, num_envs)
+        self.action_space = batch(self.single_action_space, num_envs)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        """Start all episodes; with a seed, all randomness begins anew."""
+        super().reset(seed=seed, options=options)
+        if self._simulators is None or seed is not None:
+            self.close_extras()
+            first = int(self.np_random.integers(_SEEDS))
+            self._simulators = start(self.environment, self.num_envs, first, self._workers)
+        return _copy(self._simulators.reset().observation), {}
+
+    def step(self, actions: Any):
+        """Take one step in each environment, or start a new episode where one has ended.
+
+        Returns:
+          Observations, rewards, which episodes have terminated, which were truncated, and what the
+          environment reports of these, with a mask `_<name>` beside each array.
+
+        Raises:
+          ValueError: if there was no reset.
+        """
+        if self._simulators is None:
+            raise ValueError(f"{self.environment.name} was stepped; expected a reset before.")
+        dtype = self.environment.dynamics.action_spec().dtype
+        timestep = self._simulators.step(np.asarray(actions, dtype))
+        terminated, truncated = _ends(timestep)
+        ended, info = terminated | truncated, {}
+        if ended.any():
+            for name, values in self._simulators.results.items():
+                info |= {name: np.where(ended, values, 0.0), f"_{name}": ended}
+        reward = np.array(timestep.reward, np.float64)
+        return _copy(timestep.observation), reward, terminated, truncated, info
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Stop the simulators."""
+        if self._simulators is not None:
+            self._simulators.close()
+            self._simulators = None
+
+
+def _space(spec: ObservationSpec) -> Any:
+    """Return the space of a spec."""
+    if isinstance(spec, Mapping):
+        return gym.spaces.Dict({name: _space(leaf) for name, leaf in spec.items()})
+    if isinstance(spec, specs.DiscreteArray):
+        return gym.spaces.Discrete(int(spec.num_values))
+    if isinstance(spec, specs.BoundedArray):
+        low, high = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
+    elif spec.dtype == np.bool_:
+        low, high = np.zeros(spec.shape, bool), np.ones(spec.shape, bool)
+    else:
+        is_whole = np.issubdtype(spec.dtype, np.integer)
+        limits: Any = np.iinfo(spec.dtype) if is_whole else None
+        ends = (limits.min, limits.max) if is_whole else (-np.inf, np.inf)
+        low, high = (np.full(spec.shape, end, spec.dtype) for end in ends)
+    return gym.spaces.Box(low.astype(spec.dtype), high.astype(spec.dtype), dtype=spec.dtype.type)
+
+
+def _ends(timestep: dm_env.TimeStep) -> tuple[np.ndarray, np.ndarray]:
+    """Return which episodes have terminated, and which were truncated."""
+    is_last = np.asarray(timestep.step_type) == dm_env.StepType.LAST
+    terminated = is_last & (np.asarray(timestep.discount) == 0)
+    return terminated, is_last & ~terminated
+
+
+def _member(space: Any, observation: Any) -> Any:
+    """Return the only observation of a batch, as a member of the space."""
+    if isinstance(observation, Mapping):
+        return {name: _member(space[name], leaf) for name, leaf in observation.items()}
+    if isinstance(space, gym.spaces.Discrete):
+        return np.int64(observation[0])
+    return np.array(observation[0])
+
+
+def _copy(observation: Any) -> Any:
+    """Return observations that the next step does not overwrite."""
+    if isinstance(observation, Mapping):
+        return {name: _copy(leaf) for name, leaf in observation.items()}
+    return np.array(observation)

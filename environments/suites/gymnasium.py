@@ -1,0 +1,287 @@
+"""Any registered environment of Gymnasium (Towers et al. 2024, arXiv 2407.17032).
+
+`gymnasium/<id>`, for example `gymnasium/CartPole-v1`. `gymnasium/<module>:<id>` imports a module
+first, which registers the environment: `gymnasium/minigrid:MiniGrid-Empty-8x8-v0`. Arguments of the
+environment stand behind a question mark, as in a URL, with values as Python writes them:
+`gymnasium/FrozenLake-v1?is_slippery=False&map_name=8x8` (`environments.names`).
+
+Actions are `Discrete`, or a `Box`, for agents with continuous actions. Observations by their space:
+
+- `Box` of uint8, `[height, width, channels]` with sides of 16 or more: an image. Images without
+  channels, or with 1, 3 or 4 channels in front, are brought into that form;
+- another `Box`: an array of its shape, float32, or int32 for integers. MiniGrid's views are such: a
+  "picture" of 7 x 7 uint8 has the numbers of objects, colours and states;
+- `Discrete`: an integer from 0, which encoders make one-hot;
+- `MultiDiscrete`, `MultiBinary`: float32, one-hot and concatenated for the first;
+- `Text`: the numbers of its first 32 words (`environments.text`);
+- `Dict`, `Tuple`, and any nest of them: a dictionary of these; names are joined by slashes, and
+  members of tuples have their numbers as names.
+
+An episode that is truncated has discount 1 at its end, one that has terminated discount 0, also
+where both are true. Simulators run in worker processes; each is seeded once, at its first reset.
+"""
+
+import dataclasses
+import functools
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import dm_env
+import numpy as np
+from dm_env import specs
+
+from environments import names
+from environments.base import Environment, ObservationSpec, Simulators
+from environments.errors import (
+    EnvironmentNameError,
+    MissingPackageError,
+    import_package,
+    unknown_name,
+)
+from environments.processes import ProcessSimulators
+from environments.text import TextSpec
+
+gym: Any = import_package("gymnasium", "gymnasium", "gymnasium/…")
+
+_SMALLEST_IMAGE = 16  # Side in pixels.
+_CHANNELS = (1, 3, 4)
+_MOST_WORDS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Gymnasium:
+    """A registered environment, which is its own only task.
+
+    Attributes:
+      name: `gymnasium/…`, with its arguments in the order of their names.
+    """
+
+    name: str
+
+    def observation_spec(self) -> ObservationSpec:
+        return _spaces(self)[0].spec
+
+    def action_spec(self) -> specs.DiscreteArray | specs.BoundedArray:
+        return _spaces(self)[1].spec
+
+    def start(
+        self, task: Any, batch_size: int, seed: int, workers: int | None = None
+    ) -> Simulators:
+        del task
+        return ProcessSimulators(
+            functools.partial(GymnasiumSimulator, self),
+            self.observation_spec(),
+            self.action_spec(),
+            batch_size,
+            seed,
+            num_processes=workers,
+        )
+
+
+class GymnasiumSimulator(dm_env.Environment):
+    """One simulator of an environment."""
+
+    def __init__(self, dynamics: Gymnasium, seed: int, render_mode: str | None = None):
+        """Make the environment; `render_mode` is Gymnasium's."""
+        self._dynamics, self._seed = dynamics, seed
+        self._environment = _make(dynamics, render_mode)
+        self._observations = _observations(dynamics, self._environment.observation_space)
+        self._actions = _actions(dynamics, self._environment.action_space)
+
+    def reset(self) -> dm_env.TimeStep:
+        observation, _ = self._environment.reset(seed=self._seed)
+        self._seed = None  # The generator's state goes on.
+        return dm_env.restart(self._observations.convert(observation))
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        action = self._actions.convert(action)
+        observation, reward, terminated, truncated, _ = self._environment.step(action)
+        observation, reward = self._observations.convert(observation), float(reward)
+        if terminated:
+            return dm_env.termination(reward, observation)
+        if truncated:
+            return dm_env.truncation(reward, observation, discount=1.0)
+        return dm_env.transition(reward, observation)
+
+    def observation_spec(self) -> ObservationSpec:
+        return self._observations.spec
+
+    def action_spec(self) -> specs.DiscreteArray | specs.BoundedArray:
+        return self._actions.spec
+
+    def render(self) -> Any:
+        """Return Gymnasium's picture, if the simulator was made with a render mode."""
+        return self._environment.render()
+
+    def close(self) -> None:
+        self._environment.close()
+
+
+def make(parameters: str) -> Environment:
+    """Make `gymnasium/<id>` or `gymnasium/<module>:<id>?<arguments>`.
+
+    Raises:
+      EnvironmentNameError: if Gymnasium has no such environment, or it does not take the arguments.
+      MissingPackageError: if the module, or what the environment needs, is not installed.
+      ValueError: if its observations or actions are of a space that is not supported.
+    """
+    name = names.with_arguments(f"gymnasium/{parameters}", {})
+    dynamics = Gymnasium(name)
+    _spaces(dynamics)
+    return Environment(name=dynamics.name, dynamics=dynamics)
+
+
+def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
+    """Make Gymnasium's environment, without its checks of each step."""
+    name, arguments = names.split(dynamics.name)
+    identifier = name.removeprefix("gymnasium/")
+    if render_mode is not None:
+        arguments["render_mode"] = render_mode
+    try:
+        with warnings.catch_warnings():
+            # Of old versions, which the user has chosen.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return gym.make(identifier, disable_env_checker=True, **arguments)
+    except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
+        raise MissingPackageError(f"{dynamics.name!r} cannot be made: {error}") from error
+    except gym.error.Error as error:
+        hint = "Environments that another package registers are 'gymnasium/<module>:<id>'."
+        known = tuple(gym.registry)
+        raise unknown_name(
+            "environment of Gymnasium", identifier, known, hint, prefix="gymnasium/"
+        ) from error
+    except TypeError as error:
+        raise EnvironmentNameError(f"{dynamics.name!r} cannot be made: {error}") from error
+
+
+class _Observations(NamedTuple):
+    """The specs of a space, and the conversion of its members."""
+
+    spec: Any
+    convert: Callable[[Any], Any]
+
+
+class _Actions(NamedTuple):
+    """The spec of a space of actions, and the conversion of actions to the space."""
+
+    spec: specs.DiscreteArray | specs.BoundedArray
+    convert: Callable[[Any], Any]
+
+
+@functools.cache
+def _spaces(dynamics: Gymnasium) -> tuple[_Observations, _Actions]:
+    environment = _make(dynamics)
+    try:
+        return (
+            _observations(dynamics, environment.observation_space),
+            _actions(dynamics, environment.action_space),
+        )
+    finally:
+        environment.close()
+
+
+def _observations(dynamics: Gymnasium, space: Any) -> _Observations:
+    """Return the specs and the conversion of observations of a space."""
+    leaves = dict(_leaves(dynamics.name, space, (), ()))
+    if () in leaves:
+        return leaves[()][1]
+    for path in leaves:
+        if "/".join(path) in {"/".join(other) for other in leaves if other != path}:
+            raise ValueError(f"{dynamics.name} has two observations named {'/'.join(path)!r}.")
+    parts = {"/".join(path): part for path, part in leaves.items()}
+
+    def convert(observation: Any) -> dict[str, Any]:
+        converted = {}
+        for name, (keys, part) in parts.items():
+            member = observation
+            for key in keys:
+                member = member[key]
+            converted[name] = part.convert(member)
+        return converted
+
+    return _Observations({name: part.spec for name, (_, part) in parts.items()}, convert)
+
+
+def _leaves(environment: str, space: Any, path: tuple[str, ...], keys: tuple[Any, ...]):
+    """Yield, for each space that is no collection, its path with its keys and conversion."""
+    if isinstance(space, gym.spaces.Dict):
+        members = space.spaces.items()
+    elif isinstance(space, gym.spaces.Tuple):
+        members = enumerate(space.spaces)
+    else:
+        yield path, (keys, _leaf(environment, "/".join(path), space))
+        return
+    for key, member in members:
+        yield from _leaves(environment, member, (*path, str(key)), (*keys, key))
+
+
+def _leaf(environment: str, path: str, space: Any) -> _Observations:
+    """Return the spec and the conversion of one array."""
+    name = path or "observation"
+    spaces = gym.spaces
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        spec = specs.DiscreteArray(int(space.n), name=name)
+        return _Observations(spec, lambda x: np.asarray(x - first, np.int32))
+    if isinstance(space, spaces.Box):
+        return _box(name, space)
+    if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
+        size = spaces.flatdim(space)
+        spec = specs.BoundedArray((size,), np.float32, 0.0, 1.0, name=name)
+        return _Observations(spec, lambda x: np.asarray(spaces.flatten(space, x), np.float32))
+    # MiniGrid's own space of its missions is no `Text`.
+    if isinstance(space, spaces.Text) or np.issubdtype(space.dtype, np.str_):
+        text = TextSpec(_MOST_WORDS, name)
+        return _Observations(text, text.tokens)
+    what = f"the observation {path!r}" if path else "observations"
+    raise ValueError(
+        f"{environment} has {what} of the space {space}; expected Box, Discrete, MultiDiscrete,"
+        " MultiBinary, Text, or a Dict or Tuple of these."
+    )
+
+
+def _box(name: str, space: gym.spaces.Box) -> _Observations:
+    """Return the spec and the conversion of an image, or of an array of numbers."""
+    shape = space.shape
+    if space.dtype == np.uint8 and len(shape) in (2, 3):
+        in_front = len(shape) == 3 and shape[0] in _CHANNELS and shape[2] not in _CHANNELS
+        sides = shape[1:] if in_front else shape[:2]
+        if min(sides) >= _SMALLEST_IMAGE:
+            channels = 1 if len(shape) == 2 else shape[0 if in_front else 2]
+            spec = specs.BoundedArray((*sides, channels), np.uint8, 0, 255, name=name)
+            if in_front:
+                return _Observations(spec, lambda x: np.moveaxis(x, 0, -1))
+            return _Observations(spec, lambda x: x.reshape(spec.shape))
+    if np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_:
+        limits = np.iinfo(np.int32)
+        low = max(limits.min, int(np.min(space.low)) if space.low.size else 0)
+        high = min(limits.max, int(np.max(space.high)) if space.high.size else 0)
+        spec = specs.BoundedArray(shape, np.int32, low, high, name=name)
+        return _Observations(
+            spec, lambda x: np.clip(x, limits.min, limits.max).astype(np.int32).reshape(shape)
+        )
+    return _Observations(
+        specs.Array(shape, np.float32, name=name), lambda x: np.asarray(x, np.float32)
+    )
+
+
+def _actions(dynamics: Gymnasium, space: Any) -> _Actions:
+    """Return the spec of actions, and their conversion."""
+    if isinstance(space, gym.spaces.Discrete):
+        first = int(space.start)
+        spec = specs.DiscreteArray(int(space.n), name="action")
+        return _Actions(spec, lambda action: first + int(action))
+    is_vector = isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating)
+    if is_vector and math.prod(space.shape):
+        low, high = (x.ravel().astype(np.float32) for x in (space.low, space.high))
+        spec = specs.BoundedArray(low.shape, np.float32, low, high, name="action")
+        return _Actions(
+            spec,
+            lambda action: np.clip(action, low, high).astype(space.dtype).reshape(space.shape),
+        )
+    raise ValueError(
+        f"{dynamics.name} has actions of the space {space}; expected Discrete, or a Box of"
+        " floating-point numbers."
+    )

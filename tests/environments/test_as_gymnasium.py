@@ -1,0 +1,100 @@
+"""Environments of this project with Gymnasium's interface."""
+
+import warnings
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from environments import as_gymnasium
+
+NAMES = [
+    "catch/8x8",
+    "deep_sea/5",
+    "delayed_chain/distractor",
+    "grid57/00_dense_fixed",
+    "gymnax/CartPole-v1",
+    "minatar/breakout",
+    "sokoban/valid",
+    "atari/Pong",
+    "bsuite/catch/0",
+    "crafter/reward",
+    "nethack/NetHackScore",
+    "gymnasium/minigrid:MiniGrid-DoorKey-5x5-v0",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gymnasiums_own_checks_pass(name):
+    environment = as_gymnasium.Single(name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*minimum value is -infinity.*")
+        warnings.filterwarnings("ignore", message=".*maximum value is infinity.*")
+        warnings.filterwarnings("ignore", message=".*Not able to test alternative render modes.*")
+        try:
+            check_env(environment, skip_render_check=True)
+        finally:
+            environment.close()
+
+
+def catch_by_hand(environment, seed):
+    """The return of an episode whose paddle stays; at its end, what the last step told."""
+    environment.reset(seed=seed)
+    total, steps, told = 0.0, 0, (False, False)
+    while not any(told):
+        _, reward, *told, _ = environment.step(1)
+        total, steps = total + reward, steps + 1
+    return total, steps, told
+
+
+def test_an_episode_terminates_and_has_to_be_reset():
+    environment = as_gymnasium.Single("catch/8x8")
+    total, steps, told = catch_by_hand(environment, 0)
+    assert (abs(total), steps, told) == (1.0, 7, [True, False])
+    assert catch_by_hand(environment, 0) == (total, steps, told)
+    with pytest.raises(ValueError, match="catch/8x8 was stepped; expected a reset"):
+        environment.step(1)
+    returns = {catch_by_hand(environment, seed)[0] for seed in range(20)}
+    assert returns == {-1.0, 1.0}
+
+
+def test_a_time_limit_truncates():
+    environment = as_gymnasium.Single("gymnasium/MountainCar-v0")
+    environment.reset(seed=0)
+    ends = [environment.step(1)[2:4] for _ in range(200)]
+    environment.close()
+    assert set(ends[:-1]) == {(False, False)}
+    assert ends[-1] == (False, True)
+
+
+def test_a_batch_starts_new_episodes_in_the_step_after_an_end():
+    environment = as_gymnasium.Vector("catch/8x8", 3)
+    first, _ = environment.reset(seed=1)
+    assert environment.observation_space.contains(first)
+    rows = [environment.step(np.ones(3, np.int64)) for _ in range(9)]
+    terminated = np.stack([row[2] for row in rows])
+    assert terminated[6].all()
+    assert terminated.sum() == 3
+    reward = np.stack([row[1] for row in rows])
+    assert (reward[7] == 0.0).all()  # Of the new episode's first time step.
+    again, _ = environment.reset(seed=1)
+    np.testing.assert_array_equal(first, again)
+
+
+def test_a_batch_reports_the_results_of_episodes_that_ended():
+    environment = as_gymnasium.Vector("nethack/NetHackScore", 2)
+    environment.reset(seed=0)
+    random = np.random.default_rng(0)
+    for _ in range(6_000):
+        *_, terminated, truncated, info = environment.step(random.integers(23, size=2))
+        if (terminated | truncated).any():
+            break
+    environment.close()
+    np.testing.assert_array_equal(info["_turns"], terminated | truncated)
+    assert (info["turns"][info["_turns"]] > 0).all()
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_has_a_size(size):
+    with pytest.raises(ValueError, match=f"num_envs is {size}; expected at least 1"):
+        as_gymnasium.Vector("catch/8x8", size)
