@@ -72,15 +72,38 @@ def learn(
         return optax.apply_updates(params, updates), opt_state, aux.state, actor, episodes
 
     opt_state, rule_state = optimizer.init(params), rule.init(params)
-    returns, total, count = [], 0.0, 0.0
+    returns = Returns(args.updates)
     for step in range(1, args.updates + 1):
         error, (params, opt_state, rule_state, actor, episodes) = update(
             params, opt_state, rule_state, actor, jax.random.fold_in(key, step)
         )
         error.throw()  # Raises if --check_values found an error.
-        total, count = total + float(episodes.return_sum), count + float(episodes.count)
-        if step % max(args.updates // 10, 1) == 0 and count:
-            returns.append(total / count)
-            print(f"update {step}: mean return {returns[-1]:.1f} of {count:.0f} episodes")
-            total, count = 0.0, 0.0
-    return returns
+        returns.add(float(episodes.return_sum), float(episodes.count))
+        returns.print(step)
+    return returns.printed
+
+
+class Returns:
+    """The mean returns of episodes, ten times in a training run.
+
+    Attributes:
+      printed: the means so far.
+    """
+
+    def __init__(self, updates: int):
+        """Start before the first of so many updates."""
+        self.printed: list[float] = []
+        self._interval, self._total, self._count = max(updates // 10, 1), 0.0, 0.0
+
+    def add(self, return_sum: float, count: float) -> None:
+        """Add episodes that ended."""
+        self._total, self._count = self._total + return_sum, self._count + count
+
+    def print(self, update: int) -> None:
+        """Print the mean since the last print, if it is time and episodes have ended."""
+        if update % self._interval == 0 and self._count:
+            self.printed.append(self._total / self._count)
+            print(
+                f"update {update}: mean return {self.printed[-1]:.1f} of {self._count:.0f} episodes"
+            )
+            self._total, self._count = 0.0, 0.0

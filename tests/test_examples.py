@@ -35,6 +35,16 @@ def test_example_learns_without_a_hitch(example, rule_file, monkeypatch, capsys)
     assert "update 20: mean return" in capsys.readouterr().out
 
 
+def test_the_example_in_torch_learns_without_a_hitch(rule_file, monkeypatch, capsys):
+    pytest.importorskip("torch")
+    module = importlib.import_module("examples.torch_module")
+    monkeypatch.setattr("sys.argv", ["torch", "--rule", str(rule_file), "--updates", "20"])
+    returns = module.main()
+    assert returns
+    assert all(math.isfinite(x) and x >= 8 for x in returns)
+    assert "update 20: mean return" in capsys.readouterr().out
+
+
 def test_a_trajectory_that_no_rule_can_learn_from_is_noticed(rule_file, monkeypatch):
     """By --check_values, in a program that was compiled."""
     module = importlib.import_module("examples.plain_jax")

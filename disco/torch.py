@@ -1,0 +1,225 @@
+"""A rule as a loss of PyTorch agents.
+
+    rule = disco.torch.RuleLoss(disco.load("three_families"))
+    target = copy.deepcopy(agent)  # agent: a module that returns `rule.output_shapes(num_actions)`
+
+    with torch.no_grad():
+        target_outputs = target(observation)
+    loss = rule(agent(observation), target_outputs, trajectory)
+    rule.move_target(target, agent)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+PyTorch computes the outputs; they cross to JAX as NumPy's arrays on CPUs, and by DLPack elsewhere.
+One compiled function returns the loss, its gradient with respect to the outputs and the rule's new
+memory; `backward` passes the gradient on. Gradients of second order, such as the meta-gradient of
+discovery, are for JAX agents.
+
+On accelerators JAX and PyTorch share one device; this was run on CPUs only.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import torch
+from torch.autograd.function import once_differentiable
+
+from disco import types
+from disco.checks import OutputShapes
+from disco.rule import Rule
+
+
+class Trajectory(NamedTuple):
+    """A batch of trajectories, as `disco.Trajectory` without its observations.
+
+    Attributes:
+      action: integers `[T, B]`. `action[t]` was chosen in state t.
+      reward: `[T, B]`, of the transition from state t to state t+1.
+      discount: `[T, B]`, 0 where the transition terminated its episode, otherwise 1.
+      last: booleans `[T, B]`, the transition ends its episode, terminated or cut by a time limit.
+      behaviour_logits: `[T, B, A]`, of the policy that chose `action`.
+      mask: booleans `[T, B]`, False where the transition leads from the last state of an episode to
+        the first one of the next.
+    """
+
+    action: torch.Tensor
+    reward: torch.Tensor
+    discount: torch.Tensor
+    last: torch.Tensor
+    behaviour_logits: torch.Tensor
+    mask: torch.Tensor
+
+
+class RuleLoss(torch.nn.Module):
+    """A rule as a loss, with its memory over one agent's lifetime.
+
+    The memory (moving moments, lifetime RNN) is in the module's `state_dict`. Each call in training
+    mode is an update of the agent, and changes it; in evaluation mode (`eval()`) it stays as it is.
+
+    Attributes:
+      rule: the rule. It is no parameter, and not in the `state_dict`.
+    """
+
+    def __init__(self, rule: Rule):
+        """Take a rule, with the memory of an initial agent."""
+        super().__init__()
+        self.rule = rule
+        self._memory = rule.init_memory()
+        self._targets: Any = None
+        self._metrics: dict[str, jax.Array] = {}
+
+    @property
+    def targets(self) -> Any:
+        """The targets of the last call's outputs (`disco.Aux.targets`), of tensors."""
+        return jax.tree.map(torch.from_dlpack, self._targets)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the last call, by name (`disco.Aux.metrics`)."""
+        return {name: float(value) for name, value in self._metrics.items()}
+
+    def get_extra_state(self) -> list[torch.Tensor]:
+        """Return the memory, for `state_dict`."""
+        return [torch.from_dlpack(leaf).clone() for leaf in jax.tree.leaves(self._memory)]
+
+    def set_extra_state(self, state: list[torch.Tensor]) -> None:
+        """Take the memory of a `state_dict`.
+
+        Raises:
+          ValueError: if it is that of another kind of rule.
+        """
+        leaves, structure = jax.tree.flatten(self._memory)
+        found, expected = ([tuple(x.shape) for x in arrays] for arrays in (state, leaves))
+        if found != expected:
+            raise ValueError(
+                f"The state has a memory with arrays of {found}; expected those of the rule,"
+                f" {expected}."
+            )
+        arrays = [
+            jax.numpy.asarray(x.numpy(force=True), y.dtype)
+            for x, y in zip(state, leaves, strict=True)
+        ]
+        self._memory = jax.tree.unflatten(structure, arrays)
+
+    def output_shapes(self, num_actions: int) -> OutputShapes:
+        """Return the shape of each output that the agent must have (`Rule.output_shapes`)."""
+        return self.rule.output_shapes(num_actions)
+
+    def forward(
+        self,
+        outputs: Mapping[str, torch.Tensor],
+        target_outputs: Mapping[str, torch.Tensor] | None,
+        trajectory: Trajectory,
+    ) -> torch.Tensor:
+        """Return the loss, the mean over transitions that are not masked.
+
+        Args:
+          outputs: of the agent for all states, by name, each `[T+1, B, ...]`. Those that the rule
+            does not read may be there, too.
+          target_outputs: of the target network for the same states; None for a rule without one.
+          trajectory: to learn from.
+
+        Raises:
+          ValueError: if an output is missing, or a shape or dtype does not fit, naming it.
+        """
+        num_actions = trajectory.behaviour_logits.shape[-1]
+        read = [name for name in self.rule.output_shapes(num_actions) if name in outputs]
+        online = {name: _narrow(outputs[name]) for name in read}
+        gradients, memory, self._targets, self._metrics = _update(
+            self.rule,
+            _all_to_jax(online),
+            _all_to_jax(target_outputs),
+            types.Trajectory(observation=None, **_all_to_jax(trajectory._asdict())),
+            self._memory,
+        )
+        if self.training:
+            self._memory = memory
+        gradients = tuple(torch.from_dlpack(gradients[name]) for name in read)
+        loss = torch.from_dlpack(self._metrics["loss"])
+        return _KnownGradient.apply(loss, gradients, *online.values())
+
+    @torch.no_grad()
+    def move_target(self, target: torch.nn.Module, agent: torch.nn.Module) -> None:
+        """Move a target network towards the agent, whose optimiser has not yet made its step.
+
+        Buffers of the agent, such as running statistics, are copied.
+
+        Raises:
+          ValueError: if the rule has no target network, or the modules differ.
+        """
+        old = self.rule.target_params_coefficient
+        if old is None:
+            raise ValueError(f"{type(self.rule).__name__} has no target network.")
+        shapes, expected = (
+            {name: tuple(x.shape) for name, x in module.state_dict().items()}
+            for module in (target, agent)
+        )
+        if shapes != expected:
+            raise ValueError(
+                f"The target network's tensors are {shapes}; expected the agent's, {expected}."
+            )
+        for name, parameter in agent.named_parameters():
+            target.get_parameter(name).lerp_(parameter, 1.0 - old)
+        for name, buffer in agent.named_buffers():
+            target.get_buffer(name).copy_(buffer)
+
+
+@jax.jit
+def _update(
+    rule: Rule,
+    outputs: Mapping[str, jax.Array],
+    target_outputs: Mapping[str, jax.Array] | None,
+    trajectory: types.Trajectory,
+    memory: Any,
+):
+    """Return the gradient with respect to the outputs, the new memory, targets and metrics.
+
+    The outputs are the parameters of a network that returns its parameters.
+    """
+    if rule.target_params_coefficient is None:
+        target_outputs = None
+    elif target_outputs is None:
+        raise ValueError(f"target_outputs is None; {type(rule).__name__} has a target network.")
+    else:
+        target_outputs = {k: x for k, x in target_outputs.items() if k in outputs}
+    state = types.RuleState(target_params=target_outputs, memory=memory)
+    gradients, aux = rule.gradient(dict(outputs), state, trajectory, lambda found, _: found)
+    return gradients, aux.state.memory, aux.targets, aux.metrics
+
+
+class _KnownGradient(torch.autograd.Function):
+    """A loss whose gradient is known."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: torch.Tensor, gradients: tuple[torch.Tensor, ...], *outputs):
+        del outputs
+        ctx.save_for_backward(*gradients)
+        return loss.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, cotangent: torch.Tensor):
+        return None, None, *(cotangent * gradient for gradient in ctx.saved_tensors)
+
+
+def _narrow(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor in float32 and int32, or as it is where 64 bits are enabled in JAX."""
+    dtypes = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+    if not jax.config.jax_enable_x64:
+        dtypes |= {torch.float64: torch.float32, torch.int64: torch.int32}
+    return tensor.to(dtypes.get(tensor.dtype, tensor.dtype))
+
+
+def _to_jax(tensor: torch.Tensor) -> Any:
+    """Return a tensor as an argument of a compiled function."""
+    tensor = _narrow(tensor).detach()
+    # Of arrays on CPUs a compiled function takes NumPy's, in a tenth of the time.
+    if tensor.device.type == "cpu":
+        return tensor.numpy()
+    return jax.dlpack.from_dlpack(tensor.contiguous())
+
+
+def _all_to_jax(tensors: Mapping[str, torch.Tensor] | None) -> Any:
+    return None if tensors is None else {name: _to_jax(x) for name, x in tensors.items()}
