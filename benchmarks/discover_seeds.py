@@ -16,9 +16,9 @@ from absl import flags
 
 import disco
 from disco_common import stopping
+from disco_common.configuration import from_config
 from launch import commands
 from launch.configs import grid57_laptop
-from launch.configuration import from_config
 from launch.flag_parsing import define_config, define_output_folder
 from launch.progress import Progress
 from launch.rule_provenance import rule_provenance

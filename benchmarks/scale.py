@@ -25,9 +25,9 @@ import environments
 from benchmarks.accelerators import ACCELERATORS, Accelerator
 from benchmarks.counting import num_bytes
 from benchmarks.scale_model import AgentCost, DeviceMemory, agent_cost, device_memory
+from disco_common.configuration import from_config
 from environments.suites import dmlab
 from launch.configs import disco57
-from launch.configuration import from_config
 from launch.flag_parsing import define_config, parse_flags
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery

@@ -2,6 +2,8 @@
 
 from environments.base import (
     Environment,
+    Filmed,
+    FilmedSimulator,
     HostEnvironment,
     JaxEnvironment,
     ObservationSpec,
@@ -28,6 +30,8 @@ __all__ = [
     "EngineDiedError",
     "Environment",
     "EnvironmentNameError",
+    "Filmed",
+    "FilmedSimulator",
     "Group",
     "HostEnvironment",
     "JaxEnvironment",

@@ -163,6 +163,23 @@ class Environment:
 
 
 @runtime_checkable
+class Filmed(Protocol):
+    """Host dynamics whose simulators draw pictures that are not observations."""
+
+    def filmed(self, task: Task, seed: int) -> "FilmedSimulator":
+        """Make one simulator, in this process."""
+        ...
+
+
+class FilmedSimulator(dm_env.Environment):
+    """A simulator that draws pictures."""
+
+    def render(self) -> np.ndarray:
+        """Return a picture of the present state, uint8 `[height, width, 3]`."""
+        raise NotImplementedError
+
+
+@runtime_checkable
 class ImageSizes(Protocol):
     """Dynamics whose images may have other sizes."""
 

@@ -227,11 +227,51 @@ def _other(names: Sequence[str], config: EvaluationConfig) -> list[Contender]:
                 kind=AGENT,
                 rule=None,
                 agent=baselines.on_policy(config.agent),
-                source={"hyper_parameters": dict(agent.settings)},
+                source={"agent": name, "hyper_parameters": dict(agent.settings)},
                 other=agent,
             )
         )
     return found
+
+
+def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:
+    """Return a contender of an evaluation on disk (`evaluation.report.manifest`), complete.
+
+    Args:
+      stored: without its rule or agent.
+      config: of the evaluation.
+      copies: folder with copies of rule files (`copy_of_rule`).
+
+    Raises:
+      ValueError: if its rule is gone or another one now, or an older version stored it.
+    """
+    source = stored.source
+    if stored.kind == RANDOM:
+        return stored
+    if stored.kind in BASELINES:
+        tuned = source.get("tuned", {})
+        return Contender.of_baseline(stored.name, stored.kind, config, tuned)
+    if stored.kind == AGENT:
+        if "agent" not in source:
+            raise ValueError(
+                f"The agent {stored.name!r} was trained by an older version, which did not store"
+                " what it was called."
+            )
+        return dataclasses.replace(stored, other=registry.make(source["agent"]))
+    # A file may have changed since; its copy has not.
+    for file in (str(source["file"]), str(copy_of_rule(copies, stored.name))):
+        try:
+            rule, _ = _load(file, None)
+        except FileNotFoundError:
+            continue
+        if config.rule_discount is not None:
+            rule = _with_discount(stored.name, rule, config.rule_discount)
+        if fingerprint(rule) == source["parameters_sha256"]:
+            return dataclasses.replace(stored, rule=rule)
+    raise ValueError(
+        f"The rule {stored.name!r} is gone: {source['file']!r} and its copy in {str(copies)!r} are"
+        " missing, or other rules now."
+    )
 
 
 def copy_of_rule(copies: pathlib.Path, contender: str) -> pathlib.Path:

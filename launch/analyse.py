@@ -18,6 +18,7 @@ import sys
 
 from absl import flags
 
+from disco_common.configuration import from_config
 from environments import registry
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, make_contenders
@@ -25,7 +26,6 @@ from evaluation.evaluate import check, resolve
 from evaluation.studies.analysis import AnalysisConfig, analyse
 from launch import commands, workdirs
 from launch.configs import evaluate as default_config
-from launch.configuration import from_config, from_json
 from launch.evaluate import CHANGEABLE, Identity, listed
 from launch.flag_parsing import define_config, define_output_folder, given
 from launch.progress import Progress
@@ -59,7 +59,6 @@ def main() -> None:
             config,
             settings,
             folder,
-            from_json,
             {"code_version": code_version(), "command": sys.argv},
             Progress,
         )

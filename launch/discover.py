@@ -26,13 +26,13 @@ from absl import flags, logging
 from disco_common import stopping
 from disco_common.atomic import write_atomically
 from disco_common.checkpoints import Checkpoints
+from disco_common.configuration import from_config
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.png_plots import PROBE, discovery_curves
 from launch import commands, probes, processes, workdirs
 from launch.configs import grid57_laptop
-from launch.configuration import from_config
 from launch.flag_parsing import define_config, define_output_folder
 from launch.progress import Progress
 from launch.provenance import code_version

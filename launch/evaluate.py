@@ -29,6 +29,7 @@ from typing import Any
 from absl import flags
 
 from disco_common import plugins
+from disco_common.configuration import from_config
 from environments import Environment, names, registry
 from evaluation import tuned_settings
 from evaluation.config import BASELINES, EvaluationConfig
@@ -44,7 +45,6 @@ from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
 from launch import commands, execution, workdirs
 from launch.configs import evaluate as default_config
-from launch.configuration import from_config
 from launch.flag_parsing import define_config, define_output_folder, given
 from launch.provenance import code_version
 from launch.score_tables import print_evaluation

@@ -19,13 +19,13 @@ from typing import Any
 from absl import flags
 
 from disco_common import stopping
+from disco_common.configuration import from_config
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies import evolution
 from evaluation.studies.evolution import EvolutionConfig
 from launch import commands, execution, workdirs
-from launch.configuration import from_config
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,

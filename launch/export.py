@@ -29,6 +29,7 @@ import disco
 from disco import rule_files
 from disco_common.atomic import write_atomically
 from disco_common.checkpoints import CheckpointError, CheckpointReader
+from disco_common.configuration import from_json
 from disco_common.json_lines import read_object
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
@@ -36,7 +37,6 @@ from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.report.rule_card import rule_card
 from launch import commands, workdirs
-from launch.configuration import from_json
 from launch.flag_parsing import define_output_file, define_path
 from launch.rule_provenance import rule_provenance
 from launch.settings import DiscoverSettings
@@ -69,7 +69,7 @@ def export(
     rule, found = _probed(folder, meta_step) or _checkpointed(folder, settings, meta_step)
     if evaluations:
         path = pathlib.Path(output)
-        merged = merge([read_manifest(pathlib.Path(name), from_json) for name in evaluations])
+        merged = merge([read_manifest(pathlib.Path(name)) for name in evaluations])
         text, numbers = rule_card(path.stem, fingerprint(rule), found, merged)
         found["evaluations"] = numbers
         write_atomically(path.with_suffix(".md"), text)

@@ -255,7 +255,7 @@ def _get_config(file: str, arguments: Sequence[str]) -> ConfigDict:
     if not isinstance(config, ConfigDict):
         raise RefusedFlagError(
             f"Its get_config returns {type(config).__name__}; expected a ConfigDict, as"
-            " launch.configuration.to_config makes it."
+            " disco_common.configuration.to_config makes it."
         )
     return config
 

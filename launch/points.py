@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from disco_common.configuration import from_config
 from disco_common.terminal import printable
 from evaluation.executors import Report
 from evaluation.report import discovery_metrics
 from launch import child
-from launch.configuration import from_config
 from launch.flag_parsing import parse_config
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery

@@ -21,7 +21,6 @@ from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from launch import commands
-from launch.configuration import from_json
 from launch.flag_parsing import define_output_folder
 
 
@@ -43,7 +42,7 @@ def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
         if (folder / discovery_metrics.FILE).exists():
             discoveries.append(_discovery(folder))
         else:
-            evaluations.append(read_manifest(folder, from_json))
+            evaluations.append(read_manifest(folder))
     merged = merge(evaluations)
     for one in merged:
         if not one.folders:

@@ -22,10 +22,10 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
 from tensorboardX.summary import scalar
 
 from disco_common.atomic import write_atomically
+from disco_common.configuration import with_present_names
 from disco_common.json_lines import JsonLines, read_object
 from disco_common.terminal import printable
 from launch import locks, processes
-from launch.configuration import with_present_names
 from launch.provenance import code_version
 
 CONFIG, SOURCES, VERSION = "config.json", "sources.json", "version.txt"

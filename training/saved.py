@@ -51,6 +51,8 @@ def load(folder: pathlib.Path, like: Any) -> Any:
       SavedAgentError: if the file is damaged, or is another agent's.
     """
     path, expected = folder / FILE, by_path(like)
+    if not expected:  # Nothing was written.
+        return like
     if not path.is_file():
         raise FileNotFoundError(
             f"{path} is missing; expected the final agent, which runs of this version save."

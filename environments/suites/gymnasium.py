@@ -33,7 +33,7 @@ import numpy as np
 from dm_env import specs
 
 from environments import names
-from environments.base import Environment, ObservationSpec, Simulators
+from environments.base import Environment, FilmedSimulator, ObservationSpec, Simulators
 from environments.errors import (
     EnvironmentNameError,
     MissingPackageError,
@@ -79,8 +79,12 @@ class Gymnasium:
             num_processes=workers,
         )
 
+    def filmed(self, task: Any, seed: int) -> FilmedSimulator:
+        del task
+        return GymnasiumSimulator(self, seed, render_mode="rgb_array")
 
-class GymnasiumSimulator(dm_env.Environment):
+
+class GymnasiumSimulator(FilmedSimulator):
     """One simulator of an environment."""
 
     def __init__(self, dynamics: Gymnasium, seed: int, render_mode: str | None = None):
@@ -111,9 +115,8 @@ class GymnasiumSimulator(dm_env.Environment):
     def action_spec(self) -> specs.DiscreteArray | specs.BoundedArray:
         return self._actions.spec
 
-    def render(self) -> Any:
-        """Return Gymnasium's picture, if the simulator was made with a render mode."""
-        return self._environment.render()
+    def render(self) -> np.ndarray:
+        return np.asarray(self._environment.render(), np.uint8)
 
     def close(self) -> None:
         self._environment.close()

@@ -33,10 +33,11 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
-from environments.base import Environment, Simulators
+from environments.base import Environment, FilmedSimulator, Simulators
 from environments.errors import import_package, unknown_name
 from environments.processes import ProcessSimulators
 from environments.protocols import DISCORL, Paper, SuiteProtocol
+from environments.terminal_pictures import draw_terminal
 
 NUM_GLYPHS = 5977  # NLE's MAX_GLYPH + 1; glyphs run from 0 to it.
 NUM_ACTIONS = {"NetHackChallenge": 121, "NetHackScore": 23}
@@ -60,6 +61,7 @@ PROTOCOLS = {
 _RESULTS = ("score", "depth", "experience_level", "turns")
 # Of NLE's bottom-line statistics.
 _SCORE, _DEPTH, _EXPERIENCE_LEVEL, _TIME = 9, 12, 18, 20
+_TERMINAL = ("tty_chars", "tty_colors")
 _KEYS = {
     "glyphs": "glyphs",
     "blstats": "blstats",
@@ -113,20 +115,26 @@ class NetHack:
             num_processes=workers,
         )
 
+    def filmed(self, task: str, seed: int) -> FilmedSimulator:
+        return NetHackGame(task, self.max_steps, seed, is_filmed=True)
 
-class NetHackGame(dm_env.Environment):
+
+class NetHackGame(FilmedSimulator):
     """One game of NetHack."""
 
-    def __init__(self, task: str, max_steps: int | None, seed: int):
-        """Start the engine."""
+    def __init__(self, task: str, max_steps: int | None, seed: int, is_filmed: bool = False):
+        """Start the engine; `is_filmed` keeps the terminal's text for `render`."""
         tasks = import_package("nle.env.tasks", "nethack", "nethack/…")
         options: dict[str, Any] = {} if max_steps is None else {"max_episode_steps": max_steps}
         self._game = getattr(tasks, task)(
-            observation_keys=tuple(_KEYS.values()), fix_moon_phase=True, **options
+            observation_keys=(*_KEYS.values(), *(_TERMINAL if is_filmed else ())),
+            fix_moon_phase=True,
+            **options,
         )
         self._aborted = self._game.StepStatus.ABORTED
         self._random = np.random.default_rng(seed)
         self._screen: dict[str, np.ndarray] = {}
+        self._terminal: dict[str, np.ndarray] = {}
         self._deepest = 0
 
     def reset(self) -> dm_env.TimeStep:
@@ -165,12 +173,16 @@ class NetHackGame(dm_env.Environment):
             "turns": float(blstats[_TIME]),
         }
 
+    def render(self) -> np.ndarray:
+        return draw_terminal(*(self._terminal[name] for name in _TERMINAL))
+
     def close(self) -> None:
         self._game.close()
 
     def _store_observation(self, observation: dict[str, np.ndarray]) -> None:
         """Copy the engine's observation, whose arrays it reuses."""
         self._screen = {ours: observation[theirs].copy() for ours, theirs in _KEYS.items()}
+        self._terminal = {name: x.copy() for name, x in observation.items() if name in _TERMINAL}
         self._deepest = max(self._deepest, int(self._screen["blstats"][_DEPTH]))
 
 

@@ -6,19 +6,17 @@ It is written when the evaluation starts, so that unfinished evaluations can be 
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agents.rule_agent import AgentConfig
 from disco_common import json_lines
 from disco_common.atomic import write_atomically
+from disco_common.configuration import from_json
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
 
 MANIFEST = "manifest.json"
-
-ReadConfig = Callable[[type, dict[str, Any]], Any]
-"""Returns a dataclass from the result of `dataclasses.asdict`, or raises a ValueError."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +68,7 @@ def write_manifest(
     write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
-def read_manifest(folder: pathlib.Path, read_config: ReadConfig) -> StoredEvaluation:
+def read_manifest(folder: pathlib.Path) -> StoredEvaluation:
     """Return the evaluation in a folder.
 
     Raises:
@@ -79,12 +77,12 @@ def read_manifest(folder: pathlib.Path, read_config: ReadConfig) -> StoredEvalua
     path = folder / MANIFEST
     try:
         manifest = json_lines.read_object(path)
-        contenders = tuple(_read_contender(x, read_config) for x in manifest["contenders"])
+        contenders = tuple(_read_contender(x) for x in manifest["contenders"])
         if RANDOM not in [contender.name for contender in contenders]:
             raise ValueError(f"its contenders lack {RANDOM!r}")
         return StoredEvaluation(
             folder=folder,
-            config=read_config(EvaluationConfig, manifest["config"]),
+            config=from_json(EvaluationConfig, manifest["config"]),
             tasks=tuple(map(str, manifest["tasks"])),
             contenders=contenders,
             provenance=dict(manifest["provenance"]),
@@ -99,11 +97,11 @@ def read_manifest(folder: pathlib.Path, read_config: ReadConfig) -> StoredEvalua
         ) from error
 
 
-def _read_contender(entry: dict[str, Any], read_config: ReadConfig) -> Contender:
+def _read_contender(entry: dict[str, Any]) -> Contender:
     return Contender(
         name=str(entry["name"]),
         kind=str(entry["kind"]),
         rule=None,
-        agent=read_config(AgentConfig, entry["agent"]),
+        agent=from_json(AgentConfig, entry["agent"]),
         source=dict(entry["source"]),
     )

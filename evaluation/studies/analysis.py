@@ -44,7 +44,7 @@ from evaluation.contenders import Contender, make_contenders
 from evaluation.evaluate import Execution, evaluate
 from evaluation.executors import OpenProgress
 from evaluation.report.html_report import write_report
-from evaluation.report.manifest import ReadConfig, read_manifest
+from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.studies import plotly_figures, policy_updates
 from evaluation.studies.influence import WithoutBootstrapping, influence
@@ -144,7 +144,6 @@ def analyse(
     config: EvaluationConfig,
     settings: AnalysisConfig,
     folder: pathlib.Path,
-    read_config: ReadConfig,
     provenance: dict[str, Any],
     open_progress: OpenProgress,
 ) -> list[pathlib.Path]:
@@ -156,7 +155,6 @@ def analyse(
       config: of the training.
       settings: of the analysis.
       folder: for all results.
-      read_config: see `evaluation.report.manifest.ReadConfig`.
       provenance: to record; JSON values.
       open_progress: see `evaluation.evaluate.evaluate`.
 
@@ -191,7 +189,7 @@ def analyse(
             heading, rule, agent, learner, task, config.seed, settings
         )
         sections.append(section)
-    merged = merge([read_manifest(runs, read_config)])
+    merged = merge([read_manifest(runs)])
     title = f"Analysis of {contender.name}"
     files = write_report(
         folder, merged, title=title, first=sections, with_published_aggregates=False

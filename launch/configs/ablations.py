@@ -29,9 +29,9 @@ import dataclasses
 import numpy as np
 from ml_collections import ConfigDict
 
+from disco_common.configuration import to_config
 from environments.suites import grid57
 from launch.configs import grid57_laptop
-from launch.configuration import to_config
 from launch.settings import DiscoverSettings, ProbeSettings
 
 _RULE = {

@@ -12,8 +12,8 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
+from disco_common.configuration import to_config
 from launch.configs import disco57
-from launch.configuration import to_config
 from launch.settings import DiscoverSettings
 
 

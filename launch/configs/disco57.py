@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 import environments
 from agents.networks import NETWORKS
 from agents.rule_agent import AgentConfig
-from launch.configuration import to_config
+from disco_common.configuration import to_config
 from launch.settings import DiscoverSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig

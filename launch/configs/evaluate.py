@@ -9,8 +9,8 @@ from ml_collections import ConfigDict
 
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
+from disco_common.configuration import to_config
 from evaluation.config import EvaluationConfig
-from launch.configuration import to_config
 
 _IMAGES = (
     "atari",

@@ -19,8 +19,8 @@ from ml_collections import ConfigDict
 import environments
 from agents.networks import NETWORKS
 from agents.rule_agent import AgentConfig
+from disco_common.configuration import to_config
 from evaluation.config import EvaluationConfig
-from launch.configuration import to_config
 
 
 @dataclasses.dataclass(frozen=True)

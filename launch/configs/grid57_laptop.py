@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
-from launch.configuration import to_config
+from disco_common.configuration import to_config
 from launch.settings import DiscoverSettings, ProbeSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig

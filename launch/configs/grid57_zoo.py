@@ -12,8 +12,8 @@ import dataclasses
 
 from ml_collections import ConfigDict
 
+from disco_common.configuration import to_config
 from launch.configs import grid57_laptop
-from launch.configuration import to_config
 from launch.settings import DiscoverSettings
 
 LEARNING_RATE = 0.02

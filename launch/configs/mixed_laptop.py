@@ -10,8 +10,8 @@ from ml_collections import ConfigDict
 
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
+from disco_common.configuration import to_config
 from launch.configs import grid57_laptop
-from launch.configuration import to_config
 from launch.settings import DiscoverSettings, ProbeSettings
 
 SUITE = (

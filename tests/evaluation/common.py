@@ -16,7 +16,6 @@ from evaluation.report.manifest import read_manifest, write_manifest
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
 from evaluation.scoring import references
 from evaluation.training import Run, train_runs
-from launch.configuration import from_json
 from training.settings import Report
 
 CONFIG = EvaluationConfig(
@@ -127,7 +126,7 @@ def write_evaluation(
                 score = level + 0.1 * rng.normal() + 0.01 * seed + shift
                 if (contender.name, task.name, index) not in skip:
                     storage.save(folder, Run(contender, task, index), result(score, config, strip))
-    return read_manifest(folder, from_json)
+    return read_manifest(folder)
 
 
 def picture(caption="4 steps of <b>") -> bytes:

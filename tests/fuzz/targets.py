@@ -84,9 +84,8 @@ def _write_evaluation(folder: pathlib.Path) -> None:
 def _read_evaluation(folder: pathlib.Path) -> Any:
     from evaluation.report.manifest import read_manifest
     from evaluation.report.merging import merge
-    from launch.configuration import from_json
 
-    (found,) = merge([read_manifest(folder / "evaluation", from_json)])
+    (found,) = merge([read_manifest(folder / "evaluation")])
     if not found.folders:
         raise ValueError("; ".join(found.problems) or f"{folder}: no run is finished")
     found.summary()
@@ -134,9 +133,9 @@ def _write_discovery(folder: pathlib.Path) -> None:
 
 
 def _read_discovery(folder: pathlib.Path) -> Any:
+    from disco_common.configuration import from_json
     from disco_common.json_lines import read_object
     from launch import report
-    from launch.configuration import from_json
     from launch.settings import DiscoverSettings
 
     run = folder / "discovery"

@@ -2,7 +2,7 @@
 
 from ml_collections import ConfigDict
 
-from launch.configuration import to_config
+from disco_common.configuration import to_config
 from launch.settings import DiscoverSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
 from meta.value_function import ValueFunctionConfig

@@ -16,8 +16,8 @@ import pytest
 from absl import flags
 
 from disco_common.checkpoints import Checkpoints
+from disco_common.configuration import from_json
 from launch import processes
-from launch.configuration import from_json
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
 from meta.run import restore

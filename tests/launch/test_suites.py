@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 import environments
+from disco_common.configuration import from_config
 from environments import registry
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
-from launch.configuration import from_config
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery, make_family_agents
 from launch.smoke import play

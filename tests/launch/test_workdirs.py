@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from disco_common.configuration import from_json
 from launch import workdirs
-from launch.configuration import from_json
 from launch.settings import DiscoverSettings
 from launch.workdirs import MetricsLog, open_workdir
 from meta.config import PopulationConfig

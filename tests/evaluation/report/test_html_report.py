@@ -16,7 +16,6 @@ from evaluation.report import evaluation_report
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
-from launch.configuration import from_json
 from tests.evaluation.common import CONFIG, DISCOVERY, TASKS, picture, write_evaluation
 from training.records import EpisodeSums
 
@@ -376,7 +375,7 @@ def test_a_run_whose_episodes_are_damaged_is_named_and_left_out(
     file = storage.run_path(tmp_path / "one", "grid57", "bsuite/catch/0", 1) / "episodes.jsonl"
     with file.open("a") as episodes:
         episodes.write(damaged)
-    one = read_manifest(tmp_path / "one", from_json)
+    one = read_manifest(tmp_path / "one")
     write_report(tmp_path / "report", merge([one]))
     text = (tmp_path / "report" / "index.html").read_text()
     assert said.format(file=file) in text

@@ -7,7 +7,6 @@ import pytest
 from evaluation import storage
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
-from launch.configuration import from_json
 from tests.evaluation.common import CONFIG, TASKS, write_evaluation
 
 
@@ -99,14 +98,14 @@ def test_rules_of_other_packages_are_the_same_that_older_versions_called_discove
 
 def test_a_folder_without_manifest_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"is not the folder of an evaluation: manifest\.json"):
-        read_manifest(tmp_path, from_json)
+        read_manifest(tmp_path)
     write_evaluation(tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     without = {**manifest, "contenders": manifest["contenders"][1:]}
     (tmp_path / "manifest.json").write_text(json.dumps(without))
     with pytest.raises(ValueError, match="its contenders lack 'random'"):
-        read_manifest(tmp_path, from_json)
+        read_manifest(tmp_path)
     manifest["config"]["seeds"] = 0
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="seeds is 0"):
-        read_manifest(tmp_path, from_json)
+        read_manifest(tmp_path)

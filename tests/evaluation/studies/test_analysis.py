@@ -22,7 +22,6 @@ from evaluation.studies.influence import WithoutBootstrapping, influence
 from evaluation.studies.information import information
 from evaluation.studies.predictions import learner_outputs, outputs_along, quantities
 from evaluation.studies.saliency import saliency
-from launch.configuration import from_json
 from tests.disco.common import TEN_FEATURES, small_rule
 from training import iteration
 
@@ -267,7 +266,7 @@ def test_peaks_are_local_maxima_and_apart():
 def test_from_training_to_the_page(tmp_path, task):
     config = EvaluationConfig(agent=CONFIG, seeds=2, budget=96, num_points=2, resamples=10)
     settings = AnalysisConfig(steps=60, environments=4, horizon=3, shown=40)
-    files = analyse("grid57", [task], config, settings, tmp_path, from_json, {}, _silent)
+    files = analyse("grid57", [task], config, settings, tmp_path, {}, _silent)
     assert tmp_path / "analysis.json" in files
     numbers = json.loads((tmp_path / "analysis.json").read_text())["catch/5x5"]
     assert max(x for x in numbers["influence"]["y of the rule"][1:] if x is not None) > 0
@@ -296,7 +295,7 @@ def test_a_rule_without_predictions_has_the_weights_of_its_prior(tmp_path, task)
     )
     disco.save(rule, tmp_path / "own.npz")
     name = str(tmp_path / "own.npz")
-    analyse(name, [task], config, settings, tmp_path, from_json, {}, _silent)
+    analyse(name, [task], config, settings, tmp_path, {}, _silent)
     numbers = json.loads((tmp_path / "analysis.json").read_text())
     weights = {"policy_prior", "advantage_weight"}
     assert set(numbers["catch/5x5"]["weights"]) == weights
@@ -314,7 +313,7 @@ def test_other_rules_are_refused(tmp_path, task, monkeypatch):
     contender = dataclasses.make_dataclass("C", ["rule"])(disco.ActorCritic())
     monkeypatch.setattr(analysis, "make_contenders", lambda *_: (None, contender))
     with pytest.raises(ValueError, match="is not a discovered rule"):
-        analyse("x", [task], EvaluationConfig(), AnalysisConfig(), tmp_path, from_json, {}, _silent)
+        analyse("x", [task], EvaluationConfig(), AnalysisConfig(), tmp_path, {}, _silent)
 
 
 def _silent(title, total):

@@ -14,7 +14,6 @@ from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.studies import robustness
 from evaluation.studies.robustness import OPTIMIZER, REPLAY, SIZE, variations
-from launch.configuration import from_json
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -103,7 +102,7 @@ def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     before = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
     assert len(before) == 2 * len(contenders)
     robustness.robustness(*arguments)
-    again = merge([read_manifest(tmp_path, from_json)])
+    again = merge([read_manifest(tmp_path)])
     write_report(tmp_path / "report", again)
     after = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
     assert after == before

@@ -13,9 +13,9 @@ import pytest
 from agents.dreamer.config import DreamerConfig
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
+from disco_common.configuration import from_config, from_json, to_config
 from evaluation.config import EvaluationConfig
 from launch.configs import ablations, grid57_laptop
-from launch.configuration import from_config, from_json, to_config
 from launch.settings import DiscoverSettings
 from meta.config import MetaConfig, PopulationConfig
 

@@ -1,0 +1,175 @@
+"""Films of agents: the pictures of their episodes, as MP4 or GIF."""
+
+import io
+import pathlib
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+
+import jax
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image, ImageDraw
+
+import environments
+from agents import pictures
+from disco_common.atomic import write_atomically
+from environments.processes import SerialSimulators
+from evaluation.loading import LoadedAgent
+
+SUFFIXES = (".mp4", ".gif")
+_HEIGHT, _CAPTION = 320, 16  # Pixels. Smaller pictures are enlarged by whole numbers.
+_BAR, _BARS_HEIGHT = 12, 100
+_LAST_FRAMES = 8  # An episode's last picture is shown as often.
+
+
+def frames(
+    agent: LoadedAgent, episodes: int, seed: int, most_steps: int
+) -> Iterator[UInt8[np.ndarray, "height width 3"]]:
+    """Yield the pictures of episodes, one for each step, with the step and the reward so far.
+
+    A picture is what the environment draws (`environments.Filmed`), otherwise the first of its
+    observations that is an image or a board (`agents.pictures`), otherwise the observed numbers as
+    bars.
+
+    Args:
+      agent: that acts.
+      episodes: number of episodes.
+      seed: of the environment and of the actions.
+      most_steps: of an episode; what comes after is left out.
+
+    Raises:
+      SimulatorError: if a simulator failed.
+    """
+    simulators, draw = _start(agent.task, seed)
+    memory = agent.initial_memory(1, seed)
+    try:
+        for episode in range(1, episodes + 1):
+            timestep, reward, step = simulators.reset(), 0.0, 0
+            yield _captioned(draw(timestep), f"episode {episode}, step 0")
+            while not timestep.last()[0] and step < most_steps:
+                memory, action = agent.act(memory, timestep)
+                timestep = simulators.step(action)
+                reward, step = reward + float(timestep.reward[0]), step + 1
+                caption = f"episode {episode}, step {step}, reward {reward:.4g}"
+                yield _captioned(draw(timestep), caption)
+            for _ in range(_LAST_FRAMES - 1):
+                yield _captioned(draw(timestep), caption)
+    finally:
+        simulators.close()
+
+
+def write(
+    path: pathlib.Path, pictures_: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float
+) -> int:
+    """Write a film; return the number of its pictures, which are of one size.
+
+    Args:
+      path: a file `.mp4`, which needs the package imageio-ffmpeg, or `.gif`.
+      pictures_: of the film.
+      fps: pictures a second.
+
+    Raises:
+      ValueError: if the suffix is another one.
+      MissingPackageError: (an `ImportError`) if the encoder is not installed.
+      OSError: if the file cannot be written.
+    """
+    check(path)
+    found = list(pictures_)
+    encode = _mp4 if path.suffix.lower() == ".mp4" else _gif
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, encode(found, fps))
+    return len(found)
+
+
+def check(path: pathlib.Path) -> None:
+    """Raise an error of `write` if a film cannot be written there, before there is one."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(f"The film {str(path)!r} ends in {suffix!r}; expected .mp4 or .gif.")
+    if suffix == ".mp4":
+        _encoder()
+
+
+def _encoder() -> str:
+    """Return the path of the encoder."""
+    try:
+        import imageio_ffmpeg
+    except ModuleNotFoundError as error:
+        raise environments.MissingPackageError(
+            "MP4 needs the package imageio-ffmpeg, which is not installed: pip install"
+            " '.[film]' in a checkout; or write a .gif."
+        ) from error
+    return imageio_ffmpeg.get_ffmpeg_exe()
+
+
+def _mp4(found: Sequence[np.ndarray], fps: float) -> bytes:
+    height, width, _ = found[0].shape
+    even = (0, height % 2), (0, width % 2), (0, 0)  # H.264 with common chroma needs even sides.
+    size = f"{width + width % 2}x{height + height % 2}"
+    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{fps:g}", "-i", "-"]
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        # JAX's, of the encoder's process.
+        warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
+        path = pathlib.Path(folder) / "film.mp4"
+        done = subprocess.run(
+            [_encoder(), "-v", "error", *given, "-c:v", "libx264", "-pix_fmt", "yuv420p", path],
+            input=b"".join(np.pad(picture, even).tobytes() for picture in found),
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode:
+            raise OSError(f"The encoder failed: {done.stderr.decode(errors='replace').strip()}")
+        return path.read_bytes()
+
+
+def _gif(found: Sequence[np.ndarray], fps: float) -> bytes:
+    first, *others = (Image.fromarray(picture) for picture in found)
+    buffer = io.BytesIO()
+    first.save(
+        buffer, "GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0
+    )
+    return buffer.getvalue()
+
+
+def _start(task: environments.Environment, seed: int):
+    """Return a simulator, and a function from its time step to a picture."""
+    dynamics = task.dynamics
+    if isinstance(dynamics, environments.Filmed):
+        simulator = dynamics.filmed(task.params, seed)
+        one = SerialSimulators(
+            lambda _: simulator, dynamics.observation_spec(), dynamics.action_spec(), 1, seed
+        )
+        return one, lambda _: simulator.render()
+    index = pictures.image_index(dynamics.observation_spec())
+
+    def draw(timestep) -> np.ndarray:
+        leaves = [np.asarray(x)[0] for x in jax.tree.leaves(timestep.observation)]
+        if index is None:
+            return _bars(np.concatenate([x.ravel().astype(np.float64) for x in leaves]))
+        return pictures.as_image(leaves[index])
+
+    return environments.start(task, 1, seed, workers=1), draw
+
+
+def _bars(numbers: np.ndarray) -> np.ndarray:
+    """Draw numbers as bars up and down from the middle, on a signed logarithmic scale."""
+    finite = np.nan_to_num(numbers)
+    heights = np.sign(finite) * np.log1p(np.abs(finite)) / np.log(101.0)  # 1 at 100.
+    middle = _BARS_HEIGHT // 2
+    image = np.full((_BARS_HEIGHT, _BAR * len(numbers), 3), 24, np.uint8)
+    for i, height in enumerate(np.clip(heights, -1.0, 1.0)):
+        low, high = sorted((middle, middle - round(height * middle)))
+        image[low : high + 1, i * _BAR + 1 : (i + 1) * _BAR - 1] = (31, 119, 180)
+    return image
+
+
+def _captioned(picture: np.ndarray, caption: str) -> np.ndarray:
+    """Enlarge a picture, and write a line below it."""
+    scale = max(1, _HEIGHT // picture.shape[0])
+    large = picture.repeat(scale, axis=0).repeat(scale, axis=1)
+    image = Image.new("RGB", (max(large.shape[1], _HEIGHT), large.shape[0] + _CAPTION))
+    image.paste(Image.fromarray(large), ((image.width - large.shape[1]) // 2, 0))
+    ImageDraw.Draw(image).text((4, large.shape[0] + 2), caption, fill=(230, 230, 230))
+    return np.asarray(image)

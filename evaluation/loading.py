@@ -1,0 +1,170 @@
+"""Agents of finished runs, which act.
+
+agent = load_agent("runs/cartpole/runs/ppo/gymnax_CartPole-v1/seed_0")
+simulators = environments.start(agent.task, 1, seed=0)
+memory, timestep = agent.initial_memory(1), simulators.reset()
+while not timestep.last():
+    memory, action = agent.act(memory, timestep)
+    timestep = simulators.step(action)
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import chex
+import dm_env
+import jax
+import numpy as np
+from jaxtyping import Int, PRNGKeyArray, PyTree
+
+import environments
+from agents.history import History
+from agents.protocol import Agent, Mode
+from evaluation import contenders, folder_names, training
+from evaluation.report.manifest import StoredEvaluation, read_manifest
+from evaluation.training import Run
+from training.host_collection import make_act
+
+RULES = "rules"  # Folder of the copies of rule files, in an evaluation's folder.
+
+
+@chex.dataclass(frozen=True)
+class ActingMemory:
+    """What an agent remembers between steps, in B environments.
+
+    Attributes:
+      agent: its own memory.
+      frames: the last S observations, leaves `[S, B, ...]`, for an agent that stacks frames.
+      age: steps since the episode's first, `[B]`.
+      key: of the actions' randomness.
+      step: number of actions so far.
+    """
+
+    agent: Any
+    frames: PyTree[np.ndarray]
+    age: Int[np.ndarray, "B"]
+    key: PRNGKeyArray
+    step: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoadedAgent:
+    """The agent of a finished run.
+
+    Attributes:
+      name: of the contender.
+      task: that it has learned, with the observations that it chose.
+      agent: functions of the agent.
+      learner: the final learning state.
+      acting_state: of the trained agent.
+    """
+
+    name: str
+    task: environments.Environment
+    agent: Agent
+    learner: Any
+    acting_state: Any
+
+    def initial_memory(self, batch_size: int, seed: int = 0) -> ActingMemory:
+        """Return the memory before the first step in `batch_size` environments.
+
+        Args:
+          batch_size: B.
+          seed: of the actions, of a policy that draws them.
+        """
+        spec = self.task.dynamics.observation_spec()
+        size = self.agent.experience.history.frame_stack
+        return ActingMemory(
+            agent=self.agent.initial_memory(batch_size),
+            frames=jax.tree.map(lambda x: np.zeros((size, batch_size, *x.shape), x.dtype), spec),
+            age=np.zeros(batch_size, np.int32),
+            key=jax.random.key(seed),
+            step=0,
+        )
+
+    def act(
+        self, memory: ActingMemory, timestep: dm_env.TimeStep, mode: Mode = Mode.EVALUATION
+    ) -> tuple[ActingMemory, np.ndarray]:
+        """Choose an action in each of B environments.
+
+        Args:
+          memory: after the previous step.
+          timestep: the current one of each environment, leaves `[B, ...]`, as simulators return
+            them (`environments.start`).
+          mode: the purpose of acting.
+
+        Returns:
+          The memory after the step, and the actions `[B, ...]`.
+        """
+        is_first = np.asarray(timestep.step_type) == dm_env.StepType.FIRST
+        age = np.where(is_first, 0, memory.age + 1).astype(np.int32)
+        frames = jax.tree.map(
+            lambda kept, x: np.concatenate([kept[1:], np.asarray(x)[None]]),
+            memory.frames,
+            timestep.observation,
+        )
+        if self.agent.experience.history.is_history:
+            timestep = timestep._replace(observation=History(frames=frames, age=age[None]))
+        act = make_act(self.agent, mode)
+        step = np.int32(memory.step)
+        found = act(self.acting_state, memory.agent, timestep, memory.key, step)
+        after = ActingMemory(
+            agent=found[0], frames=frames, age=age, key=memory.key, step=memory.step + 1
+        )
+        return after, np.asarray(found[1])
+
+
+def load_agent(folder: str | pathlib.Path) -> LoadedAgent:
+    """Load the trained agent of a finished run of an evaluation.
+
+    Args:
+      folder: of the run, `<workdir>/runs/<contender>/<task>/seed_<n>`.
+
+    Raises:
+      FileNotFoundError: if there is no such folder, or the run saved no agent.
+      ValueError: if it is not the folder of a run, its rule is gone, its agent trains itself, or a
+        file is damaged.
+      ImportError: if a package that its environment needs is not installed.
+    """
+    path = pathlib.Path(folder).absolute()
+    if not path.is_dir():
+        raise FileNotFoundError(f"{str(folder)!r} is not a folder; expected that of a run.")
+    stored = _evaluation(path)
+    run = _run(stored, path)
+    agent, learner = training.load_agent(path, run)
+    acting_state = jax.device_put(agent.acting_state(learner))
+    return LoadedAgent(run.contender.name, run.task, agent, learner, acting_state)
+
+
+def _evaluation(path: pathlib.Path) -> StoredEvaluation:
+    """Return the evaluation that a run's folder belongs to."""
+    seed, parents = path.name.removeprefix("seed_"), path.parents
+    if not seed.isdigit() or len(parents) < 4 or parents[2].name != "runs":
+        raise ValueError(
+            f"{str(path)!r} is not the folder of a run; expected"
+            " <workdir of launch.evaluate>/runs/<contender>/<task>/seed_<n>."
+        )
+    return read_manifest(parents[3])
+
+
+def _run(stored: StoredEvaluation, path: pathlib.Path) -> Run:
+    """Return the run of a folder."""
+    found = {folder_names.of_contender(x.name): x for x in stored.contenders}
+    tasks = {folder_names.of_task(name): name for name in stored.tasks}
+    for what, name, known in (
+        ("contender", path.parents[1].name, found),
+        ("task", path.parent.name, tasks),
+    ):
+        if name not in known:
+            raise ValueError(
+                f"{str(path)!r} is of the {what} {name!r}, which its evaluation lacks; it has"
+                f" {', '.join(known)}."
+            )
+    contender = contenders.restored(
+        found[path.parents[1].name], stored.config, stored.folder / RULES
+    )
+    if contender.trains_itself:
+        raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
+    task = contender.observed(environments.make(tasks[path.parent.name]))
+    return Run(contender, task, int(path.name.removeprefix("seed_")))

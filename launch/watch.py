@@ -1,0 +1,41 @@
+"""Film the agent of a finished run.
+
+    python -m launch.watch --run=runs/pong/runs/ppo/atari_Pong/seed_0 --output=agent.mp4
+
+`--run` is the folder of a run of `launch.evaluate`. The film has a picture for each step: what the
+environment draws, or the agent's observation. `.gif` needs no encoder, `.mp4` the package
+imageio-ffmpeg (the extra `film`).
+"""
+
+import os
+import pathlib
+
+from absl import flags
+
+from evaluation import films
+from evaluation.loading import load_agent
+from launch import commands
+
+
+def main() -> None:
+    """Run the command."""
+    values = flags.FLAGS
+    output = pathlib.Path(values.output)
+    films.check(output)
+    # Of environments that draw with SDL: no sound card is needed.
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    agent = load_agent(values.run)
+    print(f"{agent.name} on {agent.task.name}: {values.episodes} episodes …", flush=True)
+    found = films.frames(agent, values.episodes, values.seed, values.steps)
+    number = films.write(output, found, values.fps)
+    print(f"Written: {output}, {number} pictures.")
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("run", None, "Folder of a finished run.", required=True)
+    flags.DEFINE_string("output", None, "Film: a file .mp4 or .gif.", required=True)
+    flags.DEFINE_integer("episodes", 1, "Number of episodes.", lower_bound=1)
+    flags.DEFINE_integer("steps", 1000, "Steps of an episode at most.", lower_bound=1)
+    flags.DEFINE_integer("seed", 0, "Of the environment and of the agent.", lower_bound=0)
+    flags.DEFINE_float("fps", 15.0, "Pictures a second.", lower_bound=0.1)
+    commands.run(main)
