@@ -10,13 +10,13 @@ trajectories are given. Medians over updates, in turns.
 import copy
 import statistics
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 import optax
 import torch
 from absl import flags
-from jaxtyping import Float
 
 import disco
 import disco.torch
@@ -50,19 +50,22 @@ def main() -> None:
 
 def _trajectory(length: int, batch_size: int) -> disco.Trajectory:
     random = np.random.default_rng(0)
-    last = random.random((length, batch_size)) < 0.05
+    last: Any = random.random((length, batch_size)) < 0.05
 
-    def normal(*shape: int) -> Float[np.ndarray, "..."]:
+    def normal(*shape: int) -> Any:
         return random.normal(size=shape).astype(np.float32)
 
+    action: Any = random.integers(_ACTIONS, size=(length, batch_size), dtype=np.int32)
+    discount: Any = 1.0 - last.astype(np.float32)
+    mask: Any = np.ones((length, batch_size), bool)
     return disco.Trajectory(
         observation=normal(length + 1, batch_size, _OBSERVATION),
-        action=random.integers(_ACTIONS, size=(length, batch_size), dtype=np.int32),
+        action=action,
         reward=normal(length, batch_size),
-        discount=1.0 - last.astype(np.float32),
+        discount=discount,
         last=last,
         behaviour_logits=normal(length, batch_size, _ACTIONS),
-        mask=np.ones((length, batch_size), bool),
+        mask=mask,
     )
 
 

@@ -200,14 +200,17 @@ class _KnownGradient(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, cotangent: torch.Tensor):
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grad_outputs: torch.Tensor
+    ):
+        (cotangent,) = grad_outputs
         return None, None, *(cotangent * gradient for gradient in ctx.saved_tensors)
 
 
 def _narrow(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor in float32 and int32, or as it is where 64 bits are enabled in JAX."""
     dtypes = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-    if not jax.config.jax_enable_x64:
+    if not jax.config.read("jax_enable_x64"):
         dtypes |= {torch.float64: torch.float32, torch.int64: torch.int32}
     return tensor.to(dtypes.get(tensor.dtype, tensor.dtype))
 

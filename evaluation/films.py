@@ -47,7 +47,8 @@ def frames(
     try:
         for episode in range(1, episodes + 1):
             timestep, reward, step = simulators.reset(), 0.0, 0
-            yield _captioned(draw(timestep), f"episode {episode}, step 0")
+            caption = f"episode {episode}, step 0"
+            yield _captioned(draw(timestep), caption)
             while not timestep.last()[0] and step < most_steps:
                 memory, action = agent.act(memory, timestep)
                 timestep = simulators.step(action)

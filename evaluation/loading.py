@@ -105,7 +105,8 @@ class LoadedAgent:
             timestep.observation,
         )
         if self.agent.experience.history.is_history:
-            timestep = timestep._replace(observation=History(frames=frames, age=age[None]))
+            ages: Any = age[None]
+            timestep = timestep._replace(observation=History(frames=frames, age=ages))
         act = make_act(self.agent, mode)
         step = np.int32(memory.step)
         found = act(self.acting_state, memory.agent, timestep, memory.key, step)

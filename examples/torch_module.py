@@ -77,7 +77,9 @@ def main() -> list[float]:
     torch.manual_seed(args.seed)
     rule = disco.torch.RuleLoss(disco.load(args.rule))
     environment = environments.make(args.environment)
-    (observation_size,) = environment.dynamics.observation_spec().shape
+    observation_spec = environment.dynamics.observation_spec()
+    assert not isinstance(observation_spec, dict)
+    (observation_size,) = observation_spec.shape
     num_actions = environments.num_actions(environment.dynamics)
     agent = Agent(observation_size, rule.output_shapes(num_actions))
     target = copy.deepcopy(agent)

@@ -245,7 +245,7 @@ def _leaf(environment: str, path: str, space: Any) -> _Observations:
     )
 
 
-def _box(name: str, space: gym.spaces.Box) -> _Observations:
+def _box(name: str, space: Any) -> _Observations:
     """Return the spec and the conversion of an image, or of an array of numbers."""
     shape = space.shape
     if space.dtype == np.uint8 and len(shape) in (2, 3):

@@ -184,18 +184,25 @@ def batch(rule: disco.Rule, seed: int = 0):
             for name, shape in rule.output_shapes(A).items()
         }
 
-    last = random.random((T, B)) < 0.3
+    last: Any = random.random((T, B)) < 0.3
+    mask: Any = random.random((T, B)) < 0.8
+
+    def normal(*shape) -> Any:
+        return random.normal(size=shape).astype(np.float32)
+
+    action: Any = random.integers(A, size=(T, B), dtype=np.int32)
+    discount: Any = 1.0 - last.astype(np.float32)
     return (
         outputs(),
         None if rule.target_params_coefficient is None else outputs(),
         disco.Trajectory(
             observation=(),
-            action=random.integers(A, size=(T, B), dtype=np.int32),
-            reward=random.normal(size=(T, B)).astype(np.float32),
-            discount=1.0 - last.astype(np.float32),
+            action=action,
+            reward=normal(T, B),
+            discount=discount,
             last=last,
-            behaviour_logits=random.normal(size=(T, B, A)).astype(np.float32),
-            mask=random.random((T, B)) < 0.8,
+            behaviour_logits=normal(T, B, A),
+            mask=mask,
         ),
     )
 

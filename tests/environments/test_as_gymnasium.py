@@ -85,13 +85,15 @@ def test_a_batch_reports_the_results_of_episodes_that_ended():
     environment = as_gymnasium.Vector("nethack/NetHackScore", 2)
     environment.reset(seed=0)
     random = np.random.default_rng(0)
+    ended, info = np.zeros(2, bool), {}
     for _ in range(6_000):
         *_, terminated, truncated, info = environment.step(random.integers(23, size=2))
-        if (terminated | truncated).any():
+        ended = terminated | truncated
+        if ended.any():
             break
     environment.close()
-    np.testing.assert_array_equal(info["_turns"], terminated | truncated)
-    assert (info["turns"][info["_turns"]] > 0).all()
+    np.testing.assert_array_equal(info["_turns"], ended)
+    assert (info["turns"][ended] > 0).all()
 
 
 @pytest.mark.parametrize("size", [0, -1])
