@@ -134,6 +134,16 @@ class DiscoveredRule(Rule):
     has_lifetime: bool = dataclasses.field(default=True, metadata={"static": True})
     masks_moments: bool = dataclasses.field(default=False, metadata={"static": True})
 
+    def __repr__(self) -> str:
+        """Return the settings, and how many meta-parameters there are, but not these."""
+        number = sum(math.prod(jnp.shape(x)) for x in jax.tree.leaves(self.parameters))
+        settings = (
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in dataclasses.fields(self)
+            if field.name != "parameters"
+        )
+        return f"{type(self).__name__}(<{number:,} parameters>, {', '.join(settings)})"
+
     @classmethod
     def create(
         cls,

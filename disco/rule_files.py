@@ -91,6 +91,17 @@ def load_header(name: str | os.PathLike) -> dict[str, Any]:
     return read(name)[1]
 
 
+def recommended(name: str | os.PathLike) -> dict[str, Any]:
+    """Return the settings of the agents that a rule was discovered with.
+
+    Among them are `learning_rate`, of Adam, `end_learning_rate`, the fraction of it that is left
+    after `lifetime` environment steps, and `replay_ratio`, the replayed part of each batch. `{}` if
+    the file does not say, as the published one. Raises as `load`.
+    """
+    agent = load_header(name).get("provenance", {}).get("agent", {})
+    return dict(agent) if isinstance(agent, dict) else {}
+
+
 def save(
     rule: DiscoveredRule,
     path: str | os.PathLike,

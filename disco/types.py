@@ -29,6 +29,15 @@ Metrics = dict[str, Float[Array, ""]]
 class Trajectory:
     """A batch of trajectories of one environment, collected by a behaviour policy.
 
+    `action[t]` is taken in `observation[t]`; `reward[t]`, `discount[t]`, `last[t]` follow it, and
+    `observation[t+1]` is what it leads to. Where `last[t]` is True, `observation[t+1]` is the
+    episode's last one, and row t+1 leads to the next episode: its `mask` is False, its action and
+    reward mean nothing, and `observation[t+2]` is the new episode's first one (the resets of
+    `dm_env`, and of Gymnasium in `AutoresetMode.NEXT_STEP`). Where an environment returns the new
+    episode's first observation in place of the last one (`SAME_STEP`, gymnax, Brax), put the true
+    last one in its place, and such a row after it; or, less exactly, let `discount` be 0 at time
+    limits, too, with which returns read nothing beyond an end, and `mask` True everywhere.
+
     Attributes:
       observation: pytree of `[T+1, B, ...]`; the last row is for bootstrapping only. The rule does
         not read observations; there may be earlier rows before these, if `unroll` needs them.

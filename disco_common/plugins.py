@@ -1,8 +1,15 @@
-"""Plugins: functions that other packages add by entry points (`docs/extending.md`)."""
+"""Plugins: functions that other packages add (`docs/extending.md`).
 
+They are named by their packages' entry points, or, without any, as `<module>:<function>`.
+"""
+
+import importlib
+import re
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
+
+_MODULE_AND_FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", re.ASCII)
 
 
 class PluginError(ImportError):
@@ -14,15 +21,24 @@ def names(group: str) -> list[str]:
     return sorted({entry.name for entry in metadata.entry_points(group=group)})
 
 
+def names_module(name: str) -> bool:
+    """Return whether a name is `<module>:<function>`: `find` imports the module."""
+    return _MODULE_AND_FUNCTION.fullmatch(name) is not None
+
+
 def find(group: str, name: str) -> Callable[..., Any] | None:
-    """Return the function of an entry point; None if there is no entry point of this name.
+    """Return the function of an entry point, or of a module; None if there is none of this name.
+
+    Names are a user's, never those in a file: any function of any module can be named.
 
     The function raises `ValueError` if the plugin does, which so refuses its parameters, and
     `PluginError` for any other exception. Both name the entry point and its package.
 
     Raises:
-      PluginError: naming the entry point and its package, if it cannot be imported.
+      PluginError: naming the entry point and its package, or the module, if it cannot be imported.
     """
+    if names_module(name):
+        return _of_module(name)
     entries = tuple(metadata.entry_points(group=group, name=name))
     if not entries:
         return None
@@ -41,6 +57,18 @@ def find(group: str, name: str) -> Callable[..., Any] | None:
             raise _failure(entry, "fails", error) from error
 
     return call
+
+
+def _of_module(name: str) -> Callable[..., Any]:
+    """Return the function `<module>:<function>`, whose own errors name it already."""
+    module, _, function = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except Exception as error:  # The module may raise any.
+        raise PluginError(
+            f"{name!r} cannot be imported: {type(error).__name__}: {error}; expected"
+            " <module>:<function>."
+        ) from error
 
 
 def _failure(entry: metadata.EntryPoint, what: str, error: Exception) -> PluginError:

@@ -4,9 +4,12 @@ A name is `"<family>/<parameters>"`, for example `"catch/8x8"`, `"gymnax/CartPol
 `"grid57/00_dense_fixed"`. A suite, a tuple of environments, is named without a slash: `"grid57"`.
 
 Other packages add families by an entry point of the group `disco.environments`, which has the
-family's name and is a function from parameters to an `Environment` (`docs/extending.md`).
+family's name and is a function from parameters to an `Environment` (`docs/extending.md`). Such a
+function needs no entry point if the family is named as `<module>:<function>`:
+`"my_lamps:make/4"`.
 """
 
+import dataclasses
 import importlib
 from collections.abc import Iterable
 from types import ModuleType
@@ -146,7 +149,9 @@ def make(name: str) -> Environment:
         entry = _FAMILIES[family]
         return getattr(_module(entry.module), entry.function)(parameters)
     if plugin := plugins.find(PLUGINS, family):
-        return plugin(parameters)
+        made = plugin(parameters)
+        # By what it was asked for, so that the name alone makes it again.
+        return dataclasses.replace(made, name=name) if plugins.names_module(family) else made
     raise unknown_member(name, names())
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Int, PRNGKeyArray, PyTree
 import environments
 from agents.history import History
 from agents.protocol import Agent, Mode
+from disco_common import plugins
 from evaluation import contenders, folder_names, training
 from evaluation.report.manifest import StoredEvaluation, read_manifest
 from evaluation.training import Run
@@ -116,23 +117,26 @@ class LoadedAgent:
         return after, np.asarray(found[1])
 
 
-def load_agent(folder: str | pathlib.Path) -> LoadedAgent:
+def load_agent(folder: str | pathlib.Path, *, imports: bool = False) -> LoadedAgent:
     """Load the trained agent of a finished run of an evaluation.
 
     Args:
       folder: of the run, `<workdir>/runs/<contender>/<task>/seed_<n>`.
+      imports: whether modules that the run's files name are imported, and functions of them called,
+        for tasks, rules and agents `<module>:<function>` and `gymnasium/<module>:<id>`. Only for
+        files that you trust.
 
     Raises:
       FileNotFoundError: if there is no such folder, or the run saved no agent.
-      ValueError: if it is not the folder of a run, its rule is gone, its agent trains itself, or a
-        file is damaged.
+      ValueError: if it is not the folder of a run, its rule is gone, its agent trains itself, a
+        file is damaged, or a module would have to be imported.
       ImportError: if a package that its environment needs is not installed.
     """
     path = pathlib.Path(folder).absolute()
     if not path.is_dir():
         raise FileNotFoundError(f"{str(folder)!r} is not a folder; expected that of a run.")
     stored = _evaluation(path)
-    run = _run(stored, path)
+    run = _run(stored, path, imports)
     agent, learner = training.load_agent(path, run)
     acting_state = jax.device_put(agent.acting_state(learner))
     return LoadedAgent(run.contender.name, run.task, agent, learner, acting_state)
@@ -149,7 +153,7 @@ def _evaluation(path: pathlib.Path) -> StoredEvaluation:
     return read_manifest(parents[3])
 
 
-def _run(stored: StoredEvaluation, path: pathlib.Path) -> Run:
+def _run(stored: StoredEvaluation, path: pathlib.Path, imports: bool) -> Run:
     """Return the run of a folder."""
     found = {folder_names.of_contender(x.name): x for x in stored.contenders}
     tasks = {folder_names.of_task(name): name for name in stored.tasks}
@@ -162,10 +166,24 @@ def _run(stored: StoredEvaluation, path: pathlib.Path) -> Run:
                 f"{str(path)!r} is of the {what} {name!r}, which its evaluation lacks; it has"
                 f" {', '.join(known)}."
             )
-    contender = contenders.restored(
-        found[path.parents[1].name], stored.config, stored.folder / RULES
-    )
+    contender, task = found[path.parents[1].name], tasks[path.parent.name]
+    if not imports:
+        _refuse_modules(task, *(str(contender.source.get(key, "")) for key in ("agent", "file")))
+    contender = contenders.restored(contender, stored.config, stored.folder / RULES)
     if contender.trains_itself:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
-    task = contender.observed(environments.make(tasks[path.parent.name]))
-    return Run(contender, task, int(path.name.removeprefix("seed_")))
+    made = contender.observed(environments.make(task))
+    return Run(contender, made, int(path.name.removeprefix("seed_")))
+
+
+def _refuse_modules(*names: str) -> None:
+    """Raise an error if a name is one for which a module that it names would be imported."""
+    for name in names:
+        family, _, rest = name.partition("/")
+        if plugins.names_module(family) or (
+            family == "gymnasium" and ":" in rest.partition("?")[0]
+        ):
+            raise ValueError(
+                f"The run names {name!r}, for which a module would be imported. Allow it, if you"
+                " trust the run's files: load_agent(…, imports=True), launch.watch --imports."
+            )

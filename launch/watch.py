@@ -24,7 +24,7 @@ def main() -> None:
     films.check(output)
     # Of environments that draw with SDL: no sound card is needed.
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    agent = load_agent(values.run)
+    agent = load_agent(values.run, imports=values.imports)
     print(f"{agent.name} on {agent.task.name}: {values.episodes} episodes …", flush=True)
     found = films.frames(agent, values.episodes, values.seed, values.steps)
     number = films.write(output, found, values.fps)
@@ -34,6 +34,12 @@ def main() -> None:
 if __name__ == "__main__":
     flags.DEFINE_string("run", None, "Folder of a finished run.", required=True)
     flags.DEFINE_string("output", None, "Film: a file .mp4 or .gif.", required=True)
+    flags.DEFINE_bool(
+        "imports",
+        False,
+        "Import the modules that the run's files name, as of gymnasium/<module>:<id>. Only for"
+        " files that you trust.",
+    )
     flags.DEFINE_integer("episodes", 1, "Number of episodes.", lower_bound=1)
     flags.DEFINE_integer("steps", 1000, "Steps of an episode at most.", lower_bound=1)
     flags.DEFINE_integer("seed", 0, "Of the environment and of the agent.", lower_bound=0)

@@ -71,6 +71,33 @@ def test_a_package_of_ones_own_takes_part_in_all(package, tmp_path):
     assert "environments 8" in page
 
 
+@pytest.mark.slow
+def test_a_module_of_ones_own_needs_no_package(tmp_path):
+    page = (ROOT / "docs" / "extending.md").read_text()
+    for name, text in zip(
+        ("my_lamps", "my_dqn"), re.findall(r"```python\n(.*?)```", page, re.DOTALL), strict=True
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+    names = re.search(r"`(--suite=my_lamps:make/4 .*?)`", page)
+    assert names
+    small = ["--config.budget=1024", "--config.seeds=1", "--config.num_points=4", "--baselines="]
+    done = _run(
+        ["-m", "launch.evaluate", *names[1].split(), *small, "--workdir=run"], ROOT, tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    run = "run/runs/my_dqn:dqn_0.003/my_lamps:make_4/seed_0"
+    watch = ["-m", "launch.watch", f"--run={run}", "--output=film.gif"]
+    refused = _run(watch, ROOT, tmp_path)
+    assert refused.returncode == 2
+    assert "The run names 'my_lamps:make/4', for which a module would be" in refused.stderr
+    assert _run([*watch, "--imports"], ROOT, tmp_path).returncode == 0
+    assert (tmp_path / "film.gif").is_file()
+    unknown = ["-m", "launch.evaluate", "--rule=", "--suite=my_lamps:no_such", "--workdir=other"]
+    refused = _run(unknown, ROOT, tmp_path)
+    assert refused.returncode == 2
+    assert "'my_lamps:no_such' cannot be imported: AttributeError" in refused.stderr
+
+
 def test_an_agent_is_refused_where_it_cannot_act(package, tmp_path):
     arguments = ["--agent=counting", "--suite=catch/5x5", f"--workdir={tmp_path}/runs"]
     done = _run(["-m", "launch.evaluate", *arguments], package[0], tmp_path)

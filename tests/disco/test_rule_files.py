@@ -506,3 +506,18 @@ def test_an_interrupted_save_leaves_the_old_file(rule_file, monkeypatch, call):
         disco.save(small_rule(seed=1), rule_file)
     assert rule_file.read_bytes() == before
     assert list(rule_file.parent.iterdir()) == [rule_file]
+
+
+def test_a_rule_is_shown_by_its_settings():
+    rule = disco.load("three_families")
+    text = repr(rule)
+    assert len(text) < 1_000
+    assert text.startswith("DiscoveredRule(<5,163 parameters>, sizes=MetaNetworkSizes(")
+    assert "lambda_=0.9" in text
+
+
+def test_recommended_settings(tmp_path):
+    found = disco.recommended("three_families")
+    assert (found["learning_rate"], found["end_learning_rate"]) == (0.02, 0.1)
+    disco.save(disco.load("three_families"), tmp_path / "bare.npz")
+    assert disco.recommended(tmp_path / "bare.npz") == {}
