@@ -34,7 +34,11 @@ def _commands() -> str:
     lines = []
     for path in sorted(_FOLDER.glob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if path.stem.startswith("_") or 'if __name__ == "__main__":' not in text:
+        if (
+            path.stem.startswith("_")
+            or path.stem == "child"
+            or 'if __name__ == "__main__":' not in text
+        ):
             continue
         summary = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
         lines.append(f"  python -m launch.{path.stem:12} {summary}")

@@ -126,8 +126,11 @@ def _run_in(
         if not processes.is_first():
             run_discovery()
             return
+        # It imports PyTorch where that is installed, which takes seconds: not for --help.
+        from launch.metrics_log import MetricsLog
+
         with (
-            workdirs.MetricsLog(folder) as log,
+            MetricsLog(folder) as log,
             Progress("discover", settings.meta_steps) as bar,
         ):
             newest: dict[str, float | None] = {}  # Score of a probe.
