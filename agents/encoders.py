@@ -91,10 +91,11 @@ class Encoder(hk.Module):
             return [self._leaf("", self._spec, observation, dtype)]
         spec = dict(self._spec)
         parts = []
-        if "glyphs" in spec:
+        # Others, such as MiniHack's, have some of these keys.
+        if spec.keys() >= NetHackEncoder.KEYS:
             parts.append(NetHackEncoder(self._config)(observation, dtype))
-            for name in ("glyphs", "message", "inventory_glyphs", "inventory_letters"):
-                spec.pop(name, None)
+            for name in NetHackEncoder.KEYS - {"blstats"}:
+                spec.pop(name)
         parts += [self._leaf(name, leaf, observation[name], dtype) for name, leaf in spec.items()]
         return parts
 
@@ -102,8 +103,7 @@ class Encoder(hk.Module):
         if isinstance(spec, specs.DiscreteArray):
             return _flatten(jax.nn.one_hot(x, spec.num_values, dtype=dtype), 2)
         if isinstance(spec, TextSpec):
-            language = LanguageEncoder(name=f"language_{name}" if name else "language")
-            return language(x[..., -1, :], dtype)
+            return LanguageEncoder()(x[..., -1, :], dtype)
         if len(spec.shape) == 3 and self._config.channels:
             image = _channels_last(x).astype(dtype)
             image = image / 255 if spec.dtype == np.uint8 else image
@@ -172,7 +172,13 @@ class LanguageEncoder(hk.Module):
 
 
 class NetHackEncoder(hk.Module):
-    """An encoder of the map, a crop of it around the hero, the message and the inventory."""
+    """An encoder of the map, a crop of it around the hero, the message and the inventory.
+
+    Attributes:
+      KEYS: of the observations that it reads.
+    """
+
+    KEYS = frozenset({"glyphs", "blstats", "message", "inventory_glyphs", "inventory_letters"})
 
     def __init__(self, config: EncoderConfig, name: str = "nethack"):
         """Make a module; without convolutions in the config it flattens the crop alone."""

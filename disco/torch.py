@@ -16,7 +16,8 @@ One compiled function returns the loss, its gradient with respect to the outputs
 memory; `backward` passes the gradient on. Gradients of second order, such as the meta-gradient of
 discovery, are for JAX agents.
 
-On accelerators JAX and PyTorch share one device; this was run on CPUs only.
+Where JAX has no accelerator, or not PyTorch's, outputs go through the CPU. This was run on CPUs
+only.
 """
 
 from collections.abc import Mapping
@@ -73,7 +74,7 @@ class RuleLoss(torch.nn.Module):
     @property
     def targets(self) -> Any:
         """The targets of the last call's outputs (`disco.Aux.targets`), of tensors."""
-        return jax.tree.map(torch.from_dlpack, self._targets)
+        return jax.tree.map(lambda x: torch.from_dlpack(x).clone(), self._targets)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -98,7 +99,7 @@ class RuleLoss(torch.nn.Module):
                 f" {expected}."
             )
         arrays = [
-            jax.numpy.asarray(x.numpy(force=True), y.dtype)
+            jax.numpy.array(x.numpy(force=True), y.dtype, copy=True)
             for x, y in zip(state, leaves, strict=True)
         ]
         self._memory = jax.tree.unflatten(structure, arrays)
@@ -136,8 +137,9 @@ class RuleLoss(torch.nn.Module):
         )
         if self.training:
             self._memory = memory
-        gradients = tuple(torch.from_dlpack(gradients[name]) for name in read)
-        loss = torch.from_dlpack(self._metrics["loss"])
+        device = trajectory.reward.device
+        gradients = tuple(torch.from_dlpack(gradients[name]).to(device) for name in read)
+        loss = torch.from_dlpack(self._metrics["loss"]).to(device)
         return _KnownGradient.apply(loss, gradients, *online.values())
 
     @torch.no_grad()
@@ -153,7 +155,10 @@ class RuleLoss(torch.nn.Module):
         if old is None:
             raise ValueError(f"{type(self.rule).__name__} has no target network.")
         shapes, expected = (
-            {name: tuple(x.shape) for name, x in module.state_dict().items()}
+            {
+                name: tuple(x.shape)
+                for name, x in (*module.named_parameters(), *module.named_buffers())
+            }
             for module in (target, agent)
         )
         if shapes != expected:
@@ -219,8 +224,9 @@ def _to_jax(tensor: torch.Tensor) -> Any:
     """Return a tensor as an argument of a compiled function."""
     tensor = _narrow(tensor).detach()
     # Of arrays on CPUs a compiled function takes NumPy's, in a tenth of the time.
-    if tensor.device.type == "cpu":
-        return tensor.numpy()
+    shares_device = tensor.device.type == "cuda" and jax.default_backend() == "gpu"
+    if not shares_device:
+        return tensor.cpu().numpy()
     return jax.dlpack.from_dlpack(tensor.contiguous())
 
 

@@ -3,13 +3,17 @@
 They are named by their packages' entry points, or, without any, as `<module>:<function>`.
 """
 
+import contextlib
+import contextvars
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any
 
 _MODULE_AND_FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", re.ASCII)
+
+_IMPORTS = contextvars.ContextVar("imports", default=True)
 
 
 class PluginError(ImportError):
@@ -21,6 +25,29 @@ def names(group: str) -> list[str]:
     return sorted({entry.name for entry in metadata.entry_points(group=group)})
 
 
+@contextlib.contextmanager
+def names_from_files(*, imports: bool) -> Iterator[None]:
+    """Within it, names that come from files import modules only if `imports` is True."""
+    token = _IMPORTS.set(imports)
+    try:
+        yield
+    finally:
+        _IMPORTS.reset(token)
+
+
+def require_imports(name: str) -> None:
+    """Raise an error if modules must not be imported for names.
+
+    Raises:
+      ValueError: with the name, for which a module was about to be imported.
+    """
+    if not _IMPORTS.get():
+        raise ValueError(
+            f"A file names {name!r}, for which a module would be imported. Allow it, if you trust"
+            " the file: load_agent(…, imports=True), launch.watch --imports."
+        )
+
+
 def names_module(name: str) -> bool:
     """Return whether a name is `<module>:<function>`: `find` imports the module."""
     return _MODULE_AND_FUNCTION.fullmatch(name) is not None
@@ -29,7 +56,7 @@ def names_module(name: str) -> bool:
 def find(group: str, name: str) -> Callable[..., Any] | None:
     """Return the function of an entry point, or of a module; None if there is none of this name.
 
-    Names are a user's, never those in a file: any function of any module can be named.
+    Any function of any module can be named: within `names_from_files` they may be refused.
 
     The function raises `ValueError` if the plugin does, which so refuses its parameters, and
     `PluginError` for any other exception. Both name the entry point and its package.
@@ -61,6 +88,7 @@ def find(group: str, name: str) -> Callable[..., Any] | None:
 
 def _of_module(name: str) -> Callable[..., Any]:
     """Return the function `<module>:<function>`, whose own errors name it already."""
+    require_imports(name)
     module, _, function = name.partition(":")
     try:
         return getattr(importlib.import_module(module), function)

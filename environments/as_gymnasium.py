@@ -66,12 +66,11 @@ class Single(gym.Env):
           and at its end what the environment reports of it.
 
         Raises:
-          ValueError: if the episode has ended, or none has begun.
+          ValueError: if the episode has ended, or none has begun, or there is no such action.
         """
         if self._simulators is None or self._has_ended:
             raise ValueError(f"{self.environment.name} was stepped; expected a reset before.")
-        dtype = self.environment.dynamics.action_spec().dtype
-        timestep = self._simulators.step(np.asarray(action, dtype)[None])
+        timestep = self._simulators.step(_checked(self.environment, action, ())[None])
         terminated, truncated = (bool(x[0]) for x in _ends(timestep))
         self._has_ended = terminated or truncated
         info = {}
@@ -126,6 +125,7 @@ class Vector(gym.vector.VectorEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
         """Start all episodes; with a seed, all randomness begins anew."""
         super().reset(seed=seed, options=options)
+        self.closed = False  # `close` may have been called before.
         if self._simulators is None or seed is not None:
             self.close_extras()
             first = int(self.np_random.integers(_SEEDS))
@@ -140,12 +140,11 @@ class Vector(gym.vector.VectorEnv):
           environment reports of these, with a mask `_<name>` beside each array.
 
         Raises:
-          ValueError: if there was no reset.
+          ValueError: if there was no reset, or there are no such actions.
         """
         if self._simulators is None:
             raise ValueError(f"{self.environment.name} was stepped; expected a reset before.")
-        dtype = self.environment.dynamics.action_spec().dtype
-        timestep = self._simulators.step(np.asarray(actions, dtype))
+        timestep = self._simulators.step(_checked(self.environment, actions, (self.num_envs,)))
         terminated, truncated = _ends(timestep)
         ended, info = terminated | truncated, {}
         if ended.any():
@@ -177,6 +176,28 @@ def _space(spec: ObservationSpec) -> Any:
         ends = (limits.min, limits.max) if is_whole else (-np.inf, np.inf)
         low, high = (np.full(spec.shape, end, spec.dtype) for end in ends)
     return gym.spaces.Box(low.astype(spec.dtype), high.astype(spec.dtype), dtype=spec.dtype.type)
+
+
+def _checked(environment: Environment, action: Any, leading: tuple[int, ...]) -> np.ndarray:
+    """Return actions of the spec's dtype, of leading axes and the spec's shape.
+
+    Raises:
+      ValueError: if they have another shape, are not in range, or are not finite.
+    """
+    spec, found = environment.dynamics.action_spec(), np.asarray(action)
+    shape = (*leading, *spec.shape)
+    if isinstance(spec, specs.DiscreteArray):
+        expected = f"integers from 0 to {spec.num_values - 1}"
+        is_kind = np.issubdtype(found.dtype, np.integer)
+        is_valid = is_kind and bool(np.all((found >= 0) & (found < spec.num_values)))
+    else:
+        expected = "finite numbers"
+        is_valid = found.dtype.kind in "iuf" and bool(np.all(np.isfinite(found)))
+    if found.shape != shape or not is_valid:
+        raise ValueError(
+            f"{environment.name} was stepped with {action!r}; expected {expected} of shape {shape}."
+        )
+    return found.astype(spec.dtype)
 
 
 def _ends(timestep: dm_env.TimeStep) -> tuple[np.ndarray, np.ndarray]:

@@ -166,8 +166,8 @@ class Environment:
 class Filmed(Protocol):
     """Host dynamics whose simulators draw pictures that are not observations."""
 
-    def filmed(self, task: Task, seed: int) -> "FilmedSimulator":
-        """Make one simulator, in this process."""
+    def filmed(self, task: Task, seed: int) -> "FilmedSimulator | None":
+        """Make one simulator, in this process; None if this one draws nothing."""
         ...
 
 

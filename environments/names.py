@@ -10,6 +10,8 @@ from typing import Any
 
 from environments.errors import EnvironmentNameError
 
+_CONSTANTS = {"true": "True", "false": "False", "none": "None", "null": "None"}
+
 
 def split(name: str) -> tuple[str, dict[str, Any]]:
     """Return what stands before the question mark, and the arguments behind it.
@@ -25,7 +27,10 @@ def split(name: str) -> tuple[str, dict[str, Any]]:
             f"The arguments of {name!r} are malformed; expected NAME=VALUE, joined by '&', after"
             " the question mark."
         ) from error
-    return before, {key: _read(value) for key, value in pairs}
+    arguments = {key: _read(key, value) for key, value in pairs}
+    if len(arguments) < len(pairs):
+        raise EnvironmentNameError(f"{name!r} gives an argument twice; expected once.")
+    return before, arguments
 
 
 def with_arguments(name: str, arguments: Mapping[str, Any]) -> str:
@@ -35,18 +40,39 @@ def with_arguments(name: str, arguments: Mapping[str, Any]) -> str:
       EnvironmentNameError: if those that it has are malformed.
     """
     before, given = split(name)
-    written = {key: _written(value) for key, value in sorted((given | dict(arguments)).items())}
+    written = {
+        key: _written(key, value) for key, value in sorted((given | dict(arguments)).items())
+    }
     return f"{before}?{urllib.parse.urlencode(written)}" if written else before
 
 
-def _read(text: str) -> Any:
-    """Return the Python literal that a text is, or the text itself."""
+def _read(argument: str, text: str) -> Any:
+    """Return the Python literal that a text is, or the text itself.
+
+    Raises:
+      EnvironmentNameError: if it is a constant as other languages write it.
+    """
+    if text.lower() in _CONSTANTS and text not in _CONSTANTS.values():
+        raise EnvironmentNameError(
+            f"The argument {argument!r} is {text}; expected {_CONSTANTS[text.lower()]}, or"
+            f" {text!r} in quotes."
+        )
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
 
 
-def _written(value: Any) -> str:
-    """Return what `_read` reads as this value."""
-    return value if isinstance(value, str) and _read(value) == value else repr(value)
+def _written(argument: str, value: Any) -> str:
+    """Return what `_read` reads as this value.
+
+    Raises:
+      EnvironmentNameError: if there is nothing, as for numbers that are not finite.
+    """
+    is_plain = isinstance(value, str) and value.lower() not in _CONSTANTS
+    text = value if is_plain and _read(argument, value) == value else repr(value)
+    if _read(argument, text) != value:
+        raise EnvironmentNameError(
+            f"The argument {argument!r} is {value!r}; expected what Python writes as a literal."
+        )
+    return text

@@ -23,6 +23,7 @@ from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
 from disco import rule_files
 from disco_common import plugins
+from disco_common.configuration import from_json
 from disco_common.terminal import require_printable
 from evaluation import baselines, folder_names
 from evaluation.config import BASELINES, EvaluationConfig
@@ -249,20 +250,27 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
     if stored.kind == RANDOM:
         return stored
     if stored.kind in BASELINES:
-        tuned = source.get("tuned", {})
-        return Contender.of_baseline(stored.name, stored.kind, config, tuned)
+        return _restored_baseline(stored, config)
     if stored.kind == AGENT:
         if "agent" not in source:
             raise ValueError(
                 f"The agent {stored.name!r} was trained by an older version, which did not store"
                 " what it was called."
             )
-        return dataclasses.replace(stored, other=registry.make(source["agent"]))
-    # A file may have changed since; its copy has not.
-    for file in (str(source["file"]), str(copy_of_rule(copies, stored.name))):
+        agent = registry.make(source["agent"])
+        if _as_json(agent.settings) != source["hyper_parameters"]:
+            raise ValueError(
+                f"The agent {source['agent']!r} has other settings in this version:"
+                f" {_as_json(agent.settings)}; expected those of the run,"
+                f" {source['hyper_parameters']}."
+            )
+        return dataclasses.replace(stored, other=agent)
+    # A file may have changed since; its copy, by the name of the contender or of the file, has not.
+    names = dict.fromkeys((stored.name, pathlib.Path(source["file"]).stem))
+    for file in (str(source["file"]), *(str(copy_of_rule(copies, name)) for name in names)):
         try:
             rule, _ = _load(file, None)
-        except FileNotFoundError:
+        except (OSError, disco.RuleFileError):
             continue
         if config.rule_discount is not None:
             rule = _with_discount(stored.name, rule, config.rule_discount)
@@ -272,6 +280,22 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
         f"The rule {stored.name!r} is gone: {source['file']!r} and its copy in {str(copies)!r} are"
         " missing, or other rules now."
     )
+
+
+def _restored_baseline(stored: Contender, config: EvaluationConfig) -> Contender:
+    """Return a stored baseline with the settings that it had, also those of a study or a trial."""
+    made = Contender.of_baseline(stored.name, stored.kind, config, {})
+    settings = stored.source["hyper_parameters"]
+    if made.other is None:
+        rule: Any = made.rule
+        return dataclasses.replace(stored, rule=from_json(type(rule), settings))
+    other: Any = made.other
+    restored = dataclasses.replace(other, config=from_json(type(other.config), settings))
+    return dataclasses.replace(stored, other=restored)
+
+
+def _as_json(settings: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(dict(settings)))
 
 
 def copy_of_rule(copies: pathlib.Path, contender: str) -> pathlib.Path:

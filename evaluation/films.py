@@ -1,11 +1,11 @@
 """Films of agents: the pictures of their episodes, as MP4 or GIF."""
 
-import io
+import itertools
 import pathlib
 import subprocess
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -14,13 +14,12 @@ from PIL import Image, ImageDraw
 
 import environments
 from agents import pictures
-from disco_common.atomic import write_atomically
 from environments.processes import SerialSimulators
 from evaluation.loading import LoadedAgent
 
 SUFFIXES = (".mp4", ".gif")
 _HEIGHT, _CAPTION = 320, 16  # Pixels. Smaller pictures are enlarged by whole numbers.
-_BAR, _BARS_HEIGHT = 12, 100
+_BAR, _BARS_HEIGHT, _MOST_BARS = 12, 100, 40
 _LAST_FRAMES = 8  # An episode's last picture is shown as often.
 
 
@@ -30,8 +29,8 @@ def frames(
     """Yield the pictures of episodes, one for each step, with the step and the reward so far.
 
     A picture is what the environment draws (`environments.Filmed`), otherwise the first of its
-    observations that is an image or a board (`agents.pictures`), otherwise the observed numbers as
-    bars.
+    observations that is an image or a board (`agents.pictures`), otherwise the first of the observed
+    numbers as bars.
 
     Args:
       agent: that acts.
@@ -69,7 +68,7 @@ def write(
     Args:
       path: a file `.mp4`, which needs the package imageio-ffmpeg, or `.gif`.
       pictures_: of the film.
-      fps: pictures a second.
+      fps: pictures a second; at most 50 in a GIF, and rounded to hundredths of a second each.
 
     Raises:
       ValueError: if the suffix is another one.
@@ -77,11 +76,12 @@ def write(
       OSError: if the file cannot be written.
     """
     check(path)
-    found = list(pictures_)
     encode = _mp4 if path.suffix.lower() == ".mp4" else _gif
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, encode(found, fps))
-    return len(found)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        unfinished = pathlib.Path(folder) / f"film{path.suffix.lower()}"
+        number = encode(unfinished, pictures_, fps)
+        unfinished.replace(path)
+    return number
 
 
 def check(path: pathlib.Path) -> None:
@@ -91,6 +91,8 @@ def check(path: pathlib.Path) -> None:
         raise ValueError(f"The film {str(path)!r} ends in {suffix!r}; expected .mp4 or .gif.")
     if suffix == ".mp4":
         _encoder()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryDirectory(dir=path.parent).cleanup()
 
 
 def _encoder() -> str:
@@ -105,40 +107,58 @@ def _encoder() -> str:
     return imageio_ffmpeg.get_ffmpeg_exe()
 
 
-def _mp4(found: Sequence[np.ndarray], fps: float) -> bytes:
-    height, width, _ = found[0].shape
+def _mp4(path: pathlib.Path, found: Iterator[np.ndarray], fps: float) -> int:
+    """Encode pictures one by one; return their number."""
+    first = next(found)
+    height, width, _ = first.shape
     even = (0, height % 2), (0, width % 2), (0, 0)  # H.264 with common chroma needs even sides.
-    size = f"{width + width % 2}x{height + height % 2}"
+    size, number = f"{width + width % 2}x{height + height % 2}", 0
     given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{fps:g}", "-i", "-"]
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    command = [_encoder(), "-v", "error", *given, "-c:v", "libx264", "-pix_fmt", "yuv420p", path]
+    with warnings.catch_warnings():
         # JAX's, of the encoder's process.
         warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
-        path = pathlib.Path(folder) / "film.mp4"
-        done = subprocess.run(
-            [_encoder(), "-v", "error", *given, "-c:v", "libx264", "-pix_fmt", "yuv420p", path],
-            input=b"".join(np.pad(picture, even).tobytes() for picture in found),
-            capture_output=True,
-            check=False,
-        )
-        if done.returncode:
-            raise OSError(f"The encoder failed: {done.stderr.decode(errors='replace').strip()}")
-        return path.read_bytes()
+        encoder = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert encoder.stdin is not None
+    with encoder:
+        try:
+            for picture in itertools.chain([first], found):
+                encoder.stdin.write(np.pad(picture, even).tobytes())
+                number += 1
+        except BrokenPipeError:
+            pass  # It has ended, and says why.
+        _, said = encoder.communicate()
+    if encoder.returncode:
+        raise OSError(f"The encoder failed: {said.decode(errors='replace').strip()}")
+    return number
 
 
-def _gif(found: Sequence[np.ndarray], fps: float) -> bytes:
-    first, *others = (Image.fromarray(picture) for picture in found)
-    buffer = io.BytesIO()
-    first.save(
-        buffer, "GIF", save_all=True, append_images=others, duration=round(1000 / fps), loop=0
+def _gif(path: pathlib.Path, found: Iterator[np.ndarray], fps: float) -> int:
+    """Encode pictures one by one; return their number."""
+    number = 0
+
+    def images() -> Iterator[Image.Image]:
+        nonlocal number
+        for picture in found:
+            number += 1
+            yield Image.fromarray(picture)
+
+    following = images()
+    # In hundredths of a second, the file's unit. Viewers slow faster films down.
+    duration = 10 * max(2, round(100.0 / fps))
+    next(following).save(
+        path, "GIF", save_all=True, append_images=following, duration=duration, loop=0
     )
-    return buffer.getvalue()
+    return number
 
 
 def _start(task: environments.Environment, seed: int):
     """Return a simulator, and a function from its time step to a picture."""
     dynamics = task.dynamics
+    simulator = None
     if isinstance(dynamics, environments.Filmed):
         simulator = dynamics.filmed(task.params, seed)
+    if simulator is not None:
         one = SerialSimulators(
             lambda _: simulator, dynamics.observation_spec(), dynamics.action_spec(), 1, seed
         )
@@ -156,10 +176,10 @@ def _start(task: environments.Environment, seed: int):
 
 def _bars(numbers: np.ndarray) -> np.ndarray:
     """Draw numbers as bars up and down from the middle, on a signed logarithmic scale."""
-    finite = np.nan_to_num(numbers)
+    finite = np.nan_to_num(numbers[:_MOST_BARS])
     heights = np.sign(finite) * np.log1p(np.abs(finite)) / np.log(101.0)  # 1 at 100.
     middle = _BARS_HEIGHT // 2
-    image = np.full((_BARS_HEIGHT, _BAR * len(numbers), 3), 24, np.uint8)
+    image = np.full((_BARS_HEIGHT, _BAR * len(finite), 3), 24, np.uint8)
     for i, height in enumerate(np.clip(heights, -1.0, 1.0)):
         low, high = sorted((middle, middle - round(height * middle)))
         image[low : high + 1, i * _BAR + 1 : (i + 1) * _BAR - 1] = (31, 119, 180)

@@ -132,7 +132,7 @@ def load_agent(folder: str | pathlib.Path, *, imports: bool = False) -> LoadedAg
         file is damaged, or a module would have to be imported.
       ImportError: if a package that its environment needs is not installed.
     """
-    path = pathlib.Path(folder).absolute()
+    path = pathlib.Path(folder).resolve()
     if not path.is_dir():
         raise FileNotFoundError(f"{str(folder)!r} is not a folder; expected that of a run.")
     stored = _evaluation(path)
@@ -167,23 +167,9 @@ def _run(stored: StoredEvaluation, path: pathlib.Path, imports: bool) -> Run:
                 f" {', '.join(known)}."
             )
     contender, task = found[path.parents[1].name], tasks[path.parent.name]
-    if not imports:
-        _refuse_modules(task, *(str(contender.source.get(key, "")) for key in ("agent", "file")))
-    contender = contenders.restored(contender, stored.config, stored.folder / RULES)
+    with plugins.names_from_files(imports=imports):
+        contender = contenders.restored(contender, stored.config, stored.folder / RULES)
+        made = environments.make(task)
     if contender.trains_itself:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
-    made = contender.observed(environments.make(task))
-    return Run(contender, made, int(path.name.removeprefix("seed_")))
-
-
-def _refuse_modules(*names: str) -> None:
-    """Raise an error if a name is one for which a module that it names would be imported."""
-    for name in names:
-        family, _, rest = name.partition("/")
-        if plugins.names_module(family) or (
-            family == "gymnasium" and ":" in rest.partition("?")[0]
-        ):
-            raise ValueError(
-                f"The run names {name!r}, for which a module would be imported. Allow it, if you"
-                " trust the run's files: load_agent(…, imports=True), launch.watch --imports."
-            )
+    return Run(contender, contender.observed(made), int(path.name.removeprefix("seed_")))

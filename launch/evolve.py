@@ -32,7 +32,7 @@ from launch.evaluate import (
     Identity,
     define_task_flags,
     keep_rules,
-    listed,
+    suites_of,
 )
 from launch.provenance import code_version
 from launch.score_tables import print_rows
@@ -58,7 +58,7 @@ def main() -> None:
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
     config = dataclasses.replace(config, baselines=(), seeds=1)
-    tasks = resolve(listed(values.suite))
+    tasks = resolve(suites_of(values))
     contenders = make_contenders([values.rule], config, copies=copies_in(values.workdir))
     (contender,) = (x for x in contenders if x.kind != RANDOM)
     settings = EvolutionConfig(

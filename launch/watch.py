@@ -24,6 +24,8 @@ def main() -> None:
     films.check(output)
     # Of environments that draw with SDL: no sound card is needed.
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        os.environ.setdefault("MUJOCO_GL", "egl")
     agent = load_agent(values.run, imports=values.imports)
     print(f"{agent.name} on {agent.task.name}: {values.episodes} episodes …", flush=True)
     found = films.frames(agent, values.episodes, values.seed, values.steps)

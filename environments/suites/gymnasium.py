@@ -8,7 +8,7 @@ environment stand behind a question mark, as in a URL, with values as Python wri
 Actions are `Discrete`, or a `Box`, for agents with continuous actions. Observations by their space:
 
 - `Box` of uint8, `[height, width, channels]` with sides of 16 or more: an image. Images without
-  channels, or with 1, 3 or 4 channels in front, are brought into that form;
+  channels, or with channels, or stacked frames, in front, are brought into that form;
 - another `Box`: an array of its shape, float32, or int32 for integers. MiniGrid's views are such: a
   "picture" of 7 x 7 uint8 has the numbers of objects, colours and states;
 - `Discrete`: an integer from 0, which encoders make one-hot;
@@ -32,11 +32,13 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
+from disco_common import plugins
 from environments import names
 from environments.base import Environment, FilmedSimulator, ObservationSpec, Simulators
 from environments.errors import (
     EnvironmentNameError,
     MissingPackageError,
+    SimulatorError,
     import_package,
     unknown_name,
 )
@@ -79,8 +81,13 @@ class Gymnasium:
             num_processes=workers,
         )
 
-    def filmed(self, task: Any, seed: int) -> FilmedSimulator:
+    def filmed(self, task: Any, seed: int) -> FilmedSimulator | None:
         del task
+        environment = _make(self)
+        modes = environment.metadata.get("render_modes", ())
+        environment.close()
+        if "rgb_array" not in modes:
+            return None
         return GymnasiumSimulator(self, seed, render_mode="rgb_array")
 
 
@@ -116,7 +123,16 @@ class GymnasiumSimulator(FilmedSimulator):
         return self._actions.spec
 
     def render(self) -> np.ndarray:
-        return np.asarray(self._environment.render(), np.uint8)
+        try:
+            picture = np.asarray(self._environment.render())
+        except Exception as error:  # The renderer's.
+            raise SimulatorError(f"{self._dynamics.name} cannot be drawn: {error}") from error
+        if picture.dtype != np.uint8 or picture.shape[2:] != (3,):
+            raise SimulatorError(
+                f"{self._dynamics.name} draws {picture.dtype} {picture.shape}; expected uint8"
+                " [height, width, 3]."
+            )
+        return picture
 
     def close(self) -> None:
         self._environment.close()
@@ -140,6 +156,8 @@ def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
     """Make Gymnasium's environment, without its checks of each step."""
     name, arguments = names.split(dynamics.name)
     identifier = name.removeprefix("gymnasium/")
+    if ":" in identifier:
+        plugins.require_imports(name)
     if render_mode is not None:
         arguments["render_mode"] = render_mode
     try:
@@ -155,8 +173,10 @@ def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
         raise unknown_name(
             "environment of Gymnasium", identifier, known, hint, prefix="gymnasium/"
         ) from error
-    except TypeError as error:
-        raise EnvironmentNameError(f"{dynamics.name!r} cannot be made: {error}") from error
+    except Exception as error:  # Of its constructor, which may raise any.
+        raise EnvironmentNameError(
+            f"{dynamics.name!r} cannot be made: {type(error).__name__}: {error}"
+        ) from error
 
 
 class _Observations(NamedTuple):
@@ -249,7 +269,7 @@ def _box(name: str, space: Any) -> _Observations:
     """Return the spec and the conversion of an image, or of an array of numbers."""
     shape = space.shape
     if space.dtype == np.uint8 and len(shape) in (2, 3):
-        in_front = len(shape) == 3 and shape[0] in _CHANNELS and shape[2] not in _CHANNELS
+        in_front = len(shape) == 3 and shape[0] < shape[2] and shape[2] not in _CHANNELS
         sides = shape[1:] if in_front else shape[:2]
         if min(sides) >= _SMALLEST_IMAGE:
             channels = 1 if len(shape) == 2 else shape[0 if in_front else 2]

@@ -7,8 +7,8 @@ import pytest
 
 from disco_common.configuration import from_json
 from launch import workdirs
-from launch.settings import DiscoverSettings
 from launch.metrics_log import MetricsLog
+from launch.settings import DiscoverSettings
 from launch.workdirs import open_workdir
 from meta.config import PopulationConfig
 from tests.launch.discover_tiny import get_settings
