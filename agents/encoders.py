@@ -73,6 +73,8 @@ class Encoder(hk.Module):
         super().__init__(name=name)
         self._config = config
         self._spec = spec
+        leaves = spec if isinstance(spec, Mapping) else {"": spec}
+        self._texts = [name for name, leaf in leaves.items() if isinstance(leaf, TextSpec)]
 
     def __call__(self, observation: Observation) -> Float[Array, "*s E"]:
         """Return a vector for each observation, whose leaves are `[*s, S, ...]`."""
@@ -103,7 +105,9 @@ class Encoder(hk.Module):
         if isinstance(spec, specs.DiscreteArray):
             return _flatten(jax.nn.one_hot(x, spec.num_values, dtype=dtype), 2)
         if isinstance(spec, TextSpec):
-            return LanguageEncoder()(x[..., -1, :], dtype)
+            number = self._texts.index(name)
+            language = LanguageEncoder(name=f"language_{number}" if number else "language")
+            return language(x[..., -1, :], dtype)
         if len(spec.shape) == 3 and self._config.channels:
             image = _channels_last(x).astype(dtype)
             image = image / 255 if spec.dtype == np.uint8 else image

@@ -29,8 +29,8 @@ def frames(
     """Yield the pictures of episodes, one for each step, with the step and the reward so far.
 
     A picture is what the environment draws (`environments.Filmed`), otherwise the first of its
-    observations that is an image or a board (`agents.pictures`), otherwise the first of the observed
-    numbers as bars.
+    observations that is an image or a board (`agents.pictures`), otherwise the first numbers that
+    it observes as bars.
 
     Args:
       agent: that acts.

@@ -272,7 +272,17 @@ def test_the_memory_is_saved_and_kept_in_evaluation(tmp_path):
     torch.testing.assert_close(module.state_dict(), first)
     module.train()
     torch.testing.assert_close(module(*arguments), loss)
+    state = module.state_dict()
     (name,) = first
+    kept = bridge.RuleLoss(rule)
+    kept.load_state_dict(state)
+    before = [x.clone() for x in kept.get_extra_state()]
+    for x in state[name]:
+        x.fill_(99.0)
+    torch.testing.assert_close(kept.get_extra_state(), before)
+    policy = module.targets.pi
+    policy.fill_(7.0)
+    assert not torch.equal(module.targets.pi, policy)
     assert any(
         not torch.equal(*x) for x in zip(module.state_dict()[name], first[name], strict=True)
     )
@@ -313,6 +323,7 @@ def test_clear_errors():
         module(*good[:2], good[2]._replace(reward=good[2].reward[1:]))
     with pytest.raises(ValueError, match=r"trajectory\.mask"):
         module(*good[:2], good[2]._replace(mask=good[2].reward))
+    module.move_target(copy.deepcopy(module), module)  # Whose state has more than tensors.
     agents = torch.nn.Linear(2, 3), torch.nn.Linear(3, 3)
     with pytest.raises(ValueError, match=r"'weight': \(3, 2\).*expected the agent's"):
         module.move_target(*agents)

@@ -1,5 +1,6 @@
 """Environments of this project with Gymnasium's interface."""
 
+import multiprocessing
 import warnings
 
 import numpy as np
@@ -94,6 +95,37 @@ def test_a_batch_reports_the_results_of_episodes_that_ended():
     environment.close()
     np.testing.assert_array_equal(info["_turns"], ended)
     assert (info["turns"][ended] > 0).all()
+
+
+@pytest.mark.parametrize("name", ["catch/8x8", "gymnasium/CartPole-v1"])
+@pytest.mark.parametrize("action", [99, -1, 1.0, [1], None])
+def test_actions_that_there_are_not(name, action):
+    environment = as_gymnasium.Single(name)
+    environment.reset(seed=0)
+    with pytest.raises(ValueError, match=rf"{name} was stepped with .*; expected integers from 0"):
+        environment.step(action)
+    environment.step(1)
+    environment.close()
+
+
+def test_actions_of_a_batch_that_there_are_not():
+    environment = as_gymnasium.Vector("gymnasium/Pendulum-v1", 2)
+    environment.reset(seed=0)
+    for actions in ([[0.0]], [[0.0], [np.nan]], 0.0):
+        with pytest.raises(ValueError, match=r"expected finite numbers of shape \(2, 1\)"):
+            environment.step(actions)
+    environment.step([[5.0], [-0.5]])
+    environment.close()
+
+
+def test_a_batch_may_be_reset_after_it_was_closed():
+    environment = as_gymnasium.Vector("gymnasium/CartPole-v1", 2, workers=1)
+    before = len(multiprocessing.active_children())
+    for _ in range(2):
+        environment.reset()
+        assert len(multiprocessing.active_children()) == before + 1
+        environment.close()
+        assert len(multiprocessing.active_children()) == before
 
 
 @pytest.mark.parametrize("size", [0, -1])

@@ -19,6 +19,7 @@ import disco
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
+from disco_common import plugins
 from evaluation import films, playing
 from evaluation.config import EvaluationConfig
 from evaluation.loading import load_agent
@@ -112,6 +113,10 @@ def test_folders_that_are_no_runs(workdir, tmp_path):
     (run_of(copy, "actor_critic") / "agent.npz").unlink()
     with pytest.raises(FileNotFoundError, match=r"agent\.npz is missing"):
         load_agent(run_of(copy, "actor_critic"))
+    folder = run_of(copy, "mine")
+    assert load_agent(folder / ".." / "seed_0").name == "mine"
+    (copy.parent / "link").symlink_to(folder)
+    assert load_agent(copy.parent / "link").name == "mine"
     shutil.copy(pathlib.Path(disco.__file__).parent / "zoo" / "grid57.npz", copy / "rules/mine.npz")
     with pytest.raises(ValueError, match=r"The rule 'mine' is gone: .*other rules now"):
         load_agent(run_of(copy, "mine"))
@@ -171,6 +176,24 @@ def test_an_mp4(tmp_path):
     np.testing.assert_allclose(
         pictures[:, :33].mean(axis=(1, 2, 3)), [x.mean() for x in shades()], atol=6.0
     )
+
+
+def test_names_in_files_import_nothing(tmp_path, monkeypatch):
+    (tmp_path / "named_module.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in (
+        "named_module:make/x",
+        "pixels/named_module:make/x",
+        "gymnasium/named_module:A-v0",
+        "pixels/gymnasium/named_module:A-v0",
+    ):
+        with (
+            plugins.names_from_files(imports=False),
+            pytest.raises(ValueError, match=r"named_module:.*for which a module would be imported"),
+        ):
+            environments.make(name)
+    with pytest.raises(SystemExit, match="imported"):
+        environments.make("named_module:make/x")
 
 
 def test_another_suffix_is_refused(tmp_path):

@@ -4,13 +4,17 @@ import dataclasses
 from typing import Any
 
 import gymnasium
+import haiku as hk
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from dm_env import specs
 from gymnasium import spaces
 
 import environments
-from environments import EnvironmentNameError, MissingPackageError, names
+from agents.encoders import Encoder, EncoderConfig
+from environments import EnvironmentNameError, MissingPackageError, SimulatorError, names
 from environments.suites import gymnasium as suite
 from environments.text import TextSpec
 from tests.environments.streams import (
@@ -117,6 +121,7 @@ LETTERS = spaces.Text(5)
 CASES = {
     "plane": (spaces.Box(0, 255, (20, 30), np.uint8), (20, 30, 1), np.uint8),
     "channels first": (spaces.Box(0, 255, (3, 20, 30), np.uint8), (20, 30, 3), np.uint8),
+    "frames first": (spaces.Box(0, 255, (12, 84, 84), np.uint8), (84, 84, 12), np.uint8),
     "channels last": (spaces.Box(0, 255, (20, 30, 4), np.uint8), (20, 30, 4), np.uint8),
     "double": (spaces.Box(-1, 1, (3,), np.float64), (3,), np.float32),
     "long": (spaces.Box(-(2**60), 2**60, (2,), np.int64), (2,), np.int32),
@@ -155,6 +160,14 @@ def test_values_of_spaces():
     ("name", "message"),
     [
         (
+            "FrozenLake-v1?is_slippery=false",
+            "'is_slippery' is false; expected False, or",
+        ),
+        ("FrozenLake-v1?map_name=4x4&map_name=8x8", "gives an argument twice"),
+        ("FrozenLake-v1?map_name=9x9", "cannot be made: KeyError: '9x9'"),
+        ("LunarLander-v3?gravity=5", "cannot be made: AssertionError"),
+        ("a:b:c", "cannot be made|There is no environment"),
+        (
             "CartPol-v1",
             "There is no environment of Gymnasium 'CartPol-v1'. Near it: 'gymnasium/Car",
         ),
@@ -190,6 +203,91 @@ def test_spaces_that_are_refused(observation, action, message):
     dynamics = suite.Gymnasium("gymnasium/Fixed-v0")
     with pytest.raises(ValueError, match=f"gymnasium/Fixed-v0 has .*{message}"):
         _ = suite._observations(dynamics, observation), suite._actions(dynamics, action)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_arguments_that_cannot_be_written(value):
+    with pytest.raises(EnvironmentNameError, match="expected what Python writes as a literal"):
+        names.with_arguments("gymnasium/A-v0", {"x": value})
+
+
+@pytest.mark.parametrize("value", ["true", "None", "7", "a b&c=d,e", (1, "x"), [2.5], {"k": False}])
+def test_arguments_are_read_as_they_were_written(value):
+    name = names.with_arguments("gymnasium/A-v0", {"x": value})
+    assert names.split(name) == ("gymnasium/A-v0", {"x": value})
+
+
+class Drawn(gymnasium.Env):
+    """One step an episode. Draws what it is told to."""
+
+    observation_space = spaces.Dict({"a": spaces.Dict({"mission text": LETTERS}), "b c": LETTERS})
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, picture=None, **kwargs):
+        self.picture, self.render_mode = picture, kwargs.get("render_mode")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"a": {"mission text": "up"}, "b c": "up"}, {}
+
+    def step(self, action):
+        return self.reset()[0], 1.0, True, False, {}
+
+    def render(self) -> Any:
+        if self.picture == "error":
+            raise RuntimeError("no screen")
+        return np.zeros((4, 5, 3), np.uint8) if self.picture == "good" else None
+
+
+class Undrawn(Drawn):
+    """Whose constructor does not know render modes."""
+
+    def __init__(self):
+        super().__init__()
+
+
+class DrawnInRGB(Drawn):
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+
+@pytest.fixture
+def _registered():
+    for kind in (Drawn, Undrawn, DrawnInRGB):
+        gymnasium.register(f"{kind.__name__}-v0", kind)
+    yield
+    for kind in (Drawn, Undrawn, DrawnInRGB):
+        del gymnasium.registry[f"{kind.__name__}-v0"]
+    suite._spaces.cache_clear()
+
+
+@pytest.mark.usefixtures("_registered")
+def test_pictures():
+    def filmed(name):
+        return suite.Gymnasium(f"gymnasium/{name}").filmed((), 0)
+
+    assert filmed("Drawn-v0") is None
+    assert filmed("Undrawn-v0") is None
+    good = filmed("DrawnInRGB-v0?picture=good")
+    assert good is not None
+    good.reset()
+    assert good.render().shape == (4, 5, 3)
+    for picture, message in (("none_at_all", "draws object"), ("error", "no screen")):
+        bad = filmed(f"DrawnInRGB-v0?picture={picture}")
+        assert bad is not None
+        bad.reset()
+        with pytest.raises(SimulatorError, match=f"DrawnInRGB-v0.*{message}"):
+            bad.render()
+
+
+@pytest.mark.usefixtures("_registered")
+def test_networks_read_texts_of_any_name():
+    spec = suite.Gymnasium("gymnasium/Drawn-v0").observation_spec()
+    assert isinstance(spec, dict)
+    seen = {name: jnp.array([[[5, 0, *[0] * 30]]]) for name in spec}
+    network = hk.transform(lambda x: Encoder(EncoderConfig(hidden=(7,)), spec)(x))
+    params = network.init(jax.random.key(0), seen)
+    assert len([name for name in params if "language" in name and "lstm" in name]) == 2
+    assert network.apply(params, jax.random.key(0), seen).shape == (1, 7)
 
 
 def test_arguments_in_names():
