@@ -26,6 +26,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import numpy as np
 from absl import flags
 
 from disco_common import plugins
@@ -96,6 +98,7 @@ class Identity:
 
 CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 _RUNS_PER_RAY_JOB = 16
+_WITH_ARGUMENTS = "gymnasium/"  # Names of environments with arguments.
 
 
 def run(
@@ -196,8 +199,19 @@ def define_task_flags(default_suite: str) -> str:
     )
     define_output_folder("workdir", "Folder for all results.")
     first_suite = (given("suite") or default_suite).partition(",")[0].strip()
-    define_config(default_config, registry.family_of(first_suite))
+    define_config(default_config, _settings_for(first_suite))
     return first_suite
+
+
+def _settings_for(suite: str) -> str:
+    """Return the argument of the default config: a family, or that there are images."""
+    family = registry.family_of(suite)
+    if f"{family}/" != _WITH_ARGUMENTS or "/" not in suite:
+        return family
+    with commands.ended_by_user_errors():
+        (name,) = suites_of(suite, given("env_kwargs") or None)
+        leaves = jax.tree.leaves(registry.make(name).dynamics.observation_spec())
+    return "images" if any(len(x.shape) == 3 and x.dtype == np.uint8 for x in leaves) else family
 
 
 def define_flags(default_suite: str) -> None:
@@ -237,7 +251,7 @@ def define_tuned() -> None:
 
 def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     """Return the suites, the config, and the number of runs per job that the flags give."""
-    suites = suites_of(values)
+    suites = suites_of(values.suite, values.env_kwargs)
     runs_per_job = values.runs_per_job
     if runs_per_job is None and values.executor == "ray":
         runs_per_job = _RUNS_PER_RAY_JOB
@@ -247,31 +261,30 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     return suites, config, runs_per_job
 
 
-def suites_of(values: Any) -> list[str]:
-    """Return the names that `--suite` gives, with the arguments of `--env_kwargs`.
+def suites_of(suite: str, env_kwargs: str | None) -> list[str]:
+    """Return the names that `--suite` gives, with the arguments of `--env_kwargs`, if given.
 
     Raises:
       ValueError: if the arguments are no JSON object, or no environment of the suite takes any.
     """
-    suites = listed(values.suite)
-    if values.env_kwargs is None:
+    suites = listed(suite)
+    if env_kwargs is None:
         return suites
     try:
-        arguments = json.loads(values.env_kwargs)
+        arguments = json.loads(env_kwargs)
     except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
         raise ValueError(
-            f"--env_kwargs={values.env_kwargs}; expected a JSON object, for example"
+            f"--env_kwargs={env_kwargs}; expected a JSON object, for example"
             """ '{"is_slippery": false}'."""
         )
-    prefix = "gymnasium/"
-    if not any(name.startswith(prefix) for name in suites):
+    if not any(name.startswith(_WITH_ARGUMENTS) for name in suites):
         raise ValueError(
-            f"--env_kwargs is for environments '{prefix}…'; --suite={values.suite} has none."
+            f"--env_kwargs is for environments '{_WITH_ARGUMENTS}…'; --suite={suite} has none."
         )
     return [
-        names.with_arguments(name, arguments) if name.startswith(prefix) else name
+        names.with_arguments(name, arguments) if name.startswith(_WITH_ARGUMENTS) else name
         for name in suites
     ]
 

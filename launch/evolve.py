@@ -58,7 +58,7 @@ def main() -> None:
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
     config = dataclasses.replace(config, baselines=(), seeds=1)
-    tasks = resolve(suites_of(values))
+    tasks = resolve(suites_of(values.suite, values.env_kwargs))
     contenders = make_contenders([values.rule], config, copies=copies_in(values.workdir))
     (contender,) = (x for x in contenders if x.kind != RANDOM)
     settings = EvolutionConfig(

@@ -13,6 +13,7 @@ from disco_common.configuration import to_config
 from evaluation.config import EvaluationConfig
 
 _IMAGES = (
+    "images",  # Of a family whose environments observe different things.
     "atari",
     "atari100k",
     "procgen",
