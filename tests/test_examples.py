@@ -1,4 +1,4 @@
-"""The examples run: networks of three libraries learn by one rule, as a user would start them."""
+"""The examples run: networks of several libraries learn by one rule, as a user would start them."""
 
 import dataclasses
 import importlib
@@ -22,7 +22,7 @@ def rule_file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("example", ["plain_jax", "flax_nnx", "equinox_module"])
+@pytest.mark.parametrize("example", ["plain_jax", "flax_nnx", "equinox_module", "haiku_module"])
 def test_example_learns_without_a_hitch(example, rule_file, monkeypatch, capsys):
     module = importlib.import_module(f"examples.{example}")
     flags = ["--rule", str(rule_file), "--updates", "20"]
