@@ -30,3 +30,5 @@ def test_base_dependencies_are_those_of_the_library():
 def test_version_and_types():
     assert re.fullmatch(r"\d+\.\d+\.\d+", disco.__version__)
     assert (pathlib.Path(disco.__file__).parent / "py.typed").exists()
+    citation = (pathlib.Path(__file__).parents[2] / "CITATION.cff").read_text()
+    assert f"\nversion: {disco.__version__}\n" in citation
