@@ -15,6 +15,7 @@ from absl import flags
 from evaluation import films
 from evaluation.loading import load_agent
 from launch import commands
+from launch.flag_parsing import define_output_file, define_path
 
 
 def main() -> None:
@@ -34,8 +35,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("run", None, "Folder of a finished run.", required=True)
-    flags.DEFINE_string("output", None, "Film: a file .mp4 or .gif.", required=True)
+    define_path("run", "Folder of a finished run.")
+    define_output_file("output", "Film: a file .mp4 or .gif.")
     flags.DEFINE_bool(
         "imports",
         False,
