@@ -89,7 +89,7 @@ def test_a_module_of_ones_own_needs_no_package(tmp_path):
     watch = ["-m", "launch.watch", f"--run={run}", "--output=film.gif"]
     refused = _run(watch, ROOT, tmp_path)
     assert refused.returncode == 2
-    assert "The run names 'my_lamps:make/4', for which a module would be" in refused.stderr
+    assert "A file names 'my_dqn:dqn', for which a module would be imported" in refused.stderr
     assert _run([*watch, "--imports"], ROOT, tmp_path).returncode == 0
     assert (tmp_path / "film.gif").is_file()
     unknown = ["-m", "launch.evaluate", "--rule=", "--suite=my_lamps:no_such", "--workdir=other"]
