@@ -8,6 +8,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -296,6 +297,11 @@ def _restored_baseline(stored: Contender, config: EvaluationConfig) -> Contender
 
 def _as_json(settings: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(dict(settings)))
+
+
+def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
+    """Return the folder in a workdir for copies of rule files, by the contenders' names."""
+    return pathlib.Path(workdir) / "rules"
 
 
 def copy_of_rule(copies: pathlib.Path, contender: str) -> pathlib.Path:

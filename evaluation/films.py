@@ -46,16 +46,17 @@ def frames(
     try:
         for episode in range(1, episodes + 1):
             timestep, reward, step = simulators.reset(), 0.0, 0
-            caption = f"episode {episode}, step 0"
-            yield _captioned(draw(timestep), caption)
+            picture = _captioned(draw(timestep), f"episode {episode}, step 0")
+            yield picture
             while not timestep.last()[0] and step < most_steps:
                 memory, action = agent.act(memory, timestep)
                 timestep = simulators.step(action)
                 reward, step = reward + float(timestep.reward[0]), step + 1
                 caption = f"episode {episode}, step {step}, reward {reward:.4g}"
-                yield _captioned(draw(timestep), caption)
+                picture = _captioned(draw(timestep), caption)
+                yield picture
             for _ in range(_LAST_FRAMES - 1):
-                yield _captioned(draw(timestep), caption)
+                yield picture
     finally:
         simulators.close()
 

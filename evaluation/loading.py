@@ -22,12 +22,10 @@ import environments
 from agents.history import History
 from agents.protocol import Agent, Mode
 from disco_common import plugins
-from evaluation import contenders, folder_names, training
+from evaluation import contenders, storage, training
 from evaluation.report.manifest import StoredEvaluation, read_manifest
 from evaluation.training import Run
 from training.host_collection import make_act
-
-RULES = "rules"  # Folder of the copies of rule files, in an evaluation's folder.
 
 
 @chex.dataclass(frozen=True)
@@ -155,8 +153,13 @@ def _evaluation(path: pathlib.Path) -> StoredEvaluation:
 
 def _run(stored: StoredEvaluation, path: pathlib.Path, imports: bool) -> Run:
     """Return the run of a folder."""
-    found = {folder_names.of_contender(x.name): x for x in stored.contenders}
-    tasks = {folder_names.of_task(name): name for name in stored.tasks}
+    folder = stored.folder
+    found = {storage.run_path(folder, x.name, "", 0).parents[1].name: x for x in stored.contenders}
+    own = found.get(path.parents[1].name)
+    tasks = {
+        storage.run_path(folder, own.name if own else "", name, 0).parent.name: name
+        for name in stored.tasks
+    }
     for what, name, known in (
         ("contender", path.parents[1].name, found),
         ("task", path.parent.name, tasks),
@@ -167,8 +170,9 @@ def _run(stored: StoredEvaluation, path: pathlib.Path, imports: bool) -> Run:
                 f" {', '.join(known)}."
             )
     contender, task = found[path.parents[1].name], tasks[path.parent.name]
+    copies = contenders.copies_in(folder)
     with plugins.names_from_files(imports=imports):
-        contender = contenders.restored(contender, stored.config, stored.folder / RULES)
+        contender = contenders.restored(contender, stored.config, copies)
         made = environments.make(task)
     if contender.trains_itself:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")

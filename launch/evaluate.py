@@ -39,6 +39,7 @@ from evaluation.contenders import (
     AGENT,
     PLUGINS,
     Contender,
+    copies_in,
     copy_of_rule,
     make_contenders,
 )
@@ -54,7 +55,6 @@ from launch.setup import keep_rule
 from launch.tuned import (
     SHIPPED,
     TUNED,
-    copies_in,
     find_tuned,
     fingerprints,
     settings_by_contender,

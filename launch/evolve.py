@@ -21,7 +21,7 @@ from absl import flags
 from disco_common import stopping
 from disco_common.configuration import from_config
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, make_contenders
+from evaluation.contenders import RANDOM, copies_in, make_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies import evolution
 from evaluation.studies.evolution import EvolutionConfig
@@ -36,7 +36,6 @@ from launch.evaluate import (
 )
 from launch.provenance import code_version
 from launch.score_tables import print_rows
-from launch.tuned import copies_in
 
 # What a rule's file says of the rule before the evolution.
 _OF_ANOTHER_RULE = ("probe_score", "evaluations")

@@ -17,7 +17,7 @@ from absl import flags
 
 import disco
 from disco_common import plugins
-from evaluation.contenders import PLUGINS, copy_of_rule
+from evaluation.contenders import PLUGINS, copies_in, copy_of_rule
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations
 from launch import commands, execution, workdirs
@@ -31,7 +31,7 @@ from launch.evaluate import (
     read_flags,
 )
 from launch.provenance import code_version
-from launch.tuned import copies_in, find_tuned, settings_by_contender
+from launch.tuned import find_tuned, settings_by_contender
 
 
 def main() -> None:

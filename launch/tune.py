@@ -18,7 +18,7 @@ from typing import Any
 
 from absl import flags
 
-from evaluation.contenders import RANDOM, make_contenders
+from evaluation.contenders import RANDOM, copies_in, make_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies import tuning
 from evaluation.tuned_settings import TunedSettings
@@ -34,7 +34,6 @@ from launch.evaluate import (
 )
 from launch.provenance import code_version
 from launch.score_tables import print_rows
-from launch.tuned import copies_in
 
 
 @dataclasses.dataclass(frozen=True)

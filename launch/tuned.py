@@ -10,7 +10,7 @@ from absl import logging
 from environments import Environment
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import DISCOVERED, RULE, Contender, make_contenders
+from evaluation.contenders import DISCOVERED, RULE, Contender, copies_in, make_contenders
 
 TUNED = "tuned.json"  # In a workdir, the tuned settings of its contenders.
 SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
@@ -24,7 +24,6 @@ _UNTUNED = (
     "actor_critic_lambda",
     "actor_critic_replay_ratio",
 )
-_RULES = "rules"  # Folder in a workdir for copies of rule files, by the contenders' names.
 
 
 def find_tuned(
@@ -147,8 +146,3 @@ def fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
     return {
         x.name: x.source["parameters_sha256"] for x in contenders if x.kind in (DISCOVERED, RULE)
     }
-
-
-def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
-    """Return the folder in a workdir for copies of rule files."""
-    return pathlib.Path(workdir) / _RULES
