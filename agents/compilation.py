@@ -15,6 +15,8 @@ from typing import Any
 import jax
 from absl import logging
 
+from disco_common.user_cache import user_cache
+
 _CACHE_BYTES = 4 << 30
 # A process may have some 65,000 mappings of memory on Linux, and XLA takes a few for every program
 # that it compiles for a CPU. Beyond that the process crashes.
@@ -121,7 +123,7 @@ def _is_known_flag(flag: str) -> bool:
 
 
 def keep_programs() -> None:
-    """Enable JAX's persistent compilation cache in the user's cache folder, of a few GB.
+    """Enable JAX's persistent compilation cache in `disco_common.user_cache`, of a few GB.
 
     A program for a CPU uses all of that CPU's instructions, so each kind of CPU has its own folder.
     The environment variable JAX_COMPILATION_CACHE_DIR names another folder.
@@ -155,9 +157,7 @@ def _users_folder() -> pathlib.Path:
     Raises:
       RuntimeError: if the user has no home folder.
     """
-    root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    cpu = zlib.crc32(_cpu_features().encode())
-    return pathlib.Path(root) / f"disco/xla-{cpu:08x}"
+    return user_cache() / f"xla-{zlib.crc32(_cpu_features().encode()):08x}"
 
 
 def _cpu_features() -> str:

@@ -12,7 +12,8 @@ from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
 from disco.hand_designed import ActorCritic, PolicyGradient, hand_designed
 from disco.hand_set import HandSetRule
 from disco.rule import Rule, UpdateResiduals
-from disco.rule_files import RuleFileError, load, load_header, recommended, save, zoo
+from disco.rule_files import RuleFileError, load, load_header, recommended, save
+from disco.rule_sources import zoo
 from disco.sizes import MetaNetworkSizes
 from disco.types import Aux, Outputs, Params, RuleState, Trajectory, Unroll
 

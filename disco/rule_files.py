@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from disco import meta_network, npz
+from disco import meta_network, npz, rule_sources
 from disco.architectures import LSTM, TRANSFORMER
 from disco.discovered import DiscoveredRule
 from disco.rule_headers import (
@@ -37,8 +37,6 @@ from disco.rule_headers import (
 )
 from disco.sizes import MetaNetworkSizes
 from disco_common.atomic import write_atomically
-
-ZOO = pathlib.Path(__file__).parent / "zoo"
 
 _LIFETIME = "lstm/~/meta_lstm/~unroll"
 _PUBLISHED_NAMES = {
@@ -68,22 +66,25 @@ _PRIOR = "trajectory/policy_prior"
 _TRANSFORMER_LAYER = re.compile(r"lstm/transformer/\d+/heads/w")
 
 
-def zoo() -> list[str]:
-    """Return the names of the rules that come with this package."""
-    return sorted(path.stem for path in ZOO.glob("*.npz"))
-
-
-def load(name: str | os.PathLike) -> DiscoveredRule:
+def load(name: str | os.PathLike, *, sha256: str | None = None) -> DiscoveredRule:
     """Read a rule.
 
     Args:
-      name: a rule file's path, or the name of a rule in the zoo.
+      name: a rule file's path, the name of a rule in the zoo, `disco_103` for the published weights
+        in the user's cache folder, or `hf:owner/name` for a rule of the Hugging Face Hub
+        (`disco.rule_sources` has all forms). The hub needs the extra `hub`; it was tested against a
+        server of the tests, never against the real hub.
+      sha256: hash that the file must have, 64 hexadecimal digits; None for any. Evaluations record
+        the hash of each rule file that they read (`manifest.json`).
 
     Raises:
-      FileNotFoundError: if there is no such file and no such name.
-      RuleFileError: if the file is damaged or not a rule.
+      FileNotFoundError: if there is no such file and no such name, here or on the hub.
+      RuleFileError: if the file is damaged, not a rule, or has another hash.
+      ImportError: if the hub's package is needed and not installed.
+      OSError: if the hub cannot be read.
+      ValueError: if a name of the hub, or the hash, is malformed.
     """
-    return read(name)[0]
+    return read(name, sha256)[0]
 
 
 def load_header(name: str | os.PathLike) -> dict[str, Any]:
@@ -162,31 +163,16 @@ def _arrays(rule: DiscoveredRule) -> dict[str, np.ndarray]:
     return arrays
 
 
-def read(name: str | os.PathLike) -> tuple[DiscoveredRule, dict[str, Any]]:
+def read(
+    name: str | os.PathLike, sha256: str | None = None
+) -> tuple[DiscoveredRule, dict[str, Any]]:
     """Return a rule and its file's header. Arguments and errors are those of `load`."""
-    path = _find(name)
+    path = rule_sources.find(name, sha256)
     try:
         with npz.opened(path) as archive:
             return _read(path, archive)
     except npz.ArchiveError as error:
         raise RuleFileError(f"{path} {error}") from error
-
-
-def _find(name: str | os.PathLike) -> pathlib.Path:
-    path = pathlib.Path(name)
-    if path.is_file():
-        return path
-    in_zoo = ZOO / f"{os.fspath(name)}.npz"
-    if path.name == os.fspath(name) and in_zoo.is_file():
-        return in_zoo
-    kind = "does not exist"
-    if path.exists():
-        kind = "is a directory" if path.is_dir() else "is not a regular file"
-    raise FileNotFoundError(
-        f"Rule file {str(path)!r} {kind}, and the zoo has no rule of that name. The zoo has"
-        f" {zoo()}; the published Disco103 weights are `disco_103.npz` of the authors' release"
-        " (github.com/google-deepmind/disco_rl)."
-    )
 
 
 def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dict[str, Any]]:

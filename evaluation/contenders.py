@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from agents import registry
 from agents.registry import AgentFactory, ObservingFactory
 from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
-from disco import rule_files
+from disco import rule_files, rule_sources
 from disco_common import plugins
 from disco_common.configuration import from_json
 from disco_common.terminal import require_printable
@@ -34,6 +34,7 @@ DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
 PLUGINS = "disco.rules"
 # Of a contender's source: steps of its optimiser per environment step.
 GRADIENT_STEPS = "gradient_steps_per_environment_step"
+FILE_SHA256 = "file_sha256"  # Of a contender's source: hash of the rule's file.
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ def make_contenders(
     """Return all contenders: the random policy, the baselines, the rules, and other agents.
 
     Args:
-      rules: paths of rule files, names of rules in the zoo, or of other packages' rules.
+      rules: names of rules (`disco.rule_sources`), or of other packages' rules.
       config: of the evaluation.
       agents: names of other agents (`agents.registry`).
       copies: folder with copies of rule files (`copy_of_rule`), which are read if the files no
@@ -180,7 +181,8 @@ def _rules(
 ) -> list[Contender]:
     found = []
     for name, rule in zip(_distinct_names(rules), rules, strict=True):
-        loaded, header = _load(rule, None if copies is None else copy_of_rule(copies, name))
+        copy = None if copies is None else copy_of_rule(copies, name)
+        loaded, header, sha256 = _load(rule, copy)
         if config.rule_discount is not None:
             loaded = _with_discount(name, loaded, config.rule_discount)
         settings = tuned.get(name, {})
@@ -193,6 +195,7 @@ def _rules(
             agent=agent,
             source={
                 "file": rule,
+                **sha256,
                 "parameters_sha256": fingerprint(loaded),
                 "header": header,
                 **{f"{x}_from": origin for x, origin in origins.items()},
@@ -267,10 +270,15 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
             )
         return dataclasses.replace(stored, other=agent)
     # A file may have changed since; its copy, by the name of the contender or of the file, has not.
-    names = dict.fromkeys((stored.name, pathlib.Path(source["file"]).stem))
-    for file in (str(source["file"]), *(str(copy_of_rule(copies, name)) for name in names)):
+    # A rule of the hub is only read from its copy: reading a run downloads nothing.
+    origin = str(source["file"])
+    names = dict.fromkeys((stored.name, rule_sources.short_names(origin)[0]))
+    files = [str(copy_of_rule(copies, name)) for name in names]
+    if not origin.startswith(rule_sources.HUB):
+        files = [origin, *files]
+    for file in files:
         try:
-            rule, _ = _load(file, None)
+            rule = _load(file, None)[0]
         except (OSError, disco.RuleFileError):
             continue
         if config.rule_discount is not None:
@@ -309,27 +317,41 @@ def copy_of_rule(copies: pathlib.Path, contender: str) -> pathlib.Path:
     return copies / f"{folder_names.of_contender(contender)}.npz"
 
 
-def _load(rule: str, copy: pathlib.Path | None) -> tuple[disco.Rule, dict[str, Any]]:
-    """Return a rule and its file's header, from a file, the zoo, a plugin, or the file's copy."""
-    if plugin := plugins.find(PLUGINS, rule):
-        return plugin(), {}
+def find_plugin(rule: str) -> Callable[..., disco.Rule] | None:
+    """Return the function of another package that makes a rule; None if there is none.
+
+    Raises:
+      PluginError: (an `ImportError`) if it cannot be imported.
+    """
+    return None if rule.startswith(rule_sources.HUB) else plugins.find(PLUGINS, rule)
+
+
+def _load(
+    rule: str, copy: pathlib.Path | None
+) -> tuple[disco.Rule, dict[str, Any], dict[str, str]]:
+    """Return a rule, its file's header, and the file's hash for the contender's source.
+
+    Args:
+      rule: a name of `disco.rule_sources`, or of a plugin, which has neither header nor hash.
+      copy: of the file, to read if the file is gone; None for none.
+    """
+    if plugin := find_plugin(rule):
+        return plugin(), {}, {}
     try:
-        return rule_files.read(rule)
-    except FileNotFoundError:
+        path = rule_sources.find(rule)
+    except FileNotFoundError as error:
         if copy is None or not copy.is_file():
             raise
-    _log.warning("The rule file %r is gone; its copy %s is used.", rule, copy)
-    return rule_files.read(copy)
+        _log.warning("%s The rule's copy %s is used.", error, copy)
+        path = copy
+    return *rule_files.read(path), {FILE_SHA256: rule_sources.sha256_of(path)}
 
 
 def _distinct_names(rules: Sequence[str]) -> list[str]:
     """Return the rules' names: file stems, prefixed by the folder's name where stems are equal."""
-    paths = [pathlib.Path(rule) for rule in rules]
-    stems = [path.stem for path in paths]
-    names = [
-        f"{path.absolute().parent.name}_{path.stem}" if stems.count(path.stem) > 1 else path.stem
-        for path in paths
-    ]
+    found = [rule_sources.short_names(rule) for rule in rules]
+    stems = [stem for stem, _ in found]
+    names = [longer if stems.count(stem) > 1 else stem for stem, longer in found]
     for name, rule in zip(names, rules, strict=True):
         require_printable(f"--rule {rule!r}: the name", name)
         if names.count(name) > 1:

@@ -30,17 +30,16 @@ import jax
 import numpy as np
 from absl import flags
 
-from disco_common import plugins
 from disco_common.configuration import from_config
 from environments import Environment, names, registry
 from evaluation import tuned_settings
 from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import (
     AGENT,
-    PLUGINS,
     Contender,
     copies_in,
     copy_of_rule,
+    find_plugin,
     make_contenders,
 )
 from evaluation.evaluate import Execution, evaluate, resolve
@@ -183,7 +182,7 @@ def keep_rules(
     changes = {} if config.rule_discount is None else {"discount": config.rule_discount}
     for contender in contenders:
         name = contender.source.get("file")
-        if name and contender.rule is not None and plugins.find(PLUGINS, name) is None:
+        if name and contender.rule is not None and find_plugin(name) is None:
             copy = copy_of_rule(copies_in(folder), contender.name)
             keep_rule(name, copy, contender.rule, **changes)
 

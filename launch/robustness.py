@@ -9,15 +9,13 @@ workdirs, in which runs are continued, are as in `launch.evaluate`.
 """
 
 import dataclasses
-import pathlib
 import sys
 from typing import Any
 
 from absl import flags
 
-import disco
-from disco_common import plugins
-from evaluation.contenders import PLUGINS, copies_in, copy_of_rule
+from disco import rule_sources
+from evaluation.contenders import copies_in, copy_of_rule, find_plugin
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations
 from launch import commands, execution, workdirs
@@ -70,10 +68,14 @@ def main() -> None:
 
 def _rule_or_copy(name: str, workdir: str) -> str:
     """Return the rule's name, or the path of its copy in the workdir if its file is gone."""
-    path = pathlib.Path(name)
-    copy = copy_of_rule(copies_in(workdir), path.stem)
-    is_known = path.is_file() or name in disco.zoo() or plugins.find(PLUGINS, name) is not None
-    return str(copy) if copy.is_file() and not is_known else name
+    copy = copy_of_rule(copies_in(workdir), rule_sources.short_names(name)[0])
+    if not copy.is_file() or find_plugin(name) is not None:
+        return name
+    try:
+        rule_sources.find(name)
+    except FileNotFoundError:
+        return str(copy)
+    return name
 
 
 if __name__ == "__main__":

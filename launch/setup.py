@@ -10,7 +10,7 @@ from absl import logging
 import disco
 import environments
 from agents.rule_agent import AgentConfig
-from disco.rule_files import ZOO
+from disco import rule_sources
 from disco_common.atomic import write_atomically
 from evaluation.contenders import fingerprint
 from launch.settings import DiscoverSettings
@@ -158,7 +158,7 @@ def keep_rule(name: str, copy: pathlib.Path, rule: disco.Rule, **changes: Any) -
     """Copy a rule file to a workdir, unless there is a copy.
 
     Args:
-      name: the file, or the name of a rule in the zoo.
+      name: of the rule (`disco.rule_sources`).
       copy: file to write.
       rule: that was read from the file.
       **changes: fields of the rule that were changed after it was read.
@@ -169,8 +169,7 @@ def keep_rule(name: str, copy: pathlib.Path, rule: disco.Rule, **changes: Any) -
     """
     if copy.exists():
         return
-    path = pathlib.Path(name)
-    content = (path if path.is_file() else ZOO / f"{name}.npz").read_bytes()
+    content = rule_sources.find(name).read_bytes()
     copy.parent.mkdir(exist_ok=True)
     write_atomically(copy, content)
     if fingerprint(dataclasses.replace(disco.load(copy), **changes)) != fingerprint(rule):

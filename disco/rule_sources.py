@@ -1,0 +1,252 @@
+"""Names of rules, and the files that they stand for.
+
+    runs/mine/rule.npz                 a file
+    three_families                     a rule of the zoo, which comes with this package
+    disco_103                          published weights, in the user's cache folder
+    hf:owner/name                      `rule.npz` of a repository of the Hugging Face Hub
+    hf:owner/name/file.npz@revision    another file, of a branch, tag or commit
+
+Rules of the hub need the extra `hub`. They are downloaded once, into the cache of
+`huggingface_hub`, by that package, whose environment variables apply (`HF_ENDPOINT`, `HF_HOME`,
+`HF_TOKEN`, `HF_HUB_OFFLINE`). A branch may change; a commit, or a SHA-256, cannot. The tests
+download from a server of their own: nothing here has ever been run against the real hub.
+"""
+
+import hashlib
+import os
+import pathlib
+import re
+from typing import NamedTuple
+
+from disco.rule_headers import RuleFileError
+from disco_common.user_cache import VARIABLE, user_cache
+
+ZOO = pathlib.Path(__file__).parent / "zoo"
+HUB = "hf:"  # Beginning of the names of rules of the hub.
+
+_HUB_FILE = "rule.npz"
+_HUB_NAME = re.compile(
+    r"hf:(?P<repository>[\w.-]+/[\w.-]+)(?:/(?P<file>[^@]*[^@/]\.npz))?(?:@(?P<revision>\S+))?",
+    re.ASCII,
+)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class _Published(NamedTuple):
+    """Published weights that this package does not contain.
+
+    Attributes:
+      origin: the repository that has them, and the path there.
+      sha256: of the file.
+    """
+
+    origin: str
+    sha256: str
+
+
+_PUBLISHED = {
+    "disco_103": _Published(
+        "github.com/google-deepmind/disco_rl, disco_rl/update_rules/weights/disco_103.npz",
+        "dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa",
+    )
+}
+
+
+class _HubFile(NamedTuple):
+    """A file of the hub; the revision is None for the default branch."""
+
+    repository: str
+    file: str
+    revision: str | None
+
+
+def zoo() -> list[str]:
+    """Return the names of the rules that come with this package."""
+    return sorted(path.stem for path in ZOO.glob("*.npz"))
+
+
+def find(name: str | os.PathLike, sha256: str | None = None) -> pathlib.Path:
+    """Return the path of a rule's file; a rule of the hub is downloaded first.
+
+    Args:
+      name: of the rule, in one of the forms above.
+      sha256: hash that the file must have, 64 hexadecimal digits; None for any.
+
+    Raises:
+      FileNotFoundError: if there is no such file and no such name; if the hub has no such file, or
+        cannot be reached and the file was not downloaded before.
+      RuleFileError: if the file has another hash.
+      ImportError: if `huggingface_hub` is needed and not installed.
+      OSError: if the hub reports another error.
+      ValueError: if a name of the hub, or the hash, is malformed.
+    """
+    wanted = None if sha256 is None else sha256.lower()
+    if wanted is not None and not _SHA256.fullmatch(wanted):
+        raise ValueError(f"sha256 is {sha256!r}; expected 64 hexadecimal digits.")
+    text = os.fspath(name)
+    if text.startswith(HUB):
+        path = _downloaded(text)
+    else:
+        path = _local(text)
+        if path is None:
+            path = _in_cache(text)
+            _require_hash(text, path, _PUBLISHED[text].sha256)
+    if wanted is not None:
+        _require_hash(text, path, wanted)
+    return path
+
+
+def sha256_of(path: pathlib.Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def short_names(name: str | os.PathLike) -> tuple[str, str]:
+    """Return what to call a rule in results, and a longer name where two rules are called alike.
+
+    The first one is the file's name without its suffix, or the name of the hub's repository; the
+    longer one has the folder's name before it, or the owner's, with the revision after it.
+
+    Raises:
+      ValueError: if a name of the hub is malformed.
+    """
+    text = os.fspath(name)
+    if not text.startswith(HUB):
+        path = pathlib.Path(text)
+        return path.stem, f"{path.absolute().parent.name}_{path.stem}"
+    found = _parsed(text)
+    owner, _, repository = found.repository.partition("/")
+    stem = pathlib.PurePosixPath(found.file).stem
+    is_default = found.file == _HUB_FILE
+    words = [owner, repository, *([] if is_default else [stem]), *filter(None, [found.revision])]
+    return repository if is_default else stem, "_".join(words)
+
+
+def _local(name: str) -> pathlib.Path | None:
+    """Return a file's path, or that of a rule of the zoo; None for the name of published weights.
+
+    Raises:
+      FileNotFoundError: if it is neither.
+    """
+    path = pathlib.Path(name)
+    if path.is_file():
+        return path
+    in_zoo = ZOO / f"{name}.npz"
+    if path.name == name and in_zoo.is_file():
+        return in_zoo
+    if name in _PUBLISHED:
+        return None
+    kind = "does not exist"
+    if path.exists():
+        kind = "is a directory" if path.is_dir() else "is not a regular file"
+    raise FileNotFoundError(
+        f"Rule file {str(path)!r} {kind}, and the zoo has no rule of that name. The zoo has"
+        f" {zoo()}; published weights are {sorted(_PUBLISHED)}, and '{HUB}owner/name' is a rule of"
+        " the Hugging Face Hub."
+    )
+
+
+def _in_cache(name: str) -> pathlib.Path:
+    """Return the path of published weights.
+
+    Raises:
+      FileNotFoundError: saying where they are published, if they are not in the cache folder.
+    """
+    published = _PUBLISHED[name]
+    try:
+        path = user_cache() / f"{name}.npz"
+    except RuntimeError as error:
+        raise FileNotFoundError(
+            f"{name!r} is looked for in the user's cache folder, and there is no home folder; set"
+            f" {VARIABLE}."
+        ) from error
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"The published weights {name!r} are not part of this package: copy the file from"
+            f" {published.origin}, to {path} (or set {VARIABLE}, now the folder {path.parent}); its"
+            f" SHA-256 must be {published.sha256}."
+        )
+    return path
+
+
+def _require_hash(name: str, path: pathlib.Path, wanted: str) -> None:
+    """Refuse a file of another hash.
+
+    Raises:
+      RuleFileError: with both hashes.
+    """
+    found = sha256_of(path)
+    if found != wanted:
+        raise RuleFileError(f"{name}: {path} has the SHA-256 {found}; expected {wanted}.")
+
+
+def _parsed(name: str) -> _HubFile:
+    match = _HUB_NAME.fullmatch(name)
+    file = (match["file"] if match else None) or _HUB_FILE
+    if match is None or ".." in file.split("/"):
+        raise ValueError(
+            f"{name!r} is no name of a rule of the hub; expected '{HUB}owner/name', or"
+            f" '{HUB}owner/name/file.npz', with '@revision' after it or not."
+        )
+    return _HubFile(match["repository"], file, match["revision"])
+
+
+def _downloaded(name: str) -> pathlib.Path:
+    """Return the path of a file of the hub in the cache of `huggingface_hub`.
+
+    Raises:
+      See `find`.
+    """
+    wanted = _parsed(name)
+    try:
+        import huggingface_hub
+        from huggingface_hub import errors
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{name!r} is a rule of the hub, for which the package {error.name!r} is not installed:"
+            " pip install 'disco-update-rules[hub]', or '.[hub]' in a checkout."
+        ) from error
+    try:
+        found = huggingface_hub.hf_hub_download(
+            wanted.repository, wanted.file, revision=wanted.revision, library_name="disco"
+        )
+    except errors.LocalEntryNotFoundError as error:
+        reason = error.__cause__ or error
+        raise FileNotFoundError(
+            f"{name}: it was not downloaded before, and now it cannot be: {_first_line(reason)}"
+        ) from error
+    except errors.EntryNotFoundError as error:
+        raise FileNotFoundError(
+            f"{name}: the repository has no file {wanted.file!r}; {_files_there(wanted)}."
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
+        missing = (
+            f"revision {wanted.revision!r}"
+            if isinstance(error, errors.RevisionNotFoundError)
+            else f"repository {wanted.repository!r}, or it is private"
+        )
+        raise FileNotFoundError(f"{name}: the hub has no {missing}.") from error
+    except errors.HFValidationError as error:
+        raise ValueError(f"{name}: {_first_line(error)}") from error
+    except errors.HfHubHTTPError as error:
+        raise OSError(f"{name}: {_first_line(error)}") from error
+    return pathlib.Path(found)
+
+
+def _files_there(wanted: _HubFile) -> str:
+    """Return a clause on the rule files in a repository of the hub."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    try:
+        every = huggingface_hub.list_repo_files(wanted.repository, revision=wanted.revision)
+    except errors.HfHubHTTPError:
+        return "name another one"
+    rules = sorted(x for x in every if x.endswith(".npz"))
+    first = f"{HUB}{wanted.repository}/{rules[0]}" if rules else ""
+    return f"it has {rules}, for example {first!r}" if rules else "it has no '.npz' file"
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
