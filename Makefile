@@ -67,7 +67,7 @@ test-newest: newest
 newest:
 	python=$$($(PYTHON) tests/newest_python.py) && $$python -m venv --clear $(NEWEST)
 	$(NEWEST)/bin/python -m pip install --editable '.[platform]' \
-	    beartype equinox flax gymnasium pytest pytest-xdist seaborn
+	    beartype equinox flax gymnasium keras pytest pytest-xdist seaborn
 	$(NEWEST)/bin/python -m pip install --no-deps 'gymnax>=1.0'
 
 tests-newest:

@@ -22,7 +22,9 @@ def rule_file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("example", ["plain_jax", "flax_nnx", "equinox_module", "haiku_module"])
+@pytest.mark.parametrize(
+    "example", ["plain_jax", "flax_nnx", "equinox_module", "haiku_module", "keras_module"]
+)
 def test_example_learns_without_a_hitch(example, rule_file, monkeypatch, capsys):
     module = importlib.import_module(f"examples.{example}")
     flags = ["--rule", str(rule_file), "--updates", "20"]
@@ -64,9 +66,8 @@ def test_a_trajectory_that_no_rule_can_learn_from_is_noticed(rule_file, monkeypa
 
 
 @pytest.mark.slow
-def test_the_example_of_a_meta_gradient_has_finite_ones(rule_file, monkeypatch):
+def test_the_example_of_a_meta_gradient_has_finite_ones(rule_file):
     module = importlib.import_module("examples.meta_gradient")
-    monkeypatch.setattr("sys.argv", ["meta_gradient", "--rule", str(rule_file), "--meta_steps=2"])
-    norms = module.main()
+    norms = module.main(str(rule_file), meta_steps=2)
     assert len(norms) == 2
     assert all(math.isfinite(norm) and norm > 0 for norm in norms)
