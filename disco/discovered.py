@@ -199,6 +199,28 @@ class DiscoveredRule(Rule):
         return self.reads_predictions or self.y_cost > 0.0 or self.z_cost > 0.0
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
+        """Return the shape of each output that the agent must have, per state.
+
+        All outputs are logits, or numbers of any size: the network ends in linear layers.
+
+        - `logits`, `[A]`: of the policy pi. The agent acts by them.
+        - `y`, `[Y]`: a vector of predictions of the state. It has no predefined meaning: the rule
+          says what it should be, and reads it to say so.
+        - `z`, `[A, Y]`: such a vector for each action.
+        - `q`, `[A, N]`: of the action value, the discounted return after each action: a categorical
+          distribution over N bins (`num_bins`), evenly spaced from `-max_value` to `max_value` on
+          the scale of the signed hyperbolic transform. `disco.values` makes it a number.
+        - `aux_pi`, `[A, A]`: for each action, of the policy in the state that follows it.
+
+        `Unroll` returns them as `[T+1, B, ...]`. Some rules need fewer: those that neither read nor
+        learn y and z, and those that do not learn aux_pi (`has_predictions`, `aux_policy_cost`).
+
+        Args:
+          num_actions: A.
+
+        Raises:
+          ValueError: if there is no action.
+        """
         AT_LEAST_1.require_value("num_actions", num_actions)
         shapes = {
             "logits": (num_actions,),

@@ -81,6 +81,12 @@ class ActorCritic(Rule):
             COST.require_value(name, getattr(self, name))
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
+        """Return the shape of each output, per state: `logits` `[A]` and `value` `[N]`.
+
+        `logits` are the policy's. `value` is the state's value: the logits of its N bins
+        (`num_bins`), as those of q in `DiscoveredRule.output_shapes`; with one bin a number, with
+        `transform_value` on the scale of the signed hyperbolic transform.
+        """
         AT_LEAST_1.require_value("num_actions", num_actions)
         return {"logits": (num_actions,), "value": (self.num_bins,)}
 

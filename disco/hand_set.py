@@ -93,6 +93,11 @@ class HandSetRule(Rule):
             COST.require_value(name, getattr(self, name))
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
+        """Return the shape of each output, per state: `logits` `[A]` and `q` `[A, N]`.
+
+        They are logits of the policy, and of the action values' bins, as those of
+        `DiscoveredRule.output_shapes`.
+        """
         AT_LEAST_1.require_value("num_actions", num_actions)
         return {"logits": (num_actions,), "q": (num_actions, self.num_bins)}
 

@@ -69,7 +69,17 @@ class Rule(abc.ABC):
         """Return the shape of each output that the agent must have, per state.
 
         Outputs of rank 2 have one row per action, computed from the state and that action. The
-        others are computed from the state alone.
+        others are computed from the state alone. What each output means is said by the rule's
+        own method.
+
+        Args:
+          num_actions: A, the number of the environment's actions.
+
+        Returns:
+          By name, the shape without the axes `[T+1, B]` that `unroll` puts in front.
+
+        Raises:
+          ValueError: if there is no action.
         """
 
     @abc.abstractmethod
@@ -128,8 +138,10 @@ class Rule(abc.ABC):
     ) -> tuple[Float[Array, ""], Aux]:
         """Return the loss to differentiate with respect to `params`.
 
-        The targets are constants in it, so that its derivative with respect to the rule would be
-        0. Computing that derivative raises an error; `gradient` supports it.
+        The targets are constants in it, so that a meta-gradient by `jax.grad` through
+        `jax.grad(rule.loss)`, which is a derivative with respect to the rule, would be 0. Computing
+        it raises an error instead; `gradient` supports it, and through `optax.adam` the
+        meta-gradient is NaN unless `eps_root` is set (see `gradient`).
 
         Args:
           params: of the agent.
@@ -140,7 +152,7 @@ class Rule(abc.ABC):
         Raises:
           ValueError: if an output is missing, or a shape or dtype does not fit, naming it; if the
             state is not of this rule. Values out of range are not checked (see `check_values`).
-          TypeError: if it is differentiated with respect to the rule.
+          TypeError: if it is differentiated with respect to the rule, when the derivative is traced.
         """
         self._check_state(state, params)
         rule = _constant(self)
@@ -158,10 +170,10 @@ class Rule(abc.ABC):
     ) -> tuple[Params, Aux]:
         """Return the gradient of `loss`, by one forward pass of each network and one backward pass.
 
-        Unlike `jax.grad(rule.loss)` it can be differentiated with respect to the rule, the
-        parameters and the state: in the outer derivative the targets are not constants.
-        Arguments and errors are those of `loss`. To be differentiated, `unroll` must support
-        forward-mode derivatives.
+        It can be differentiated with respect to the rule, the parameters and the state: in the
+        outer derivative the targets are not constants. `jax.grad` through `jax.grad(rule.loss)`
+        would be 0 with respect to the rule, and raises an error. Arguments and other errors are
+        those of `loss`. To be differentiated, `unroll` must support forward-mode derivatives.
 
         A meta-gradient flows through the optimiser, too. Adam divides by the square root of a
         moment, whose derivative is infinite where a gradient is 0, which is common at

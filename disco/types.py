@@ -6,8 +6,8 @@ transitions has T+1 states, and an agent's outputs exist for all of them.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import chex
 import jax
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
 else:  # On the host an array of NumPy's, and in an example of what is to come shape and dtype.
     Leaf = Array | np.ndarray | jax.ShapeDtypeStruct
 
-Params = PyTree[Leaf]
+if TYPE_CHECKING:
+    Params = PyTree[Leaf]
+else:  # A class of its own, which `help` can describe.
+
+    class Params(PyTree[Leaf]):
+        """The parameters of an agent's network: any pytree of arrays.
+
+        What Flax's `nnx.split`, Haiku's `init` or a plain dictionary of arrays is. A rule hands
+        them to `Unroll` and never looks inside.
+        """
+
+
 Outputs = Mapping[str, Float[Array, "_rows B ..."]]
 Metrics = dict[str, Float[Array, ""]]
 
@@ -82,13 +93,31 @@ def without_masked_damage(trajectory: Trajectory) -> Trajectory:
     )
 
 
-Unroll = Callable[[Any, Trajectory], Outputs]
-"""`unroll(params, trajectory)`: the agent's outputs for every state, each `[T+1, B, ...]`.
+@runtime_checkable
+class Unroll(Protocol):
+    """The agent's network, as a function `unroll(params, trajectory)`.
 
-The rule makes no assumption about the network. An output with a row per action may be given a
-second time, as `taken(name)`, for the actions taken only: `[T, B, ...]`. The loss reads only
-these, so that its derivatives need not be computed for all actions.
-"""
+    The rule makes no assumption about the network: it may be recurrent (`Trajectory.core_state`),
+    read earlier observations, or ignore all fields but the observation. The simplest is
+
+        def unroll(params, trajectory):
+            return network.apply(params, trajectory.observation)
+    """
+
+    def __call__(self, params: Any, trajectory: Trajectory, /) -> Outputs:
+        """Return the agent's outputs for every state of the trajectories.
+
+        Args:
+          params: of the agent, or of its target network.
+          trajectory: T transitions of B environments.
+
+        Returns:
+          By name, those of `Rule.output_shapes`, each `[T+1, B, *shape]`; logits and other numbers
+          before any softmax. An output with a row per action may be given a second time, as
+          `taken(name)`, for the actions taken only: `[T, B, ...]`. The loss reads only these, so
+          that its derivatives need not be computed for all actions.
+        """
+        ...
 
 
 def taken(name: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from jax.experimental import checkify
 
 import disco
+from disco import rule as rule_module
 from tests.annotations import unchecked
 from tests.disco.common import (
     gradient_of,
@@ -310,12 +311,59 @@ def test_a_meta_gradient_through_adam_is_finite_with_eps_root():
     assert float(optax.tree.norm(gradient)) > 0
 
 
-@pytest.mark.slow
-def test_a_meta_gradient_through_the_loss_is_refused_rather_than_zero():
-    meta_loss = partial(meta_loss_after_an_update, optimizer=optax.sgd(1e-3))
+def in_a_scan(rule, *arguments):
+    """Gradients by the loss in each step of a scan, as in an inner loop of several updates."""
+    step = jax.checkpoint(lambda carry, _: (by_loss(rule, *arguments), None))
+    return jax.lax.scan(step, by_loss(rule, *arguments), jnp.arange(2))[0]
+
+
+def of_each_agent(rule, params, *arguments):
+    params = jax.tree.map(lambda x: x[None], params)
+    gradients = jax.vmap(jax.jit(lambda p: by_loss(rule, p, *arguments)))(params)
+    return jax.tree.map(lambda x: x[0], gradients)
+
+
+@pytest.mark.parametrize("by", [by_loss, in_a_scan, of_each_agent])
+@pytest.mark.parametrize("derivative", [jax.grad, jax.jit, jax.jacfwd])
+def test_a_meta_gradient_through_the_loss_is_refused_rather_than_zero(by, derivative):
+    meta_loss = partial(meta_loss_after_an_update, optimizer=optax.sgd(1e-3), by=by)
+    function = derivative(jax.grad(meta_loss) if derivative is jax.jit else meta_loss)
     with pytest.raises(TypeError, match=r"derivative would be 0; expected rule\.gradient"):
-        jax.grad(partial(meta_loss, by=by_loss))(small_rule())
-    # And the loss itself is as it was: for the agent's parameters.
+        jax.eval_shape(function, small_rule())  # While it is traced: nothing is compiled.
+
+
+def test_derivatives_of_the_loss_by_the_agent_are_not_refused():
+    """Whatever happens to the rule meanwhile: each agent may have its own, as in a population."""
+    rule = small_rule()
+    params = mlp_params(rule, TRAJECTORY)
+
+    def gradient(rule, params):
+        return by_loss(rule, params, rule.init(params), TRAJECTORY, mlp_unroll)
+
+    rules, agents = jax.tree.map(lambda x: jnp.stack([x, x]), (rule, params))
+    jax.eval_shape(jax.vmap(gradient), rules, agents)
+    # Second derivatives, of a meta-gradient with respect to the initial agent.
+    jax.eval_shape(lambda p: jax.jvp(partial(gradient, rule), (p,), (p,)), params)
+    jax.eval_shape(jax.jit(jax.grad(lambda p, r: optax.tree.sum(gradient(r, p)))), params, rule)
+
+
+def test_the_check_of_derivatives_leaves_no_trace_in_a_program(monkeypatch):
+    rule = small_rule()
+    params = mlp_params(rule, TRAJECTORY)
+
+    def program():
+        def update(rule, *arguments):
+            return jax.grad(rule.loss, has_aux=True)(*arguments, mlp_unroll)
+
+        return jax.jit(update).lower(rule, params, rule.init(params), TRAJECTORY).as_text()
+
+    checked = program()
+    monkeypatch.setattr(rule_module, "_constant", lambda rule: rule)
+    assert program() == checked
+
+
+@pytest.mark.slow
+def test_the_gradient_by_the_loss_is_that_of_the_rule():
     rule = small_rule()
     params = mlp_params(rule, TRAJECTORY)
     arguments = (params, rule.init(params), TRAJECTORY, mlp_unroll)
