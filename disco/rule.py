@@ -152,7 +152,7 @@ class Rule(abc.ABC):
         Raises:
           ValueError: if an output is missing, or a shape or dtype does not fit, naming it; if the
             state is not of this rule. Values out of range are not checked (see `check_values`).
-          TypeError: if it is differentiated with respect to the rule, when the derivative is traced.
+          TypeError: if it is differentiated with respect to the rule.
         """
         self._check_state(state, params)
         rule = _constant(self)
