@@ -1,27 +1,43 @@
 """The commands, and what they know by name.
 
-python -m launch
-python -m launch suites | environments | rules | agents | baselines
+    python -m launch
+    python -m launch suites | environments | rules | agents | baselines
+    python -m launch evaluate --rule=... --workdir=...    (as `python -m launch.evaluate`)
+
+The script `disco`, which is installed with the packages, is the same.
 """
 
 import ast
 import pathlib
+import runpy
 import sys
+
+from launch import start
 
 _FOLDER = pathlib.Path(__file__).parent
 _KINDS = ("suites", "environments", "rules", "agents", "baselines")
 
 
-def main(arguments: list[str]) -> int:
-    """Print the commands, or the names of a kind; return the exit status."""
+def main(arguments: list[str] | None = None) -> int:
+    """Print the commands, or the names of a kind, or run a command; return the exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in _names_of_commands():
+        module = f"launch.{arguments[0]}"
+        sys.argv = [f"disco {arguments[0]}", *arguments[1:]]
+        start.begin(module, sys.argv)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return 0
+    if arguments == ["--version"]:
+        print(f"disco-update-rules {start.version()}")
+        return 0
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(f"Commands, each with --help (and --helpfull):\n\n{_commands()}\n")
         print(f"Names: python -m launch {' | '.join(_KINDS)}")
         return 0
     if arguments[0] not in _KINDS or len(arguments) > 1:
         print(
-            f"There is no {' '.join(arguments)!r}; expected a command, as in `python -m"
-            f" launch.discover`, or one of {', '.join(_KINDS)}.",
+            f"There is no {' '.join(arguments)!r}; expected a command, such as 'discover', or one"
+            f" of {', '.join(_KINDS)}.",
             file=sys.stderr,
         )
         return 2
@@ -29,19 +45,17 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _names_of_commands() -> list[str]:
+    return sorted(path.stem for path in start.TEXTS.glob("*.txt"))
+
+
 def _commands() -> str:
     """Return each command with the first sentence of its documentation."""
     lines = []
-    for path in sorted(_FOLDER.glob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if (
-            path.stem.startswith("_")
-            or path.stem == "child"
-            or 'if __name__ == "__main__":' not in text
-        ):
-            continue
+    for name in _names_of_commands():
+        text = (_FOLDER / f"{name}.py").read_text(encoding="utf-8")
         summary = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
-        lines.append(f"  python -m launch.{path.stem:12} {summary}")
+        lines.append(f"  python -m launch.{name:12} {summary}")
     return "\n".join(lines)
 
 
@@ -68,4 +82,4 @@ def _names(kind: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

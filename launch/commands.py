@@ -34,8 +34,8 @@ from absl import app, flags, logging
 from agents import compilation
 from environments import SimulatorError, available_processors
 from evaluation.executors import JobsFailedError
-from launch import locks, processes
-from launch.flag_parsing import parse_flags, wants_tracebacks
+from launch import help, locks, processes
+from launch.flag_parsing import parse_flags, print_config, wants_tracebacks
 
 # Errors with a message for the user. All others are bugs, and have a traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
@@ -60,6 +60,9 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
     def main(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"Unknown arguments {argv[1:]}.")
+        if flags.FLAGS.get_flag_value("print_config", False):
+            print_config()
+            sys.exit(0)
         if not flags.FLAGS["verbosity"].present:
             silence_libraries()
         for stream in (sys.stdout, sys.stderr):
@@ -80,6 +83,9 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
             _fail(status)
         sys.exit(status or 0)
 
+    if help.is_asked_for():
+        print(help.text(), end="")
+        sys.exit(0)
     app.run(main, flags_parser=parse_flags)
 
 

@@ -31,7 +31,7 @@ from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.png_plots import PROBE, discovery_curves
-from launch import commands, probes, processes, workdirs
+from launch import commands, dry_run, probes, processes, workdirs
 from launch.configs import grid57_laptop
 from launch.flag_parsing import define_config, define_output_folder
 from launch.progress import Progress
@@ -64,8 +64,13 @@ _SHOWN = {
 }
 
 
-def discover(settings: DiscoverSettings, workdir: str) -> int:
+def discover(settings: DiscoverSettings, workdir: str, is_dry: bool = False) -> int:
     """Run or continue a discovery.
+
+    Args:
+      settings: of the discovery.
+      workdir: its folder.
+      is_dry: only say what would be run (`launch.dry_run`).
 
     Returns:
       The exit status: 0 if all meta-steps are made, 128 + the signal's number if it was stopped.
@@ -85,6 +90,9 @@ def discover(settings: DiscoverSettings, workdir: str) -> int:
             processes.require_equal("rule to start from", fingerprint(rule))
         discovery = make_discovery(settings, tasks, rule)
         discovery.check()
+        if is_dry:
+            dry_run.show_discovery(settings, discovery, workdir)
+            return stop.status
         own = probes.Probes(settings, tasks)
         if own.interval and processes.are_several():
             own.interval = 0
@@ -214,12 +222,15 @@ class _Stop:
 def main() -> int:
     """Run the command; return its exit status."""
     processes.join()
-    return discover(from_config(DiscoverSettings, flags.FLAGS.config), flags.FLAGS.workdir)
+    values = flags.FLAGS
+    settings = from_config(DiscoverSettings, values.config)
+    return discover(settings, values.workdir, values.dry_run)
 
 
 if __name__ == "__main__":
     define_output_folder("workdir", "Folder of the run.")
     processes.define_flags()
     define_config(grid57_laptop)
+    dry_run.define_flag()
     commands.use_all_cores()
     commands.run(main, shrink=_SHRINK)

@@ -42,10 +42,10 @@ from evaluation.contenders import (
     find_plugin,
     make_contenders,
 )
-from evaluation.evaluate import Execution, evaluate, resolve
+from evaluation.evaluate import Execution, check, evaluate, resolve
 from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
-from launch import commands, execution, workdirs
+from launch import commands, dry_run, execution, workdirs
 from launch.configs import evaluate as default_config
 from launch.flag_parsing import define_config, define_output_folder, given
 from launch.provenance import code_version
@@ -301,6 +301,14 @@ def main() -> None:
     agents = [_sized(name, values.size) for name in values.agent]
     if values.size and not agents:
         raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
+    if values.dry_run:
+        tasks = resolve(suites)
+        chosen = find_tuned(values.tuned, values.workdir, config, tasks, rules)
+        settings = settings_by_contender(chosen)
+        contenders = make_contenders(rules, config, agents, copies_in(values.workdir), settings)
+        check(tasks, contenders, config)
+        dry_run.show_evaluation(tasks, contenders, config, values.workdir, runs_per_job)
+        return
     with execution.opened(values, runs_per_job) as how:
         written = run(
             rules, suites, config, values.workdir, how, agents, values.tuned, values.references
@@ -338,4 +346,5 @@ if __name__ == "__main__":
     )
     flags.DEFINE_string("size", "", "Size of each --agent that has sizes, for example 12m.")
     define_flags("grid_heldout")
+    dry_run.define_flag()
     commands.run(main, shrink=("size", *SHRINK) if given("agent") else SHRINK)

@@ -5,12 +5,13 @@ define_output_folder("workdir", "Folder for all results.")
 app.run(main, flags_parser=parse_flags)
 """
 
+import difflib
 import importlib.machinery
 import inspect
-import itertools
 import os
 import pathlib
 import re
+import shlex
 import stat
 import sys
 import traceback
@@ -23,7 +24,11 @@ from typing import Any, NoReturn
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from launch import start
+
 _NAME = "config"
+_FOLDER = pathlib.Path(__file__).parent / "configs"
+_CONFIGS = sorted(path.stem for path in _FOLDER.glob("[a-z]*.py"))
 _OVERRIDE = re.compile(rf"--?(?:no)?{_NAME}\.([^=]*)")
 
 
@@ -48,9 +53,10 @@ def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[A
     try:
         holder = config_flags.DEFINE_config_file(
             _NAME,
-            help_string="Config file, with :ARGUMENT if it takes one; --config.FIELD overrides a"
-            " field.",
+            help_string="Config: a file, or the name of one of launch/configs, with :ARGUMENT if it"
+            " takes one. --config.FIELD=VALUE changes a field.",
         )
+        flags.DEFINE_bool("print_config", False, "Print all fields of the config, and end.")
         flags.FLAGS[_NAME].parser = _ConfigFile()
         flags.FLAGS.set_default(_NAME, file)
     except (RefusedFlagError, flags.Error) as error:
@@ -91,13 +97,7 @@ def given(name: str) -> str:
 
     For a default config that depends on another flag.
     """
-    value = ""
-    arguments = sys.argv[1:]
-    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
-        flag, separator, its_own = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and flag == name:
-            value = its_own if separator else following
-    return value
+    return start.value_of(name, sys.argv[1:])
 
 
 def wants_tracebacks() -> bool:
@@ -121,10 +121,12 @@ def define_path(
       problem: returns the reason to refuse a path, in a sentence; empty to accept it.
       required: whether the flag must be given.
     """
-    holder = flags.DEFINE_string(name, None, help_text, required=required)
+    holder = flags.DEFINE_string(name, None, help_text)
 
     def check(path: str | None) -> bool:
         if path is None:
+            if required and not _ends_at_once():
+                raise RefusedFlagError(f"--{name}=… is missing: {help_text}")
             return True
         found = problem(path) if path.strip() else "It is empty; expected a path."
         if found:
@@ -179,6 +181,22 @@ def _problem_of_folder(path: str | os.PathLike[str]) -> str:
     return ""
 
 
+def _ends_at_once() -> bool:
+    """Return whether the command line asks only for the config, which needs no folder."""
+    return any(argument.lstrip("-") == "print_config" for argument in sys.argv[1:])
+
+
+def print_config() -> None:
+    """Print the fields of `--config` as flags, by sections."""
+    config, lines = flags.FLAGS[_NAME].value, []
+    for name in _leaves(config):
+        value: Any = config
+        for part in name.split("."):
+            value = value[part]
+        lines.append(f"--{_NAME}.{name}={shlex.quote(str(value))}")
+    print("\n".join(lines))
+
+
 def parse_flags(argv: list[str]) -> list[str]:
     """Parse flags as absl does; return the arguments that are not flags."""
     try:
@@ -218,6 +236,8 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
           RefusedFlagError: if the file cannot be used, or a field is unknown.
         """
         file, *arguments = argument.split(":", 1)
+        if file in _CONFIGS:
+            file = str(_FOLDER / f"{file}.py")
         try:
             config = _get_config(file, arguments)
         except RefusedFlagError as error:
@@ -303,11 +323,21 @@ def _problem(config: ConfigDict, name: str) -> str:
     found: Any = config
     for part in name.split("."):
         if not isinstance(found, ConfigDict) or part not in found:
-            return f"the config has no field {part!r}; it has {', '.join(_leaves(config))}."
+            return f"the config has no field {name!r}{_alternatives(name, config)}"
         found = found[part]
     if isinstance(found, ConfigDict):  # Setting it would reset all of its other fields.
         return f"{name} has fields of its own; expected one of {', '.join(_leaves(found))}."
     return ""
+
+
+def _alternatives(name: str, config: ConfigDict) -> str:
+    """Return the end of a sentence: the fields that are spelled like a name."""
+    names = _leaves(config)
+    close = difflib.get_close_matches(name, names, n=3)
+    last = name.rpartition(".")[2]
+    close += [x for x in names if x.rpartition(".")[2] == last and x not in close]
+    similar = f"; did you mean {' or '.join(close)}?" if close else "."
+    return f"{similar} --print_config lists all."
 
 
 def _leaves(config: ConfigDict, prefix: str = "") -> list[str]:

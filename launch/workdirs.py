@@ -5,6 +5,7 @@ Commands that write in a workdir open it by `opened`, which locks it. A workdir 
     config.json     the settings
     sources.json    the SHA-256 of files that a discovery's tasks are read from, if there are any
     version.txt     the version of the code
+    arguments.json  the command line, but for --workdir, with which --workdir alone continues
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from disco_common.atomic import write_atomically
 from disco_common.configuration import with_present_names
 from disco_common.json_lines import read_object
 from disco_common.terminal import printable
-from launch import locks, processes
+from launch import locks, processes, start
 from launch.provenance import code_version
 
 CONFIG, SOURCES, VERSION = "config.json", "sources.json", "version.txt"
@@ -110,6 +111,8 @@ def open_workdir(
     try:
         write_atomically(file, json.dumps(wanted, indent=2) + "\n")
         write_atomically(folder / VERSION, f"{code_version()}\n")
+        if (arguments := start.arguments_to_keep()) is not None:
+            write_atomically(folder / start.ARGUMENTS, arguments)
     except OSError as error:
         raise ValueError(f"Workdir {str(folder)!r} cannot be written: {error}.") from error
     return folder

@@ -1,0 +1,134 @@
+"""`--dry_run`: what a command would run, how long it would take and how large it would be.
+
+Times are measured here, on the machine that asks: each contender's first steps, or a discovery's
+first meta-steps, in a folder that is deleted afterwards. Nothing is written in the workdir.
+"""
+
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Sequence
+
+import jax
+import psutil
+from absl import flags
+from rich.console import Console
+from rich.table import Column, Table
+
+from disco_common.checkpoints import Checkpoints
+from environments import Environment
+from evaluation import storage
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import Contender
+from evaluation.job_groups import job_groups
+from evaluation.pace import in_words
+from evaluation.training import Run, train_runs
+from launch.settings import DiscoverSettings
+from meta.discovery import Discovery
+from meta.run import RunMetrics, run
+
+# Of a contender's measurement: enough for agents that fill a replay first to begin to learn.
+_LEAST_STEPS = 2_048
+_META_STEPS = 4
+
+
+def define_flag() -> None:
+    """Define `--dry_run`."""
+    flags.DEFINE_bool(
+        "dry_run",
+        False,
+        "Say what would run, how long (measured by its first steps, for about a minute) and how"
+        " large, and end.",
+    )
+
+
+def show_evaluation(
+    tasks: Sequence[Environment],
+    contenders: Sequence[Contender],
+    config: EvaluationConfig,
+    workdir: str,
+    runs_per_job: int | None,
+) -> None:
+    """Print a table of the contenders: runs to make, environment steps, and estimated time.
+
+    Arguments are those of `evaluation.evaluate.evaluate`; the workdir need not exist. A contender
+    is measured on the first task that it has runs to make on; other tasks may be slower.
+    """
+    table = Table(
+        Column("contender", overflow="fold"),
+        "runs",
+        "finished",
+        "steps",
+        "compiles in",
+        "steps/s",
+        "takes about",
+    )
+    total = 0.0
+    for contender in contenders:
+        observed = [contender.observed(task) for task in tasks]
+        runs = [Run(contender, task, seed) for task in observed for seed in range(config.seeds)]
+        missing = [x for x in runs if storage.load(pathlib.Path(workdir), x) is None]
+        steps = len(missing) * config.num_steps
+        numbers = ("", "", "")
+        if missing:
+            start, seconds_per_step = _measured(missing[0], config)
+            seconds = (
+                start * len(list(job_groups(missing, runs_per_job))) + steps * seconds_per_step
+            )
+            total += seconds
+            numbers = (in_words(start), f"{1 / seconds_per_step:,.0f}", in_words(seconds))
+        done = len(runs) - len(missing)
+        table.add_row(contender.name, str(len(runs)), str(done), f"{steps:,}", *numbers)
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{len(tasks)} tasks, {config.seeds} seeds, {config.num_steps:,} environment steps each:"
+        f" about {in_words(total)} on {_devices()}, one job after the other. Memory"
+        f" of this process: {_memory()}. Nothing was written."
+    )
+
+
+def _measured(one: Run, config: EvaluationConfig) -> tuple[float, float]:
+    """Return the seconds until a run is compiled, and those of an environment step."""
+    steps = min(config.num_steps, _LEAST_STEPS)
+    short = dataclasses.replace(config, budget=steps, strip_frames=0)
+    with tempfile.TemporaryDirectory() as folder:
+        (result,) = train_runs([one], short, [pathlib.Path(folder)], pathlib.Path(folder))
+    return result.start_seconds, result.train_seconds / short.num_steps
+
+
+def show_discovery(settings: DiscoverSettings, discovery: Discovery, workdir: str) -> None:
+    """Print what a discovery would do, by its first meta-steps."""
+    reports: list[RunMetrics] = []
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = Checkpoints(pathlib.Path(folder), keep=1)
+        run(
+            discovery,
+            meta_steps=_META_STEPS,
+            checkpoints=checkpoints,
+            checkpoint_interval=_META_STEPS,
+            log_interval=1,
+            on_report=reports.append,
+        )
+        checkpoints.close()
+        files = [x for x in pathlib.Path(folder).rglob("*") if x.is_file()]
+        size = sum(x.stat().st_size for x in files)
+    seconds = min(x["seconds"] for x in reports[1:])
+    steps = discovery.steps_per_meta_step * discovery.population_size
+    print(
+        f"{settings.meta_steps:,} meta-steps of {discovery.population_size} agents on"
+        f" {settings.suite}, {steps * settings.meta_steps:,} environment steps, in {workdir}: about"
+        f" {in_words(seconds * settings.meta_steps)} on {_devices()}, after the compilation"
+        f" ({seconds:.2g} s per meta-step; without probes"
+        f"{f', each of {settings.probe.interval} meta-steps' if settings.probe.interval else ''})."
+        f"\nMemory of this process: {_memory()}. A checkpoint: {size / 2**20:.0f} MiB, of which the"
+        f" newest {settings.checkpoints_kept} are kept. Nothing was written."
+    )
+
+
+def _devices() -> str:
+    return f"{len(jax.local_devices())} x {jax.local_devices()[0].device_kind}"
+
+
+def _memory() -> str:
+    return f"{psutil.Process().memory_info().rss / 2**30:.1f} GiB"

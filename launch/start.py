@@ -1,0 +1,117 @@
+"""What a command does before its own imports, which take seconds: help, the version, a first line.
+
+`python -m launch.COMMAND` imports the package `launch` first, and that calls `begin`.
+"""
+
+import importlib.util
+import itertools
+import json
+import pathlib
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+
+ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
+TEXTS = pathlib.Path(__file__).parent / "help_texts"  # `launch.help` writes them.
+
+_PREFIX = "launch."
+_HELP = ("help", "helpshort", "h", "?")
+# Arguments that are not taken from a file, as they have Python run: config files, files of flags,
+# and names of functions in modules.
+_RUNS_CODE = re.compile(r"--?config=.*[/.]|--?flagfile|:[A-Za-z_]")
+
+
+def module_to_run() -> str:
+    """Return the module that `python -m` is about to run; empty if it runs none."""
+    return sys.orig_argv[-len(sys.argv)] if sys.argv[:1] == ["-m"] else ""
+
+
+def begin(module: str, arguments: list[str]) -> None:
+    """Answer `--help` and `--version`, or say what the command is about to do.
+
+    A command that has only `--workdir` continues with the other arguments that the workdir knows.
+
+    Args:
+      module: of the command, `launch.NAME`.
+      arguments: `sys.argv`; may be extended.
+    """
+    name = module.removeprefix(_PREFIX)
+    if module == name or name == "child":
+        return
+    words = [argument.lstrip("-") for argument in arguments if argument.startswith("-")]
+    text = TEXTS / f"{name}.txt"
+    if any(word in _HELP for word in words) and text.exists():
+        print(text.read_text(encoding="utf-8"), end="")
+        sys.exit(0)
+    if "version" in words:
+        print(f"disco-update-rules {version()}")
+        sys.exit(0)
+    if (workdir := value_of("workdir", arguments)) and not {"dry_run", "print_config"} & {*words}:
+        there = (pathlib.Path(workdir) / "config.json").exists()
+        if there and not _without_workdir(arguments[1:]):
+            arguments += _known_arguments(pathlib.Path(workdir), module)
+        what = "goes on in" if there else "begins in"
+        print(f"{name} {version()} {what} {workdir}.", file=sys.stderr, flush=True)
+
+
+def arguments_to_keep() -> str | None:
+    """Return the contents of `ARGUMENTS` for this process; None if it runs no command."""
+    spec = sys.modules["__main__"].__spec__
+    if spec is None or not spec.name.startswith(_PREFIX):
+        return None
+    others = _without_workdir(sys.argv[1:])
+    return json.dumps({"command": spec.name, "arguments": others}, indent=2) + "\n"
+
+
+def _known_arguments(folder: pathlib.Path, module: str) -> list[str]:
+    """Return the arguments, without the workdir, of the command that wrote in a folder last.
+
+    Files are data: arguments that would have Python run are refused, with what to type.
+    """
+    try:
+        found = json.loads((folder / ARGUMENTS).read_text(encoding="utf-8"))
+        command, arguments = found["command"], [str(x) for x in found["arguments"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    if command != module or not arguments:
+        return []
+    shown = shlex.join(arguments)
+    if any(_RUNS_CODE.search(x) for x in arguments):
+        print(
+            f"{module}: {folder / ARGUMENTS} has arguments that run code. If you trust them, repeat"
+            f" them: python -m {module} --workdir={folder} {shown}",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    print(f"With the arguments in {folder / ARGUMENTS}: {shown}", file=sys.stderr)
+    return arguments
+
+
+def _without_workdir(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments but `--workdir=FOLDER` and `--workdir FOLDER`."""
+    others: list[str] = []
+    previous = ""
+    for argument in arguments:
+        if previous.lstrip("-") != "workdir" and not re.match(r"--?workdir(=|$)", argument):
+            others.append(argument)
+        previous = argument if argument.startswith("-") else ""
+    return others
+
+
+def value_of(flag: str, arguments: Sequence[str]) -> str:
+    """Return the last value of a flag, `--flag=value` or `--flag value`; empty if not given."""
+    value = ""
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        name, separator, its_own = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and name == flag:
+            value = its_own if separator else following
+    return value
+
+
+def version() -> str:
+    """Return the version of the package `disco`, which is not imported."""
+    spec = importlib.util.find_spec("disco")
+    text = pathlib.Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+    found = re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE)
+    return found[1] if found else "(unknown version)"
