@@ -60,7 +60,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
     def main(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(f"Unknown arguments {argv[1:]}.")
-        if flags.FLAGS.get_flag_value("print_config", False):
+        if "print_config" in flags.FLAGS and flags.FLAGS["print_config"].value:
             print_config()
             sys.exit(0)
         if not flags.FLAGS["verbosity"].present:
