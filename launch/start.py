@@ -47,7 +47,8 @@ def begin(module: str, arguments: list[str]) -> None:
     if "version" in words:
         print(f"disco-update-rules {version()}")
         sys.exit(0)
-    if (workdir := value_of("workdir", arguments)) and not {"dry_run", "print_config"} & {*words}:
+    is_read_only = name == "export" or {"dry_run", "print_config"} & {*words}
+    if (workdir := value_of("workdir", arguments)) and not is_read_only:
         there = (pathlib.Path(workdir) / "config.json").exists()
         if there and not _without_workdir(arguments[1:]):
             arguments += _known_arguments(pathlib.Path(workdir), module)
