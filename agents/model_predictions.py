@@ -53,7 +53,7 @@ def prediction(
     brightest = float(max(observed.max(), predicted.max()))
     above = [pictures.as_image(observed[i], brightest) for i in shown]
     middle = [pictures.as_image(predicted[i], brightest) for i in shown]
-    below = [_difference(x, y) for x, y in zip(above, middle, strict=True)]
+    below = [difference(x, y) for x, y in zip(above, middle, strict=True)]
     caption = (
         f"the model's prediction: above what happened, in the middle what it expected, below the"
         f" difference; the first {num_context} steps were seen, the other"
@@ -62,5 +62,8 @@ def prediction(
     return pictures.as_png([above, middle, below], caption)
 
 
-def _difference(a: UInt8[np.ndarray, "H W 3"], b: UInt8[np.ndarray, "H W 3"]) -> np.ndarray:
+def difference(
+    a: UInt8[np.ndarray, "H W 3"], b: UInt8[np.ndarray, "H W 3"]
+) -> UInt8[np.ndarray, "H W 3"]:
+    """Return the absolute difference of two images."""
     return np.abs(a.astype(np.int16) - b).astype(np.uint8)

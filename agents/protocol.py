@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import chex
 import dm_env
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from agents.history import HistorySpec
@@ -297,6 +298,45 @@ class ExaminedAgent(Agent, Protocol):
           batch: transitions of new episodes in `Mode.EVALUATION`, NumPy. The agent did not learn
             from them. Each environment's first row begins an episode.
           key: random key of the examination.
+        """
+        ...
+
+
+class OpenLoop(NamedTuple):
+    """Observations of one environment, and a world model's predictions of them.
+
+    Attributes:
+      observed: what happened, `[T+1, H, W, ...]`.
+      predicted: likewise, by the model. It reads an observation now and then; between two of them
+        it predicts from the actions alone.
+      steps: `[T+1]`, steps since it last read an observation; 0 where it read this one, and
+        `predicted` is the reconstruction.
+    """
+
+    observed: np.ndarray
+    predicted: np.ndarray
+    steps: Int[np.ndarray, "T_plus_1"]
+
+
+@runtime_checkable
+class ImaginingAgent(Agent, Protocol):
+    """An agent with a model of the world that predicts observations."""
+
+    def imagine(self, state: State, batch: Batch, key: PRNGKeyArray, interval: int, /) -> OpenLoop:
+        """Predict observations from actions, started anew at intervals. JAX does not trace it.
+
+        Args:
+          state: the final learning state.
+          batch: T transitions of one environment, NumPy, from an episode's first step.
+          key: random key of what the model predicts.
+          interval: steps from one start to the next.
+
+        Returns:
+          The first observation that is a picture (`agents.pictures`), and its predictions.
+
+        Raises:
+          ValueError: if no observation is a picture, or the interval is too short to predict
+            anything.
         """
         ...
 

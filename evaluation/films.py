@@ -13,13 +13,16 @@ from jaxtyping import UInt8
 from PIL import Image, ImageDraw
 
 import environments
-from agents import pictures
+from agents import model_predictions, pictures
+from agents.protocol import ImaginingAgent
 from environments.processes import SerialSimulators
+from evaluation import playing
 from evaluation.loading import LoadedAgent
 
 SUFFIXES = (".mp4", ".gif")
 _HEIGHT, _CAPTION = 320, 16  # Pixels. Smaller pictures are enlarged by whole numbers.
 _BAR, _BARS_HEIGHT, _MOST_BARS = 12, 100, 40
+_BETWEEN = 128  # Grey, between pictures that stand side by side.
 _LAST_FRAMES = 8  # An episode's last picture is shown as often.
 
 
@@ -59,6 +62,61 @@ def frames(
                 yield picture
     finally:
         simulators.close()
+
+
+def imagination(
+    agent: LoadedAgent, episodes: int, seed: int, most_steps: int, interval: int
+) -> Iterator[UInt8[np.ndarray, "height width 3"]]:
+    """Yield pictures of episodes: what happened, what a world model imagined, their difference.
+
+    The agent plays. Every `interval` steps its model of the world reads what happened; until the
+    next time it imagines what follows from the actions that the agent took.
+
+    Args:
+      agent: that acts; an `agents.protocol.ImaginingAgent`.
+      episodes: number of episodes.
+      seed: of the first episode's environment and actions, and of the imagination; later episodes
+        have the following ones.
+      most_steps: of an episode; what comes after is left out.
+      interval: steps, 3 or more.
+
+    Raises:
+      ValueError: if the agent has no model of the world, or observes no picture.
+      SimulatorError: if a simulator failed.
+    """
+    imagining, spec = agent.agent, agent.task.dynamics.observation_spec()
+    if not isinstance(imagining, ImaginingAgent):
+        raise ValueError(
+            f"{agent.name} has no model of the world that imagines observations; expected a run of"
+            " an agent that has, as dreamer and iris."
+        )
+    if pictures.image_index(spec) is None:
+        raise ValueError(
+            f"{agent.name} on {agent.task.name} imagines no pictures, as it observes none; its"
+            f" observations are {spec}."
+        )
+    for episode in range(1, episodes + 1):
+        own_seed = seed + episode - 1
+        played = playing.play(imagining, agent.learner, agent.task, most_steps, 1, own_seed)
+        found = imagining.imagine(agent.learner, played, jax.random.key(own_seed), interval)
+        ends = np.flatnonzero(played.last[:, 0])
+        length = int(ends[0]) + 1 if len(ends) else most_steps
+        returns = np.concatenate([[0.0], np.cumsum(played.reward[:length, 0])])
+        for step in (*range(length), *[length] * _LAST_FRAMES):
+            known = "seen" if found.steps[step] == 0 else f"imagined for {found.steps[step]} steps"
+            yield _captioned(
+                _side_by_side(found.observed[step], found.predicted[step]),
+                "what happened, what the model imagined, their difference: episode"
+                f" {episode}, step {step}, reward {returns[step]:.4g}, {known}",
+            )
+
+
+def _side_by_side(observed: np.ndarray, predicted: np.ndarray) -> UInt8[np.ndarray, "H W 3"]:
+    brightest = float(max(observed.max(), predicted.max()))
+    left, middle = (pictures.as_image(x, brightest) for x in (observed, predicted))
+    gap = np.full((len(left), 1, 3), _BETWEEN, np.uint8)
+    right = model_predictions.difference(left, middle)
+    return np.concatenate([left, gap, middle, gap, right], axis=1)
 
 
 def write(

@@ -5,6 +5,11 @@
 `--run` is the folder of a run of `launch.evaluate`. The film has a picture for each step: what the
 environment draws, or the agent's observation. `.gif` needs no encoder, `.mp4` the package
 imageio-ffmpeg (the extra `film`).
+
+    python -m launch.watch --run=… --output=imagination.mp4 --imagine=15
+
+films what a model of the world imagines beside what happens, and their difference; every 15 steps
+the model reads what happened.
 """
 
 import os
@@ -29,7 +34,11 @@ def main() -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
     agent = load_agent(values.run, imports=values.imports)
     print(f"{agent.name} on {agent.task.name}: {values.episodes} episodes …", flush=True)
-    found = films.frames(agent, values.episodes, values.seed, values.steps)
+    arguments = agent, values.episodes, values.seed, values.steps
+    if values.imagine is None:
+        found = films.frames(*arguments)
+    else:
+        found = films.imagination(*arguments, values.imagine)
     number = films.write(output, found, values.fps)
     print(f"Written: {output}, {number} pictures.")
 
@@ -45,6 +54,14 @@ if __name__ == "__main__":
     )
     flags.DEFINE_integer("episodes", 1, "Number of episodes.", lower_bound=1)
     flags.DEFINE_integer("steps", 1000, "Steps of an episode at most.", lower_bound=1)
+    flags.DEFINE_integer(
+        "imagine",
+        None,
+        "Of agents with a model of the world, which observe pictures (dreamer, iris): film what the"
+        " model imagines, from the actions taken, beside what happens. It reads what happened every"
+        " so many steps, and imagines those between.",
+        lower_bound=3,
+    )
     flags.DEFINE_integer("seed", 0, "Of the environment and of the agent.", lower_bound=0)
     flags.DEFINE_float("fps", 15.0, "Pictures a second.", lower_bound=0.1)
     commands.run(main)

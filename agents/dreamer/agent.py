@@ -19,7 +19,16 @@ from agents.dreamer import held_out, learner, sequences
 from agents.dreamer.learner import ActorState, LearnerState
 from agents.dreamer.model import ACTOR, Model, Params
 from agents.dreamer.rssm import State, initial_state
-from agents.protocol import Batch, Examination, Experience, Mode, ReplaySpec, Update, UpdateSpec
+from agents.protocol import (
+    Batch,
+    Examination,
+    Experience,
+    Mode,
+    OpenLoop,
+    ReplaySpec,
+    Update,
+    UpdateSpec,
+)
 
 ACTION = "action"
 _OBSERVATION = "observation"
@@ -140,11 +149,22 @@ class DreamerAgent:
 
     def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
         """Compare the model's predictions with the experience (`agents.protocol.ExaminedAgent`)."""
-        before = jax.tree.map(np.zeros_like, jax.tree.map(lambda x: x[:1], batch))
-        padded = jax.tree.map(lambda *x: np.concatenate(x), before, batch)
-        padded.mask[0] = False  # The first row begins an episode.
-        arrived = _arrivals(padded, slice(1, None), slice(None))
+        arrived = _all_arrivals(batch)
         return held_out.examine(self.model, state.params, state.scales, arrived, key)
+
+    def imagine(
+        self, state: LearnerState, batch: Batch, key: PRNGKeyArray, interval: int
+    ) -> OpenLoop:
+        """Predict an image by the actions alone (`agents.protocol.ImaginingAgent`)."""
+        return held_out.imagine(self.model, state.params, _all_arrivals(batch), key, interval)
+
+
+def _all_arrivals(batch: Batch) -> sequences.Batch:
+    """Return all rows of a batch whose first row begins an episode; NumPy."""
+    before = jax.tree.map(np.zeros_like, jax.tree.map(lambda x: x[:1], batch))
+    padded = jax.tree.map(lambda *x: np.concatenate(x), before, batch)
+    padded.mask[0] = False
+    return _arrivals(padded, slice(1, None), slice(None))
 
 
 def _arrivals(batch: Batch, rows: slice, transitions: slice) -> sequences.Batch:

@@ -15,7 +15,7 @@ from agents.dreamer.model import Model, Params
 from agents.dreamer.networks import embeddings, is_image, num_classes
 from agents.dreamer.rssm import State, embed_action, initial_state
 from agents.dreamer.sequences import Batch
-from agents.protocol import Examination
+from agents.protocol import Examination, OpenLoop
 
 CONTEXT, PREDICTED = 5, 45  # Observed steps, and steps of the open-loop prediction after them.
 
@@ -58,17 +58,10 @@ def predict(
     if model.config.learns_discount:
         continue_probability = jnp.minimum(1.0, continue_probability / model.config.discount)
 
-    def predict_step(state: State, row):
-        action, t = row
-        h = model.advance(params, state, action)
-        log_p = model.prior(params, h)
-        state = State(h, distributions.sample(jax.random.fold_in(prior_key, t), log_p))
-        return state, state
-
     actions = embed_action(model.actions, batch.action)[CONTEXT:num_steps]
     context = jax.tree.map(lambda x: x[:CONTEXT], states)
     last = jax.tree.map(lambda x: x[-1], context)
-    _, predicted = jax.lax.scan(predict_step, last, (actions, jnp.arange(len(actions))))
+    predicted = _open_loop(model, params, last, actions, prior_key)
     shown = jax.tree.map(lambda *x: jnp.concatenate(x), context, predicted)
     decoded = model.decode(params, shown.h, shown.flat_z)
     reward = model.regression.mean(model.reward(params, states.features))
@@ -77,6 +70,70 @@ def predict(
         continue_probability=continue_probability,
         observation={name: _as_observation(model, name, x) for name, x in decoded.items()},
     )
+
+
+def _open_loop(
+    model: Model, params: Params, start: State, actions: Float[Array, "T B A"], key: PRNGKeyArray
+) -> State:
+    """Return the model states `[T, B]` that follow others, by actions and the prior alone."""
+
+    def step(state: State, row: tuple[Array, Array]) -> tuple[State, State]:
+        action, t = row
+        h = model.advance(params, state, action)
+        log_p = model.prior(params, h)
+        state = State(h, distributions.sample(jax.random.fold_in(key, t), log_p))
+        return state, state
+
+    return jax.lax.scan(step, start, (actions, jnp.arange(len(actions))))[1]
+
+
+@compilation.jit_compiled_fast(static_argnums=(0, 4))
+def _at_intervals(
+    model: Model, params: Params, batch: Batch, key: PRNGKeyArray, interval: int
+) -> dict[str, Array]:
+    """Return predictions of observations, by name, `[T, ...]`, as `imagine` describes them."""
+    posterior_key, prior_key = jax.random.split(key)
+    start = initial_state(model.config, 1)
+    observed = sequences.observe(model, params, start, batch, posterior_key).states
+    starts: State = jax.tree.map(lambda x: x[::interval, 0], observed)
+    actions = embed_action(model.actions, batch.action)[:, 0]
+    length, number = len(actions), len(starts.h)
+    actions = jnp.pad(actions, ((0, number * interval - length), (0, 0)))
+    actions = jnp.swapaxes(actions.reshape(number, interval, -1), 0, 1)[1:]
+    predicted = _open_loop(model, params, starts, actions, prior_key)
+
+    def in_order(first: Array, later: Array) -> Array:
+        rows = jnp.swapaxes(jnp.concatenate([first[None], later]), 0, 1)
+        return rows.reshape(number * interval, 1, *rows.shape[2:])[:length]
+
+    states: State = jax.tree.map(in_order, starts, predicted)
+    # Step by step, as a thousand decoded frames take much memory.
+    decoded = jax.lax.map(lambda x: model.decode(params, x.h, x.flat_z), states)
+    return {name: _as_observation(model, name, x)[:, 0] for name, x in decoded.items()}
+
+
+def imagine(
+    model: Model, params: Params, batch: Batch, key: PRNGKeyArray, interval: int
+) -> OpenLoop:
+    """Predict the first observation that is a picture (`agents.protocol.ImaginingAgent`).
+
+    At each start the model state is that of all earlier steps of the episode.
+
+    Args:
+      model: the networks.
+      params: their parameters.
+      batch: one sequence that begins with an episode's first step, `[T, 1]`; NumPy.
+      key: random key of the latents.
+      interval: steps from one start to the next.
+    """
+    if interval < 2:
+        raise ValueError(f"The interval is {interval}; expected 2 or more, to predict 1 step.")
+    name = next((x for x, spec in model.observations.items() if pictures.is_picture(spec)), None)
+    if name is None:
+        raise ValueError(f"None of the observations {sorted(model.observations)} is a picture.")
+    predicted = jax.device_get(_at_intervals(model, params, batch, key, interval)[name])
+    observed = np.asarray(batch.observation[name])[:, 0]
+    return OpenLoop(observed, predicted, np.arange(len(observed)) % interval)
 
 
 def _as_observation(model: Model, name: str, decoded: Array) -> Array:

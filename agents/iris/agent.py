@@ -20,7 +20,16 @@ from agents.iris import actor_critic, examination, learner
 from agents.iris.layers import LSTMState
 from agents.iris.learner import KINDS, LearnerState, as_bytes, as_fractions
 from agents.iris.model import WORLD_MODEL, Model, Params
-from agents.protocol import Batch, Examination, Experience, Mode, ReplaySpec, Update, UpdateSpec
+from agents.protocol import (
+    Batch,
+    Examination,
+    Experience,
+    Mode,
+    OpenLoop,
+    ReplaySpec,
+    Update,
+    UpdateSpec,
+)
 
 _RECONSTRUCTION = "reconstruction"
 
@@ -141,6 +150,12 @@ class IrisAgent:
     def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
         """Compare the model's predictions with experience (`agents.protocol.ExaminedAgent`)."""
         return examination.examine(self.model, state, batch, key)
+
+    def imagine(
+        self, state: LearnerState, batch: Batch, key: PRNGKeyArray, interval: int
+    ) -> OpenLoop:
+        """Predict frames by the actions alone (`agents.protocol.ImaginingAgent`)."""
+        return examination.imagine(self.model, state.params, batch, key, interval)
 
 
 @functools.lru_cache(maxsize=8)

@@ -11,7 +11,8 @@ from agents import compilation, model_predictions, pictures
 from agents.iris import actor_critic, imagination
 from agents.iris.learner import LearnerState, as_bytes, as_fractions
 from agents.iris.model import Model, Params
-from agents.protocol import Batch, Examination
+from agents.iris.world_model import Cache
+from agents.protocol import Batch, Examination, OpenLoop
 
 CONTEXT = 2  # Observed frames before a prediction (figure 3).
 _FRAMES = 16  # Of a picture, at most.
@@ -52,11 +53,13 @@ def predict(
 def predict_frames(
     model: Model,
     params: Params,
-    frames: Float[Array, "T S S C"],
-    action: Int[Array, "T"],
+    frames: Float[Array, "T B S S C"],
+    action: Int[Array, "T B"],
     key: PRNGKeyArray,
-) -> Float[Array, "T S S C"]:
-    """Return predicted frames of one sequence, after `CONTEXT` reconstructed ones.
+) -> Float[Array, "T B S S C"]:
+    """Return predicted frames of sequences, after `CONTEXT` reconstructed ones.
+
+    A world model whose memory is full goes on from the last frame that it predicted.
 
     Args:
       model: the networks.
@@ -65,23 +68,61 @@ def predict_frames(
       action: after each frame.
       key: random key of the tokens.
     """
-    tokens = model.tokens(params, frames)
-    context = zip(tokens[: CONTEXT - 1], action[: CONTEXT - 1], strict=True)
-    cache = model.empty_cache(1)
-    for of_frame, after in context:
-        _, cache = model.feed_tokens(params, of_frame[None], cache)
-        _, cache = model.feed_actions(params, after[None, None], cache)
-    _, cache = model.feed_tokens(params, tokens[CONTEXT - 1][None], cache)
+    seen = jnp.stack([model.tokens(params, x) for x in frames[:CONTEXT]])
+    cache = model.empty_cache(frames.shape[1])
+    for tokens, after in zip(seen[:-1], action[: CONTEXT - 1], strict=True):
+        _, cache = model.feed_tokens(params, tokens, cache)
+        _, cache = model.feed_actions(params, after[:, None], cache)
+    _, cache = model.feed_tokens(params, seen[-1], cache)
 
-    def step(cache, row):
-        action, key = row
-        hidden, cache = model.feed_actions(params, action[None, None], cache)
+    def step(carry: tuple[Array, Cache], row: tuple[Array, Array]):
+        (tokens, cache), (action, key) = carry, row
+        if len(frames) > model.config.memory_steps:
+            needed = model.tokens_per_frame + 1
+            cache = imagination.with_room(model, params, tokens, cache, needed)
+        hidden, cache = model.feed_actions(params, action[:, None], cache)
         found, cache = imagination.next_frame(model, params, hidden[:, 0], cache, key)
-        return cache, found[0]
+        return (found, cache), found
 
     actions = action[CONTEXT - 1 : len(frames) - 1]
-    _, predicted = jax.lax.scan(step, cache, (actions, jax.random.split(key, len(actions))))
-    return model.frames(params, jnp.concatenate([tokens[:CONTEXT], predicted]))
+    keys = jax.random.split(key, len(actions))
+    _, predicted = jax.lax.scan(step, (seen[-1], cache), (actions, keys))
+    return jax.lax.map(lambda x: model.frames(params, x), jnp.concatenate([seen, predicted]))
+
+
+def imagine(
+    model: Model, params: Params, batch: Batch, key: PRNGKeyArray, interval: int
+) -> OpenLoop:
+    """Predict frames by the actions alone (`agents.protocol.ImaginingAgent`).
+
+    At each start the model reads `CONTEXT` frames, and knows none before them.
+
+    Args:
+      model: the networks.
+      params: their parameters.
+      batch: of one environment, NumPy.
+      key: random key of the tokens.
+      interval: steps from one start to the next.
+    """
+    if interval <= CONTEXT:
+        raise ValueError(
+            f"The interval is {interval}; expected {CONTEXT + 1} or more, as IRIS reads {CONTEXT}"
+            " frames before it predicts."
+        )
+    observed = np.asarray(batch.observation)[:, 0]
+    length = len(observed)
+    number = -(-length // interval)
+
+    def cut(x: np.ndarray) -> np.ndarray:
+        x = np.pad(x, ((0, number * interval - len(x)), *((0, 0),) * (x.ndim - 1)))
+        return x.reshape(number, interval, *x.shape[1:]).swapaxes(0, 1)
+
+    frames, actions = cut(observed), jnp.asarray(cut(np.asarray(batch.action)[:, 0]))
+    predicted = predict_frames(model, params, as_fractions(jnp.asarray(frames)), actions, key)
+    predicted = np.asarray(as_bytes(predicted)).swapaxes(0, 1)
+    predicted = predicted.reshape(-1, *predicted.shape[2:])[:length]
+    steps = np.maximum(0, np.arange(length) % interval - CONTEXT + 1)
+    return OpenLoop(observed, predicted, steps)
 
 
 def examine(model: Model, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
@@ -162,9 +203,9 @@ def _pictures(model: Model, params: Params, batch: Batch, key: PRNGKeyArray) -> 
     if length > CONTEXT:
         action = jnp.asarray(np.asarray(batch.action)[:length, 0])
         action = jnp.pad(action, (0, length - len(action)))
-        predicted = as_bytes(predict_frames(model, params, frames, action, predict_key))
+        predicted = predict_frames(model, params, frames[:, None], action[:, None], predict_key)
         drawn["prediction.png"] = model_predictions.prediction(
-            observed, np.asarray(predicted), CONTEXT, _FRAMES
+            observed, np.asarray(as_bytes(predicted[:, 0])), CONTEXT, _FRAMES
         )
     drawn["imagination.png"] = _imagination(model, params, frames[:1], imagine_key)
     return drawn

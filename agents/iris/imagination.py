@@ -80,7 +80,9 @@ def imagine(
     def make_room(state: _State, num_tokens: int) -> _State:
         # The context contains `memory_steps` steps, so fewer never fill it.
         needed = horizon > model.config.memory_steps
-        return _make_room(model, params, state, num_tokens) if needed else state
+        if not needed:
+            return state
+        return state._replace(cache=with_room(model, params, state.tokens, state.cache, num_tokens))
 
     def advance(state: _State, key: PRNGKeyArray) -> tuple[_State, tuple[Array, ...]]:
         act_key, frame_key = jax.random.split(key)
@@ -131,16 +133,24 @@ def next_frame(
     return jnp.concatenate([tokens, token[None]]).T, cache
 
 
-def _make_room(model: Model, params: Params, state: _State, num_tokens: int) -> _State:
-    """Return a state whose cache has room for more tokens.
+def with_room(
+    model: Model, params: Params, tokens: Int[Array, "B K"], cache: Cache, num_tokens: int
+) -> Cache:
+    """Return a cache with room for more tokens.
 
-    A cache without room is rebuilt from the current frame alone.
+    One without room is rebuilt from the current frame alone.
+
+    Args:
+      model: the networks.
+      params: their parameters.
+      tokens: of the current frame.
+      cache: that contains them.
+      num_tokens: to make room for.
     """
 
     def rebuild(cache: Cache) -> Cache:
         empty = cache._replace(length=jnp.zeros_like(cache.length))
-        return model.feed_tokens(params, state.tokens, empty)[1]
+        return model.feed_tokens(params, tokens, empty)[1]
 
-    capacity = state.cache.layers[0].keys.shape[2]
-    is_full = state.cache.length + num_tokens > capacity
-    return state._replace(cache=jax.lax.cond(is_full, rebuild, lambda x: x, state.cache))
+    capacity = cache.layers[0].keys.shape[2]
+    return jax.lax.cond(cache.length + num_tokens > capacity, rebuild, lambda x: x, cache)
