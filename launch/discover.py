@@ -30,15 +30,17 @@ from disco_common.configuration import from_config
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.png_plots import PROBE, discovery_curves
-from launch import commands, dry_run, probes, processes, workdirs
+from evaluation.report.png_plots import discovery_curves
+from launch import commands, dry_run, metric_tags, probes, processes, tracking, workdirs
 from launch.configs import grid57_laptop
 from launch.flag_parsing import define_config, define_output_folder
+from launch.metrics_log import MetricsLog
 from launch.progress import Progress
 from launch.provenance import code_version
 from launch.rule_provenance import rule_provenance
 from launch.settings import CHANGEABLE, DiscoverSettings
 from launch.setup import TASKS, keep_start, make_discovery, make_rule, make_tasks
+from launch.tracking import Tracking
 from meta.discovery import Discovery
 from meta.run import run
 
@@ -64,12 +66,15 @@ _SHOWN = {
 }
 
 
-def discover(settings: DiscoverSettings, workdir: str, is_dry: bool = False) -> int:
+def discover(
+    settings: DiscoverSettings, workdir: str, shown: Tracking = Tracking(), is_dry: bool = False
+) -> int:
     """Run or continue a discovery.
 
     Args:
-      settings: of the discovery.
-      workdir: its folder.
+      settings: of the run.
+      workdir: for all results.
+      shown: where its metrics are shown.
       is_dry: only say what would be run (`launch.dry_run`).
 
     Returns:
@@ -102,7 +107,7 @@ def discover(settings: DiscoverSettings, workdir: str, is_dry: bool = False) -> 
             workdirs.keep_sources(folder, sources)
             if processes.is_first():
                 keep_start(settings, folder, rule)
-            _run_in(folder, discovery, settings, own, stop)
+            _run_in(folder, discovery, settings, own, stop, shown)
     if processes.is_first():
         if stop.signal:
             logging.warning("Stopped by signal %d; a checkpoint is written.", stop.signal)
@@ -117,6 +122,7 @@ def _run_in(
     settings: DiscoverSettings,
     own: probes.Probes,
     stop: "_Stop",
+    shown: Tracking,
 ) -> None:
     """Make the remaining meta-steps; of several processes, the first one logs and reports."""
     checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
@@ -134,11 +140,8 @@ def _run_in(
         if not processes.is_first():
             run_discovery()
             return
-        # It imports PyTorch where that is installed, which takes seconds: not for --help.
-        from launch.metrics_log import MetricsLog
-
         with (
-            MetricsLog(folder) as log,
+            MetricsLog(folder, shown, dataclasses.asdict(settings)) as log,
             Progress("discover", settings.meta_steps) as bar,
         ):
             newest: dict[str, float | None] = {}  # Score of a probe.
@@ -172,7 +175,7 @@ def _run_in(
                     stop.signal = int(str(stopped.code)) - 128
                     return False
                 newest[_PROBE] = found.score
-                log.show(step, {PROBE: found.score})
+                log.show(step, metric_tags.of_probe(found.score, found.tasks))
                 bar.update(step, newest)
                 return True
 
@@ -224,12 +227,13 @@ def main() -> int:
     processes.join()
     values = flags.FLAGS
     settings = from_config(DiscoverSettings, values.config)
-    return discover(settings, values.workdir, values.dry_run)
+    return discover(settings, values.workdir, tracking.of_flags(values), values.dry_run)
 
 
 if __name__ == "__main__":
     define_output_folder("workdir", "Folder of the run.")
     processes.define_flags()
+    tracking.define_flags()
     define_config(grid57_laptop)
     dry_run.define_flag()
     commands.use_all_cores()

@@ -45,7 +45,7 @@ from evaluation.contenders import (
 from evaluation.evaluate import Execution, check, evaluate, resolve
 from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
-from launch import commands, dry_run, execution, workdirs
+from launch import commands, dry_run, execution, return_curves, tracking, workdirs
 from launch.configs import evaluate as default_config
 from launch.flag_parsing import define_config, define_output_folder, given
 from launch.provenance import code_version
@@ -309,7 +309,9 @@ def main() -> None:
         check(tasks, contenders, config)
         dry_run.show_evaluation(tasks, contenders, config, values.workdir, runs_per_job)
         return
+    shown = tracking.of_flags(values)
     with execution.opened(values, runs_per_job) as how:
+        how = return_curves.tracked(how, values.workdir, shown)
         written = run(
             rules, suites, config, values.workdir, how, agents, values.tuned, values.references
         )
@@ -327,9 +329,9 @@ if __name__ == "__main__":
     flags.DEFINE_multi_string(
         "rule",
         [],
-        "Rule file, or name of a rule in the zoo or of another package; several by commas or"
-        " repetition. The baselines of --config, each --agent and a random policy are evaluated,"
-        " with or without it.",
+        "Rule file, or name of a rule: of the zoo, disco_103, hf:owner/name (disco/rule_sources.py),"
+        " or of another package; several by commas or repetition. The baselines of --config, each"
+        " --agent and a random policy are evaluated, with or without it.",
     )
     flags.DEFINE_multi_string(
         "agent",
@@ -345,6 +347,7 @@ if __name__ == "__main__":
         " scores are normalised; by default the one that comes with this package.",
     )
     flags.DEFINE_string("size", "", "Size of each --agent that has sizes, for example 12m.")
+    tracking.define_flags()
     define_flags("grid_heldout")
     dry_run.define_flag()
     commands.run(main, shrink=("size", *SHRINK) if given("agent") else SHRINK)

@@ -28,6 +28,7 @@ _TOPICS = {
     ),
     "On which tasks": ("suite", "env_kwargs"),
     "Settings": ("config", "print_config"),
+    "Where its numbers are shown": ("tensorboard", "wandb_project"),
     "How it is run": (
         *("dry_run", "executor", "runs_per_job", "ray_address", "ray_cpus_per_job"),
         *("ray_gpus_per_job", "coordinator", "num_processes", "process_id", "coordinator_timeout"),

@@ -1,57 +1,59 @@
-"""The metrics of a discovery on disk, and for TensorBoard."""
+"""The metrics of a discovery on disk, and for its trackers."""
 
 import contextlib
 import pathlib
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore
-from tensorboardX.summary import scalar
-
 from disco_common.json_lines import JsonLines
+from launch import metric_tags
+from launch.tracking import Tracking
+
+# Tags of the numbers that tell one discovery from another, beside their settings.
+_RESULTS = (metric_tags.PROBE, "score/validation_reward", "meta/loss")
 
 
 class MetricsLog:
-    """A run's metrics: a JSON object per line in `metrics.jsonl`, and TensorBoard events.
+    """A run's metrics: a JSON object per line in `metrics.jsonl`, and what trackers show.
 
-    Both are written synchronously. The thread of tensorboardX's `SummaryWriter` dies when the disk
-    is full, and its callers then wait forever.
+    The file is written synchronously.
     """
 
-    def __init__(self, folder: pathlib.Path):
-        """Open the log in a run's folder."""
+    def __init__(self, folder: pathlib.Path, tracking: Tracking = Tracking(), settings: Any = None):
+        """Open the log in a run's folder.
+
+        Args:
+          folder: of the run.
+          tracking: which trackers it has.
+          settings: of the run for the trackers, a dictionary of JSON values; None for none.
+        """
         self._folder = folder
+        self._settings = settings or {}
         self._lines = JsonLines(folder / "metrics.jsonl")
-        self._events: EventsWriter | None = None
+        name = folder.resolve().name
+        self._trackers = tuple(tracking.trackers(folder, name, metrics=_RESULTS).values())
 
     def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, *exception) -> None:
-        if self._events is not None:
-            with contextlib.suppress(OSError):  # `write` has raised it already.
-                self._events.close()
+        for tracker in self._trackers:
+            tracker.close()
 
     def continue_from(self, step: int) -> None:
         """Delete what was logged after a step, as it will be computed again.
 
         Raises:
           OSError: naming the folder, if it cannot be written.
+          ValueError: if a tracker's service does not accept the run.
         """
         with self._explained():
             self._lines.keep("meta_step", step)
-            events = self._folder / "tensorboard"
-            events.mkdir(exist_ok=True)
-            self._events = EventsWriter(str(events / "events"))
-            if step:  # Tells TensorBoard to drop later steps of its other files.
-                start = SessionLog(status=SessionLog.START)
-                self._add(Event(step=step + 1, session_log=start))
-            self._events.flush()
+            for tracker in self._trackers:
+                tracker.start(step, self._settings)
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Log the metrics of a step; numbers also for TensorBoard.
+        """Log the metrics of a step; numbers also for the trackers.
 
         Raises:
           OSError: naming the folder, if they cannot be written.
@@ -61,18 +63,11 @@ class MetricsLog:
         self.show(step, metrics)
 
     def show(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Log numbers of a step for TensorBoard only; raises as `write`."""
-        assert self._events is not None, "continue_from comes first"
+        """Log numbers of a step for the trackers only; raises as `write`."""
+        values = metric_tags.by_tag(metrics)
         with self._explained():
-            for name, value in metrics.items():
-                if isinstance(value, int | float):
-                    self._add(Event(step=step, summary=scalar(name, value)))
-            self._events.flush()
-
-    def _add(self, event: Event) -> None:
-        assert self._events is not None
-        event.wall_time = time.time()
-        self._events.write_event(event)
+            for tracker in self._trackers:
+                tracker.log(step, values)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
