@@ -23,6 +23,7 @@ from typing import Any
 import jax
 from absl import flags, logging
 
+import disco
 from disco_common import stopping
 from disco_common.atomic import write_atomically
 from disco_common.checkpoints import Checkpoints
@@ -30,7 +31,7 @@ from disco_common.configuration import from_config
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.png_plots import discovery_curves
+from evaluation.report.static_plots import discovery_curves
 from launch import commands, dry_run, metric_tags, probes, processes, tracking, workdirs
 from launch.configs import grid57_laptop
 from launch.flag_parsing import define_config, define_output_folder
@@ -39,7 +40,7 @@ from launch.progress import Progress
 from launch.provenance import code_version
 from launch.rule_provenance import rule_provenance
 from launch.settings import CHANGEABLE, DiscoverSettings
-from launch.setup import TASKS, keep_start, make_discovery, make_rule, make_tasks
+from launch.setup import TASKS, keep_start, kept_rule, make_discovery, make_rule, make_tasks
 from launch.tracking import Tracking
 from meta.discovery import Discovery
 from meta.run import run
@@ -136,6 +137,7 @@ def _run_in(
             log_interval=settings.log_interval,
             should_stop=stop.is_asked,
             probe_interval=own.interval,
+            on_checkpoint=partial(_keep_rule, folder, discovery, settings),
         )
         if not processes.is_first():
             run_discovery()
@@ -181,7 +183,19 @@ def _run_in(
 
             run_discovery(on_start=on_start, on_report=on_report, probe=probe)
             if reports := read_metrics(folder)[0]:
-                write_atomically(folder / "curves.png", discovery_curves(reports))
+                discovery_curves(reports).write(folder, "curves")
+
+
+def _keep_rule(
+    folder: pathlib.Path, discovery: Discovery, settings: DiscoverSettings, step: int, state: Any
+) -> None:
+    """Write the average rule of a checkpoint, which is small and stays when the checkpoint goes."""
+    if processes.is_first():
+        names = [group.names for group in discovery.groups]
+        made = rule_provenance(settings, step, names, jax.device_get(state.task_meta_steps))
+        file = kept_rule(folder, step)
+        file.parent.mkdir(exist_ok=True)
+        disco.save(jax.device_get(state.average), file, made)
 
 
 class _Stop:

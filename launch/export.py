@@ -40,7 +40,7 @@ from launch import commands, workdirs
 from launch.flag_parsing import define_output_file, define_path
 from launch.rule_provenance import rule_provenance
 from launch.settings import DiscoverSettings
-from launch.setup import TASKS, make_rule
+from launch.setup import TASKS, kept_rule, make_rule
 
 # Fields of `meta.state.DiscoveryState`, and so paths in checkpoints.
 _AVERAGE, _TASK_META_STEPS = "average", "task_meta_steps"
@@ -66,7 +66,11 @@ def export(
     """
     folder = pathlib.Path(workdir)
     settings = _settings(folder)
-    rule, found = _probed(folder, meta_step) or _checkpointed(folder, settings, meta_step)
+    rule, found = (
+        _probed(folder, meta_step)
+        or _kept(folder, meta_step)
+        or _checkpointed(folder, settings, meta_step)
+    )
     if evaluations:
         path = pathlib.Path(output)
         merged = merge([read_manifest(pathlib.Path(name)) for name in evaluations])
@@ -87,6 +91,16 @@ def _probed(
         return None
     rule, header = rule_files.read(chosen.rule)
     return rule, header["provenance"] | {"probe_score": chosen.score}
+
+
+def _kept(
+    folder: pathlib.Path, meta_step: int | None
+) -> tuple[disco.DiscoveredRule, dict[str, Any]] | None:
+    """Return the rule and provenance kept with a meta-step's checkpoint; None if there is none."""
+    if meta_step is None or not kept_rule(folder, meta_step).exists():
+        return None
+    rule, header = rule_files.read(kept_rule(folder, meta_step))
+    return rule, header["provenance"]
 
 
 def _checkpointed(
@@ -180,8 +194,8 @@ if __name__ == "__main__":
     flags.DEFINE_integer(
         "meta_step",
         None,
-        "Step of a probe or a checkpoint; by default of the best probe, and without probes of the"
-        " newest good checkpoint.",
+        "Step of a probe or a checkpoint, also of one that has been deleted; by default of the best"
+        " probe, and without probes of the newest good checkpoint.",
         lower_bound=0,
     )
     flags.DEFINE_list("evaluations", [], "Workdirs of evaluations of the rule, for its card.")

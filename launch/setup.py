@@ -112,6 +112,11 @@ def make_rule(
     return disco.DiscoveredRule.create(jax.random.key(settings.seed), **values)
 
 
+def kept_rule(folder: pathlib.Path, meta_step: int) -> pathlib.Path:
+    """Return the file, in a discovery's workdir, of the average rule after so many meta-steps."""
+    return folder / "rules" / f"{meta_step:08d}.npz"
+
+
 def keep_start(
     settings: DiscoverSettings, folder: pathlib.Path, rule: disco.DiscoveredRule
 ) -> None:

@@ -33,6 +33,7 @@ def run(
     should_stop: Callable[[int], bool] = lambda step: False,
     probe_interval: int = 0,
     probe: Callable[[int, DiscoveryState], bool] = lambda step, state: True,
+    on_checkpoint: Callable[[int, DiscoveryState], None] = lambda step, state: None,
 ) -> DiscoveryState:
     """Run meta-steps until there are `meta_steps`, or until `should_stop` returns true.
 
@@ -55,6 +56,8 @@ def run(
       probe: called with the number of meta-steps so far and the state, after a checkpoint of it is
         written. If it returns false, it was stopped, and the loop ends; the call is repeated when
         the run continues.
+      on_checkpoint: called with the number of meta-steps so far and the state, as a checkpoint of
+        it is begun.
 
     Raises:
       CheckpointError: if a checkpoint cannot be written or read.
@@ -87,6 +90,7 @@ def run(
                 window, started = [], time.monotonic()
             if step % checkpoint_interval == 0 or is_kept:
                 checkpoints.save(step, state, agents=discovery.agents_stacked)
+                on_checkpoint(step, state)
             if is_probed(step) and not stopping:
                 stopping, started = not probe(step, state), time.monotonic()
     checkpoints.wait()

@@ -98,6 +98,23 @@ def test_run_that_this_code_cannot_continue_can_still_be_exported(workdir, tmp_p
     assert export(str(workdir), str(tmp_path / "rule.npz"))["meta_steps"] == 4
 
 
+def test_the_rule_of_a_deleted_checkpoint_is_kept(tmp_path):
+    settings = dataclasses.replace(
+        get_settings(), meta_steps=3, checkpoint_interval=1, checkpoints_kept=1
+    )
+    workdir = tmp_path / "run"
+    assert discover(settings, str(workdir)) == 0
+    assert [path.name for path in (workdir / "checkpoints").iterdir()] == ["3"]
+    rules = {step: tmp_path / f"{step}.npz" for step in (1, 2, 3)}
+    for step, file in rules.items():
+        assert export(str(workdir), str(file), meta_step=step)["meta_steps"] == step
+    assert len({fingerprint(disco.load(file)) for file in rules.values()}) == 3
+    # It is the rule of the checkpoint.
+    (workdir / "rules" / "00000003.npz").unlink()
+    export(str(workdir), str(tmp_path / "again.npz"), meta_step=3)
+    assert fingerprint(disco.load(tmp_path / "again.npz")) == fingerprint(disco.load(rules[3]))
+
+
 @pytest.mark.parametrize("name", ["task_meta_steps", "lived"])
 def test_experience_on_each_task_is_read_from_checkpoints_of_older_code_too(
     workdir, tmp_path, name
