@@ -329,9 +329,9 @@ if __name__ == "__main__":
     flags.DEFINE_multi_string(
         "rule",
         [],
-        "Rule file, or name of a rule: of the zoo, disco_103, hf:owner/name (disco/rule_sources.py),"
-        " or of another package; several by commas or repetition. The baselines of --config, each"
-        " --agent and a random policy are evaluated, with or without it.",
+        "Rule file, or name of a rule: of the zoo, disco_103, hf:owner/name, or of another package;"
+        " several by commas or repetition. The baselines of --config, each --agent and a random"
+        " policy are evaluated, with or without it.",
     )
     flags.DEFINE_multi_string(
         "agent",

@@ -71,15 +71,16 @@ class WandbLog:
             )
         except wandb.Error as error:
             raise ValueError(
-                f"--wandb_project: Weights & Biases does not accept the run ({error}); `wandb login`"
-                " stores a key, and with WANDB_MODE=offline nothing is sent."
+                f"--wandb_project: Weights & Biases does not accept the run ({error}); `wandb"
+                " login` stores a key, and with WANDB_MODE=offline nothing is sent."
             ) from error
         if not id_:
             write_atomically(self._id_file, f"{self._run.id}\n")
         if self._step_name:
             self._run.define_metric("*", step_metric=self._step_name)
         if self._run.offline:
-            _announce(f"nothing is sent; `wandb sync` sends what is in {self._arguments['dir']}/wandb.")
+            folder = f"{self._arguments['dir']}/wandb"
+            _announce(f"nothing is sent; `wandb sync` sends what is in {folder}.")
         else:
             _announce(self._run.project_url if self._arguments["group"] else self._run.url)
 
