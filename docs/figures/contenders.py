@@ -1,0 +1,84 @@
+"""Draws `contenders.svg`, the README's figure, from the tables of docs/measurements/contenders.md.
+
+python docs/figures/contenders.py
+"""
+
+import pathlib
+import re
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+_HERE = pathlib.Path(__file__).parent
+_TABLES = _HERE.parent / "measurements" / "contenders.md"
+_INTERVAL = re.compile(r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\]")
+_RULE, _OTHER = "#D55E00", "#0072B2"
+_INK = "#767676"  # Legible on white and on black.
+
+
+def main() -> None:
+    """Write the figure."""
+    matplotlib.rcParams["svg.hashsalt"] = "contenders"  # The same file from the same numbers.
+    figure = Figure(figsize=(8.6, 2.9), layout="constrained")
+    panels = figure.subplots(1, 3)
+    page = _TABLES.read_text(encoding="utf-8")
+    titles = ("23 held-out grid-worlds", "7 gymnax tasks")
+    for panel, title, table in zip(panels, titles, _iqm_tables(page), strict=False):
+        _draw(panel, table)
+        panel.set_title(title, fontsize=10, color=_INK)
+        panel.set_xlabel("IQM; 0 random, 1 optimum", fontsize=9, color=_INK)
+    _draw(panels[2], _relative_to_ppo(page))
+    panels[2].set_title("2 games of MinAtar", fontsize=10, color=_INK)
+    panels[2].set_xlabel("return; 0 random, 1 PPO", fontsize=9, color=_INK)
+    figure.savefig(_HERE / "contenders.svg", transparent=True, metadata={"Date": None})
+
+
+def _iqm_tables(page: str) -> list[dict[str, tuple[float, float, float]]]:
+    """Return, of the page's first two tables, each contender's IQM and the interval's ends."""
+    found = []
+    for match in list(re.finditer(r"^\| \| (.*) \|\n\|[- |]*\n\| IQM \| (.*) \|$", page, re.M))[:2]:
+        names = [name.strip("` ") for name in match[1].split("|")]
+        cells = [_INTERVAL.search(cell) for cell in match[2].split("|")]
+        values = {n: tuple(map(float, c.groups())) for n, c in zip(names, cells, strict=True) if c}
+        found.append({n: (v[0], v[1], v[2]) for n, v in values.items() if n != "random"})
+    return found
+
+
+def _relative_to_ppo(page: str) -> dict[str, tuple[float, float, float]]:
+    """Return the mean over MinAtar's games of returns between random's (0) and PPO's (1)."""
+    section = page[page.index("\n## MinAtar\n") :]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")]
+    games = {
+        re.split("[,`]", row[0].strip(" `"))[0]: [re.search(r"[\d.]+", row[i]) for i in (1, 3)]
+        for row in rows[2:]
+        if len(row) == 5
+    }
+    both = {n: [float(c[0]) for c in cells if c] for n, cells in games.items() if all(cells)}
+    random, ppo = both.pop("random"), both["PPO"]
+    means = {
+        name: sum((x - r) / (p - r) for x, r, p in zip(own, random, ppo, strict=True)) / len(ppo)
+        for name, own in both.items()
+    }
+    return {name: (mean, mean, mean) for name, mean in means.items()}
+
+
+def _draw(panel: Axes, table: dict[str, tuple[float, float, float]]) -> None:
+    """Draw a bar for each contender, the best on top, with its interval."""
+    ordered = sorted(table, key=lambda name: table[name][0])
+    for row, name in enumerate(ordered):
+        value, low, high = table[name]
+        colour = _RULE if name == "three_families" else _OTHER
+        panel.barh(row, value, color=colour, height=0.65)
+        if low < high:
+            panel.plot([low, high], [row, row], color=_INK, linewidth=1.5)
+    panel.set_yticks(range(len(ordered)), ordered, fontsize=9, color=_INK)
+    panel.tick_params(axis="x", labelsize=8, colors=_INK)
+    panel.set_xlim(0, 1.05)
+    for side in ("top", "right", "left"):
+        panel.spines[side].set_visible(False)
+    panel.spines["bottom"].set_color(_INK)
+
+
+if __name__ == "__main__":
+    main()
