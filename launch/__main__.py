@@ -12,7 +12,7 @@ import pathlib
 import runpy
 import sys
 
-from launch import start
+from launch import require_platform, start
 
 _FOLDER = pathlib.Path(__file__).parent
 _KINDS = ("suites", "environments", "rules", "agents", "baselines")
@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         module = f"launch.{arguments[0]}"
         sys.argv = [f"disco {arguments[0]}", *arguments[1:]]
         start.begin(module, sys.argv)
+        require_platform()
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return 0
     if arguments == ["--version"]:

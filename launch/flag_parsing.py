@@ -188,7 +188,7 @@ def _ends_at_once() -> bool:
 
 def print_config() -> None:
     """Print the fields of `--config` as flags, by sections."""
-    config, lines = flags.FLAGS[_NAME].value, []
+    config, lines = typing.cast(ConfigDict, flags.FLAGS[_NAME].value), list[str]()
     for name in _leaves(config):
         value: Any = config
         for part in name.split("."):
