@@ -20,8 +20,8 @@ CAPTION = "caption"
 _LEAST_SIDE = 4
 _HEIGHT, _GAP = 64, 2  # Pixels; smaller images are enlarged.
 _BACKGROUND, _BETWEEN = 24, 128
-# Of planes. The second is grey, for the walls of this project's grid-worlds.
-_COLOURS = tuple(matplotlib.colormaps["tab10"].colors[i] for i in (0, 7, 2, 3, 1, 4, 6, 8, 9, 5))  # pyright: ignore
+PLANE_COLOURS = tuple(matplotlib.colormaps["tab10"].colors[i] for i in (0, 7, 2, 3, 1, 4, 6, 8, 9, 5))  # pyright: ignore
+"""Of planes, in order. The second is grey, for the walls of this project's grid-worlds."""
 
 
 def is_picture(spec: environments.ObservationSpec) -> bool:
@@ -57,7 +57,7 @@ def as_image(observation: np.ndarray, brightest: float | None = None) -> UInt8[n
     if x.shape[-1] in (1, 3):
         return np.broadcast_to(x, (*x.shape[:2], 3)).astype(np.uint8)
     image = np.full((*x.shape[:2], 3), float(_BACKGROUND))
-    for plane, colour in zip(np.moveaxis(x, -1, 0), itertools.cycle(_COLOURS), strict=False):
+    for plane, colour in zip(np.moveaxis(x, -1, 0), itertools.cycle(PLANE_COLOURS), strict=False):
         weight = plane[..., None] / 255.0
         image = (1.0 - weight) * image + weight * 255.0 * np.array(colour)
     return image.astype(np.uint8)

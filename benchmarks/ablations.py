@@ -29,7 +29,7 @@ from rich.table import Table
 from benchmarks import discover_seeds
 from disco_common.atomic import write_atomically
 from environments.suites import grid_heldout
-from evaluation.report.png_plots import score_matrix
+from evaluation.report.static_plots import score_matrix
 from launch import commands
 from launch.configs.ablations import ABLATIONS, SUITES
 from launch.flag_parsing import define_output_folder
@@ -164,7 +164,7 @@ def show(folder: pathlib.Path, study: Study, variants: Sequence[str], seeds: int
         table.add_row(variant, *cells)
     Console(width=160).print(table)
     write_atomically(folder / "scores.json", json.dumps(found, indent=1) + "\n")
-    write_atomically(folder / "scores.png", score_matrix(found))
+    score_matrix(found).write(folder, "scores")
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ The workdir of an evaluation holds
     unfinished/<crc32>/        of a job group (runs that are trained together), until it is done:
         checkpoints/           their checkpoints
         damaged/               checkpoints that could not be used
-    results.json, table.csv, episode_means.csv, published.csv, curves.png, aggregate.png
+    results.json, scores.csv, curves.png, …
                                scores and plots, once all runs are finished
                                (`evaluation.report.evaluation_files`)
     bsuite.csv                 bsuite's own scores, if bsuite's settings are among the tasks
@@ -25,6 +25,7 @@ A run's folder, runs/<contender>/<task>/seed_<n>/, holds
     reconstruction.png, prediction.png, imagination.png, …
                                of agents with a world model: what it makes of frames, what it
                                predicts beside what happened, what it imagines
+    film.gif, film.mp4, …      films of the trained agent (`launch.watch`), which reports play
     agent.npz                  the trained agent (`training.saved`)
     episodes.jsonl             the run's episodes (`training.records`)
     metrics.jsonl              the agent's metrics (`training.records`)
@@ -57,6 +58,7 @@ _UNFINISHED = "unfinished"
 STRIP = "strip.png"
 REFERENCES = "references.json"  # Of the tasks, in the folder of an evaluation.
 _PICTURES = (STRIP, "reconstruction.png", "prediction.png", "imagination.png")
+FILMS = (".gif", ".mp4")
 _log = logging.getLogger(__name__)
 
 
@@ -79,6 +81,11 @@ def picture_files(folder: pathlib.Path) -> list[pathlib.Path]:
     """Return the pictures in a run's folder: an episode, the world model's, all others."""
     found = {path.name: path for path in sorted(folder.glob("*.png"))}
     return list({name: found[name] for name in (*_PICTURES, *found) if name in found}.values())
+
+
+def film_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the films in a run's folder, by name."""
+    return sorted(path for path in folder.glob("*") if path.suffix in FILMS)
 
 
 def _named(parent: pathlib.Path, name: str, older: str) -> pathlib.Path:

@@ -99,7 +99,7 @@ def main() -> None:
         for number, one in enumerate(found)
     ]
     print_rows("Generations, each on other tasks", rows)
-    names = (evolution.RULE, evolution.TABLE, evolution.PLOT)
+    names = (evolution.RULE, evolution.TABLE, f"{evolution.PLOT}.png")
     print(f"Written: {', '.join(str(folder / name) for name in names)}")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from disco_common.terminal import printable
-from evaluation.report import discovery_metrics
+from evaluation.report import discovery_metrics, probe_scores
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
@@ -69,7 +69,11 @@ def _discovery(folder: pathlib.Path) -> Discovery:
             raise ValueError("it is not a JSON object")
     except (OSError, ValueError) as error:
         raise ValueError(f"--runs: {str(folder)!r} has no config.json: {error}.") from error
-    return Discovery(folder.name, config, found, problems)
+    try:
+        probes = probe_scores.read(folder)
+    except ValueError:  # Which `read_metrics` has named.
+        probes = []
+    return Discovery(folder.name, config, found, problems, probes)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A finished evaluation on the terminal: its score table, remarks, and files."""
+"""A finished evaluation on the terminal: its result, score table, remarks, and files."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +13,7 @@ from evaluation.report.score_table import ScoreTable
 def print_evaluation(written: WrittenEvaluation) -> None:
     """Print what an evaluation found, and where it wrote it."""
     console(log_width=44 + 26 * len(written.table.contenders)).print(_rich_table(written.table))
+    print(printable(" ".join(written.result.sentences)))
     for remark in written.remarks:
         print(printable(remark))
     print("Written: " + ", ".join(map(printable, written.files)))

@@ -33,7 +33,7 @@ from disco_common.atomic import write_atomically
 from disco_common.terminal import console, printable
 from evaluation.executors import Executor, Job, JobsFailedError
 from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.png_plots import PROBE, sweep_curves
+from evaluation.report.static_plots import PROBE, sweep_curves
 from launch import child, commands, execution, workdirs
 from launch.configs import grid57_laptop
 from launch.flag_parsing import config_arguments, define_config, define_output_folder
@@ -78,7 +78,7 @@ def sweep(points: Sequence[Point], workdir: pathlib.Path, executor: Executor) ->
 
 
 def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str, str]) -> None:
-    """Write `sweep.csv` and `sweep.png`, and print the table."""
+    """Write `sweep.csv` and the plot, and print the table."""
     reports, problems = {}, []
     for point in points:
         reports[point.name], damaged = read_metrics(workdir / point.name)
@@ -100,11 +100,11 @@ def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str,
         rows.writerow([row[heading] for heading in headings])
         table.add_row(*(printable(str(row[heading])) for heading in shown))
     write_atomically(workdir / "sweep.csv", buffer.getvalue())
-    write_atomically(workdir / "sweep.png", sweep_curves(reports))
+    drawn = sweep_curves(reports).write(workdir, "sweep")
     console(log_width=200).print(table)
     for problem in problems:
         print(printable(f"Left out: {problem}"))
-    print(printable(f"Written: {workdir / 'sweep.csv'}, {workdir / 'sweep.png'}"))
+    print(f"Written: {', '.join(map(printable, (workdir / 'sweep.csv', *drawn)))}")
 
 
 def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Agreement shows that our copy of the scores is right and that our statistics equ
 import csv
 import dataclasses
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,14 +32,14 @@ class Reproduction:
     Attributes:
       source: the paper and table.
       aggregate: as printed.
-      tasks: number of tasks with a score.
+      tasks: names of those with a score.
       computed: the aggregate of these scores, in the format of the printed one.
       agrees: whether the two are equal to the last printed digit.
     """
 
     source: str
     aggregate: PrintedAggregate
-    tasks: int
+    tasks: tuple[str, ...]
     computed: str
     agrees: bool
 
@@ -101,14 +101,15 @@ def reproductions() -> tuple[Reproduction, ...]:
     tables = {table.source: table for table in published_tables()}
     for table in tables.values():
         for aggregate in table.aggregates:
-            scores = _scores(table, tables[table.references or table.source], aggregate)
+            own = _columns(table)[aggregate.agent, aggregate.budget]
+            scores = _scores(table, tables[table.references or table.source], own)
             value = float(STATISTICS[aggregate.statistic](scores))
             computed = _as_printed(value, aggregate.printed)
             found.append(
                 Reproduction(
                     source=table.source,
                     aggregate=aggregate,
-                    tasks=len(scores.values),
+                    tasks=tuple(own),
                     computed=computed,
                     agrees=computed == aggregate.printed,
                 )
@@ -127,22 +128,21 @@ def to_csv(rows: Sequence[Reproduction]) -> str:
         printed = row.aggregate
         budget = "" if printed.budget is None else printed.budget
         why = "" if row.agrees else printed.explanation
-        numbers = [printed.statistic, row.tasks, printed.printed, row.computed]
+        numbers = [printed.statistic, len(row.tasks), printed.printed, row.computed]
         writer.writerow([row.source, printed.agent, budget, *numbers, why])
     return buffer.getvalue()
 
 
 def _scores(
-    table: PublishedTable, references: PublishedTable, aggregate: PrintedAggregate
+    table: PublishedTable, references: PublishedTable, own: Mapping[str, PublishedScore]
 ) -> _Scores:
-    """Return the scores of an aggregate's agent, on the tasks for which the table has them.
+    """Return the scores of an agent, on the tasks for which the table has them.
 
     Args:
-      table: with the aggregate.
+      table: with the scores.
       references: the table of the reference scores; the same one, or another.
-      aggregate: of an agent.
+      own: the agent's scores, by task.
     """
-    own = _columns(table)[aggregate.agent, aggregate.budget]
     runs = [score.runs or (score.score,) for score in own.values()]
     values = np.full((len(runs), max(map(len, runs))), np.nan)
     for row, numbers in zip(values, runs, strict=True):

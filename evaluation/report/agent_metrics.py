@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evaluation.report.merging import MergedEvaluation
-from evaluation.report.score_rows import format_number
+from evaluation.report.texts import format_number
 from training.records import STEPS
 
 _MAX_POINTS = 100  # Of a curve.

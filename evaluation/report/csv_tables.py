@@ -1,127 +1,291 @@
-"""The CSV tables of an evaluation: scores, means over episodes, and scores that papers report."""
+"""The CSV tables of evaluations: long and tidy, one fact a row, only numbers in number columns.
 
-import csv
-import io
+`launch.evaluate` writes those of its evaluation, and `launch.report` those of all its evaluations,
+with the column `evaluation` before the others. `TABLES` names the files and describes their
+columns. Unknown numbers are empty. In pandas the scores of `launch.evaluate`, task by contender:
+
+    scores = pd.read_csv("runs/mine/scores.csv")
+    returns = scores[scores["scale"] == "return"]
+    returns.pivot_table("score", index="task", columns="contender")
+"""
+
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from evaluation.config import EvaluationConfig
-from evaluation.published.scores import PublishedScore
+from evaluation.published.scores import METRICS, RETURN, PublishedScore, published_scores
 from evaluation.results import LearningCurves
-from evaluation.scoring import statistics
+from evaluation.scoring.normalization import Scale
 from evaluation.scoring.statistics import Estimate
 from evaluation.scoring.summary import Summary
 
+Row = dict[str, Any]
 
-def scores_to_csv(summary: Summary, config: EvaluationConfig) -> str:
-    """Return a table with a row per task and per mean over tasks, and two columns per contender."""
-    return _to_csv(_score_rows(summary, config))
+TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "scores.csv": (
+        "a row for each run and scale",
+        {
+            "task": "name",
+            "contender": "name",
+            "seed": "of the run",
+            "environment_steps": "of the run",
+            "scale": "'return', or the name of a normalisation",
+            "score": "of the run's last episodes, on this scale",
+        },
+    ),
+    "episode_means.csv": (
+        "a row for each run and result of its scored episodes",
+        {
+            "task": "name",
+            "contender": "name",
+            "seed": "of the run",
+            "result": "'length', or a result of the suite's own",
+            "mean": "over the episodes",
+        },
+    ),
+    "curves.csv": (
+        "a row for each run and point of its learning curve at which an episode ended",
+        {
+            "task": "name",
+            "contender": "name",
+            "seed": "of the run",
+            "environment_steps": "at the end of the point's interval",
+            "episodes": "number that ended in the interval",
+            "mean_return": "of these episodes, not discounted",
+        },
+    ),
+    "aggregates.csv": (
+        "a row for each scale, contender and aggregate over tasks",
+        {
+            "scale": "name of the normalisation",
+            "tasks": "number that the aggregate is over",
+            "contender": "name",
+            "aggregate": "IQM, median, mean capped at 1, optimality gap or mean",
+            "value": "the aggregate",
+            "low": "end of its interval; empty if no task has two runs",
+            "high": "end of its interval",
+            "confidence": "of the interval",
+        },
+    ),
+    "comparisons.csv": (
+        "a row for each scale, pair of contenders and statistic",
+        {
+            "scale": "name of the normalisation",
+            "tasks": "number that the statistic is over",
+            "contender": "name",
+            "other": "the contender that it is compared with",
+            "statistic": "probability of improvement, or difference of means",
+            "value": "the statistic",
+            "low": "end of its interval; empty if no task has two runs",
+            "high": "end of its interval",
+            "confidence": "of the interval",
+        },
+    ),
+    "published.csv": (
+        "a row for each score that a paper reports on a task of the evaluation, and scale",
+        {
+            "task": "name, of the evaluation",
+            "agent": "the paper's name of it",
+            "metric": "that is scored, for example 'return'",
+            "scale": "'return', or the name of a normalisation",
+            "score": "on this scale",
+            "plus_minus": "the paper's uncertainty, whatever it is; of returns only",
+            "runs": "number whose scores the paper reports one by one",
+            "budget": "of a run",
+            "budget_unit": "of the budget",
+            "episodes": "that are scored",
+            "measured_on": "task of the paper",
+            "source": "paper and table",
+            "note": "on the score",
+        },
+    ),
+}
+"""By file name, what a row is, and the columns."""
 
 
-def episode_means_to_csv(summary: Summary, contender_curves: Mapping[str, LearningCurves]) -> str:
-    """Return a table with a row per task, contender and result of its scored episodes."""
-    return _to_csv(_episode_mean_rows(summary, contender_curves))
+class Aggregated(NamedTuple):
+    """Statistics over tasks, on a scale.
+
+    Attributes:
+      scale: of the scores.
+      aggregates: by contender and name.
+      comparisons: by the statistic's name, and the pair of contenders.
+    """
+
+    scale: Scale
+    aggregates: Mapping[str, Mapping[str, Estimate]]
+    comparisons: Mapping[str, Mapping[tuple[str, str], Estimate]]
 
 
-def published_to_csv(
-    published: Mapping[str, Sequence[PublishedScore]], summary: Summary, config: EvaluationConfig
-) -> str:
-    """Return a table with a row per task and agent, with its budget.
+class Tabulated(NamedTuple):
+    """An evaluation, as far as tables show it.
+
+    Attributes:
+      summary: of its scores.
+      contender_curves: learning curves by contender.
+      config: of the evaluation.
+      seeds: of the second axis of scores.
+      scales: of scores, besides returns.
+      aggregated: statistics over tasks.
+    """
+
+    summary: Summary
+    contender_curves: Mapping[str, LearningCurves]
+    config: EvaluationConfig
+    seeds: Sequence[int]
+    scales: Sequence[Scale]
+    aggregated: Sequence[Aggregated]
+
+
+def csv_files(evaluations: Mapping[str, Tabulated]) -> dict[str, str]:
+    """Return the contents of each table that has rows, by file name.
 
     Args:
-      published: the scores that papers report, by task.
-      summary: our scores.
-      config: of our evaluation.
+      evaluations: by name; the column `evaluation` is left out if the only one has an empty name.
     """
-    return _to_csv(_published_rows(published, summary, config))
+    makers = {
+        "scores.csv": _scores,
+        "episode_means.csv": _episode_means,
+        "curves.csv": _curves,
+        "aggregates.csv": _aggregates,
+        "comparisons.csv": _comparisons,
+        "published.csv": _published,
+    }
+    files = {}
+    for file, make in makers.items():
+        rows: list[Row] = []
+        for name, one in evaluations.items():
+            own = {"evaluation": name} if name else {}
+            rows += [own | row for row in make(one)]
+        if rows:
+            files[file] = to_csv(rows)
+    return files
 
 
-def _to_csv(rows: Iterable[Sequence[Any]]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(rows)
-    return buffer.getvalue()
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a table, with the rows' keys as its header."""
+    # As objects: whole numbers stay whole beside unknown ones.
+    return pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n")
 
 
-def _score_rows(summary: Summary, config: EvaluationConfig) -> Iterator[list[Any]]:
-    scores = summary.scores | summary.scores_over_discoveries
-    names = list(scores)
-    yield [
-        f"task (score: {config.score_definition}; {config.seeds} seeds)",
-        *(column for name in names for column in (name, f"{name} standard error")),
-    ]
-    means = {name: statistics.mean(x) for name, x in scores.items()}
-    errors = {name: statistics.standard_error(x) for name, x in scores.items()}
-    for i, task in enumerate(summary.tasks):
-        yield [task, *(_number(x) for name in names for x in (means[name][i], errors[name][i]))]
-    for label, values in _rows_over_tasks(summary, config):
-        yield [label, *(x for name in names for x in (values.get(name, ""), ""))]
+def _scores(one: Tabulated) -> Iterator[Row]:
+    for name, scores in one.summary.scores.items():
+        for i, task in enumerate(one.summary.tasks):
+            for seed, score in zip(one.seeds, scores[i], strict=True):
+                run = {
+                    "task": task,
+                    "contender": name,
+                    "seed": seed,
+                    "environment_steps": one.config.num_steps,
+                }
+                for scale, value in _on_scales(score, i, one.scales):
+                    yield {**run, "scale": scale, "score": _number(value)}
 
 
-def _rows_over_tasks(
-    summary: Summary, config: EvaluationConfig
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield rows over all tasks: label, and value by contender."""
-    over = f"over {summary.counted.sum()} tasks"
-    for statistic in statistics.AGGREGATES if summary.aggregates else ():
-        own = {name: found[statistic] for name, found in summary.aggregates.items()}
-        yield from _with_interval(f"normalised score, {statistic} {over}", own, config)
-    for what, pairs in (
-        ("probability of improvement over", summary.improvement),
-        ("mean normalised score minus that of", summary.differences),
-    ):
-        for baseline in dict.fromkeys(baseline for _, baseline in pairs):
-            own = {rule: x for (rule, other), x in pairs.items() if other == baseline}
-            yield from _with_interval(f"{what} {baseline}, {over}", own, config)
-    numbers = {name: len(above) for name, above in summary.above_random.items()}
-    label = "tasks above random by mean score, without a significance test"
-    yield f"{label}, of {len(summary.tasks)}", numbers
+def _on_scales(score: float, task: int, scales: Sequence[Scale]) -> Iterator[tuple[str, float]]:
+    """Yield the name of each scale that a task has, and a return on it; nothing for no return."""
+    if not math.isfinite(score):
+        return
+    yield RETURN, score
+    for scale in scales:
+        if scale.counted[task]:
+            yield scale.name, scale.normalize_one(score, task)
 
 
-def _with_interval(
-    label: str, estimates: Mapping[str, Estimate], config: EvaluationConfig
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield rows of an estimate by contender: its value, and the ends of its interval."""
-    percent = f"{config.confidence:.0%} interval"
-    for part, name in (("value", ""), ("low", f": {percent}, low"), ("high", f": {percent}, high")):
-        yield label + name, {n: _number(getattr(x, part)) for n, x in estimates.items()}
+def _episode_means(one: Tabulated) -> Iterator[Row]:
+    for contender, curves in one.contender_curves.items():
+        for name, values in curves.results.items():
+            for i, task in enumerate(one.summary.tasks):
+                for seed, value in zip(one.seeds, values[i], strict=True):
+                    if math.isfinite(value):
+                        yield {
+                            "task": task,
+                            "contender": contender,
+                            "seed": seed,
+                            "result": name,
+                            "mean": _number(value),
+                        }
 
 
-def _episode_mean_rows(
-    summary: Summary, contender_curves: Mapping[str, LearningCurves]
-) -> Iterator[list[Any]]:
-    yield ["task", "contender", "result", "mean over episodes", "standard error", "seeds"]
-    for i, task in enumerate(summary.tasks):
-        for contender, curves in contender_curves.items():
-            for name, values in curves.results.items():
-                known = values[i][np.isfinite(values[i])]
-                if known.size:
-                    mean = statistics.mean(known[None])[0]
-                    error = statistics.standard_error(known[None])[0]
-                    yield [task, contender, name, _number(mean), _number(error), known.size]
+def _curves(one: Tabulated) -> Iterator[Row]:
+    for contender, curves in one.contender_curves.items():
+        steps = curves.updates * one.config.agent.steps_per_update
+        counts, means = curves.curve.count, curves.curve.mean_return
+        for i, j, point in np.argwhere(counts > 0):
+            yield {
+                "task": one.summary.tasks[i],
+                "contender": contender,
+                "seed": one.seeds[j],
+                "environment_steps": int(steps[point]),
+                "episodes": int(counts[i, j, point]),
+                "mean_return": _number(float(means[i, j, point])),
+            }
+
+
+def _aggregates(one: Tabulated) -> Iterator[Row]:
+    for found in one.aggregated:
+        for contender, aggregates in found.aggregates.items():
+            for label, estimate in aggregates.items():
+                who = {"contender": contender, "aggregate": label}
+                yield _estimated(found.scale, who, estimate, one.config)
+
+
+def _comparisons(one: Tabulated) -> Iterator[Row]:
+    for found in one.aggregated:
+        for statistic, pairs in found.comparisons.items():
+            for (contender, other), estimate in pairs.items():
+                who = {"contender": contender, "other": other, "statistic": statistic}
+                yield _estimated(found.scale, who, estimate, one.config)
+
+
+def _estimated(
+    scale: Scale, who: Mapping[str, str], estimate: Estimate, config: EvaluationConfig
+) -> Row:
+    return {
+        "scale": scale.name,
+        "tasks": int(scale.counted.sum()),
+        **who,
+        **{part: _number(x) for part, x in estimate._asdict().items()},
+        "confidence": config.confidence,
+    }
+
+
+def _published(one: Tabulated) -> Iterator[Row]:
+    for i, task in enumerate(one.summary.tasks):
+        for metric in METRICS:
+            for score in published_scores(task, metric):
+                yield from _published_rows(score, metric, i, task, one.scales)
 
 
 def _published_rows(
-    published: Mapping[str, Sequence[PublishedScore]], summary: Summary, config: EvaluationConfig
-) -> Iterator[list[Any]]:
-    yield ["task", "agent", "score", "standard error", "seeds", "budget", "unit", "source", "note"]
-    for i, task in enumerate(summary.tasks):
-        for name, scores in summary.scores.items():
-            mean, error = statistics.mean(scores)[i], statistics.standard_error(scores)[i]
-            numbers = [_number(mean), _number(error), config.seeds, config.num_steps, "steps"]
-            yield [task, name, *numbers, "this run", config.score_definition]
-        for score in published.get(task, ()):
-            budget = "" if score.budget is None else score.budget
-            numbers = [_number(score.score), "", "", budget, score.budget_unit]
-            yield [task, score.agent, *numbers, score.source, _note(score, task)]
+    score: PublishedScore, metric: str, i: int, task: str, scales: Sequence[Scale]
+) -> Iterator[Row]:
+    on_scales = [(metric, score.score)]
+    if metric == RETURN:
+        on_scales = list(_on_scales(score.score, i, scales))
+    for scale, value in on_scales:
+        has_error = scale == metric and score.plus_minus is not None
+        yield {
+            "task": task,
+            "agent": score.agent,
+            "metric": metric,
+            "scale": scale,
+            "score": _number(value),
+            "plus_minus": score.plus_minus if has_error else None,
+            "runs": len(score.runs) or None,
+            "budget": score.budget,
+            "budget_unit": score.budget_unit if score.budget is not None else "",
+            "episodes": score.scored_on,
+            "measured_on": score.task,
+            "source": score.source,
+            "note": score.note,
+        }
 
 
-def _note(score: PublishedScore, task: str) -> str:
-    elsewhere = f"measured on {score.task}" if score.task != task else ""
-    return "; ".join(filter(None, (score.scored_on, elsewhere, score.note)))
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}" if math.isfinite(value) else ""
+def _number(value: float) -> float | None:
+    """Return a number with six significant digits; None if it is not finite."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None

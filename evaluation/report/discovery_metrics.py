@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from disco_common.json_lines import JsonLines
 from evaluation.report import probe_scores
-from evaluation.report.png_plots import DISCOVERY_PANELS, PROBE
+from evaluation.report.probe_scores import Probe
+from evaluation.report.static_plots import DISCOVERY_PANELS, PROBE
 
 FILE = "metrics.jsonl"
 # Names of metrics in files of earlier versions.
@@ -26,12 +27,21 @@ class Discovery(NamedTuple):
       config: its settings, JSON values.
       metrics: the records of its `metrics.jsonl`, at least one.
       problems: sentences on records that are ignored.
+      probes: the scores of fresh agents, in order.
     """
 
     name: str
     config: Mapping[str, Any]
     metrics: Sequence[Mapping[str, Any]]
     problems: Sequence[str] = ()
+    probes: Sequence[Probe] = ()
+
+    @property
+    def probe_budget(self) -> int | None:
+        """Environment steps of the fresh agents; None of a discovery without probes."""
+        found = self.config.get("probe")
+        budget = found.get("budget") if isinstance(found, dict) else None
+        return budget if isinstance(budget, int) else None
 
 
 def read_metrics(folder: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]:

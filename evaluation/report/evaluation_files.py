@@ -1,11 +1,13 @@
 """The files that an evaluation writes when its runs are finished.
 
-results.json        every number: curves and scores of each run, settings, provenance
-table.csv           scores of every contender on every task, and the means over tasks
-episode_means.csv   means over the scored episodes: length, and the suite's other results
-published.csv       our scores and those that papers report, if any, with their budgets
+results.json        the main result, and every number: curves and scores of each run, settings,
+                    provenance
+scores.csv, episode_means.csv, curves.csv, aggregates.csv, comparisons.csv, published.csv
+                    the same as tables, as far as there are any (`evaluation.report.csv_tables`)
 curves.png          learning curves, one panel per task
-aggregate.png       the mean normalised score along the budget
+aggregate.png       the mean normalised score along the budget; not with one seed
+
+Each plot is also an SVG file.
 """
 
 import dataclasses
@@ -18,10 +20,13 @@ from disco_common.atomic import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.published.scores import published_scores
-from evaluation.report import csv_tables, png_plots
+from evaluation.report import csv_tables, static_plots
+from evaluation.report.csv_tables import Aggregated, Tabulated
+from evaluation.report.main_result import MainResult, main_result
 from evaluation.report.results_json import to_json
 from evaluation.report.score_table import ScoreTable, remarks, score_table
 from evaluation.results import LearningCurves
+from evaluation.scoring.comparison import scales
 from evaluation.scoring.curves import normalized_curves
 from evaluation.scoring.summary import Summary, in_order
 
@@ -32,12 +37,14 @@ class WrittenEvaluation:
 
     Attributes:
       summary: of its runs.
+      result: the main result.
       table: scores of the shown contenders.
       remarks: sentences on what the table leaves out.
       files: that were written.
     """
 
     summary: Summary
+    result: MainResult
     table: ScoreTable
     remarks: tuple[str, ...]
     files: tuple[pathlib.Path, ...]
@@ -70,29 +77,45 @@ def write_evaluation(
     mean_curves = None
     if summary.aggregates:
         mean_curves = normalized_curves(summary, contender_curves, config)
-    results = to_json(summary, contender_curves, mean_curves, config, descriptions, provenance)
-    files = {
+    defined = scales(summary)
+    result = main_result(summary, shown, config, next(iter(defined), None))
+    results = to_json(
+        summary, result, contender_curves, mean_curves, config, descriptions, provenance
+    )
+    tables = Tabulated(
+        summary, contender_curves, config, config.all_seeds, defined, _aggregated(summary)
+    )
+    drawn = static_plots.learning_curves(summary, shown, contender_curves, config)
+    files: dict[str, str | bytes] = {
         "results.json": json.dumps(results, allow_nan=False, indent=1),
-        "table.csv": csv_tables.scores_to_csv(summary, config),
-        "episode_means.csv": csv_tables.episode_means_to_csv(summary, contender_curves),
-        "curves.png": png_plots.learning_curves(summary, shown, contender_curves, config),
+        **csv_tables.csv_files({"": tables}),
+        **drawn.files("curves"),
     }
-    published = {task: scores for task in summary.tasks if (scores := published_scores(task))}
-    if published:
-        files["published.csv"] = csv_tables.published_to_csv(published, summary, config)
-    if mean_curves is not None:
-        files["aggregate.png"] = png_plots.mean_curves(summary, shown, mean_curves, config)
+    if mean_curves is not None and config.seeds > 1:
+        files |= static_plots.mean_curves(summary, shown, mean_curves, config).files("aggregate")
     for name, content in files.items():
         write_atomically(folder / name, content)
     return WrittenEvaluation(
         summary=summary,
+        result=result,
         table=score_table(summary, shown, config),
         remarks=(
-            *_remark_on_papers(sum(map(len, published.values()))),
+            *_remark_on_papers(sum(len(published_scores(task)) for task in summary.tasks)),
             *remarks(summary, contender_curves),
         ),
         files=tuple(folder / name for name in files),
     )
+
+
+def _aggregated(summary: Summary) -> list[Aggregated]:
+    """Return the summary's statistics over tasks, if any task counts."""
+    if not summary.aggregates:
+        return []
+    comparisons = {
+        "probability of improvement": summary.improvement,
+        "difference of means": summary.differences,
+    }
+    return [Aggregated(summary.scale, summary.aggregates, comparisons)]
 
 
 def _remark_on_papers(number: int) -> list[str]:

@@ -1,7 +1,6 @@
 """All numbers and pictures that a report shows of an evaluation, computed from its runs."""
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,29 +9,17 @@ from jaxtyping import Float, Int
 
 from evaluation.contenders import AGENT, Contender
 from evaluation.report.agent_metrics import AgentMetrics, agent_metrics
+from evaluation.report.main_result import MainResult, main_result
 from evaluation.report.merging import MergedEvaluation
-from evaluation.report.score_rows import score_rows
+from evaluation.report.paper_scores import paper_rows
+from evaluation.report.pictures_of_runs import Pictures, find_pictures
+from evaluation.report.score_table import ScoreTable, score_table
 from evaluation.scoring import bsuite
 from evaluation.scoring.bsuite import BsuiteScores
 from evaluation.scoring.comparison import Comparison, compare, scales
 from evaluation.scoring.crafter import CrafterScores, score_achievements
 from evaluation.scoring.curves import task_curves
 from evaluation.scoring.summary import Summary, in_order
-
-_MAX_PICTURE_BYTES = 2_000_000  # Of an evaluation, in the page.
-
-
-@dataclasses.dataclass(frozen=True)
-class Pictures:
-    """Pictures of what final agents do.
-
-    Attributes:
-      by_task: captions and pictures (PNG).
-      left_out: the number of pictures for which there was no space.
-    """
-
-    by_task: dict[str, list[tuple[str, bytes]]]
-    left_out: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +32,9 @@ class EvaluationReport:
       summary: of all contenders.
       shown: contenders with at least one score.
       comparisons: of the shown contenders, on each scale that is defined.
-      scores: rows of a table, by task and agent, ours and the papers'.
+      result: the main result, on the first scale.
+      table: scores by task and contender.
+      paper_scores: rows of a table of the papers' scores on the tasks.
       curves: by task, environment steps, and each shown contender's learning curve
         (`evaluation.scoring.curves.task_curves`).
       pictures: of the shown contenders.
@@ -60,7 +49,9 @@ class EvaluationReport:
     summary: Summary
     shown: tuple[Contender, ...]
     comparisons: tuple[Comparison, ...]
-    scores: list[dict[str, Any]]
+    result: MainResult
+    table: ScoreTable
+    paper_scores: list[dict[str, Any]]
     curves: dict[str, tuple[Int[np.ndarray, "_"], dict[str, Float[np.ndarray, "3 _"]]]]
     pictures: Pictures
     metrics: dict[str, AgentMetrics]
@@ -98,9 +89,11 @@ def compute_report(name: str, merged: MergedEvaluation) -> EvaluationReport:
         summary=summary,
         shown=tuple(shown),
         comparisons=tuple(compare(x, summary, contender_curves, config, shown) for x in defined),
-        scores=score_rows(config, summary, defined),
+        result=main_result(summary, shown, config, next(iter(defined), None)),
+        table=score_table(summary, shown, config),
+        paper_scores=paper_rows(summary, defined),
         curves={task: task_curves(own, i, len(tasks), config) for i, task in enumerate(tasks)},
-        pictures=_pictures(merged, shown),
+        pictures=find_pictures(name, merged, shown),
         metrics={name: found for name, found in metrics.items() if found.tasks},
         achievements={task: scores for task, scores in achievements.items() if scores},
         bsuite=bsuite_scores,
@@ -116,18 +109,3 @@ def _bsuite_scores(
         return {}, {}
     names = [contender.name for contender in shown]
     return bsuite.score_contenders(names, settings, merged.seeds, merged.episodes)
-
-
-def _pictures(merged: MergedEvaluation, shown: Sequence[Contender]) -> Pictures:
-    """Return the pictures of each contender's first run on each task that has any."""
-    found: dict[str, list[tuple[str, bytes]]] = {}
-    left_out, size = 0, 0
-    for task, contender in itertools.product(merged.tasks, shown):
-        by_seed = (merged.pictures(contender.name, task, seed) for seed in merged.seeds)
-        for caption, picture in next(filter(None, by_seed), []):
-            if size + len(picture) > _MAX_PICTURE_BYTES:
-                left_out += 1
-                continue
-            size += len(picture)
-            found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
-    return Pictures(found, left_out)

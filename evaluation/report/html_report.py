@@ -1,12 +1,11 @@
 """The report of finished runs: a page, and the numbers and pictures in it as files.
 
-    index.html               the page; needs no network
-    scores.csv               each contender's and each paper's score on each task
-    aggregates.csv           means, medians, IQMs, optimality gaps and their intervals, by scale
-    improvement.csv          probabilities of improvement
-    curves.csv               learning curves: mean return over seeds, and its standard error
-    reproduced.csv           the papers' own aggregates, reproduced from their scores
-    <evaluation>_*.png       learning curves, aggregate curves
+    index.html                     the page; needs no network
+    scores.csv, aggregates.csv, …  the numbers as tables (`evaluation.report.csv_tables`)
+    reproduced.csv                 the papers' own aggregates over the tasks of an evaluation,
+                                   reproduced from their scores; if there are any
+    <evaluation>_*.png, .svg       the plots
+    films/                         the films that the page plays
 
 Evaluations of different tasks, budgets or score definitions are shown side by side. No mean is
 taken over more than one of them.
@@ -17,16 +16,19 @@ from collections.abc import Sequence
 
 from disco_common.atomic import write_atomically
 from evaluation.published.aggregates import reproductions, to_csv
-from evaluation.report import page, png_plots
+from evaluation.report import comparison_plots, page, static_plots
+from evaluation.report.csv_tables import Aggregated, Tabulated, csv_files
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.evaluation_report import EvaluationReport, compute_report
 from evaluation.report.merging import MergedEvaluation
-from evaluation.report.report_csv import csv_files
+from evaluation.report.probe_baselines import probe_baselines
 from evaluation.report.sections import (
+    FilesSection,
     discovery_section,
     evaluation_section,
     published_aggregates_section,
 )
+from evaluation.report.texts import file_name
 from evaluation.scoring.curves import normalized_curves
 
 
@@ -36,8 +38,6 @@ def write_report(
     discoveries: Sequence[Discovery] = (),
     title: str = "Report",
     first: Sequence[page.Section] = (),
-    *,
-    with_published_aggregates: bool = True,
 ) -> list[pathlib.Path]:
     """Write a report; return its files.
 
@@ -47,27 +47,34 @@ def write_report(
       discoveries: whose metrics to show, too.
       title: of the page.
       first: sections before all others.
-      with_published_aggregates: add the papers' own aggregates, reproduced from their scores.
 
     Raises:
       OSError: if a file cannot be written.
     """
     output.mkdir(parents=True, exist_ok=True)
-    names = _distinct_names(evaluations)
+    names, tasks = _distinct_names(evaluations), [one.tasks for one in evaluations]
     reports = [compute_report(*x) for x in zip(names, evaluations, strict=True)]
-    sections = [*first, *map(evaluation_section, reports), *map(discovery_section, discoveries)]
+    beside = [(one, probe_baselines(one, evaluations)) for one in discoveries]
+    sections = [
+        *first,
+        *map(evaluation_section, reports),
+        *(discovery_section(one, baselines) for one, baselines in beside),
+    ]
     files: dict[str, str | bytes] = {}
     for report in reports:
-        files |= _pictures(report)
-    for one in discoveries:
-        files[f"{_file_name(one.name)}_discovery.png"] = png_plots.discovery_curves(one.metrics)
-    if with_published_aggregates:
-        found = reproductions()
+        files |= _plots(report) | _films(report)
+    for one, baselines in beside:
+        drawn = static_plots.discovery_curves(one.metrics, baselines)
+        files |= drawn.files(f"{file_name(one.name)}_discovery")
+    if found := [x for x in reproductions() if any(set(x.tasks) <= set(own) for own in tasks)]:
         sections.append(published_aggregates_section(found))
         files["reproduced.csv"] = to_csv(found)
+    files |= csv_files({report.name: _tabulated(report) for report in reports})
+    if reports:
+        sections.append(FilesSection.of(files))
     files["index.html"] = page.render(title, sections, _remarks(names))
-    files |= csv_files(reports)
     for file, content in files.items():
+        (output / file).parent.mkdir(exist_ok=True)
         write_atomically(output / file, content)
     return [output / file for file in files]
 
@@ -81,10 +88,6 @@ def _distinct_names(evaluations: Sequence[MergedEvaluation]) -> list[str]:
     ]
 
 
-def _file_name(name: str) -> str:
-    return "".join(x if x.isalnum() or x in "-_." else "_" for x in name)
-
-
 def _remarks(names: Sequence[str]) -> list[str]:
     if len(names) < 2:
         return []
@@ -94,14 +97,43 @@ def _remarks(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _pictures(report: EvaluationReport) -> dict[str, bytes]:
-    """Return the plots of an evaluation (PNG) by file name."""
+def _plots(report: EvaluationReport) -> dict[str, bytes]:
+    """Return the plots of an evaluation by file name."""
     merged, summary, shown = report.merged, report.summary, report.shown
-    name, curves, config = _file_name(report.name), merged.contender_curves, merged.config
-    learning_curves = png_plots.learning_curves(summary, shown, curves, config)
-    files = {f"{name}_learning_curves.png": learning_curves}
+    name, curves, config = file_name(report.name), merged.contender_curves, merged.config
+    learning_curves = static_plots.learning_curves(summary, shown, curves, config)
+    files = learning_curves.files(f"{name}_learning_curves")
+    if config.seeds == 1:
+        return files
     if summary.aggregates:
         drawn = {contender.name: curves[contender.name] for contender in shown}
         mean_curves = normalized_curves(summary, drawn, config)
-        files[f"{name}_aggregate.png"] = png_plots.mean_curves(summary, shown, mean_curves, config)
+        aggregate = static_plots.mean_curves(summary, shown, mean_curves, config)
+        files |= aggregate.files(f"{name}_aggregate")
+    for comparison in report.comparisons:
+        scale = file_name(comparison.scale.name.lower())
+        for plot, drawing in comparison_plots.draw(comparison, shown).items():
+            files |= drawing.files(f"{name}_{scale}_{plot}")
     return files
+
+
+def _films(report: EvaluationReport) -> dict[str, bytes]:
+    """Return the films of an evaluation by file name."""
+    films = [film for found in report.pictures.films.values() for film in found]
+    return {film.file: film.source.read_bytes() for film in films}
+
+
+def _tabulated(report: EvaluationReport) -> Tabulated:
+    """Return an evaluation for the tables."""
+    merged = report.merged
+    return Tabulated(
+        report.summary,
+        merged.contender_curves,
+        merged.config,
+        merged.seeds,
+        [x.scale for x in report.comparisons],
+        [
+            Aggregated(x.scale, x.aggregates, {"probability of improvement": x.improvement})
+            for x in report.comparisons
+        ],
+    )

@@ -93,6 +93,19 @@ class MergedEvaluation:
                 _log.warning("%s is left out: %s", path, error)
         return found
 
+    def films(self, contender: str, task: str) -> list[tuple[int, pathlib.Path]]:
+        """Return the films of the final agents of a contender's runs on a task, with the seed."""
+        found = []
+        for seed in self.seeds:
+            folder = self.folders.get((contender, task, seed))
+            for path in [] if folder is None else storage.film_files(folder):
+                try:
+                    _require_film(path)
+                    found.append((seed, path))
+                except OSError as error:
+                    _log.warning("%s is left out: %s", path, error)
+        return found
+
     def metrics(self, contender: str, task: str, seed: int) -> list[dict[str, Any]]:
         """Return the metrics that a run logged, without damaged lines; empty if none were kept."""
         folder = self.folders.get((contender, task, seed))
@@ -257,6 +270,14 @@ def _curves(rows: Sequence[Sequence[RunResult | None]], config: EvaluationConfig
     )
     curves = LearningCurves.of([[run or missing for run in row] for row in rows], config)
     return dataclasses.replace(curves, devices=tuple(filter(None, curves.devices)))
+
+
+def _require_film(path: pathlib.Path) -> None:
+    """Raise OSError if a file cannot be read, or does not begin as films of its suffix do."""
+    with path.open("rb") as file:
+        start = file.read(12)
+    if not (start.startswith(b"GIF8") if path.suffix == ".gif" else start[4:8] == b"ftyp"):
+        raise OSError(f"it is not a {path.suffix} film")
 
 
 def _read_episodes(folder: pathlib.Path) -> list[Episode]:

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from jaxtyping import Float, Int, Shaped
-from plotly.subplots import make_subplots
 
-from evaluation.contenders import AGENT, DISCOVERED, RANDOM, RULE, Contender
+from evaluation.contenders import RANDOM, Contender
 from evaluation.report.agent_metrics import Panels
 from evaluation.report.plotly_style import (
     COLOURS,
@@ -22,30 +21,26 @@ from evaluation.report.plotly_style import (
     interval_trace,
     stacked_panels,
 )
-from evaluation.report.png_plots import DISCOVERY_PANELS, PROBE, PROBE_PANEL, colours_of
-from evaluation.scoring.comparison import Comparison
+from evaluation.report.probe_scores import Probe
+from evaluation.report.static_plots import DISCOVERY_PANELS, styled
+from evaluation.scoring.comparison import Comparison, shown_pairs
 from evaluation.scoring.statistics import AGGREGATES
 
-_MAX_PAIRS = 66  # Of the plot of improvements: all pairs of a dozen contenders.
 
-
-def aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure:
-    """Return a panel for each aggregate, with each contender's value and interval."""
+def aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> list[go.Figure]:
+    """Return a plot for each aggregate, with each contender's value and interval."""
     shown = list(_styled(contenders, comparison.aggregates))
-    rows = -(-len(AGGREGATES) // 2)
-    height = 110 + 40 * rows + rows * 34 * (len(shown) + 1)
-    figure = make_subplots(
-        rows=rows,
-        cols=2,
-        shared_yaxes=True,
-        subplot_titles=list(AGGREGATES),
-        vertical_spacing=80 / height,
-    )
+    return [_aggregate(label, comparison, shown) for label in AGGREGATES]
+
+
+def _aggregate(
+    label: str, comparison: Comparison, shown: Sequence[tuple[str, str, bool]]
+) -> go.Figure:
+    figure = go.Figure()
     for name, colour, _ in shown[::-1]:
-        for i, label in enumerate(AGGREGATES):
-            estimate = comparison.aggregates[name][label]
-            figure.add_trace(interval_trace(name, estimate, colour), row=i // 2 + 1, col=i % 2 + 1)
-    finish(figure, height)
+        figure.add_trace(interval_trace(name, comparison.aggregates[name][label], colour))
+    finish(figure, height=90 + 34 * (len(shown) + 1))
+    figure.update_layout(title={"text": label, "font": {"size": 14}, "x": 0.5})
     fit_rows(figure, len(shown))
     return figure
 
@@ -85,17 +80,11 @@ def curves(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure
 
 
 def improvement(comparison: Comparison, contenders: Sequence[Contender]) -> go.Figure | None:
-    """Return the probability of improvement of each pair; None if there is no pair.
-
-    If there are many pairs, only those with a hand-designed rule or the random policy are shown.
-    """
+    """Return the probability of improvement of each shown pair; None if there is no pair."""
     colours = {name: colour for name, colour, _ in _styled(contenders, comparison.aggregates)}
-    pairs = list(itertools.combinations(colours, 2))
+    pairs = shown_pairs(comparison, contenders)
     if not pairs:
         return None
-    if len(pairs) > _MAX_PAIRS:
-        references = {x.name for x in contenders if x.kind not in (DISCOVERED, RULE, AGENT)}
-        pairs = [pair for pair in pairs if references & set(pair)] or pairs
     figure = go.Figure()
     for pair in pairs[::-1]:
         label = f"{pair[0]} > {pair[1]}"
@@ -186,6 +175,34 @@ def radar(scores: Mapping[str, Mapping[str, float]], contenders: Sequence[Conten
     return figure
 
 
+def probes(found: Sequence[Probe], baselines: Mapping[str, float]) -> go.Figure:
+    """Return the scores of fresh agents by meta-step, beside those of others.
+
+    Args:
+      found: the probes of a discovery, at least one.
+      baselines: scores of contenders on the probes' tasks, by name.
+    """
+    figure = go.Figure(
+        go.Scatter(
+            x=[probe.meta_step for probe in found],
+            y=[probe.score for probe in found],
+            name="fresh agents",
+            line={"color": ORANGE},
+            mode="lines+markers",
+        )
+    )
+    ends = [0, max(probe.meta_step for probe in found)]
+    others = itertools.cycle(colour for colour in COLOURS if colour != ORANGE)
+    levels = [("random policy", 0.0, INK), ("reference", 1.0, INK)]
+    levels += [(*x, colour) for x, colour in zip(baselines.items(), others, strict=False)]
+    for name, score, colour in levels:
+        line = {"color": colour, "dash": "dot" if colour == INK else "dash"}
+        figure.add_trace(go.Scatter(x=ends, y=[score] * 2, name=name, line=line, mode="lines"))
+    figure.update_xaxes(title="meta-steps")
+    figure.update_yaxes(title="score")
+    return finish(figure, height=360)
+
+
 def discovery(metrics: Sequence[Mapping[str, Any]]) -> go.Figure:
     """Return a discovery's metrics by meta-step, and the ages of its agents.
 
@@ -193,8 +210,6 @@ def discovery(metrics: Sequence[Mapping[str, Any]]) -> go.Figure:
       metrics: the records of the discovery (`evaluation.report.discovery_metrics`).
     """
     panels = {title: [x.get(name) for x in metrics] for name, title in DISCOVERY_PANELS.items()}
-    if any(PROBE in x for x in metrics):
-        panels[PROBE_PANEL] = [x.get(PROBE) for x in metrics]
     panels["environment steps since the agents' start (mean, and each agent)"] = [
         float(np.mean(x["agents"]["steps_since_reset"])) for x in metrics
     ]
@@ -206,7 +221,7 @@ def discovery(metrics: Sequence[Mapping[str, Any]]) -> go.Figure:
             y=values,
             line={"color": ORANGE},
             connectgaps=True,
-            mode="lines+markers" if title == PROBE_PANEL else "lines",
+            mode="lines",
             showlegend=False,
             name=title,
         )
@@ -301,6 +316,5 @@ def _styled(
     contenders: Sequence[Contender], found: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, bool]]:
     """Yield name, colour, and whether the line is dashed, of each contender in `found`."""
-    shown = [x for x in contenders if x.name in found]
-    for contender, colour in zip(shown, colours_of(shown), strict=True):
+    for contender, colour in styled(contenders, found):
         yield contender.name, colour, contender.kind == RANDOM

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from evaluation.config import EvaluationConfig
+from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import AGENT, RANDOM
+from evaluation.report.main_result import MainResult
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import Curves
@@ -18,6 +19,7 @@ from evaluation.scoring.summary import Summary
 
 def to_json(
     summary: Summary,
+    result: MainResult,
     contender_curves: Mapping[str, LearningCurves],
     mean_curves: Curves | None,
     config: EvaluationConfig,
@@ -27,13 +29,14 @@ def to_json(
     """Return the contents of `results.json`.
 
     Missing numbers are null. Nested lists are indexed in the order that their names say. A learning
-    rate that no agent used is null: that of the settings if every rule has its own, and that of a
-    contender that does not learn by a rule. A contender's `start_seconds` and `train_seconds` are
-    sums of wall times over its jobs (`evaluation.results.LearningCurves`); `start_seconds` of runs
-    in host environments is 0.
+    rate that no agent used is null: those of the settings if every rule, or every baseline, has its
+    own, and that of a contender that has none. A contender's `start_seconds` and `train_seconds`
+    are sums of wall times over its jobs (`evaluation.results.LearningCurves`); `start_seconds` of
+    runs in host environments is 0.
 
     Args:
       summary: of the curves.
+      result: the main one, as `result`.
       contender_curves: the learning curves of each contender, by name.
       mean_curves: each contender's mean normalised return over tasks; None if no task counts.
       config: of the evaluation.
@@ -48,6 +51,7 @@ def to_json(
     }
     return _plain(
         {
+            "result": dataclasses.asdict(result),
             "score": config.score_definition,
             "normalized_score": "(score - random policy's) / (reference - random policy's), both of"
             " which are constants (references)",
@@ -80,11 +84,14 @@ def to_json(
 def _settings(
     config: EvaluationConfig, descriptions: Mapping[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the settings, without `agent.learning_rate` if no rule learned by it."""
+    """Return the settings, without the learning rates by which nobody learned."""
     settings = dataclasses.asdict(config)
     origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
     if "config.agent.learning_rate" not in origins:
         settings["agent"]["learning_rate"] = None
+    tuned = [x["source"].get("tuned") for x in descriptions.values() if x["kind"] in BASELINES]
+    if all("learning_rate" in (own or {}) for own in tuned):
+        settings["baseline_learning_rate"] = None
     return settings
 
 

@@ -20,7 +20,7 @@ class Cell:
 
     Attributes:
       text: mean and standard error.
-      is_best: whether no shown contender has a higher mean.
+      is_best: whether no shown contender that learns has a higher mean.
     """
 
     text: str
@@ -33,11 +33,12 @@ class ScoreTable:
 
     Attributes:
       title: defines the score.
-      caption: defines the rows of `aggregates`; empty if there is none.
+      caption: defines the rows of `aggregates`, or says why there is none; may be empty.
       contenders: names of the columns: contenders, then several discoveries together, whose errors
         are of the mean over discoveries.
       scores: a row for each task, with its name.
-      aggregates: rows over all tasks, with labels.
+      aggregates: rows over all tasks, with labels; none with one seed, as means without intervals
+        are no result.
     """
 
     title: str
@@ -63,7 +64,7 @@ def score_table(
         caption=_caption(summary, config),
         contenders=(*(contender.name for contender in shown), *summary.discoveries),
         scores=tuple(_score_rows(summary, shown)),
-        aggregates=tuple(_aggregate_rows(summary, shown)),
+        aggregates=tuple(_aggregate_rows(summary, shown) if config.seeds > 1 else ()),
     )
 
 
@@ -90,8 +91,12 @@ def non_finite_runs(contender_curves: Mapping[str, LearningCurves]) -> list[str]
 
 def _caption(summary: Summary, config: EvaluationConfig) -> str:
     sentences = []
-    if summary.aggregates:
-        sentences.append(f"{summary.scale.definition} [{config.confidence:.0%} interval].")
+    if summary.aggregates and config.seeds == 1:
+        sentences.append("One seed: no intervals, and no means over tasks.")
+    elif summary.aggregates:
+        sentences.append(
+            f"{summary.scale.definition} In brackets: {config.confidence:.0%} intervals."
+        )
     if summary.above_random:
         sentences.append("Tasks above random: by mean score, without a significance test.")
     return " ".join(sentences)
@@ -102,15 +107,17 @@ def _score_rows(
 ) -> Iterator[tuple[str, tuple[Cell, ...]]]:
     own = [summary.scores[c.name] for c in shown]
     scores = [*own, *summary.scores_over_discoveries.values()]
+    learns = [*(c.kind != RANDOM for c in shown), *[True] * len(summary.discoveries)]
     means = [statistics.mean(x) for x in scores]
     errors = [statistics.standard_error(x) for x in scores]
     for i, task in enumerate(summary.tasks):
-        best = max((x[i] for x in means if math.isfinite(x[i])), default=None)
+        learned = [x[i] for x, is_one in zip(means, learns, strict=True) if is_one]
+        best = max(filter(math.isfinite, learned), default=None)
         yield (
             task,
             tuple(
-                Cell(_with_error(mean[i], error[i]), bool(mean[i] == best))
-                for mean, error in zip(means, errors, strict=True)
+                Cell(_with_error(mean[i], error[i]), is_one and bool(mean[i] == best))
+                for mean, error, is_one in zip(means, errors, learns, strict=True)
             ),
         )
 

@@ -1,23 +1,24 @@
 """The sections of a report page: an evaluation, a discovery, the papers' aggregates."""
 
 import dataclasses
-import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import plotly.graph_objects as go
 
-from evaluation.contenders import AGENT, RANDOM, Contender
+from evaluation.contenders import Contender
 from evaluation.published.aggregates import Reproduction
 from evaluation.published.scores import BSUITE_SCORE, CRAFTER_SCORE, published_scores
-from evaluation.report import plotly_figures
+from evaluation.report import plotly_figures, probe_scores
 from evaluation.report.agent_metrics import AgentMetrics
+from evaluation.report.contender_table import contender_row
+from evaluation.report.csv_tables import TABLES
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.evaluation_report import EvaluationReport
 from evaluation.report.manifest import StoredEvaluation
-from evaluation.report.merging import MergedEvaluation
-from evaluation.report.score_rows import protocols
+from evaluation.report.paper_scores import protocols
+from evaluation.report.probe_scores import Probe
 from evaluation.report.score_table import non_finite_runs
 from evaluation.report.task_table import TaskTable, task_table
 from evaluation.scoring import statistics
@@ -35,13 +36,14 @@ class ComparisonPlots:
     Attributes:
       comparison: the numbers.
       rows: a table of the aggregates; empty, as the plots are absent, if no contender has any.
-      aggregates, curves, profiles: of all contenders.
+      aggregates: a plot for each aggregate.
+      curves, profiles: of all contenders.
       improvement: of all pairs; None if there is no pair.
     """
 
     comparison: Comparison
     rows: Sequence[Row]
-    aggregates: go.Figure | None
+    aggregates: Sequence[go.Figure]
     curves: go.Figure | None
     profiles: go.Figure | None
     improvement: go.Figure | None
@@ -89,7 +91,7 @@ class EvaluationSection:
       non_finite: sentences on runs that ended with non-finite numbers.
       contenders: a table of the contenders.
       sources: a table of the evaluation's folders.
-      comparisons: on each scale.
+      comparisons: on each scale; none with one seed.
       by_task: our scores and the papers' on each task; None if no paper has any.
       protocols: source and protocol of the papers' scores.
       learning_curves: by task.
@@ -126,6 +128,10 @@ class DiscoverySection:
       heading: for the section.
       totals: a table of one row.
       problems: sentences on metrics that are ignored.
+      scores: a table of the scores of fresh agents and of others; empty without probes.
+      probes: the same by meta-step; None without probes.
+      probe_command: arguments of launch.evaluate that evaluate baselines on the probes' tasks;
+        empty if some are shown, or without probes.
       metrics: by meta-step.
     """
 
@@ -133,6 +139,9 @@ class DiscoverySection:
     heading: str
     totals: Sequence[Row]
     problems: Sequence[str]
+    scores: Sequence[Row]
+    probes: go.Figure | None
+    probe_command: str
     metrics: go.Figure
 
 
@@ -151,6 +160,24 @@ class PublishedAggregatesSection:
     heading: str = "Published aggregates, reproduced"
 
 
+@dataclasses.dataclass(frozen=True)
+class FilesSection:
+    """The section on the files beside the page.
+
+    Attributes:
+      tables: by file name, what a row of a table is, and its columns.
+    """
+
+    template: ClassVar[str] = "files.html"
+    tables: Mapping[str, tuple[str, Mapping[str, str]]]
+    heading: str = "Files"
+
+    @classmethod
+    def of(cls, written: Collection[str]) -> "FilesSection":
+        """Return the section on the tables among the written files."""
+        return cls({name: x for name, x in TABLES.items() if name in written})
+
+
 def evaluation_section(report: EvaluationReport) -> EvaluationSection:
     """Return the section of an evaluation."""
     merged, shown = report.merged, report.shown
@@ -158,9 +185,11 @@ def evaluation_section(report: EvaluationReport) -> EvaluationSection:
         report=report,
         num_runs=len(merged.contenders) * len(merged.tasks) * len(merged.seeds),
         non_finite=non_finite_runs(merged.contender_curves),
-        contenders=[_contender_row(contender, merged) for contender in merged.contenders],
+        contenders=[contender_row(contender, merged) for contender in merged.contenders],
         sources=[_source_row(source) for source in merged.sources],
-        comparisons=[_comparison_plots(x, shown) for x in report.comparisons],
+        comparisons=[
+            _comparison_plots(x, shown) for x in report.comparisons if merged.config.seeds > 1
+        ],
         by_task=task_table(report.summary, [x.scale for x in report.comparisons]),
         protocols=protocols(report.summary.tasks),
         learning_curves=plotly_figures.task_curves(report.curves, shown),
@@ -172,8 +201,19 @@ def evaluation_section(report: EvaluationReport) -> EvaluationSection:
     )
 
 
-def discovery_section(discovery: Discovery) -> DiscoverySection:
-    """Return the section of a discovery."""
+def discovery_section(
+    discovery: Discovery, baselines: Mapping[str, float] | None = None
+) -> DiscoverySection:
+    """Return the section of a discovery.
+
+    Args:
+      discovery: on disk.
+      baselines: scores of other contenders on the tasks of its probes, by name.
+    """
+    found, baselines = discovery.probes, baselines or {}
+    command = ""
+    if found and not baselines:
+        command = f"--suite={','.join(found[0].tasks)} --config.budget={discovery.probe_budget}"
     metrics, last = discovery.metrics, discovery.metrics[-1]
     totals = {
         "meta-steps": f"{last['meta_step']:,}",
@@ -188,8 +228,27 @@ def discovery_section(discovery: Discovery) -> DiscoverySection:
         heading=f"Discovery: {discovery.name}",
         totals=[totals],
         problems=discovery.problems,
+        scores=_probe_rows(found, baselines),
+        probes=plotly_figures.probes(found, baselines) if found else None,
+        probe_command=command,
         metrics=plotly_figures.discovery(metrics),
     )
+
+
+def _probe_rows(found: Sequence[Probe], baselines: Mapping[str, float]) -> list[Row]:
+    """Return the scores of the newest and the best probe, and of others, the best first."""
+    if not found:
+        return []
+    best, newest = probe_scores.best(found), found[-1]
+    scores = {f"fresh agents, meta-step {newest.meta_step:,} (newest)": newest.score}
+    if best is not None and best.meta_step != newest.meta_step:
+        scores[f"fresh agents, meta-step {best.meta_step:,} (best)"] = best.score
+    ranked = sorted((scores | dict(baselines)).items(), key=lambda pair: -pair[1])
+    number = len(newest.tasks)
+    return [
+        {"agents that learn by": name, f"mean score on {number} tasks": f"{score:.2f}"}
+        for name, score in ranked
+    ]
 
 
 def published_aggregates_section(found: Sequence[Reproduction]) -> PublishedAggregatesSection:
@@ -198,7 +257,7 @@ def published_aggregates_section(found: Sequence[Reproduction]) -> PublishedAggr
         {
             "agent": row.aggregate.agent,
             "statistic": row.aggregate.statistic.replace("_", " "),
-            "tasks": row.tasks,
+            "tasks": len(row.tasks),
             "printed": row.aggregate.printed,
             "computed": row.computed,
             "source": row.source,
@@ -207,40 +266,6 @@ def published_aggregates_section(found: Sequence[Reproduction]) -> PublishedAggr
         for row in found
     ]
     return PublishedAggregatesSection(rows, sum(row.agrees for row in found))
-
-
-def _contender_row(contender: Contender, merged: MergedEvaluation) -> Row:
-    curves, config = merged.contender_curves[contender.name], merged.config
-    runs = sum(name == contender.name for name, _, _ in merged.folders)
-    rate = runs * config.num_steps / curves.train_seconds if curves.train_seconds else 0.0
-    return {
-        "contender": contender.name,
-        "kind": contender.kind,
-        "runs": runs,
-        "seeds": len(merged.seeds),
-        "steps of a run": f"{config.num_steps:,}",
-        **_settings_columns(contender),
-        "training": str(datetime.timedelta(seconds=round(curves.train_seconds))),
-        "steps/s": f"{rate:,.0f}",
-        "devices": ", ".join(curves.devices),
-    }
-
-
-def _settings_columns(contender: Contender) -> dict[str, str]:
-    agent, network = contender.agent, contender.agent.network
-    columns = {
-        "learning rate": "" if contender.kind == RANDOM else f"{agent.learning_rate:g}",
-        "batch": f"{agent.batch_size} x {agent.unroll_length}",
-        "replayed": f"{agent.replay_ratio:.0%}",
-        "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
-    }
-    if contender.kind != AGENT:
-        tuned = contender.source.get("tuned")
-        own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
-        return columns | {"tuned": own}
-    own = contender.source["hyper_parameters"]
-    settings = ", ".join(f"{name} {value}" for name, value in own.items())
-    return dict.fromkeys((*columns, "tuned"), "") | {"settings": settings}
 
 
 def _source_row(source: StoredEvaluation) -> Row:
@@ -258,7 +283,7 @@ def _source_row(source: StoredEvaluation) -> Row:
 
 def _comparison_plots(comparison: Comparison, shown: Sequence[Contender]) -> ComparisonPlots:
     if not comparison.aggregates:
-        return ComparisonPlots(comparison, [], None, None, None, None)
+        return ComparisonPlots(comparison, [], [], None, None, None)
     return ComparisonPlots(
         comparison=comparison,
         rows=_aggregate_rows(comparison),

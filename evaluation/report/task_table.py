@@ -12,7 +12,7 @@ from evaluation.published.scores import (
     PublishedScore,
     published_scores,
 )
-from evaluation.report.score_rows import format_number
+from evaluation.report.texts import format_number
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale, reference_scores
 from evaluation.scoring.summary import Summary

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import GRADIENT_STEPS, Contender
+from evaluation.contenders import AGENT, DISCOVERED, GRADIENT_STEPS, RULE, Contender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import aggregate_curves
@@ -23,6 +23,7 @@ from evaluation.scoring.statistics import AGGREGATES, Estimate
 from evaluation.scoring.summary import Summary, aggregates_over_discoveries
 
 _PROFILE_POINTS = 81
+_MAX_PAIRS = 66  # That plots show: all pairs of a dozen contenders.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +134,23 @@ def compare(
         best={name: int(np.sum(x >= highest)) for name, x in means.items()},
         above_one={name: int(np.sum(x > 1.0)) for name, x in means.items()},
     )
+
+
+def shown_pairs(comparison: Comparison, contenders: Sequence[Contender]) -> list[tuple[str, str]]:
+    """Return the pairs of contenders whose probability of improvement plots show.
+
+    If there are many pairs, these are only those with a hand-designed rule or the random policy.
+
+    Args:
+      comparison: on a scale.
+      contenders: in order; the first of a pair comes before the second.
+    """
+    shown = [x for x in contenders if x.name in comparison.aggregates]
+    pairs = list(itertools.combinations([x.name for x in shown], 2))
+    if len(pairs) <= _MAX_PAIRS:
+        return pairs
+    references = {x.name for x in shown if x.kind not in (DISCOVERED, RULE, AGENT)}
+    return [pair for pair in pairs if references & set(pair)] or pairs
 
 
 def _complete_scores(

@@ -191,9 +191,7 @@ def analyse(
         sections.append(section)
     merged = merge([read_manifest(runs)])
     title = f"Analysis of {contender.name}"
-    files = write_report(
-        folder, merged, title=title, first=sections, with_published_aggregates=False
-    )
+    files = write_report(folder, merged, title=title, first=sections)
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     write_atomically(folder / "analysis.json", text)
     return [*files, folder / "analysis.json"]

@@ -15,7 +15,7 @@ for each generation, and are the same for all its candidates.
     rule.npz              the rule at the mean of the last generation's distribution, and in its
                           header the learning rate
     evolution.csv         a row for each generation: fitness, learning rate, the rule's weights
-    evolution.png         the same as a plot
+    evolution.png, .svg   the same as a plot
     generations/0000.json of each generation the tasks, and the fitness of each candidate
 """
 
@@ -40,7 +40,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, fingerprint
 from evaluation.evaluate import Execution
 from evaluation.executors import Progress
-from evaluation.report.report_csv import to_csv
+from evaluation.report.csv_tables import to_csv
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.studies import evolution_plot
@@ -48,7 +48,7 @@ from evaluation.studies.prior_points import points_of, weights, with_prior
 from evaluation.training import make_agent, training_settings
 from training import lifetimes
 
-RULE, TABLE, PLOT = "rule.npz", "evolution.csv", "evolution.png"
+RULE, TABLE, PLOT = "rule.npz", "evolution.csv", "evolution"
 _LEAST_POPULATION = 4
 
 
@@ -332,7 +332,7 @@ def _write(
     assert isinstance(changed.rule, disco.DiscoveredRule)
     write_atomically(folder / TABLE, to_csv(rows))
     points = {name: list(at) for name, at in _weights(changed).items()}
-    write_atomically(folder / PLOT, evolution_plot.draw(rows, points))
+    evolution_plot.draw(rows, points).write(folder, PLOT)
     agent = {**provenance.get("agent", {}), **_settings_of(changed.agent)}
     disco.save(changed.rule, folder / RULE, {**provenance, "agent": agent})
 

@@ -8,14 +8,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 
-from evaluation.report.png_plots import STYLE, png
+from evaluation.report.drawing import Drawing
+from evaluation.report.static_plots import STYLE
 
 # Okabe and Ito's colours, one per point.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
 
-def draw(rows: Sequence[Mapping[str, Any]], by_weight: Mapping[str, Sequence[str]]) -> bytes:
-    """Return the plot as PNG.
+def draw(rows: Sequence[Mapping[str, Any]], by_weight: Mapping[str, Sequence[str]]) -> Drawing:
+    """Return the plot.
 
     Args:
       rows: of the generations: "best_fitness", "mean_fitness", "learning_rate", and the columns
@@ -43,7 +44,7 @@ def draw(rows: Sequence[Mapping[str, Any]], by_weight: Mapping[str, Sequence[str
         handles, labels = panels[names[-1]].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower right", ncols=len(labels))
         panels["fitness"].legend()
-        return png(figure)
+        return Drawing.of(figure)
 
 
 def _line(

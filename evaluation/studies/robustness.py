@@ -34,8 +34,8 @@ from evaluation.baselines import Settings, with_replay
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
 from evaluation.evaluate import Execution, circumstances, make_runs
+from evaluation.report.csv_tables import to_csv
 from evaluation.report.html_report import write_report
-from evaluation.report.report_csv import to_csv
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.studies import plotly_figures
@@ -135,7 +135,7 @@ def robustness(
         _section(task.name, [row for row in rows if row["task"] == task.name], config)
         for task in tasks
     ]
-    files = write_report(folder, [], title=title, first=sections, with_published_aggregates=False)
+    files = write_report(folder, [], title=title, first=sections)
     return [*files, folder / "robustness.csv"]
 
 

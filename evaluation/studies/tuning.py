@@ -31,7 +31,7 @@ from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender, make_contenders
 from evaluation.evaluate import Execution, circumstances, make_runs
-from evaluation.report.report_csv import to_csv
+from evaluation.report.csv_tables import to_csv
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import bounded

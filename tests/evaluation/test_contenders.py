@@ -13,7 +13,7 @@ import pytest
 import disco
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, make_contenders
-from evaluation.report.png_plots import colours_of
+from evaluation.report.static_plots import colours_of
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import in_order, summarize

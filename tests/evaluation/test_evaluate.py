@@ -91,16 +91,17 @@ def test_results_hold_every_number(folder):
 
 
 def test_table_and_plots(folder):
-    with (folder / "table.csv").open() as file:
-        rows = list(csv.reader(file))
-    assert rows[0][1::2] == NAMES
-    assert [row[0] for row in rows[1:3]] == ["catch/5x5", "deep_sea/5"]
-    assert float(rows[1][5]) == pytest.approx(
-        _scores(folder, "tiny")["catch/5x5"]["score_mean"], rel=1e-4
-    )
-    assert rows[-1][0] == "tasks above random by mean score, without a significance test, of 2"
-    for name in ("curves.png", "aggregate.png"):
-        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    with (folder / "scores.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["scale"] == "return"]
+    assert list(dict.fromkeys(row["contender"] for row in rows)) == NAMES
+    for task in ("catch/5x5", "deep_sea/5"):
+        own = [float(x["score"]) for x in rows if (x["contender"], x["task"]) == ("tiny", task)]
+        assert own == pytest.approx(_scores(folder, "tiny")[task]["score_by_seed"], rel=1e-4)
+    with (folder / "aggregates.csv").open() as file:
+        assert {row["contender"] for row in csv.DictReader(file)} == set(NAMES)
+    for name in ("curves", "aggregate"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (folder / f"{name}.svg").read_bytes()
 
 
 def _files(folder):

@@ -37,10 +37,10 @@ def test_names_of_rules_and_files_end_nothing(name, tmp_path, monkeypatch, capsy
         heading, row = re.findall(r"\n. task .*\n|\n. sokoban/.*\n", capsys.readouterr().out)
         assert f" {shown} " in heading
         assert f" sokoban/file:{name}.txt " in row
-    with (tmp_path / "run" / "table.csv").open() as file:
-        rows = list(csv.reader(file))
-    assert rows[0][-2] == shown
-    assert rows[1][0] == task.name
+    with (tmp_path / "run" / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert shown in {row["contender"] for row in rows}
+    assert {row["task"] for row in rows} == {task.name}
 
 
 def test_names_with_control_characters_are_shown_with_escapes(tmp_path, capsys):
@@ -51,7 +51,16 @@ def test_names_with_control_characters_are_shown_with_escapes(tmp_path, capsys):
     assert r"catch/\x1b[31m\udcff\n" in output
     assert "\x1b" not in output
     assert json.loads((tmp_path / "results.json").read_text())["tasks"] == [task.name]
-    assert "\\udcff" in (tmp_path / "table.csv").read_text()
+    assert "\\udcff" in (tmp_path / "scores.csv").read_text()
+
+
+def test_the_result_is_said(tmp_path, capsys):
+    tasks = write_runs(tmp_path)
+    print_evaluation(evaluate(tasks, make_contenders(["grid57"], CONFIG), CONFIG, tmp_path))
+    output = capsys.readouterr().out
+    said = json.loads((tmp_path / "results.json").read_text())["result"]["sentences"]
+    assert said[0].startswith("On catch/5x5 with 2 seeds, grid57 is ahead of the 2 other")
+    assert " ".join(said) in output
 
 
 def test_one_seed_has_no_intervals_and_claims_no_place_above_random(tmp_path, capsys):
@@ -59,8 +68,8 @@ def test_one_seed_has_no_intervals_and_claims_no_place_above_random(tmp_path, ca
     tasks = write_runs(tmp_path, config)
     print_evaluation(evaluate(tasks, make_contenders(["grid57"], config), config, tmp_path))
     output = capsys.readouterr().out
-    [row] = re.findall(r"\n. IQM .*\n", output)
-    assert "2.25" in row
-    assert "[" not in row
+    assert "IQM" not in output
+    assert "One seed: no intervals, and no means over tasks." in output
+    assert "On catch/5x5 with one seed, no interval is known" in output
     assert "above random" not in output
     assert f"Written: {tmp_path / 'results.json'}, " in output

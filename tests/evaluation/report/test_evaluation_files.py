@@ -30,6 +30,9 @@ def test_tasks_without_reference_scores_have_no_aggregate(tmp_path):
         assert not contender["normalized_score"]
         assert contender["tasks_above_random"] is None
     assert not (tmp_path / "aggregate.png").exists()
+    assert not (tmp_path / "aggregates.csv").exists()
+    assert results["result"]["sentences"] == list(written.result.sentences)
+    assert "no interval is known" in results["result"]["sentences"][0]
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,17 @@ def test_learning_rates_are_those_by_which_somebody_learned(tmp_path, changes, o
     }
     assert results["config"]["agent"]["learning_rate"] == shared
     assert results["config"]["baseline_learning_rate"] == 1e-3
+
+
+def test_a_learning_rate_that_tuned_settings_replaced_is_not_said(tmp_path):
+    tuned = {"actor_critic": {"learning_rate": 0.007}, "policy_gradient": {"learning_rate": 0.008}}
+    tasks = write_runs(tmp_path)
+    contenders = make_contenders(["grid57"], CONFIG, tuned=tuned)
+    evaluate(tasks, contenders, CONFIG, tmp_path)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["config"]["baseline_learning_rate"] is None
+    used = {name: x["agent"]["learning_rate"] for name, x in results["contenders"].items()}
+    assert (used["actor_critic"], used["policy_gradient"]) == (0.007, 0.008)
 
 
 def test_the_settings_learning_rate_stands_where_a_rule_has_none_of_its_own(tmp_path):
@@ -94,6 +108,8 @@ def test_the_table_has_scores_and_aggregates(tmp_path):
     assert table.aggregates[-1][1] == ("1/1", "1/1", "1/1", "")
     assert "Tasks above random: by mean score, without a significance test." in table.caption
     assert written.remarks == ()
+    assert written.result.leader == "grid57"
+    assert "grid57" in written.result.sentences[0]
     assert all(path.is_file() for path in written.files)
 
 
@@ -104,5 +120,5 @@ def test_means_over_episodes_are_called_so(tmp_path):
     with (tmp_path / "episode_means.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["result"] for row in rows} == {"length"}
-    assert {row["mean over episodes"] for row in rows} == {"4"}
-    assert len(rows) == 4
+    assert {float(row["mean"]) for row in rows} == {4.0}
+    assert len(rows) == 4 * CONFIG.seeds

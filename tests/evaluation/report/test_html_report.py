@@ -5,6 +5,8 @@ import io
 import json
 import re
 import shutil
+import urllib.parse
+import xml.etree.ElementTree
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from PIL import Image
 
 from environments.episodes import Episode
 from evaluation import storage
-from evaluation.report import evaluation_report
+from evaluation.report import csv_tables, pictures_of_runs
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
@@ -43,21 +45,71 @@ def report(tmp_path_factory):
     return output
 
 
-def test_scores_stand_beside_those_of_papers(report):
-    rows = _rows(report / "scores.csv")
-    ours = [r for r in rows if r["evaluation"] == "whole" and r["source"] == "ours"]
-    assert len(ours) == 4 * len(TASKS)
-    assert {r["budget"] for r in ours} == {"99,968 steps"}
+def test_every_run_has_its_score_on_each_scale(report):
+    rows = [r for r in _rows(report / "scores.csv") if r["evaluation"] == "whole"]
+    returns = [r for r in rows if r["scale"] == "return"]
+    assert len(returns) == 4 * len(TASKS) * CONFIG.seeds
+    assert {r["environment_steps"] for r in rows} == {"99968"}
+    normalized = [r for r in rows if r["scale"] == "Normalised by the reference"]
+    assert len(rows) == 2 * len(returns) == 2 * len(normalized)
+    own = {(r["task"], r["contender"], r["seed"]): float(r["score"]) for r in returns}
+    assert own["catch/8x8", "grid57", "1"] == pytest.approx(3.0, abs=0.5)
+    for row in normalized:
+        if row["task"] == "catch/8x8":  # Random policies have -0.75, the optimum is 1.
+            score = own[row["task"], row["contender"], row["seed"]]
+            assert float(row["score"]) == pytest.approx((score + 0.75) / 1.75, abs=0.02)
+
+
+def test_scores_of_papers_are_a_table_of_the_tasks_in_the_report(report):
+    rows = _rows(report / "published.csv")
+    assert {r["task"] for r in rows} == {"atari/Pong", "atari/DoubleDunk"}
     pong = [r for r in rows if r["task"] == "atari/Pong"]
-    assert (
-        "Each algorithm was evaluated at 200 M environment" in (report / "index.html").read_text()
-    )
-    [disco] = [r for r in pong if r["agent"] == "Disco103"]
-    assert disco["budget"] == "200,000,000 frames"
-    assert disco["protocol"] == "the paper's"
-    [record] = [r for r in pong if r["agent"] == "Human world record" and "Xiao" in r["source"]]
-    assert float(record["Human-normalised"]) == pytest.approx(41.7 / 35.3, rel=1e-3)
-    assert float(record["SABER"]) == 1.0
+    text = (report / "index.html").read_text()
+    assert "Each algorithm was evaluated at 200 M environment" in text
+    disco = {r["scale"]: r for r in pong if r["agent"] == "Disco103"}
+    assert set(disco) == {"return", "Human-normalised", "SABER"}
+    assert (disco["return"]["budget"], disco["return"]["budget_unit"]) == ("200000000", "frames")
+    record = {
+        r["scale"]: float(r["score"])
+        for r in pong
+        if r["agent"] == "Human world record" and "Xiao" in r["source"]
+    }
+    assert record["Human-normalised"] == pytest.approx(41.7 / 35.3, rel=1e-3)
+    assert record["SABER"] == 1.0
+    # Of no task in the report, and so nowhere in it.
+    assert "bsuite/" not in text.partition("<body>")[2].partition("<script")[2]
+    assert not (report / "reproduced.csv").exists()
+
+
+NUMBERS = {
+    "seed": int,
+    "environment_steps": int,
+    "score": float,
+    "mean": float,
+    "episodes": int,
+    "mean_return": float,
+    "tasks": int,
+    "value": float,
+    "low": float,
+    "high": float,
+    "confidence": float,
+    "plus_minus": float,
+    "runs": int,
+    "budget": int,
+}
+
+
+def test_tables_have_the_described_columns_with_only_numbers_in_those_of_numbers(report):
+    for file, (_, columns) in csv_tables.TABLES.items():
+        rows = _rows(report / file)
+        assert list(rows[0]) == ["evaluation", *columns], file
+        for row in rows:
+            for name in set(columns) & set(NUMBERS) - {"episodes"} | {"episodes"} & (
+                set(columns) if file == "curves.csv" else set()
+            ):
+                assert row[name] == "" or NUMBERS[name](row[name]) is not None
+        described = (report / "index.html").read_text()
+        assert f"<code>{file}</code>" in described
 
 
 def test_aggregates_by_scale(report):
@@ -80,7 +132,7 @@ def test_aggregates_by_scale(report):
     assert float(row["low"]) <= float(row["value"]) <= float(row["high"])
     improvement = {
         (r["contender"], r["other"]): float(r["value"])
-        for r in _rows(report / "improvement.csv")
+        for r in _rows(report / "comparisons.csv")
         if r["evaluation"] == "whole"
     }
     assert improvement["grid57", "random"] == 1.0
@@ -96,12 +148,36 @@ def test_sample_efficiency_is_by_steps_updates_and_seconds(report):
 
 def test_learning_curves_as_numbers(report):
     rows = [r for r in _rows(report / "curves.csv") if r["evaluation"] == "whole"]
-    assert len(rows) == 4 * len(TASKS) * CONFIG.num_points
-    own = [r for r in rows if (r["contender"], r["task"]) == ("grid57", "catch/5x5")]
-    assert [int(r["environment steps"]) for r in own] == [24960, 49920, 75008, 99968]
-    returns = [float(r["mean return"]) for r in own]
+    assert len(rows) == 4 * len(TASKS) * CONFIG.num_points * CONFIG.seeds
+    own = [
+        r for r in rows if (r["contender"], r["task"], r["seed"]) == ("grid57", "catch/5x5", "1")
+    ]
+    assert [int(r["environment_steps"]) for r in own] == [24960, 49920, 75008, 99968]
+    returns = [float(r["mean_return"]) for r in own]
     assert returns == sorted(returns)
-    assert all(float(r["standard error"]) > 0 for r in own)
+    assert {r["episodes"] for r in own} == {"2"}
+
+
+def test_an_evaluation_begins_with_its_result(report):
+    text = (report / "index.html").read_text()
+    for name, said in (
+        ("whole", "On 2 tasks with 2 seeds, grid57 "),
+        ("less", "On catch/5x5 with 2 seeds, grid57 "),
+        ("atari", "On 2 tasks with 2 seeds, grid57 "),
+    ):
+        own = text.partition(f"<h2>{name}</h2>")[2]
+        assert own.index(f'<p class="result">{said}') < own.index("<h3>")
+
+
+def test_the_best_mean_of_those_who_learn_is_bold(tmp_path):
+    one = write_evaluation(tmp_path / "one", shift=-10.0)
+    [merged] = merge([one])
+    write_report(tmp_path / "report", [merged])
+    text = (tmp_path / "report" / "index.html").read_text()
+    for task in TASKS:
+        [row] = re.findall(rf"<tr><td>{task}</td>(.*?)</tr>", text)
+        assert re.findall(r"<strong>(-[67])\.", row) == ["-6"] or "<strong>-7" in row
+        assert row.startswith("<td><strong>")  # The rule's column, the first one.
 
 
 def test_what_is_missing_is_named(report):
@@ -113,7 +189,7 @@ def test_what_is_missing_is_named(report):
 
 def test_what_agents_do_is_shown(report):
     text = (report / "index.html").read_text()
-    assert text.count("<h3>What agents do</h3>") == 1
+    assert text.count("<i style=") == 10  # The legend of planes, once.
     assert "grid57, 4 steps of &lt;b&gt;" in text
     # Of the first seed's run, or the second one's where that is missing: image and caption.
     assert text.count("4 steps of") == 2 * 4
@@ -143,7 +219,7 @@ def test_a_damaged_picture_is_left_out(tmp_path, damage, caplog):
 
 def test_a_page_has_room_for_some_pictures_only(tmp_path, monkeypatch):
     one = write_evaluation(tmp_path / "one", strip=picture())
-    monkeypatch.setattr(evaluation_report, "_MAX_PICTURE_BYTES", int(2.5 * len(picture())))
+    monkeypatch.setattr(pictures_of_runs, "_MAX_PICTURE_BYTES", int(2.5 * len(picture())))
     write_report(tmp_path / "report", merge([one]))
     text = (tmp_path / "report" / "index.html").read_text()
     assert "6 more are in the runs' folders" in text
@@ -158,9 +234,71 @@ def test_the_page_is_one_file_of_moderate_size(report):
     assert not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=[\"']?https?:", text)
 
 
-def test_pictures(report):
-    for name in ("whole_learning_curves", "whole_aggregate", "mine_discovery"):
-        assert (report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+PLOTS = (
+    "whole_learning_curves",
+    "whole_aggregate",
+    "whole_normalised_by_the_reference_aggregates",
+    "whole_normalised_by_the_reference_improvement",
+    "whole_normalised_by_the_reference_profiles",
+    "whole_normalised_by_the_reference_efficiency",
+    "atari_human-normalised_aggregates",
+    "mine_discovery",
+)
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_each_plot_is_a_png_and_an_svg(report, name):
+    assert (report / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    root = xml.etree.ElementTree.parse(report / f"{name}.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    paths = root.findall(".//{http://www.w3.org/2000/svg}path")
+    assert len(paths) > 20  # Letters and lines.
+
+
+def test_equal_reports_have_equal_plots(report, tmp_path):
+    evaluations = [write_evaluation(tmp_path / "whole")]
+    write_report(tmp_path / "report", merge(evaluations))
+    for name in PLOTS[:4]:
+        for suffix in (".png", ".svg"):
+            file = f"{name}{suffix}"
+            assert (tmp_path / "report" / file).read_bytes() == (report / file).read_bytes()
+
+
+GIF, MP4 = b"GIF89a" + bytes(20), bytes(4) + b"ftypisom" + bytes(20)
+
+
+def test_films_of_runs_are_played(tmp_path, caplog):
+    one = write_evaluation(tmp_path / "a & b")
+    runs = [storage.run_path(tmp_path / "a & b", "grid57", TASKS[0], index) for index in range(2)]
+    (runs[0] / "film.gif").write_bytes(GIF)
+    (runs[0] / "<b>.mp4").write_bytes(MP4)
+    (runs[1] / "film.mp4").write_bytes(MP4)
+    (runs[1] / "other.gif").write_bytes(b"no film")
+    output = tmp_path / "report"
+    files = write_report(output, merge([one]))
+    text = (output / "index.html").read_text()
+    films = text.partition('<div class="films">')[2].partition("</div>")[0]
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", films)
+    assert captions == ["grid57, seed 0, &lt;b&gt;", "grid57, seed 0", "grid57, seed 1"]
+    shown = re.findall(r"<(video|img) [^>]*src=\"([^\"]*)\"", films)
+    assert [tag for tag, _ in shown] == ["video", "img", "video"]
+    contents = [(output / urllib.parse.unquote(source)).read_bytes() for _, source in shown]
+    assert contents == [MP4, GIF, MP4]
+    assert {output / urllib.parse.unquote(source) for _, source in shown} <= set(files)
+    assert f"{runs[1] / 'other.gif'} is left out" in caplog.text
+    assert "No run has a film" not in text
+
+
+def test_tasks_without_pictures_say_why(report, tmp_path):
+    text = (report / "index.html").read_text()
+    reason = "their observations are neither images nor boards, or drawing failed"
+    assert f"No pictures of catch/5x5, catch/8x8: {reason}" in text
+    config = dataclasses.replace(CONFIG, strip_frames=0)
+    one = write_evaluation(tmp_path / "one", config)
+    write_report(tmp_path / "report", merge([one]))
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "No pictures of catch/5x5, catch/8x8: the evaluation drew none" in text
+    assert text.count("<i style=") == 0  # No legend without pictures.
 
 
 HOSTILE = (
@@ -205,7 +343,7 @@ def hostile(tmp_path_factory):
         name=HOSTILE[0], config={"suite": HOSTILE[0], "seed": HOSTILE[5]}, problems=HOSTILE
     )
     output = folder / "report"
-    write_report(output, [merged], [discovery], title=HOSTILE[0], with_published_aggregates=False)
+    write_report(output, [merged], [discovery], title=HOSTILE[0])
     return output / "index.html"
 
 
@@ -224,7 +362,7 @@ class _Tags(html.parser.HTMLParser):
 def test_hostile_names_add_nothing_to_the_page(hostile, tmp_path):
     one = write_evaluation(tmp_path / "one", strip=picture(), skip={("random", TASKS[0], 0)})
     discovery = DISCOVERY._replace(problems=("one",))
-    write_report(tmp_path / "report", merge([one]), [discovery], with_published_aggregates=False)
+    write_report(tmp_path / "report", merge([one]), [discovery])
     harmless, text = (tmp_path / "report" / "index.html").read_text(), hostile.read_text()
     assert _Tags(text).found <= _Tags(harmless).found
     assert text.count("<script") == harmless.count("<script")
@@ -253,6 +391,7 @@ def _in_browser(look, path, width=1280, scheme="light"):
         page = browser.new_page(
             viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True
         )
+        page.set_default_timeout(200_000)  # Milliseconds; drawing takes long on a busy machine.
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("requestfailed", lambda request: complaints.append(request.url))
@@ -264,12 +403,11 @@ def _in_browser(look, path, width=1280, scheme="light"):
 
 def test_a_browser_shows_hostile_names_as_they_are(hostile):
     def look(page):
-        page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 1")
         page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length")
         return (
             page.evaluate("typeof hacked"),
             page.title(),
-            set(page.locator("table.dataTable tbody td").all_text_contents()),
+            set(page.locator("table td, table th").all_text_contents()),
             set(page.locator(".js-plotly-plot text").all_text_contents()),
         )
 
@@ -286,25 +424,38 @@ def test_a_browser_shows_hostile_names_as_they_are(hostile):
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_a_browser_draws_everything_without_complaint(report, width, scheme):
     def look(page):
-        page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 4")
+        page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 1")
         plots = page.locator(".js-plotly-plot")
         drawn = [plots.nth(i).locator(".main-svg").count() for i in range(plots.count())]
+        narrowest = page.evaluate(
+            "Math.min(...[...document.querySelectorAll('.js-plotly-plot .plot')]"
+            ".map(x => x.getBoundingClientRect().width))"
+        )
         page_width = page.evaluate("document.documentElement.scrollWidth")
+        # What is cut scrolls in a box of its own.
+        cut = page.evaluate(
+            "[...document.querySelectorAll('body *')]"
+            ".filter(x => !x.closest('.wide, .plot, .strips'))"
+            ".filter(x => x.getBoundingClientRect().right > innerWidth + 1).length"
+        )
+        page.evaluate("document.querySelectorAll('details').forEach(x => x.open = true)")
         # A column's box filters.
         box = page.locator("tfoot input[placeholder='agent']").first
-        box.press_sequentially("grid57")
+        box.press_sequentially("Disco103")
         rows = page.locator("table.dataTable").first.locator("tbody tr")
-        rows.nth(len(TASKS)).wait_for(state="detached")
-        return drawn, page_width, rows.count()
+        rows.nth(2).wait_for(state="detached")
+        return drawn, page_width, rows.count(), narrowest, cut
 
     found, complaints = _in_browser(look, report / "index.html", width, scheme)
-    drawn, page_width, shown = found
+    drawn, page_width, shown, narrowest, cut = found
     assert complaints == []
     # Of each scale: aggregates, curves, profiles, improvement; of each evaluation, learning curves.
-    assert len(drawn) == 4 * 4 + 3 + 1
+    assert len(drawn) == 4 * (5 + 3) + 3 + 1
     assert all(drawn)
     assert page_width == width
-    assert shown == len(TASKS)
+    assert shown == 2  # A row of each game.
+    assert narrowest > 100  # Pixels, of the plot without its labels.
+    assert cut == 0
 
 
 def test_nothing_to_compare_without_reference_scores(tmp_path):
@@ -325,6 +476,11 @@ def test_one_seed_has_no_interval(tmp_path):
     rows = _rows(tmp_path / "report" / "aggregates.csv")
     assert rows
     assert all(row["value"] and not row["low"] and not row["high"] for row in rows)
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "On 2 tasks with one seed, no interval is known" in text
+    assert "With one seed there are no intervals, and so no means over tasks" in text
+    assert "IQM" not in text.partition("<section")[2].partition("<h2>Files</h2>")[0]
+    assert not list((tmp_path / "report").glob("*aggregate*.png"))
 
 
 def test_an_older_evaluation_without_reference_scores_says_so(tmp_path):

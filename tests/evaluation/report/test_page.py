@@ -2,6 +2,7 @@
 
 import dataclasses
 import html.parser
+import pathlib
 
 import numpy as np
 import plotly.graph_objects as go
@@ -10,13 +11,17 @@ import pytest
 from evaluation.published.aggregates import Reproduction
 from evaluation.published.scores import PrintedAggregate
 from evaluation.report import page, plotly_figures
-from evaluation.report.evaluation_report import Pictures, compute_report
+from evaluation.report.evaluation_report import compute_report
+from evaluation.report.main_result import MainResult
 from evaluation.report.merging import merge
+from evaluation.report.pictures_of_runs import Film, Pictures
+from evaluation.report.probe_scores import Probe
 from evaluation.report.sections import (
     AchievementsPart,
     BsuitePart,
     DiscoverySection,
     EvaluationSection,
+    FilesSection,
     discovery_section,
     evaluation_section,
     published_aggregates_section,
@@ -113,7 +118,13 @@ def _evaluation(folder, name: str) -> EvaluationSection:
             )
             for x in report.comparisons
         ),
-        pictures=Pictures({name: [(name, b"")]}, left_out=3),
+        result=MainResult((name,)),
+        pictures=Pictures(
+            {name: [(name, b"")]},
+            {name: [Film(name, pathlib.Path(f"film{x}"), f"{name}{x}") for x in (".gif", ".mp4")]},
+            {name: [name]},
+            left_out=3,
+        ),
         bsuite={name: [BsuiteScores({name: 0.5}, {name: 0.5}, (name,))]},
         bsuite_errors={(name, 3): ValueError(name)},
     )
@@ -139,17 +150,22 @@ def test_an_evaluation(name, tmp_path):
         f"{name} has no run on {name}, and no aggregate here.",
         f"{name} with seed 3 is left out. {name}",
         f"Achievements in {name}",
+        f"No pictures of {name}: {name}.",
     )
 
 
-def _discovery(name: str) -> DiscoverySection:
-    config = {"suite": name, "seed": name}
-    return discovery_section(DISCOVERY._replace(name=name, config=config, problems=(name,)))
+def _discovery(name: str, baselines: dict[str, float] | None = None) -> DiscoverySection:
+    config = {"suite": name, "seed": name, "probe": {"budget": 9}}
+    probes = [Probe(10, 0.5, {name: 0.5}, pathlib.Path(name))]
+    found = DISCOVERY._replace(name=name, config=config, problems=(name,), probes=probes)
+    return discovery_section(found, baselines)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_discovery(name):
-    _require_literal(_discovery(name), _discovery("mine"), name)
+    suite = f"python -m launch.evaluate --suite={name} --config.budget=9"
+    _require_literal(_discovery(name), _discovery("mine"), name, suite)
+    _require_literal(_discovery(name, {name: 0.3}), _discovery("mine", {"mine": 0.3}), name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -158,9 +174,17 @@ def test_published_aggregates(name):
 
     def section(text: str):
         printed = PrintedAggregate("mean_score", text, None, "1.0")
-        return published_aggregates_section([Reproduction(text, printed, 1, "1.0", True)])
+        return published_aggregates_section([Reproduction(text, printed, (text,), "1.0", True)])
 
     _require_literal(section(name), section("mine"), "1 of 1 agree to the last printed digit")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_files(name):
+    def section(text: str):
+        return FilesSection({text: (text, {text: text})})
+
+    _require_literal(section(name), section("mine"), name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -205,7 +229,7 @@ def test_the_page_around_the_sections(name):
 
 def test_every_template_is_tested():
     """A new one needs a test above: then it may be added here."""
-    tested = "analysis bsuite comparison discovery evaluation page published_aggregates push"
+    tested = "analysis bsuite comparison discovery evaluation files page published_aggregates push"
     tested += " robustness"
     found = {path.stem for path in page.TEMPLATES.glob("*.html")}
     assert found == {*tested.split(), "macros"}

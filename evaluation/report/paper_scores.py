@@ -1,11 +1,10 @@
-"""The table of all scores on an evaluation's tasks: ours, and those that papers report."""
+"""The scores that papers report on an evaluation's tasks, with their budgets and protocols."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from evaluation.config import EvaluationConfig
 from evaluation.published.scores import (
     CRAFTER_SCORE,
     METRICS,
@@ -14,42 +13,24 @@ from evaluation.published.scores import (
     published_scores,
     published_tables,
 )
-from evaluation.scoring import statistics
+from evaluation.report.texts import format_number
 from evaluation.scoring.normalization import Scale
 from evaluation.scoring.summary import Summary
 
 
-def score_rows(
-    config: EvaluationConfig, summary: Summary, scales: Sequence[Scale]
-) -> list[dict[str, Any]]:
-    """Return a row for each task and agent.
+def paper_rows(summary: Summary, scales: Sequence[Scale]) -> list[dict[str, Any]]:
+    """Return a row for each score that a paper reports on an evaluation's tasks.
 
     Args:
-      config: of the evaluation.
-      summary: our scores.
+      summary: of the evaluation.
       scales: a column each.
     """
-    rows = []
-    for i, task in enumerate(summary.tasks):
-        for name, scores in summary.scores.items():
-            value = statistics.mean(scores)[i]
-            error = statistics.standard_error(scores)[i]
-            row = {
-                "task": task,
-                "agent": name,
-                "score": format_number(value),
-                "±": format_number(error),
-                "runs": int(np.isfinite(scores[i]).sum()),
-                "budget": f"{config.num_steps:,} steps",
-                "protocol": "this report, training episodes",
-                "source": "ours",
-            }
-            rows.append(row | _normalized(scales, i, value))
-        for metric in (RETURN, CRAFTER_SCORE):
-            for score in published_scores(task, metric):
-                own_scales = _normalized(scales, i, score.score if metric == RETURN else np.nan)
-                rows.append(_published_row(task, score) | own_scales)
-    return rows
+    return [
+        _row(task, score) | _normalized(scales, i, score.score if metric == RETURN else np.nan)
+        for i, task in enumerate(summary.tasks)
+        for metric in (RETURN, CRAFTER_SCORE)
+        for score in published_scores(task, metric)
+    ]
 
 
 def protocols(tasks: Sequence[str]) -> list[tuple[str, str]]:
@@ -63,13 +44,6 @@ def protocols(tasks: Sequence[str]) -> list[tuple[str, str]]:
     return [(x.source, x.protocol) for x in published_tables() if x.source in used]
 
 
-def format_number(value: float) -> str:
-    """Return a number with four significant digits; empty if it is not finite."""
-    if not np.isfinite(value):
-        return ""
-    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
-
-
 def _normalized(scales: Sequence[Scale], task: int, score: float) -> dict[str, str]:
     """Return a score on each scale; empty where it is not defined."""
     is_known = np.isfinite(score)
@@ -79,7 +53,7 @@ def _normalized(scales: Sequence[Scale], task: int, score: float) -> dict[str, s
     }
 
 
-def _published_row(task: str, score: PublishedScore) -> dict[str, Any]:
+def _row(task: str, score: PublishedScore) -> dict[str, Any]:
     budget = "" if score.budget is None else f"{score.budget:,} {score.budget_unit}"
     protocol = "the paper's" + (f", {score.scored_on}" if score.scored_on else "")
     protocol += f", measured on {score.task}" if score.task != task else ""

@@ -1,19 +1,17 @@
-"""Plots as PNG (Matplotlib): learning curves of evaluations, of discoveries, and of sweeps.
+"""Plots as files (Matplotlib): learning curves of evaluations, of discoveries, and of sweeps.
 
 Names of rules, tasks and sweep points are drawn literally, never as mathematical text.
 """
 
-import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -21,6 +19,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
+from evaluation.report.drawing import Drawing
 from evaluation.results import LearningCurves
 from evaluation.scoring.curves import Curves, task_curves
 from evaluation.scoring.summary import Summary
@@ -47,7 +46,7 @@ def learning_curves(
     contenders: Sequence[Contender],
     contender_curves: Mapping[str, LearningCurves],
     config: EvaluationConfig,
-) -> bytes:
+) -> Drawing:
     """Return a plot with a panel per task: each contender's mean return ± standard error."""
     num_tasks = len(summary.tasks)
     columns = min(num_tasks, max(2, math.ceil(math.sqrt(num_tasks))))
@@ -65,18 +64,18 @@ def learning_curves(
             panel.set_title(printable(task.removeprefix(prefix)))
             steps, curves = task_curves(shown, i, num_tasks, config)
             lines = [
-                _draw_curve(panel, contender, steps, curves[contender.name], colour)
+                draw_curve(panel, contender, steps, curves[contender.name], colour)
                 for contender, colour in zip(contenders, colours, strict=True)
             ]
             _format(panel)
             if i + columns >= num_tasks:
                 panel.xaxis.set_tick_params(labelbottom=True)
                 panel.set_xlabel("environment steps")
-        figure.supylabel("mean episode return")
+        figure.supylabel("mean episode return", fontsize=9)
         title = printable(prefix.rstrip("/")) or "Learning curves"
         figure.suptitle(f"{title}: mean ± standard error over {config.seeds} seeds")
-        _legend(figure, lines, [contender.name for contender in contenders])
-        return png(figure)
+        add_legend(figure, lines, [contender.name for contender in contenders])
+        return Drawing.of(figure)
 
 
 def mean_curves(
@@ -84,14 +83,14 @@ def mean_curves(
     contenders: Sequence[Contender],
     curves_over_tasks: Curves,
     config: EvaluationConfig,
-) -> bytes:
+) -> Drawing:
     """Return a plot of the mean normalised return over tasks, with bootstrap intervals."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = figure.subplots()
         steps, curves = curves_over_tasks
         lines = [
-            _draw_curve(panel, contender, steps, curves[contender.name], colour)
+            draw_curve(panel, contender, steps, curves[contender.name], colour)
             for contender, colour in zip(contenders, colours_of(contenders), strict=True)
         ]
         panel.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
@@ -103,29 +102,32 @@ def mean_curves(
             f"Mean over {summary.counted.sum()} tasks, {config.seeds} seeds,"
             f" {config.confidence:.0%} bootstrap interval"
         )
-        _legend(figure, lines, [contender.name for contender in contenders])
-        return png(figure)
+        add_legend(figure, lines, [contender.name for contender in contenders])
+        return Drawing.of(figure)
 
 
 # Fields of a discovery's metrics (see `meta.run.summarize`), with the panels' titles.
 DISCOVERY_PANELS = {
-    "validation_reward": "reward per validation step",
+    "validation_reward": "meta-return: reward per validation step",
     "policy_entropy": "entropy of the agents' policies (nats)",
     "target_kl": "KL(target network || policy target)",
     "meta_gradient_norm": "norm of the agents' meta-gradients",
 }
 PROBE = "probe_score"
-PROBE_PANEL = "score of fresh agents on discovery tasks (0: random, 1: optimum)"
+PROBE_PANEL = "score of fresh agents on discovery tasks (0: random policy, 1: reference)"
 
 
-def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> bytes:
+def discovery_curves(
+    metrics: Sequence[Mapping[str, Any]], baselines: Mapping[str, float] | None = None
+) -> Drawing:
     """Return a plot of a discovery's metrics by meta-step, as means over the population.
 
-    The first panel has a band from the lower to the upper quartile of the agents. Probes have a
-    panel of their own.
+    Probes have the first panel. That of the meta-return has a band from the lower to the upper
+    quartile of the agents.
 
     Args:
       metrics: the records of the discovery (`evaluation.report.discovery_metrics`).
+      baselines: scores of other contenders on the probes' tasks, by name.
     """
     probes = {x["meta_step"]: x[PROBE] for x in metrics if PROBE in x}
     steps = [record["meta_step"] for record in metrics]
@@ -133,7 +135,7 @@ def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> bytes:
     finite = [[x for x in returns if x is not None] or [np.nan] for returns in by_agent]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8.0, 7.0 if probes else 5.0), layout="constrained")
-        by_name = figure.subplot_mosaic("ab;cd;ee" if probes else "ab;cd", sharex=True)
+        by_name = figure.subplot_mosaic("ee;ab;cd" if probes else "ab;cd", sharex=True)
         panels = [by_name[name] for name in "abcd"]
         for panel, (name, title) in zip(panels, DISCOVERY_PANELS.items(), strict=True):
             values = [np.nan if record[name] is None else record[name] for record in metrics]
@@ -144,18 +146,30 @@ def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> bytes:
         low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
         panels[0].fill_between(steps, low, high, color=_RULE_COLOURS[0], alpha=0.18, linewidth=0)
         if probes:
-            by_name["e"].plot(
-                list(probes), list(probes.values()), color=_RULE_COLOURS[0], marker="o"
-            )
-            by_name["e"].set_title(PROBE_PANEL)
-            _format(by_name["e"])
-        for panel in [by_name["e"]] if probes else panels[2:]:
+            _draw_probes(by_name["e"], probes, baselines or {})
+        for panel in panels[2:]:
             panel.set_xlabel("meta-steps")
         figure.suptitle("Discovery: mean over the agents; band: their middle half")
-        return png(figure)
+        return Drawing.of(figure)
 
 
-def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
+def _draw_probes(panel: Axes, probes: Mapping[int, float], baselines: Mapping[str, float]) -> None:
+    """Draw the scores of fresh agents by meta-step, beside those of others."""
+    panel.plot(list(probes), list(probes.values()), color=_RULE_COLOURS[0], marker="o")
+    for height in (0.0, 1.0):
+        panel.axhline(height, color="black", linewidth=0.8, linestyle=":")
+    for (name, score), colour in zip(
+        baselines.items(), itertools.cycle(_BASELINE_COLOURS), strict=False
+    ):
+        panel.axhline(score, color=colour, linewidth=1.0, linestyle="--")
+        place = (1.0, score), panel.get_yaxis_transform()
+        panel.annotate(printable(name), place[0], xycoords=place[1], color=colour, va="center")
+    panel.set_title(PROBE_PANEL)
+    panel.xaxis.set_tick_params(labelbottom=True)
+    _format(panel)
+
+
+def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> Drawing:
     """Return a plot of the population's mean reward by meta-step, a line per sweep point.
 
     Args:
@@ -183,13 +197,13 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> bytes:
         panel.set_xlabel("meta-steps")
         panel.set_ylabel(DISCOVERY_PANELS["validation_reward"])
         panel.set_title("Discoveries: mean over the agents")
-        _legend(figure, drawn, list(points))
-        return png(figure)
+        add_legend(figure, drawn, list(points))
+        return Drawing.of(figure)
 
 
 def score_matrix(
     scores: Mapping[str, Mapping[str, tuple[Mapping[str, float], Sequence[float]]]],
-) -> bytes:
+) -> Drawing:
     """Return a plot of the scores of variants of discovery: a row for each, a panel for each suite.
 
     Args:
@@ -215,13 +229,13 @@ def score_matrix(
             panel.xaxis.set_major_locator(MaxNLocator(4))
         panels[0].set_yticks(rows, [printable(variant) for variant in scores])
         figure.supxlabel("normalised IQM, 95% interval; points: each discovery")
-        return png(figure)
+        return Drawing.of(figure)
 
 
-def _draw_curve(
+def draw_curve(
     panel: Axes,
     contender: Contender,
-    steps: Int[np.ndarray, "points"],
+    steps: Shaped[np.ndarray, "points"],
     curve: Float[np.ndarray, "3 points"],
     colour: str,
 ) -> Line2D:
@@ -241,7 +255,7 @@ def _draw_curve(
     return line
 
 
-def _legend(figure: Figure, lines: Sequence[Line2D], names: Sequence[str]) -> None:
+def add_legend(figure: Figure, lines: Sequence[Line2D], names: Sequence[str]) -> None:
     """Add a legend below all panels, with as many columns as fit the width.
 
     Args:
@@ -272,16 +286,16 @@ def colours_of(contenders: Sequence[Contender]) -> list[str]:
     return [next(by_kind.get(contender.kind, baselines)) for contender in contenders]
 
 
+def styled(
+    contenders: Sequence[Contender], found: Mapping[str, Any]
+) -> Iterator[tuple[Contender, str]]:
+    """Yield each contender in `found`, and its colour."""
+    shown = [x for x in contenders if x.name in found]
+    yield from zip(shown, colours_of(shown), strict=True)
+
+
 def _common_prefix(names: Sequence[str]) -> str:
     """Return the suite's name and a slash if all tasks are of one suite; else an empty string."""
     prefixes = {name.partition("/")[0] + "/" for name in names if "/" in name}
     is_common = len(prefixes) == 1 and all("/" in name for name in names) and len(names) > 1
     return prefixes.pop() if is_common else ""
-
-
-def png(figure: Figure) -> bytes:
-    """Return a figure as PNG."""
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure)
-    figure.savefig(buffer, format="png", dpi=130)
-    return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Names in png_plots."""
+"""Names in static_plots."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from matplotlib.text import Text
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.report import png_plots
+from evaluation.report import static_plots
 from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.curves import normalized_curves
 from evaluation.scoring.references import Reference
@@ -26,7 +26,7 @@ def figures(monkeypatch):
     found, savefig = [], Figure.savefig
 
     def save(figure, *arguments, **options):
-        found.append(figure)
+        found.extend([figure] * (options["format"] == "png"))
         return savefig(figure, *arguments, **options)
 
     monkeypatch.setattr(Figure, "savefig", save)
@@ -59,9 +59,9 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
     references = {task: Reference("", 0.0, 1.0, None, name) for task in tasks}
     summary = summarize(tasks, contenders, contender_curves, CONFIG, references)
     shown = name.replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\udcff", "\\udcff")
-    png_plots.learning_curves(summary, contenders, contender_curves, CONFIG)
+    static_plots.learning_curves(summary, contenders, contender_curves, CONFIG)
     mean_curves = normalized_curves(summary, contender_curves, CONFIG)
-    png_plots.mean_curves(summary, contenders, mean_curves, CONFIG)
+    static_plots.mean_curves(summary, contenders, mean_curves, CONFIG)
     curves, aggregate = figures
     expected = [*(c.name for c in made), shown]
     assert f"{shown}: mean ± standard error over 2 seeds" in _texts(curves)
@@ -73,7 +73,7 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
 
 
 def test_names_of_points_are_drawn_as_they_are(figures):
-    png_plots.sweep_curves(dict.fromkeys(NAMES[:4], DISCOVERY.metrics))
+    static_plots.sweep_curves(dict.fromkeys(NAMES[:4], DISCOVERY.metrics))
     [figure] = figures
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(NAMES[:4])
@@ -84,7 +84,7 @@ def test_each_variant_has_its_interval_and_its_discoveries(figures):
     def scores(value):
         return {"value": value, "low": value - 0.1, "high": value + 0.2}, [value, value + 0.1]
 
-    png_plots.score_matrix(
+    static_plots.score_matrix(
         {name: {"one": scores(i), "two": scores(2.0 * i)} for i, name in enumerate(NAMES[:3])}
     )
     [figure] = figures

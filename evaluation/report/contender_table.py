@@ -1,0 +1,68 @@
+"""The table of an evaluation's contenders: their runs, their settings as used, their speed."""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from evaluation.contenders import AGENT, RANDOM, Contender
+from evaluation.report.merging import MergedEvaluation
+
+
+def contender_row(contender: Contender, merged: MergedEvaluation) -> dict[str, Any]:
+    """Return the row of a contender in an evaluation."""
+    curves, config = merged.contender_curves[contender.name], merged.config
+    runs = sum(name == contender.name for name, _, _ in merged.folders)
+    rate = runs * config.num_steps / curves.train_seconds if curves.train_seconds else 0.0
+    return {
+        "contender": contender.name,
+        "kind": contender.kind,
+        "runs": runs,
+        "seeds": len(merged.seeds),
+        "steps of a run": f"{config.num_steps:,}",
+        "learning rate": learning_rate(contender),
+        **_settings(contender),
+        "training": str(datetime.timedelta(seconds=round(curves.train_seconds))),
+        "steps/s": f"{rate:,.0f}",
+        "devices": ", ".join(curves.devices),
+    }
+
+
+def learning_rate(contender: Contender) -> str:
+    """Return the learning rate by which a contender learned, and where it comes from.
+
+    Of one that falls it is the first and, if it is known, the last.
+    """
+    own: Mapping[str, Any] = contender.source.get("hyper_parameters", {})
+    if contender.kind == RANDOM:
+        return ""
+    if contender.kind == AGENT:
+        found = own.get("learning_rate")
+        return f"{found:g}" if isinstance(found, int | float) else ""
+    first, last = contender.agent.learning_rate, contender.agent.end_learning_rate
+    # PPO's falls to 0 in so many steps (`agents.ppo.config`).
+    end = 0.0 if "drift" in own and own.get("total_steps") else first * last
+    falls = f" to {end:g}" * (end != first)
+    return f"{first:g}{falls} ({_origin(contender)})"
+
+
+def _origin(contender: Contender) -> str:
+    """Return where the learning rate of a contender comes from."""
+    if "learning_rate" in contender.source.get("tuned", {}):
+        return "tuned"
+    return contender.source.get("learning_rate_from", "config.baseline_learning_rate")
+
+
+def _settings(contender: Contender) -> dict[str, str]:
+    agent, network = contender.agent, contender.agent.network
+    columns = {
+        "batch": f"{agent.batch_size} x {agent.unroll_length}",
+        "replayed": f"{agent.replay_ratio:.0%}",
+        "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
+    }
+    if contender.kind != AGENT:
+        tuned = contender.source.get("tuned")
+        own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
+        return columns | {"tuned": own}
+    own = contender.source["hyper_parameters"]
+    settings = ", ".join(f"{name} {value}" for name, value in own.items())
+    return dict.fromkeys((*columns, "tuned"), "") | {"settings": settings}

@@ -1,0 +1,331 @@
+"""The main result of an evaluation in sentences: who is ahead, by how much, and where it loses.
+
+Contenders are ranked by their interquartile mean (IQM). Two are told apart by it if their intervals
+do not overlap. Several discoveries, which differ in their seed only, count as one contender.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
+from evaluation.scoring import statistics
+from evaluation.scoring.normalization import Scale
+from evaluation.scoring.statistics import AGGREGATES, Estimate
+from evaluation.scoring.summary import Summary
+
+_MOST_NAMED = 3  # Contenders, or tasks, in a sentence.
+
+
+@dataclasses.dataclass(frozen=True)
+class MainResult:
+    """The main result of an evaluation.
+
+    Attributes:
+      sentences: the result, for a reader.
+      leader: the contender with the highest IQM or, where there is none, with the highest mean
+        score on the most tasks; empty if no contender that learns has scores.
+      is_ahead: whether its interval is above that of every other contender that learns.
+      worse_on: tasks on which another contender has a higher mean score, the furthest below first.
+    """
+
+    sentences: tuple[str, ...]
+    leader: str = ""
+    is_ahead: bool = False
+    worse_on: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entrant:
+    """A contender, or several discoveries as one.
+
+    Attributes:
+      name: of the contender, or the description of the discoveries.
+      parts: the scores of its rules' runs, `[tasks, runs]` each; of a contender one.
+      is_rule: whether it learns by a rule that is evaluated.
+    """
+
+    name: str
+    parts: tuple[Float[np.ndarray, "tasks _"], ...]
+    is_rule: bool = False
+
+    @property
+    def runs(self) -> Float[np.ndarray, "tasks _"]:
+        """All runs."""
+        return np.concatenate(self.parts, axis=1)
+
+    @property
+    def has_several_runs(self) -> bool:
+        """Whether there are several runs of some task, from which intervals follow."""
+        return bool((np.isfinite(self.runs).sum(axis=1) > 1).any())
+
+    @property
+    def scored(self) -> Bool[np.ndarray, "tasks"]:
+        """Whether it has a score on each task."""
+        return np.asarray(np.isfinite(self.runs).any(axis=1), bool)
+
+    def on(self, tasks: Bool[np.ndarray, "tasks"]) -> "_Entrant":
+        """Return it with the scores on some tasks."""
+        return dataclasses.replace(self, parts=tuple(part[tasks] for part in self.parts))
+
+    def normalized(self, scale: Scale) -> "_Entrant":
+        """Return it with normalised scores, if its scores are of the scale's tasks."""
+        return dataclasses.replace(self, parts=tuple(map(scale.normalize, self.parts)))
+
+    def aggregate(self, label: str, config: EvaluationConfig) -> Estimate:
+        """Return an aggregate of its runs (`statistics.AGGREGATES`)."""
+        if len(self.parts) > 1:
+            return AGGREGATES[label].estimate_over_discoveries(self.parts, **config.bootstrap)
+        return AGGREGATES[label].estimate(self.runs, **config.bootstrap)
+
+    def improvement(self, other: "_Entrant", config: EvaluationConfig) -> Estimate:
+        """Return the probability that a run of it scores higher, on the tasks that both have."""
+        both = self.scored & other.scored
+        if not both.all():
+            return self.on(both).improvement(other.on(both), config)
+        if len(other.parts) > len(self.parts):  # Whose rules are resampled: they are more.
+            value, low, high = other.improvement(self, config)
+            return Estimate(1.0 - value, 1.0 - high, 1.0 - low)
+        statistic, options = statistics.probability_of_improvement, config.bootstrap
+        if len(self.parts) > 1:
+            return statistics.estimate_over_discoveries(
+                statistic, self.parts, other.runs, bounds=(0.0, 1.0), **options
+            )
+        return statistics.estimate(statistic, self.runs, other.runs, bounds=(0.0, 1.0), **options)
+
+
+def main_result(
+    summary: Summary,
+    contenders: Sequence[Contender],
+    config: EvaluationConfig,
+    scale: Scale | None,
+) -> MainResult:
+    """Return the main result of an evaluation.
+
+    Args:
+      summary: of all contenders.
+      contenders: to compare, and the random policy.
+      config: of the evaluation.
+      scale: on which scores of different tasks are put together; None if there is none. Scores of
+        a single task need none.
+    """
+    is_counted = np.ones(len(summary.tasks), bool) if scale is None else scale.counted
+    every = [x.on(is_counted) for x in _entrants(summary, contenders)]
+    learning = [x for x in every if x.name != RANDOM and x.scored.any()]
+    if not learning:
+        return MainResult(("No contender that learns has a score.",))
+    tasks = [task for task, counts in zip(summary.tasks, is_counted, strict=True) if counts]
+    where, means = _where(summary, config, len(tasks)), _Means.of(tasks, learning)
+    if config.seeds == 1 or not any(x.has_several_runs for x in learning):
+        return MainResult(
+            (
+                f"{where}, no interval is known: contenders are not told apart, and normalised"
+                " means are not shown.",
+                f"{means.wins()}.",
+            ),
+            means.leader,
+        )
+    complete = [x for x in every if x.scored.all()]
+    if (scale is None and len(tasks) > 1) or all(x.name == RANDOM for x in complete):
+        return _by_tasks(where, learning, means, config)
+    found = _by_aggregates(where, complete, means, config, scale)
+    if omitted := [x.name for x in every if x not in complete]:
+        end = f"{_listed(omitted)}: left out of these means, as scores on some task are missing."
+        return dataclasses.replace(found, sentences=(*found.sentences, end))
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Means:
+    """The mean score of each contender that learns, on each task.
+
+    Attributes:
+      tasks: names.
+      means: by contender; NaN without a score.
+      spread: standard deviation of all runs on each task.
+    """
+
+    tasks: Sequence[str]
+    means: Mapping[str, Float[np.ndarray, "tasks"]]
+    spread: Float[np.ndarray, "tasks"]
+
+    @classmethod
+    def of(cls, tasks: Sequence[str], learning: Sequence[_Entrant]) -> "_Means":
+        """Return the means of contenders on tasks."""
+        runs = np.concatenate([x.runs for x in learning], axis=1)
+        spread = np.std(np.where(np.isfinite(runs), runs, statistics.mean(runs)[:, None]), axis=1)
+        return cls(tasks, {x.name: statistics.mean(x.runs) for x in learning}, spread)
+
+    @property
+    def _wins(self) -> list[tuple[str, int]]:
+        """The number of tasks on which each contender has the highest mean, or ties; most first."""
+        highest = _highest(self.means)
+        wins = {name: int(np.sum(x >= highest)) for name, x in self.means.items()}
+        return sorted(wins.items(), key=lambda pair: -pair[1])
+
+    @property
+    def leader(self) -> str:
+        """The contender with the highest mean on the most tasks."""
+        return self._wins[0][0]
+
+    def wins(self) -> str:
+        """Return who has the highest mean on how many tasks, as a clause."""
+        (first, most), *others = self._wins[:_MOST_NAMED]
+        also = "".join(f", {name} on {number}" for name, number in others if number)
+        return f"{first} has the highest mean score on {most} of {len(self.tasks)} tasks{also}"
+
+    def lost_by(
+        self, leader: str, unit: Float[np.ndarray, "tasks"]
+    ) -> tuple[list[str], tuple[str, ...]]:
+        """Return where another contender has a higher mean, in a sentence and as tasks.
+
+        Args:
+          leader: a contender.
+          unit: of scores on each task, by which differences are compared.
+        """
+        others = {name: x for name, x in self.means.items() if name != leader}
+        if not others:
+            return [], ()
+        own, highest = self.means[leader], _highest(others)
+        gaps = (highest - own) / np.where(unit > 0.0, unit, 1.0)
+        order = [int(i) for i in np.argsort(-gaps, kind="stable") if gaps[i] > 0.0]
+        if not order:
+            return ["No other contender has a higher mean score on any task."], ()
+        shown = []
+        for i in order[:_MOST_NAMED]:
+            winner = next(name for name, x in others.items() if x[i] == highest[i])
+            shown.append(f"{self.tasks[i]} ({own[i]:.4g}; {winner} {highest[i]:.4g})")
+        furthest = ", furthest below" * (len(order) > _MOST_NAMED)
+        return [
+            f"{leader} has a lower mean score than another contender on {len(order)} of"
+            f" {len(self.tasks)} tasks{furthest}: {', '.join(shown)}."
+        ], tuple(self.tasks[i] for i in order)
+
+
+def _by_tasks(
+    where: str, learning: Sequence[_Entrant], means: _Means, config: EvaluationConfig
+) -> MainResult:
+    """Return the result by the number of tasks won, and by probabilities of improvement."""
+    [first] = [x for x in learning if x.name == means.leader]
+    others = [x for x in learning if x is not first]
+    if not others:
+        return MainResult(
+            (f"{where}, {first.name} is the only contender that learns.",), first.name
+        )
+    found = {
+        x.name: first.improvement(x, config) for x in others if (first.scored & x.scored).any()
+    }
+    level = [name for name, estimate in found.items() if estimate.low <= 0.5]
+    told = f" It is not told apart from {_listed(level)} by it." if level else ""
+    lost, worse = means.lost_by(first.name, means.spread)
+    compared = f"; {_improvement(found, config)}" if found else ""
+    text = f"{where}, which no scale puts together, {means.wins()}{compared}."
+    return MainResult((text + told, *lost), first.name, not level, worse)
+
+
+def _by_aggregates(
+    where: str,
+    known: Sequence[_Entrant],
+    means: _Means,
+    config: EvaluationConfig,
+    scale: Scale | None,
+) -> MainResult:
+    """Return the result by IQM, median and probability of improvement.
+
+    Args:
+      where: the tasks and the seeds.
+      known: contenders, and the random policy.
+      means: of the contenders that learn.
+      config: of the evaluation.
+      scale: None for the returns of a single task.
+    """
+    scaled = known if scale is None else [x.normalized(scale) for x in known]
+    iqm = {x.name: x.aggregate("IQM", config) for x in scaled}
+    ranked = sorted(scaled, key=lambda x: -iqm[x.name].value)
+    first, *others = [x for x in ranked if x.name != RANDOM]
+    level = [x.name for x in others if iqm[x.name].high >= iqm[first.name].low]
+    rivals = others or [x for x in ranked if x.name == RANDOM]
+    second = "mean" if len(means.tasks) == 1 else "median"  # Over tasks.
+    numbers = []
+    for label in ("IQM", second):
+        of_two = [x.aggregate(label, config).text(2) for x in (first, *rivals[:1])]
+        against = f" of {rivals[0].name}" if rivals else ""
+        numbers.append(f"{label} {' against '.join(of_two)}{against if label == 'IQM' else ''}")
+    compared = rivals[: _MOST_NAMED if len(rivals) <= _MOST_NAMED else 1]
+    if compared:
+        found = {x.name: first.improvement(x, config) for x in compared}
+        numbers.append(_improvement(found, config))
+    unit = means.spread if scale is None else scale.high - scale.low
+    lost, worse = means.lost_by(first.name, unit)
+    standing = _standing(first.name, [x.name for x in others], level)
+    sentences = [f"{where}, {standing}: {'; '.join(numbers)}.", *_rank_of_rule(first, others, iqm)]
+    if RANDOM in iqm and iqm[first.name].low <= iqm[RANDOM].high:
+        random = iqm[RANDOM].text(2)
+        sentences.append(f"The random policy, with {random}, is not told apart from {first.name}.")
+    return MainResult((*sentences, *lost), first.name, bool(others) and not level, worse)
+
+
+def _rank_of_rule(
+    first: _Entrant, others: Sequence[_Entrant], iqm: Mapping[str, Estimate]
+) -> list[str]:
+    """Return the place of the best evaluated rule, if it is neither the first nor the second."""
+    ranked = [first, *others]
+    places = [i for i, x in enumerate(ranked) if x.is_rule]
+    if not places or places[0] < 2:
+        return []
+    rule = ranked[places[0]].name
+    return [f"{rule} is number {places[0] + 1} of {len(ranked)}: IQM {iqm[rule].text(2)}."]
+
+
+def _improvement(found: Mapping[str, Estimate], config: EvaluationConfig) -> str:
+    """Return probabilities of improvement as a clause."""
+    parts = [f"{estimate.text(2)} over {name}" for name, estimate in found.items()]
+    return f"probability of improvement {', '.join(parts)} ({config.confidence:.0%} intervals)"
+
+
+def _standing(first: str, others: Sequence[str], level: Sequence[str]) -> str:
+    """Return the leader's standing among the other contenders that learn."""
+    if not others:
+        return f"{first} is the only contender that learns"
+    if level:
+        return (
+            f"{first} has the highest IQM, but is not told apart from {_listed(level)}, whose"
+            f" {'interval overlaps' if len(level) == 1 else 'intervals overlap'} its own"
+        )
+    if len(others) == 1:
+        return f"{first} is ahead of {others[0]}"
+    return f"{first} is ahead of the {len(others)} other contenders that learn"
+
+
+def _entrants(summary: Summary, contenders: Sequence[Contender]) -> list[_Entrant]:
+    """Return the contenders, with several discoveries as one."""
+    grouped = {name for names in summary.discoveries.values() for name in names}
+    several = [
+        _Entrant(description, tuple(summary.scores[name] for name in names), is_rule=True)
+        for description, names in summary.discoveries.items()
+    ]
+    return several + [
+        _Entrant(x.name, (summary.scores[x.name],), x.kind in (DISCOVERED, RULE))
+        for x in contenders
+        if x.name not in grouped
+    ]
+
+
+def _where(summary: Summary, config: EvaluationConfig, counted: int) -> str:
+    """Return the tasks and the seeds, as the beginning of a sentence."""
+    every = len(summary.tasks)
+    tasks = f"{counted} tasks" if counted == every else f"{counted} of {every} tasks"
+    named = summary.tasks[0] if every == 1 else tasks
+    return f"On {named} with {'one seed' if config.seeds == 1 else f'{config.seeds} seeds'}"
+
+
+def _highest(means: Mapping[str, Float[np.ndarray, "tasks"]]) -> Float[np.ndarray, "tasks"]:
+    """Return the highest mean on each task; minus infinity without a score."""
+    return np.max([np.nan_to_num(x, nan=-np.inf) for x in means.values()], axis=0)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

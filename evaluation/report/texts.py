@@ -1,0 +1,15 @@
+"""Numbers and names in the texts and file names of a report."""
+
+import numpy as np
+
+
+def format_number(value: float) -> str:
+    """Return a number with four significant digits; empty if it is not finite."""
+    if not np.isfinite(value):
+        return ""
+    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
+def file_name(name: str) -> str:
+    """Return a name with underscores for characters that not every file name may have."""
+    return "".join(x if x.isalnum() or x in "-_." else "_" for x in name)

@@ -1,0 +1,34 @@
+"""Learning rates as agents used them."""
+
+import dataclasses
+
+import pytest
+
+from evaluation.contenders import make_contenders
+from evaluation.report.contender_table import learning_rate
+from tests.evaluation.common import CONFIG
+
+EVERYONE = dataclasses.replace(CONFIG, baselines=("actor_critic", "ppo"))
+
+
+def shown(config=EVERYONE, tuned=None, agents=()):
+    made = make_contenders(["grid57", "three_families"], config, agents, tuned=tuned)
+    return {x.name: learning_rate(x) for x in made}
+
+
+def test_a_rule_has_that_of_its_file_which_may_fall():
+    found = shown()
+    assert found["grid57"] == "0.005 (the rule file)"
+    assert found["three_families"] == "0.02 to 0.002 (the rule file)"
+    assert found["actor_critic"] == "0.001 (config.baseline_learning_rate)"
+    assert found["ppo"] == "0.001 to 0 (config.baseline_learning_rate)"
+    assert found["random"] == ""
+
+
+@pytest.mark.parametrize("name", ["grid57", "actor_critic"])
+def test_tuned_settings_replace_it(name):
+    assert shown(tuned={name: {"learning_rate": 0.007}})[name] == "0.007 (tuned)"
+
+
+def test_an_agent_that_needs_no_rule_has_its_own():
+    assert shown(agents=["ppo/learning_rate=0.004"])["ppo_learning_rate=0.004"] == "0.004"

@@ -1,0 +1,169 @@
+"""The main result of evaluations whose scores are made up."""
+
+import dataclasses
+
+import numpy as np
+
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import Contender
+from evaluation.report.main_result import main_result
+from evaluation.results import Episodes, LearningCurves, intervals
+from evaluation.scoring.comparison import scales
+from evaluation.scoring.references import Reference
+from evaluation.scoring.summary import summarize
+
+CONFIG = EvaluationConfig(seeds=4, resamples=200, num_points=2)
+TASKS = ("one/a", "one/b", "one/c")
+SPREAD = np.array([-0.02, -0.01, 0.01, 0.02])
+
+
+def contender(name: str, kind: str, **source) -> Contender:
+    return Contender(name, kind, None, CONFIG.agent, {"header": source} if source else {})
+
+
+def curves(scores: np.ndarray, config=CONFIG) -> LearningCurves:
+    points = len(intervals(config)[0])
+    window = Episodes(np.where(np.isfinite(scores), 1.0, 0.0), np.nan_to_num(scores))
+    curve = Episodes(*(np.repeat(x[..., None], points, axis=-1) for x in window))
+    finite = np.ones(scores.shape, bool)
+    return LearningCurves(intervals(config)[0], curve, window, {}, finite, 0.0, 1.0, ("cpu",))
+
+
+def result(by_name, config=CONFIG, tasks=TASKS, has_scale=True, kinds=()):
+    """The main result of contenders with these mean scores on each task.
+
+    Args:
+      by_name: the means, or an array of all runs, by contender.
+      config: of the evaluation.
+      tasks: names.
+      has_scale: whether there are references, 0 and 1.
+      kinds: of contenders, where it is not PPO's.
+    """
+    everyone = {"random": (0.0,) * len(tasks), **by_name}
+    kinds = {"random": "random", **dict(kinds)}
+    made = [contender(name, kinds.get(name, "ppo")) for name in everyone]
+    scores = {
+        name: np.asarray(x) if np.ndim(x) == 2 else np.array(x)[:, None] + SPREAD[: config.seeds]
+        for name, x in everyone.items()
+    }
+    references = {task: Reference("", 0.0, 1.0, None, "") for task in tasks} if has_scale else {}
+    own = {name: curves(x, config) for name, x in scores.items()}
+    summary = summarize(tasks, made, own, config, references)
+    return main_result(summary, made, config, next(iter(scales(summary)), None))
+
+
+def test_a_leader_whose_interval_is_above_all_others_is_ahead():
+    found = result({"mine": (0.9, 0.9, 0.3), "ppo": (0.5, 0.5, 0.5), "slow": (0.1, 0.2, 0.2)})
+    first, lost = found.sentences
+    assert first.startswith(
+        "On 3 tasks with 4 seeds, mine is ahead of the 2 other contenders that learn: IQM 0.79 ["
+    )
+    assert "] against 0.50 [" in first
+    assert "median 0.90 [" in first
+    assert "probability of improvement 0.67 [0.67, 0.67] over ppo, 1.00 [1.00, 1.00] over slow" in (
+        first
+    )
+    assert first.endswith("(95% intervals).")
+    assert lost == (
+        "mine has a lower mean score than another contender on 1 of 3 tasks: one/c (0.3; ppo 0.5)."
+    )
+    assert (found.leader, found.is_ahead, found.worse_on) == ("mine", True, ("one/c",))
+
+
+def test_overlapping_intervals_do_not_tell_contenders_apart():
+    found = result({"mine": (0.905, 0.9, 0.9), "ppo": (0.9, 0.9, 0.9), "slow": (0.1, 0.2, 0.2)})
+    assert (
+        "mine has the highest IQM, but is not told apart from ppo, whose interval overlaps"
+        in (found.sentences[0])
+    )
+    assert "slow" not in found.sentences[0].partition(":")[0]
+    assert not found.is_ahead
+    assert found.sentences[-1] == "No other contender has a higher mean score on any task."
+
+
+def test_one_seed_tells_nobody_apart_and_has_no_normalised_mean():
+    config = dataclasses.replace(CONFIG, seeds=1)
+    found = result({"mine": (0.9, 0.9, 0.9), "ppo": (0.1, 0.2, 0.95)}, config)
+    text = " ".join(found.sentences)
+    assert text == (
+        "On 3 tasks with one seed, no interval is known: contenders are not told apart, and"
+        " normalised means are not shown. mine has the highest mean score on 2 of 3 tasks, ppo on"
+        " 1."
+    )
+    assert not found.is_ahead
+
+
+def test_the_place_of_a_rule_that_is_not_among_the_first_two_is_said():
+    found = result(
+        {"mine": (0.2, 0.2, 0.2), "ppo": (0.9, 0.9, 0.9), "dpo": (0.5, 0.5, 0.5)},
+        kinds={"mine": "discovered", "dpo": "dpo"},
+    )
+    assert found.leader == "ppo"
+    assert found.sentences[1].startswith("mine is number 3 of 3: IQM 0.20 [")
+
+
+def test_who_is_not_above_the_random_policy_is_not_told_apart_from_it():
+    found = result({"mine": (0.0, 0.0, 0.001)})
+    assert "mine is the only contender that learns: IQM 0.00 [" in found.sentences[0]
+    assert found.sentences[1].endswith("is not told apart from mine.")
+
+
+def test_tasks_without_a_scale_are_compared_by_wins_and_probabilities():
+    found = result({"mine": (9.0, 9.0, 3.0), "ppo": (5.0, 5.0, 5.0)}, has_scale=False)
+    assert found.sentences[0] == (
+        "On 3 tasks with 4 seeds, which no scale puts together, mine has the highest mean score on"
+        " 2 of 3 tasks, ppo on 1; probability of improvement 0.67 [0.67, 0.67] over ppo (95%"
+        " intervals)."
+    )
+    assert found.is_ahead
+    assert found.worse_on == ("one/c",)
+    drawn = result({"mine": (5.0, 5.0, 5.0), "ppo": (5.0, 5.0, 5.0)}, has_scale=False)
+    assert drawn.sentences[0].endswith("(95% intervals). It is not told apart from ppo by it.")
+
+
+def test_the_returns_of_a_single_task_need_no_scale():
+    found = result({"mine": (30.0,), "ppo": (20.0,)}, has_scale=False, tasks=TASKS[:1])
+    assert found.sentences[0].startswith("On one/a with 4 seeds, mine is ahead of ppo: IQM 30.00 [")
+    assert "mean 30.00 [" in found.sentences[0]
+    assert "median" not in found.sentences[0]
+
+
+def test_who_lacks_a_task_wins_others_and_is_left_out_of_means():
+    missing = np.array([[9.0] * 4, [9.0] * 4, [np.nan] * 4])
+    found = result({"mine": missing, "ppo": (5.0, 5.0, 5.0)}, has_scale=False)
+    assert (
+        "mine has the highest mean score on 2 of 3 tasks, ppo on 1; probability"
+        in (found.sentences[0])
+    )
+    assert "1.00 [1.00, 1.00] over ppo" in found.sentences[0]
+    nothing = result({"mine": np.full((3, 4), np.nan)}, has_scale=False)
+    assert nothing.sentences == ("No contender that learns has a score.",)
+
+
+def test_several_discoveries_are_one_contender():
+    """Their interval contains the spread of the rules, of which none is chosen."""
+    config, tasks = CONFIG, TASKS
+    names = {"a": 0.9, "b": 0.3, "c": 0.6}
+    made = [contender("random", "random"), contender("ppo", "ppo")]
+    made += [
+        contender(name, "discovered", provenance={"seed": i, "agent": {}})
+        for i, name in enumerate(names)
+    ]
+    means = {"random": 0.0, "ppo": 0.62, **names}
+    own = {name: curves(np.full((3, 1), x) + SPREAD) for name, x in means.items()}
+    references = {task: Reference("", 0.0, 1.0, None, "") for task in tasks}
+    summary = summarize(tasks, made, own, config, references)
+    found = main_result(summary, made, config, summary.scale)
+    assert found.leader == "ppo"
+    assert "not told apart from 3 discoveries (a, b, c)" in found.sentences[0]
+
+
+def test_the_tasks_furthest_below_come_first():
+    tasks = tuple(f"one/{i}" for i in range(10))
+    mine = (0.9,) * 6 + (0.5, 0.4, 0.2, 0.3)
+    found = result({"mine": mine, "ppo": (0.1,) * 6 + (0.6,) * 4}, tasks=tasks)
+    assert found.worse_on == ("one/8", "one/9", "one/7", "one/6")
+    assert found.sentences[-1] == (
+        "mine has a lower mean score than another contender on 4 of 10 tasks, furthest below:"
+        " one/8 (0.2; ppo 0.6), one/9 (0.3; ppo 0.6), one/7 (0.4; ppo 0.6)."
+    )
