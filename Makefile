@@ -110,7 +110,7 @@ discover: install
 	@echo
 	@echo "The report:             $(RUN)/report/index.html"
 	@echo "The rule, and its card: $(RUN)/rule.npz, rule.md"
-	@echo "Held-out tasks:         $(RUN)/held_out/table.csv, curves.png, aggregate.png, results.json"
+	@echo "Held-out tasks:         $(RUN)/held_out/scores.csv, curves.png, aggregate.png, results.json"
 	@echo "The discovery's curves: $(RUN)/discovery/curves.png, metrics.jsonl, tensorboard/"
 
 clean:
