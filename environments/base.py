@@ -213,9 +213,9 @@ def num_actions(environment: JaxEnvironment | HostEnvironment) -> int:
     spec = environment.action_spec()
     if not isinstance(spec, specs.DiscreteArray):
         raise ValueError(
-            f"{environment} has continuous actions of shape {spec.shape}; expected a discrete one,"
-            " as update rules choose among a number of actions. Continuous ones are for agents"
-            " that support them."
+            f"{getattr(environment, 'name', environment)} has continuous actions of shape"
+            f" {spec.shape}; expected a choice among a number of actions, which update rules and"
+            " most agents make. Vectors are for agents that support them, such as dreamer."
         )
     return int(spec.num_values)
 
