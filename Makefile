@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed$(EXTRAS:%=-%)
 NEWEST := .venv-newest
 
 .PHONY: install pins test lint types rooms tests test-slow test-learning all-tests newest \
-    tests-newest test-newest chaos fuzz format discover clean
+    tests-newest test-newest chaos fuzz docs format discover clean
 
 install: $(INSTALLED)
 
@@ -88,6 +88,16 @@ SEED := 0
 fuzz: install
 	$(BIN)/python -m tests.fuzz --seconds=$(SECONDS) --seed=$(SEED)
 
+# The documentation's site, into docs/_build/html: notebooks executed, links within it followed,
+# snippets tried (doctest); warnings are errors. It needs no network. A test of `make test-slow`
+# builds it, too. Names of other packages become links with DISCO_DOCS_INTERSPHINX=1.
+SPHINX := $(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --nitpicky -d docs/_build/doctrees
+docs: install
+	rm -rf docs/_build/html docs/_build/doctrees
+	$(SPHINX) -b html docs docs/_build/html
+	$(SPHINX) -b doctest docs docs/_build/doctest
+	@echo "The site: docs/_build/html/index.html"
+
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -114,4 +124,4 @@ discover: install
 	@echo "The discovery's curves: $(RUN)/discovery/curves.png, metrics.jsonl, tensorboard/"
 
 clean:
-	rm -rf $(VENV) $(NEWEST) *.egg-info build dist .pytest_cache .ruff_cache .jax_cache
+	rm -rf $(VENV) $(NEWEST) *.egg-info build dist docs/_build .pytest_cache .ruff_cache .jax_cache

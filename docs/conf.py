@@ -58,7 +58,7 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_attr_annotations = False
 default_role = "code"  # Docstrings have single backquotes.
-# Only names of this project must lead somewhere, apart from a few that are no part of the interface.
+# Names of this project must lead somewhere, but for a few that are not of its interface.
 nitpick_ignore_regex = [
     ("py:.*", r"(?!(agents|disco|environments|evaluation)\.).*"),
     ("py:class", r"disco\.(meta_network\.LifetimeState|moments\.Moments)"),

@@ -1,4 +1,4 @@
-"""`docs/extending.md`, run as it stands, in a package that was never installed."""
+"""`docs/extending.md`, run as it stands in a package that was never installed; and the site."""
 
 import csv
 import os
@@ -12,6 +12,7 @@ from statistics import fmean
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [*(ROOT / "docs" / "guide").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md")]
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +114,40 @@ def test_names_of_other_packages_are_among_those_that_are_known(package, tmp_pat
     done = _run(["-m", "launch.smoke", "--suite=lamp"], package[0], tmp_path)
     assert done.returncode == 2
     assert "lamps" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_warnings(tmp_path):
+    sphinx = [sys.executable, "-m", "sphinx", "--quiet", "--fail-on-warning", "--keep-going"]
+    sphinx += ["--nitpicky", "-d", str(tmp_path / "doctrees"), str(ROOT / "docs")]
+    for builder in ("html", "doctest"):
+        done = subprocess.run(
+            [*sphinx, "-b", builder, str(tmp_path / builder)], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "html" / "guide" / "rule_as_loss.html").read_text()
+    assert re.search(r"first fifth \d+, last fifth \d+", page)  # The notebook's output.
+    assert (tmp_path / "html" / "source" / "agents" / "protocol.py.html").is_file()
+    assert "3 passed" in (tmp_path / "doctest" / "output.txt").read_text()
+
+
+def _commands(page):
+    """Return the commands of a page's blocks, as the command's name and the flags' names."""
+    for block in re.findall(r"```(?:sh)?\n(.*?)```", page.read_text(), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            found = re.search(r"python -m (launch\.\w+)(.*)", line.split(" #")[0])
+            if found:
+                yield found[1], re.findall(r"--(\w+)", found[2])
+
+
+@pytest.mark.slow
+def test_commands_of_pages_have_the_flags_that_pages_give_them(tmp_path):
+    flags = {}
+    for page in PAGES:
+        for command, names in _commands(page):
+            flags.setdefault(command, set()).update(names)
+    assert {"launch.discover", "launch.evaluate", "launch.watch"} <= flags.keys()
+    for command, names in flags.items():
+        done = _run(["-m", command, "--helpfull"], ROOT, tmp_path)
+        known = set(re.findall(r"--(?:\[no\])?(\w+)", done.stdout))
+        assert names <= known, f"{command}: {names - known}"
