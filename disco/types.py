@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:  # A class of its own, which `help` can describe.
 
     class Params(PyTree[Leaf]):
-        """The parameters of an agent's network: any pytree of arrays.
+        """The parameters of an agent's network, any pytree of arrays.
 
         What Flax's `nnx.split`, Haiku's `init` or a plain dictionary of arrays is. A rule hands
         them to `Unroll` and never looks inside.
@@ -98,7 +98,7 @@ class Unroll(Protocol):
     """The agent's network, as a function `unroll(params, trajectory)`.
 
     The rule makes no assumption about the network: it may be recurrent (`Trajectory.core_state`),
-    read earlier observations, or ignore all fields but the observation. The simplest is
+    read earlier observations, or ignore all fields but the observation. The simplest is::
 
         def unroll(params, trajectory):
             return network.apply(params, trajectory.observation)

@@ -47,7 +47,7 @@ def shown(thing) -> str:
 
 def test_help_says_what_the_types_are():
     assert "`action[t]` is taken in `observation[t]`; `reward[t]`" in shown(disco.Trajectory)
-    assert "parameters of an agent's network: any pytree of arrays" in shown(disco.Params)
+    assert "parameters of an agent's network, any pytree of arrays" in shown(disco.Params)
     assert "unroll(params, trajectory)" in shown(disco.Unroll)
     assert "each `[T+1, B, *shape]`" in shown(disco.Unroll)
     assert isinstance({"w": [jnp.zeros(2)], "b": ()}, disco.Params)
