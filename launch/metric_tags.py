@@ -14,13 +14,16 @@ _GROUPS = [
         (r".*_per_second|memory_gib|(?:.*_)?seconds|device_idle_.*|simulator_restarts", "machine"),
         (r"validation_reward|episode_return", "score"),
         (r"meta_(.+)|target_kl|target_mean_square|[yz]_entropy", "meta"),
-        (r"agent_(.+)_loss|agent_(loss)", "loss"),
-        (r"agent_(entropy|pi_.*|policy_.*|.*_weight)|policy_entropy", "policy"),
+        (r"agent_(.+)_loss", "loss"),
+        (r"agent_(entropy|pi_.*|policy_.*|.*_weight)", "policy"),
         (r"agent_(.*td|.*q_target|advantage|value.*)", "value"),
+        (r"agent_([yz]_.+)", "prediction"),
         (r"agent_(.+)", "agent"),
         (r"num_resets|non_finite_agents|environment_steps", "population"),
     )
 ]
+# Names that say nothing in their group.
+_RENAMED = {"agent_loss": "loss/total", "policy_entropy": "policy/validation_entropy"}
 PROBE = "score/fresh_agents"
 _OTHERS = "other"
 _STEP = "meta_step"
@@ -54,6 +57,8 @@ def of_task(group: str, task: str) -> str:
 def _tag(name: str) -> str:
     if "/" in name:
         return name
+    if name in _RENAMED:
+        return _RENAMED[name]
     for pattern, group in _GROUPS:
         if match := pattern.fullmatch(name):
             return f"{group}/{next(filter(None, match.groups()), name)}"

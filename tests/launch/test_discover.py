@@ -12,6 +12,7 @@ import time
 import jax
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import disco
 from disco_common.checkpoints import CheckpointError
@@ -100,6 +101,16 @@ def test_curves_are_drawn(uninterrupted):
     curves = (uninterrupted / "curves.png").read_bytes()
     assert curves.startswith(b"\x89PNG")
     assert len(curves) > 10_000
+
+
+def test_each_metric_has_a_group_in_tensorboard(uninterrupted):
+    events = EventAccumulator(str(uninterrupted / "tensorboard"))
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    groups = {tag.partition("/")[0] for tag in tags}
+    assert {"loss", "machine", "meta", "policy", "population", "score", "value"} <= groups
+    assert "validation_reward/catch/4x3" in tags
+    assert not groups & {"agent", "other"}
 
 
 @pytest.mark.slow
