@@ -66,7 +66,7 @@ test-newest: newest
 
 newest:
 	python=$$($(PYTHON) tests/newest_python.py) && $$python -m venv --clear $(NEWEST)
-	$(NEWEST)/bin/python -m pip install --editable '.[platform]' \
+	$(NEWEST)/bin/python -m pip install --editable '.[platform,hub]' \
 	    beartype equinox flax gymnasium keras pytest pytest-xdist seaborn
 	$(NEWEST)/bin/python -m pip install --no-deps 'gymnax>=1.0'
 
