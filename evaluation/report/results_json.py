@@ -14,6 +14,7 @@ from evaluation.report.main_result import MainResult
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import Curves
+from evaluation.scoring.statistics import Estimate
 from evaluation.scoring.summary import Summary
 
 
@@ -67,14 +68,8 @@ def to_json(
                 for several, names in summary.discoveries.items()
             },
             "left_out_of_means": summary.left_out,
-            "probability_of_improvement": [
-                {"rule": rule, "baseline": baseline, **probability._asdict()}
-                for (rule, baseline), probability in summary.improvement.items()
-            ],
-            "differences_of_mean_normalized_score": [
-                {"rule": rule, "baseline": baseline, **difference._asdict()}
-                for (rule, baseline), difference in summary.differences.items()
-            ],
+            "probability_of_improvement": _pairs_to_json(summary.improvement),
+            "differences_of_mean_normalized_score": _pairs_to_json(summary.differences),
             "normalized_curve_environment_steps": list(map(int, curve_steps)),
             "contenders": contenders,
         }
@@ -116,6 +111,13 @@ def _contender_to_json(
         "curve_environment_steps": own.updates * config.agent.steps_per_update,
         "tasks": _tasks_to_json(summary, summary.scores[name], own),
     }
+
+
+def _pairs_to_json(pairs: Mapping[tuple[str, str], Estimate]) -> list[dict[str, Any]]:
+    return [
+        {"rule": rule, "baseline": baseline, **estimate._asdict()}
+        for (rule, baseline), estimate in pairs.items()
+    ]
 
 
 def _aggregates(name: str, summary: Summary) -> dict[str, Any]:

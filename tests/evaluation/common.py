@@ -51,6 +51,16 @@ DISCOVERY = Discovery(
 )
 
 
+HOSTILE = (
+    "</script><script>hacked=1</script>",
+    '<a href="javascript:hacked=1">a</a>',
+    "<b>bold</b> &lt;i&gt; $x$ %{y}",
+    "<img src=x onerror=hacked=1>",
+    "\"'><svg onload=hacked=1>",
+    "<!--<script>",
+)
+
+
 def train(
     tasks: Sequence[environments.Environment],
     contender: Contender,

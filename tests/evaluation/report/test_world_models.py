@@ -54,7 +54,7 @@ def test_scores_of_papers_stand_beside_ours_task_by_task(world_model):
     assert "<li>Of 20 evaluation episodes: STORM (Zhang et al. 2023).</li>" in text
     with (world_model.parent / "published.csv").open() as file:
         storm = {x["scale"]: x for x in csv.DictReader(file) if x["agent"] == "STORM"}
-    assert storm["return"]["episodes"] == "20 evaluation episodes"
+    assert storm["return"]["scored_on"] == "20 evaluation episodes"
     normalized = float(storm["Human-normalised"]["score"])
     assert normalized == pytest.approx((15.9 - 1.7) / (30.5 - 1.7), rel=1e-3)
 

@@ -1,0 +1,88 @@
+"""A report's page in a browser."""
+
+import shutil
+
+import pytest
+
+from tests.evaluation.common import HOSTILE
+
+BROWSERS = ("chromium-headless-shell", "chromium", "google-chrome")
+
+
+def _in_browser(look, path, width=1280, scheme="light"):
+    """What `look` returns of the page, and the browser's complaints about it."""
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
+        pytest.skip(f"None of {', '.join(BROWSERS)} is installed.")
+    playwright = pytest.importorskip("playwright.sync_api")
+    complaints = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        page = browser.new_page(
+            viewport={"width": width, "height": 800}, color_scheme=scheme, offline=True
+        )
+        page.set_default_timeout(200_000)  # Milliseconds; drawing takes long on a busy machine.
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("requestfailed", lambda request: complaints.append(request.url))
+        page.goto(path.as_uri())
+        found = look(page)
+        browser.close()
+    return found, complaints
+
+
+def test_a_browser_shows_hostile_names_as_they_are(hostile):
+    def look(page):
+        page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length")
+        return (
+            page.evaluate("typeof hacked"),
+            page.title(),
+            set(page.locator("table td, table th").all_text_contents()),
+            set(page.locator(".js-plotly-plot text").all_text_contents()),
+        )
+
+    (hacked, title, cells, drawn), complaints = _in_browser(look, hostile)
+    assert complaints == []
+    assert hacked == "undefined"
+    assert title == HOSTILE[0]
+    contenders = set(HOSTILE[:3])  # The rule and two baselines.
+    assert contenders | set(HOSTILE[3:5]) <= cells  # And the tasks.
+    assert contenders <= drawn
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_browser_draws_everything_without_complaint(report, width, scheme):
+    def look(page):
+        page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 1")
+        plots = page.locator(".js-plotly-plot")
+        drawn = [plots.nth(i).locator(".main-svg").count() for i in range(plots.count())]
+        narrowest = page.evaluate(
+            "Math.min(...[...document.querySelectorAll('.js-plotly-plot .plot')]"
+            ".map(x => x.getBoundingClientRect().width))"
+        )
+        page_width = page.evaluate("document.documentElement.scrollWidth")
+        # What is cut scrolls in a box of its own.
+        cut = page.evaluate(
+            "[...document.querySelectorAll('body *')]"
+            ".filter(x => !x.closest('.wide, .plot, .strips'))"
+            ".filter(x => x.getBoundingClientRect().right > innerWidth + 1).length"
+        )
+        page.evaluate("document.querySelectorAll('details').forEach(x => x.open = true)")
+        # A column's box filters.
+        box = page.locator("tfoot input[placeholder='agent']").first
+        box.press_sequentially("Disco103")
+        rows = page.locator("table.dataTable").first.locator("tbody tr")
+        rows.nth(2).wait_for(state="detached")
+        return drawn, page_width, rows.count(), narrowest, cut
+
+    found, complaints = _in_browser(look, report / "index.html", width, scheme)
+    drawn, page_width, shown, narrowest, cut = found
+    assert complaints == []
+    # Of each scale: aggregates, curves, profiles, improvement; of each evaluation, learning curves.
+    assert len(drawn) == 4 * (5 + 3) + 3 + 1
+    assert all(drawn)
+    assert page_width == width
+    assert shown == 2  # A row of each game.
+    assert narrowest > 100  # Pixels, of the plot without its labels.
+    assert cut == 0
