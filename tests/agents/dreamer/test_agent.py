@@ -28,34 +28,16 @@ from agents.dreamer.networks import ActionPart, embeddings
 from agents.dreamer.presets import PRESETS, preset, sizes
 from agents.dreamer.rssm import State, initial_state
 from agents.encoders import computing_in
-from agents.protocol import ExaminedAgent, Mode
+from agents.protocol import ExaminedAgent, ImaginingAgent, Mode
 from disco_common import stopping
 from environments.processes import SerialSimulators
 from evaluation import playing
+from tests.agents.tiny import DREAMER as TINY
 from tests.annotations import unchecked
 from training import batches, device, host, replay
 from training.records import Records
 from training.results import Run
 from training.settings import TrainingSettings
-
-TINY = dataclasses.replace(
-    preset("nature"),
-    deterministic=32,
-    hidden=16,
-    latents=4,
-    classes=4,
-    units=16,
-    layers=1,
-    bins=41,
-    horizon=4,
-    imagine_last=3,
-    num_environments=2,
-    batch_size=2,
-    batch_length=8,
-    prefill=8,
-    replay_capacity=200,
-    replay_ratio=4.0,
-)
 
 
 def train(config: DreamerConfig, task, folder, num_steps: int = 160, stop: int | None = None):
@@ -559,3 +541,35 @@ def test_pictures_of_what_is_done_and_expected():
     assert found.metrics["held_out/ends"] == pytest.approx(4 / 56)
     strip = playing.strip(agent, state, task, 0, 10)
     assert pictures.read_caption(strip).startswith("an episode: 12 steps, reward ")
+
+
+def test_imagination_starts_anew_at_intervals_and_follows_the_actions():
+    task = environments.make("deep_sea/12")
+    agent = Dreamer(TINY).make(task)
+    assert isinstance(agent, ImaginingAgent)
+    state = jax.jit(agent.init)(jax.random.key(0))
+    played = playing.play(agent, state, task, 12, 1, seed=0)
+
+    def imagined(batch):
+        return agent.imagine(state, batch, jax.random.key(1), 5)
+
+    def rows_that_change(batch):
+        changed = imagined(batch).predicted != found.predicted
+        return np.flatnonzero(changed.any(axis=(1, 2))).tolist()
+
+    found = imagined(played)
+    np.testing.assert_array_equal(found.observed, played.observation[:, 0])
+    assert found.predicted.shape == found.observed.shape == (13, 12, 12)
+    assert found.steps.tolist() == [0, 1, 2, 3, 4] * 2 + [0, 1, 2]
+    # What happens between two starts is not read before the second; all of it is then.
+    seen = played.observation.copy()
+    seen[7] = 1.0 - seen[7]
+    assert rows_that_change(dataclasses.replace(played, observation=seen)) == [10, 11, 12]
+    # An action leads to the next row.
+    done = jax.tree.map(np.copy, played.extras)
+    done["action"]["action"][6] = 1 - done["action"]["action"][6]
+    changed = rows_that_change(dataclasses.replace(played, extras=done))
+    assert changed[0] == 7
+    assert not {0, 1, 2, 3, 4, 5, 6} & set(changed)
+    with pytest.raises(ValueError, match="interval is 1; expected 2 or more"):
+        agent.imagine(state, played, jax.random.key(1), 1)

@@ -20,49 +20,20 @@ from PIL import Image
 import environments
 from agents.iris import actor_critic, factory, imagination, learner, perceptual, presets
 from agents.iris.agent import in_first_episode, in_last_episode
-from agents.iris.config import IrisConfig
 from agents.iris.factory import Iris
 from agents.iris.layers import from_tiles, to_tiles
+from agents.iris.learner import as_bytes, as_fractions
 from agents.iris.model import TOKENIZER, make_model
 from agents.protocol import Batch, Mode
 from disco_common import stopping
 from tests.agents.common import without_speed
+from tests.agents.tiny import IRIS as TINY
 from tests.environments.streams import dynamics_of
 from training import device
 from training.records import Records
 from training.results import Run
 from training.settings import TrainingSettings
 
-TINY = IrisConfig(
-    vocabulary=8,
-    code_size=4,
-    latent_channels=8,
-    channels=8,
-    groups=2,
-    patch=16,
-    multipliers=(1, 1),
-    residual_blocks=1,
-    attention_resolutions=(),
-    memory_steps=4,
-    layers=1,
-    heads=2,
-    width=16,
-    actor_patch=16,
-    actor_channels=(2, 2),
-    lstm_size=8,
-    horizon=3,
-    burn_in=2,
-    tokenizer_batch=4,
-    world_model_batch=3,
-    actor_critic_batch=2,
-    epoch_steps=16,
-    epoch_updates=3,
-    tokenizer_start=0,
-    world_model_start=1,
-    actor_critic_start=2,
-    replay_capacity=512,
-    num_environments=2,
-)
 NAME = "pixels/catch/5x5"
 
 
@@ -315,6 +286,43 @@ def test_an_agent_is_examined_on_new_experience(agent_and_state, rng):
     assert set(found.pictures) == {"reconstruction.png", "prediction.png", "imagination.png"}
     for picture in found.pictures.values():
         assert Image.open(io.BytesIO(picture)).size[1] >= 64
+
+
+@pytest.mark.parametrize("interval", [4, 6])  # As long as the model's memory, and longer.
+def test_imagination_reads_two_frames_of_each_interval(agent_and_state, rng, interval):
+    agent, state = agent_and_state
+    length = 2 * interval
+
+    action = rng.integers(3, size=(length, 1)).astype(np.int32)
+
+    def imagined(seen, interval=interval):
+        fields: dict[str, Any] = dict(
+            observation=seen,
+            action=action,
+            reward=np.zeros((length, 1), np.float32),
+            discount=np.ones((length, 1), np.float32),
+            last=np.zeros((length, 1), bool),
+            mask=np.ones((length, 1), bool),
+            extras={},
+        )
+        return agent.imagine(state, Batch(**fields), jax.random.key(0), interval)
+
+    seen = rng.integers(256, size=(length + 1, 1, 64, 64, 3)).astype(np.uint8)
+    found = imagined(seen)
+    np.testing.assert_array_equal(found.observed, seen[:, 0])
+    assert (found.predicted.shape, found.predicted.dtype) == (found.observed.shape, np.uint8)
+    pattern = [0, 0, *range(1, interval - 1)]
+    assert found.steps.tolist() == [*pattern, *pattern, 0]
+    rebuilt = agent.model.reconstruct(state.params, as_fractions(jnp.asarray(seen[:, 0])))
+    is_seen = found.steps == 0
+    np.testing.assert_allclose(
+        found.predicted[is_seen], np.asarray(as_bytes(rebuilt))[is_seen], atol=1
+    )
+    other = seen.copy()
+    other[~is_seen] = 255 - other[~is_seen]
+    np.testing.assert_array_equal(imagined(other).predicted, found.predicted)
+    with pytest.raises(ValueError, match="interval is 2; expected 3 or more"):
+        imagined(seen, interval=2)
 
 
 # Bad input.

@@ -1,0 +1,56 @@
+"""World models as small as can be."""
+
+import dataclasses
+
+from agents.dreamer.presets import preset
+from agents.iris.config import IrisConfig
+
+DREAMER = dataclasses.replace(
+    preset("nature"),
+    deterministic=32,
+    hidden=16,
+    latents=4,
+    classes=4,
+    units=16,
+    layers=1,
+    bins=41,
+    horizon=4,
+    imagine_last=3,
+    num_environments=2,
+    batch_size=2,
+    batch_length=8,
+    prefill=8,
+    replay_capacity=200,
+    replay_ratio=4.0,
+)
+
+IRIS = IrisConfig(
+    vocabulary=8,
+    code_size=4,
+    latent_channels=8,
+    channels=8,
+    groups=2,
+    patch=16,
+    multipliers=(1, 1),
+    residual_blocks=1,
+    attention_resolutions=(),
+    memory_steps=4,
+    layers=1,
+    heads=2,
+    width=16,
+    actor_patch=16,
+    actor_channels=(2, 2),
+    lstm_size=8,
+    horizon=3,
+    burn_in=2,
+    tokenizer_batch=4,
+    world_model_batch=3,
+    actor_critic_batch=2,
+    epoch_steps=16,
+    epoch_updates=3,
+    tokenizer_start=0,
+    world_model_start=1,
+    actor_critic_start=2,
+    replay_capacity=512,
+    num_environments=2,
+)
