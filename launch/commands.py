@@ -206,8 +206,9 @@ def use_all_cores(most: int = 16) -> None:
     """Configure one CPU device per core, each with one thread.
 
     Many small agents use the cores better in parallel, one core each, than one after the other on
-    all cores. Must be called before JAX computes anything. Has no effect if the environment
-    variables XLA_FLAGS or JAX_NUM_CPU_DEVICES set the number of devices.
+    all cores. Has no effect if the environment variables XLA_FLAGS or JAX_NUM_CPU_DEVICES set the
+    number of devices, or JAX has computed something already, as an environment of another package
+    may when it is made.
 
     Args:
       most: number of devices at most.
@@ -215,8 +216,11 @@ def use_all_cores(most: int = 16) -> None:
     found = os.environ.get("XLA_FLAGS", "")
     if "device_count" in found or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
+    try:
+        jax.config.update("jax_num_cpu_devices", min(available_processors(), most))
+    except RuntimeError:  # JAX has its devices.
+        return
     os.environ["XLA_FLAGS"] = compilation.xla_flags(compilation.ONE_THREAD)
-    jax.config.update("jax_num_cpu_devices", min(available_processors(), most))
 
 
 def leave_accelerators() -> None:

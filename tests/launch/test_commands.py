@@ -1,10 +1,13 @@
 """What a command does with an error: a sentence and a status, or a traceback if it is ours."""
 
+import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
+from launch import commands
 from tests.launch.common import REPOSITORY, outcome, outcomes, start
 from tests.launch.failing import ERRORS
 
@@ -63,3 +66,12 @@ def test_without_the_platform_a_command_says_how_to_install_it():
     said = done.stderr.decode()
     assert "'disco-update-rules[platform]'" in said
     assert "Traceback" not in said
+
+
+def test_a_program_that_has_computed_keeps_its_devices(monkeypatch):
+    before = jax.devices("cpu")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.delenv("JAX_NUM_CPU_DEVICES", raising=False)
+    commands.use_all_cores()
+    assert jax.devices("cpu") == before
+    assert "XLA_FLAGS" not in os.environ
