@@ -128,7 +128,8 @@ def test_the_site_is_built_without_warnings(tmp_path):
     page = (tmp_path / "html" / "guide" / "rule_as_loss.html").read_text()
     assert re.search(r"first fifth \d+, last fifth \d+", page)  # The notebook's output.
     assert (tmp_path / "html" / "source" / "agents" / "protocol.py.html").is_file()
-    assert "3 passed" in (tmp_path / "doctest" / "output.txt").read_text()
+    tried = (tmp_path / "doctest" / "output.txt").read_text()
+    assert re.search(r"[1-9]\d* passed and 0 failed", tried)
 
 
 def _commands(page):
