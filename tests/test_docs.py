@@ -134,7 +134,8 @@ def test_the_site_is_built_without_warnings(tmp_path):
 
 def _commands(page):
     """Return the commands of a page's blocks, as the command's name and the flags' names."""
-    for block in re.findall(r"```(?:sh)?\n(.*?)```", page.read_text(), re.DOTALL):
+    fenced = re.findall(r"^```(\S*)[^\n]*\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    for block in (text for kind, text in fenced if kind in ("", "sh")):
         for line in block.replace("\\\n", " ").splitlines():
             found = re.search(r"python -m (launch\.\w+)(.*)", line.split(" #")[0])
             if found:

@@ -34,10 +34,8 @@ class RepositoryLinks(SphinxTransform):
 
     def apply(self, **kwargs: Any) -> None:
         """Replace the links of the current page."""
-        found = self.document.findall(
-            lambda node: isinstance(node, addnodes.download_reference | addnodes.pending_xref)
-        )
-        for node in list(found):
+        downloads = self.document.findall(addnodes.download_reference)
+        for node in [*downloads, *self.document.findall(addnodes.pending_xref)]:
             path = self._path(node) if node.get("reftype") == "myst" else None
             if path is not None and path.exists() and path.is_relative_to(ROOT):
                 node.replace_self(self._link(node, path.relative_to(ROOT)))
@@ -185,4 +183,4 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-purge-doc", _forget)
     app.connect("html-collect-pages", copies)
     app.connect("build-finished", check_links)
-    return {"version": "1", "parallel_read_safe": False}
+    return {"parallel_read_safe": False}

@@ -1,5 +1,7 @@
 """Draws `contenders.svg`, the README's figure, from the tables of docs/measurements/contenders.md.
 
+The results page draws the same panels.
+
 python docs/figures/contenders.py
 """
 
@@ -24,17 +26,17 @@ def main() -> None:
     panels = figure.subplots(1, 3)
     page = _TABLES.read_text(encoding="utf-8")
     titles = ("23 held-out grid-worlds", "7 gymnax tasks")
-    for panel, title, table in zip(panels, titles, _iqm_tables(page), strict=False):
-        _draw(panel, table)
+    for panel, title, table in zip(panels, titles, iqm_tables(page), strict=False):
+        draw(panel, table)
         panel.set_title(title, fontsize=10, color=_INK)
         panel.set_xlabel("IQM; 0 random, 1 optimum", fontsize=9, color=_INK)
-    _draw(panels[2], _relative_to_ppo(page))
+    draw(panels[2], relative_to_ppo(page))
     panels[2].set_title("2 games of MinAtar", fontsize=10, color=_INK)
     panels[2].set_xlabel("return; 0 random, 1 PPO", fontsize=9, color=_INK)
     figure.savefig(_HERE / "contenders.svg", transparent=True, metadata={"Date": None})
 
 
-def _iqm_tables(page: str) -> list[dict[str, tuple[float, float, float]]]:
+def iqm_tables(page: str) -> list[dict[str, tuple[float, float, float]]]:
     """Return, of the page's first two tables, each contender's IQM and the interval's ends."""
     found = []
     for match in list(re.finditer(r"^\| \| (.*) \|\n\|[- |]*\n\| IQM \| (.*) \|$", page, re.M))[:2]:
@@ -45,7 +47,7 @@ def _iqm_tables(page: str) -> list[dict[str, tuple[float, float, float]]]:
     return found
 
 
-def _relative_to_ppo(page: str) -> dict[str, tuple[float, float, float]]:
+def relative_to_ppo(page: str) -> dict[str, tuple[float, float, float]]:
     """Return the mean over MinAtar's games of returns between random's (0) and PPO's (1)."""
     section = page[page.index("\n## MinAtar\n") :]
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")]
@@ -63,7 +65,7 @@ def _relative_to_ppo(page: str) -> dict[str, tuple[float, float, float]]:
     return {name: (mean, mean, mean) for name, mean in means.items()}
 
 
-def _draw(panel: Axes, table: dict[str, tuple[float, float, float]]) -> None:
+def draw(panel: Axes, table: dict[str, tuple[float, float, float]]) -> None:
     """Draw a bar for each contender, the best on top, with its interval."""
     ordered = sorted(table, key=lambda name: table[name][0])
     for row, name in enumerate(ordered):
