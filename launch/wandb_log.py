@@ -59,7 +59,9 @@ class WandbLog:
         del step
         # It takes our package `agents` for that of a service, and would recommend another product.
         os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
-        id_ = self._id_file.read_text("utf-8").strip() if self._id_file.exists() else ""
+        id_ = ""
+        if self._id_file.exists():  # An id that is damaged is refused below.
+            id_ = self._id_file.read_text("utf-8", errors="replace").strip()
         try:
             self._run = wandb.init(
                 **self._arguments,
@@ -70,9 +72,10 @@ class WandbLog:
                 settings=wandb.Settings(console="off", silent=True),
             )
         except wandb.Error as error:
+            reason = str(error).partition("\n")[0].rstrip(".")
             raise ValueError(
-                f"--wandb_project: Weights & Biases does not accept the run ({error}); `wandb"
-                " login` stores a key, and with WANDB_MODE=offline nothing is sent."
+                f"--wandb_project: Weights & Biases does not accept the run {id_} ({reason});"
+                " `wandb login` stores a key, and with WANDB_MODE=offline nothing is sent."
             ) from error
         if not id_:
             write_atomically(self._id_file, f"{self._run.id}\n")

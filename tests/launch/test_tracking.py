@@ -185,6 +185,18 @@ def test_a_continued_evaluation_shows_nothing_twice(tmp_path):
     assert (values["contender"], values["agent.learning_rate"]) == ("actor_critic", 1e-3)
 
 
+def test_damaged_notes_of_what_was_shown_are_ignored(tmp_path):
+    make_evaluation(tmp_path)
+    own = tmp_path / "tensorboard/random/seed_0"
+    own.mkdir(parents=True)
+    (own / "logged.json").write_text('{"catch/5x5": []}')
+    add_returns(tmp_path, "catch/5x5", [200], contender="random")
+    curves = ReturnCurves(tmp_path, Tracking())
+    curves.read()
+    curves.close()
+    assert shown(own) == {"return/catch/5x5": curve(200)}
+
+
 def test_intervals_without_episodes_have_no_point(tmp_path):
     make_evaluation(tmp_path)
     own = tmp_path / "tensorboard/random/seed_0"
@@ -207,18 +219,22 @@ needs_wandb = pytest.mark.skipif(
 )
 
 
-def in_a_process(code: str, folder) -> None:
+def in_a_process(code: str, folder, **environment: str) -> str:
+    """What it prints."""
     code = (
         "import pathlib, sys\nfrom tests.launch import test_tracking as tests\n"
         f"folder = pathlib.Path(sys.argv[1])\n{code}"
     )
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code, str(folder)],
         cwd=REPOSITORY,
-        env=os.environ | OFFLINE,
+        env=os.environ | OFFLINE | environment,
         check=True,
         capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
     )
+    return done.stdout
 
 
 @needs_wandb
@@ -234,6 +250,25 @@ def test_a_continued_discovery_continues_its_run_of_wandb(tmp_path):
     assert [row["_step"] for row in second.rows] == [3, 4, 5]
     assert {name: first.rows[0][name] for name in TAGS} == TAGS
     assert second.rows[-1]["probe/lake"] == 0.25
+
+
+@needs_wandb
+@pytest.mark.slow
+def test_a_run_that_wandb_does_not_accept_is_refused_in_a_sentence(tmp_path):
+    code = """
+try:
+    tests.log(folder, 1, 1, where=tests.WANDB)
+except ValueError as error:
+    print(error)
+"""
+    nowhere = {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:1", "WANDB_API_KEY": ""}
+    printed = in_a_process(code, tmp_path, HOME=str(tmp_path / "home"), **nowhere)
+    assert printed.startswith("--wandb_project: Weights & Biases does not accept the run")
+    assert "(No API key configured" in printed
+    assert "WANDB_MODE=offline" in printed
+    damaged = tmp_path / "wandb/runs/id.txt"
+    damaged.write_bytes(b"a/\xff")
+    assert "does not accept the run a/" in in_a_process(code, tmp_path)
 
 
 @needs_wandb
