@@ -59,7 +59,7 @@ _SHRINK = (
     "config.meta.validation_length",
 )
 
-_PROBE = "score of fresh agents"
+_PROBE = "score of fresh agents (0 random policy, 1 reference)"
 _SHOWN = {
     "validation_reward": "validation reward",
     "meta_loss": "meta-loss",
