@@ -294,7 +294,7 @@ def test_the_shipped_settings_are_used_where_they_fit(tmp_path, caplog):
         return settings_by_contender(find_tuned(SHIPPED, tmp_path, config, tasks, rules))
 
     assert settings(config, "grid57") == {name: x.settings for name, x in shipped.items()}
-    untuned = ("muzero",)
+    untuned = ("dice", "muzero")
     assert set(settings(config)) == set(BASELINES) - set(untuned)
     assert f"has no settings for the baselines {', '.join(untuned)}: they have" in caplog.text
     assert settings(dataclasses.replace(config, budget=50_000), "grid57") == {}
