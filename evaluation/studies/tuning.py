@@ -127,9 +127,12 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
     "dice": {
         "learning_rate": _RATE,
         "sample_reuse": Choice((1, 2, 4), may_be_higher=True),
-        "action_value_cost": Choice((0.1, 0.3, 1.0, 3.0), may_be_lower=True, may_be_higher=True),
+        # A search down to 0.1 and 0.6 had its best trial at both (docs/measurements/tuning.md).
+        "action_value_cost": Choice(
+            (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), may_be_lower=True, may_be_higher=True
+        ),
         "max_inverse_temperature": Choice((1.0, 2.0, 5.0, 15.0, 50.0), may_be_lower=True),
-        "lambda_": _TRACES,
+        "lambda_": Choice((0.2, 0.4, *_TRACES.values), may_be_lower=True),
     },
     "muesli": {
         **RULE_SPACE,
