@@ -65,6 +65,11 @@ def zoo() -> list[str]:
     return sorted(path.stem for path in ZOO.glob("*.npz"))
 
 
+def published() -> list[str]:
+    """Return the names of published weights, which the user's cache folder may have."""
+    return sorted(_PUBLISHED)
+
+
 def find(name: str | os.PathLike, sha256: str | None = None) -> pathlib.Path:
     """Return the path of a rule's file; a rule of the hub is downloaded first.
 
@@ -142,7 +147,7 @@ def _local(name: str) -> pathlib.Path | None:
         kind = "is a directory" if path.is_dir() else "is not a regular file"
     raise FileNotFoundError(
         f"Rule file {str(path)!r} {kind}, and the zoo has no rule of that name. The zoo has"
-        f" {zoo()}; published weights are {sorted(_PUBLISHED)}, and '{HUB}owner/name' is a rule of"
+        f" {zoo()}; published weights are {published()}, and '{HUB}owner/name' is a rule of"
         " the Hugging Face Hub."
     )
 

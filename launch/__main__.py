@@ -77,9 +77,10 @@ def _names(kind: str) -> list[str]:
 
         return list(BASELINES)
     import disco
+    from disco import rule_sources
     from evaluation.contenders import PLUGINS
 
-    return [*disco.zoo(), *plugins.names(PLUGINS)]
+    return [*disco.zoo(), *rule_sources.published(), *plugins.names(PLUGINS)]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def test_all_commands_are_listed(capsys):
     [
         ("suites", [*registry.suites()]),
         ("environments", [*registry.names()]),
-        ("rules", disco.zoo()),
+        ("rules", [*disco.zoo(), "disco_103"]),
         ("agents", ["dice", "dreamer", "iris", "muesli", "muzero", "ppo"]),
         ("baselines", ["ppo", "actor_critic", "muesli"]),
     ],
