@@ -49,7 +49,7 @@ _promote(optax.tree, "bias_correction")
 _LONGEST = """meta/test_discovery.py launch/test_processes.py launch/test_discover.py
     launch/test_sweep.py evaluation/test_executors.py evaluation/studies/test_analysis.py
     meta/test_host_groups.py agents/dreamer/test_agent.py evaluation/studies/test_robustness.py
-    agents/dreamer/test_golden.py disco/test_gradient.py""".split()
+    agents/dreamer/test_golden.py disco/test_gradient.py evaluation/test_gymnasium.py""".split()
 _TESTS = pathlib.Path(__file__).parent
 # Compiled programs, which may use what this machine's processor has and another's has not.
 _CACHE = _TESTS.parent / ".jax_cache" / platform.node()

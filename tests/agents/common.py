@@ -124,11 +124,12 @@ class HostCorridors:
 
 
 def without_speed(metrics: list[dict]) -> list[dict]:
-    """A run's metrics, without those that no two runs have in common."""
-    return [
-        {k: x for k, x in line.items() if "per_second" not in k and not k.endswith("_seconds")}
-        for line in metrics
-    ]
+    """A run's metrics, without those of time, which no two runs have in common."""
+
+    def is_of_time(name: str) -> bool:
+        return "per_second" in name or name.endswith("_seconds") or "idle" in name
+
+    return [{k: x for k, x in line.items() if not is_of_time(k)} for line in metrics]
 
 
 def random_params(init: Callable[..., Any], *args: Any) -> Any:

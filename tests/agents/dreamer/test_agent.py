@@ -32,6 +32,7 @@ from agents.protocol import ExaminedAgent, ImaginingAgent, Mode
 from disco_common import stopping
 from environments.processes import SerialSimulators
 from evaluation import playing
+from tests.agents.common import without_speed
 from tests.agents.tiny import DREAMER as TINY
 from tests.annotations import unchecked
 from training import batches, device, host, replay
@@ -55,14 +56,6 @@ def train(config: DreamerConfig, task, folder, num_steps: int = 160, stop: int |
         else:
             (trained,) = device.train(agent, [run], settings, folder / "together", report)
     return trained, Records(folder / "run").metrics()
-
-
-def without_speed(metrics: list[dict]) -> list[dict]:
-    names = ("environment_steps_per_second", "learner_idle_fraction")
-    return [
-        {k: x for k, x in line.items() if k not in names and not k.endswith("_seconds")}
-        for line in metrics
-    ]
 
 
 @pytest.mark.slow
