@@ -14,6 +14,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_extensions")]
 # Of the notebooks' kernels, which start in the folder of their page.
 os.environ["PYTHONPATH"] = str(ROOT)
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.pop("MPLBACKEND", None)  # With another one than the kernels' own, plots are not shown.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / "docs" / "_build" / "jax_cache"))
 
 import disco  # noqa: E402
