@@ -33,7 +33,7 @@ from tests.meta.common import STEPS
 
 # Refused before anything is compiled.
 REFUSED = {
-    "field": (["--config.no_such_field=1"], "no field 'no_such_field'; it has agent.batch_size"),
+    "field": (["--config.no_such_field=1"], "no field 'no_such_field'. --print_config lists"),
     "value": (["--config.meta_steps=many"], "--config.meta_steps=many: invalid literal"),
     "type": (["--config.agent.network.torso=(8, 'x')"], "torso is (8, 'x'); expected tuple[int"),
     "range": (["--config.agent.replay_ratio=2.0"], "replay_ratio is 2.0; expected 0 to 1"),
