@@ -12,7 +12,7 @@ REFUSED = {
     "environment": (["--suite=catch/5x5,grid57/no_such_task"], "grid57/no_such_task"),
     "rule": (["--rule=nowhere.npz"], "'nowhere.npz' does not exist"),
     "field": (["--config.no_such_field=1"], "no field 'no_such_field'. --print_config lists"),
-    "nested field": (["--config.agent.speed=1"], "no field 'speed'"),
+    "nested field": (["--config.agent.speed=1"], "no field 'agent.speed'"),
     "value": (["--config.seeds=many"], "seeds"),
     "range": (["--config.seeds=0"], "seeds is 0; expected at least 1"),
     "family": (

@@ -23,7 +23,7 @@ POINTS = ("seed=0", "seed=1")
 @pytest.mark.parametrize(
     ("variations", "message"),
     [
-        (["config.no_such_field=1"], r"config.no_such_field=1: .*no field 'no_such_field'\. --print_config"),
+        (["config.no_such_field=1"], r"=1: .*no field 'no_such_field'\. --print_config"),
         (["config.seed=0,many"], "config.seed=many: invalid literal"),
         (["config.agent.replay_ratio=0.5,2.0"], "replay_ratio is 2.0; expected 0 to 1"),
         (["config.suite=catch,grid75"], "There is no suite or environment 'grid75'"),
