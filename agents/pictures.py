@@ -20,7 +20,8 @@ CAPTION = "caption"
 _LEAST_SIDE = 4
 _HEIGHT, _GAP = 64, 2  # Pixels; smaller images are enlarged.
 _BACKGROUND, _BETWEEN = 24, 128
-PLANE_COLOURS = tuple(matplotlib.colormaps["tab10"].colors[i] for i in (0, 7, 2, 3, 1, 4, 6, 8, 9, 5))  # pyright: ignore
+_TEN_COLOURS = matplotlib.colormaps["tab10"].colors  # pyright: ignore
+PLANE_COLOURS = tuple(_TEN_COLOURS[i] for i in (0, 7, 2, 3, 1, 4, 6, 8, 9, 5))
 """Of planes, in order. The second is grey, for the walls of this project's grid-worlds."""
 
 

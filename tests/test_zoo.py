@@ -5,7 +5,7 @@ import pytest
 
 import disco
 import environments
-from disco.rule_files import ZOO
+from disco.rule_sources import ZOO
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from tests.evaluation import common
