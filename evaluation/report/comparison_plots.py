@@ -20,6 +20,7 @@ from evaluation.scoring.comparison import Comparison, shown_pairs
 from evaluation.scoring.statistics import AGGREGATES, Estimate
 
 _ROW = 0.24  # Inches.
+_LONGEST_NAME = 40  # Characters; a longer one would leave no room for the plot.
 
 
 def draw(comparison: Comparison, contenders: Sequence[Contender]) -> dict[str, Drawing]:
@@ -56,7 +57,7 @@ def aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> Drawi
                 _interval(panel, row, comparison.aggregates[contender.name][label], colour)
             panel.set_title(label)
             panel.xaxis.set_major_locator(MaxNLocator(4))
-        _name_rows(panels[0], [contender.name for contender, _ in shown])
+        _name_rows(panels[0], [_short(contender.name) for contender, _ in shown])
         return Drawing.of(figure)
 
 
@@ -72,7 +73,7 @@ def improvement(comparison: Comparison, contenders: Sequence[Contender]) -> Draw
         panel.axvline(0.5, color="black", linewidth=0.8, linestyle=":")
         panel.set_xlim(-0.02, 1.02)
         panel.set_xlabel("probability of improvement")
-        _name_rows(panel, [f"{one} > {other}" for one, other in pairs])
+        _name_rows(panel, [f"{_short(one)} > {_short(other)}" for one, other in pairs])
         return Drawing.of(figure)
 
 
@@ -102,5 +103,11 @@ def _interval(panel: Axes, row: int, estimate: Estimate, colour: str) -> None:
 
 def _name_rows(panel: Axes, names: Sequence[str]) -> None:
     """Write names at the rows, from the top to the bottom."""
-    panel.set_yticks(range(len(names)), [printable(name) for name in names[::-1]])
+    panel.set_yticks(range(len(names)), names[::-1])
     panel.set_ylim(-0.6, len(names) - 0.4)
+
+
+def _short(name: str) -> str:
+    """Return a name that can be printed, and whose middle is left out if it is long."""
+    text, half = printable(name), _LONGEST_NAME // 2
+    return text if len(text) <= _LONGEST_NAME else f"{text[: half - 1]}…{text[-half:]}"

@@ -166,9 +166,8 @@ def test_rule_file_of_an_evaluation_is_gone(evaluated, capsys, caplog):
     capsys.readouterr()
     evaluate.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
     assert "2 of 2 runs are finished." in capsys.readouterr().out
-    assert f"The rule file '{file}' is gone; its copy {workdir / 'rules' / 'tiny.npz'} is used" in (
-        caplog.text
-    )
+    assert f"Rule file '{file}' does not exist" in caplog.text
+    assert f"The rule's copy {workdir / 'rules' / 'tiny.npz'} is used." in caplog.text
     with pytest.raises(FileNotFoundError, match=r"other\.npz' does not exist"):
         evaluate.run([str(file.with_name("other.npz"))], ["catch/5x5"], CONFIG, str(workdir))
     file.write_bytes(content)

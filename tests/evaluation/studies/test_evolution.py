@@ -16,6 +16,7 @@ from disco import meta_network
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, fingerprint, make_contenders
 from evaluation.evaluate import Execution
+from evaluation.report.drawing import Drawing
 from evaluation.studies import evolution
 from evaluation.studies.evolution import EvolutionConfig, evolve
 from evaluation.studies.prior_points import Point, points_of, weights, with_prior
@@ -117,7 +118,8 @@ def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
         return [-error(one) for one in candidates]
 
     monkeypatch.setattr(evolution, "_fitness", fitness)
-    monkeypatch.setattr(evolution.evolution_plot, "draw", lambda *_: b"")  # Takes half the time.
+    nothing = Drawing(b"", b"")  # Drawing takes half the time.
+    monkeypatch.setattr(evolution.evolution_plot, "draw", lambda *_: nothing)
     settings = EvolutionConfig(generations=40, population=12, num_tasks=1)
     found = run(contender, tmp_path / "run", settings)
     assert np.abs(found[-1].mean.prior - best).max() < 0.15
