@@ -235,5 +235,5 @@ def test_a_rule_refuses_continuous_actions():
             control: Any = environments.make("control_proprio/cartpole_swingup")
             return control.dynamics.action_spec()
 
-    with pytest.raises(ValueError, match=r"continuous actions of shape .* expected a discrete"):
+    with pytest.raises(ValueError, match=r"continuous actions of shape .* expected a choice"):
         RuleAgent.create(CONFIG, Continuous(), disco.ActorCritic())
