@@ -51,19 +51,24 @@ def prediction(
     later = np.linspace(num_context, len(predicted) - 1, num_frames - num_context)
     shown = [*range(num_context), *np.unique(later.round().astype(int))]
     brightest = float(max(observed.max(), predicted.max()))
-    above = [pictures.as_image(observed[i], brightest) for i in shown]
-    middle = [pictures.as_image(predicted[i], brightest) for i in shown]
-    below = [difference(x, y) for x, y in zip(above, middle, strict=True)]
+    columns = [compared(observed[i], predicted[i], brightest) for i in shown]
     caption = (
         f"the model's prediction: above what happened, in the middle what it expected, below the"
         f" difference; the first {num_context} steps were seen, the other"
         f" {len(predicted) - num_context} are predicted from actions alone"
     )
-    return pictures.as_png([above, middle, below], caption)
+    return pictures.as_png(list(zip(*columns, strict=True)), caption)
 
 
-def difference(
-    a: UInt8[np.ndarray, "H W 3"], b: UInt8[np.ndarray, "H W 3"]
-) -> UInt8[np.ndarray, "H W 3"]:
-    """Return the absolute difference of two images."""
-    return np.abs(a.astype(np.int16) - b).astype(np.uint8)
+def compared(
+    observed: np.ndarray, predicted: np.ndarray, brightest: float
+) -> tuple[UInt8[np.ndarray, "H W 3"], UInt8[np.ndarray, "H W 3"], UInt8[np.ndarray, "H W 3"]]:
+    """Return an observation and its prediction as images, and their absolute difference.
+
+    Args:
+      observed: what happened, `[H, W, ...]`.
+      predicted: likewise, by a model.
+      brightest: the number that is drawn brightest (`pictures.as_image`).
+    """
+    first, second = (pictures.as_image(x, brightest) for x in (observed, predicted))
+    return first, second, np.abs(first.astype(np.int16) - second).astype(np.uint8)

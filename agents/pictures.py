@@ -19,7 +19,7 @@ CAPTION = "caption"
 
 _LEAST_SIDE = 4
 _HEIGHT, _GAP = 64, 2  # Pixels; smaller images are enlarged.
-_BACKGROUND, _BETWEEN = 24, 128
+_BACKGROUND, BETWEEN = 24, 128
 _TEN_COLOURS = matplotlib.colormaps["tab10"].colors  # pyright: ignore
 PLANE_COLOURS = tuple(_TEN_COLOURS[i] for i in (0, 7, 2, 3, 1, 4, 6, 8, 9, 5))
 """Of planes, in order. The second is grey, for the walls of this project's grid-worlds."""
@@ -74,7 +74,7 @@ def as_png(rows: Sequence[Sequence[UInt8[np.ndarray, "H W 3"]]], caption: str) -
             len(rows[0]) * (width * scale + _GAP) - _GAP,
             3,
         ),
-        _BETWEEN,
+        BETWEEN,
         np.uint8,
     )
     for i, row in enumerate(rows):

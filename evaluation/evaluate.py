@@ -175,13 +175,7 @@ def _make_checked_runs(
 ) -> dict[str, LearningCurves]:
     """Do as `make_runs` does, after `check`."""
     storage.require_own_folders(folder, [c.name for c in contenders], [t.name for t in tasks])
-    runs = {
-        contender.name: [
-            [Run(contender, task, index) for index in range(config.seeds)]
-            for task in map(contender.observed, tasks)
-        ]
-        for contender in contenders
-    }
+    runs = {contender.name: runs_of(contender, tasks, config) for contender in contenders}
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
     missing = [run for run in every if storage.load(folder, run) is None]
     _require_memory(missing, config, execution.runs_per_job)
@@ -193,6 +187,16 @@ def _make_checked_runs(
         name: LearningCurves.of([[_finished(folder, run) for run in row] for row in rows], config)
         for name, rows in runs.items()
     }
+
+
+def runs_of(
+    contender: Contender, tasks: Sequence[environments.Environment], config: EvaluationConfig
+) -> list[list[Run]]:
+    """Return the runs of a contender, by task and seed."""
+    return [
+        [Run(contender, task, index) for index in range(config.seeds)]
+        for task in map(contender.observed, tasks)
+    ]
 
 
 def check(

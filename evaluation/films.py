@@ -16,13 +16,11 @@ import environments
 from agents import model_predictions, pictures
 from agents.protocol import ImaginingAgent
 from environments.processes import SerialSimulators
-from evaluation import playing
+from evaluation import playing, storage
 from evaluation.loading import LoadedAgent
 
-SUFFIXES = (".mp4", ".gif")
 _HEIGHT, _CAPTION = 320, 16  # Pixels. Smaller pictures are enlarged by whole numbers.
 _BAR, _BARS_HEIGHT, _MOST_BARS = 12, 100, 40
-_BETWEEN = 128  # Grey, between pictures that stand side by side.
 _LAST_FRAMES = 8  # An episode's last picture is shown as often.
 
 
@@ -113,9 +111,8 @@ def imagination(
 
 def _side_by_side(observed: np.ndarray, predicted: np.ndarray) -> UInt8[np.ndarray, "H W 3"]:
     brightest = float(max(observed.max(), predicted.max()))
-    left, middle = (pictures.as_image(x, brightest) for x in (observed, predicted))
-    gap = np.full((len(left), 1, 3), _BETWEEN, np.uint8)
-    right = model_predictions.difference(left, middle)
+    left, middle, right = model_predictions.compared(observed, predicted, brightest)
+    gap = np.full((len(left), 1, 3), pictures.BETWEEN, np.uint8)
     return np.concatenate([left, gap, middle, gap, right], axis=1)
 
 
@@ -146,7 +143,7 @@ def write(
 def check(path: pathlib.Path) -> None:
     """Raise an error of `write` if a film cannot be written there, before there is one."""
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in storage.FILMS:
         raise ValueError(f"The film {str(path)!r} ends in {suffix!r}; expected .mp4 or .gif.")
     if suffix == ".mp4":
         _encoder()

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return 0
     if arguments == ["--version"]:
-        print(f"disco-update-rules {start.version()}")
+        start.print_version()
         return 0
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(f"Commands, each with --help (and --helpfull):\n\n{_commands()}\n")

@@ -34,7 +34,7 @@ from absl import app, flags, logging
 from agents import compilation
 from environments import SimulatorError, available_processors
 from evaluation.executors import JobsFailedError
-from launch import help, locks, processes
+from launch import help, locks, processes, start
 from launch.flag_parsing import parse_flags, print_config, wants_tracebacks
 
 # Errors with a message for the user. All others are bugs, and have a traceback.
@@ -83,7 +83,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
             _fail(status)
         sys.exit(status or 0)
 
-    if help.is_asked_for():
+    if start.has_flag(sys.argv[1:], *start.HELP):
         print(help.text(), end="")
         sys.exit(0)
     app.run(main, flags_parser=parse_flags)

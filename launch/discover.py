@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import signal
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -44,6 +45,7 @@ from launch.setup import TASKS, keep_start, kept_rule, make_discovery, make_rule
 from launch.tracking import Tracking
 from meta.discovery import Discovery
 from meta.run import run
+from meta.state import DiscoveryState
 
 # Settings that a meta-step's memory grows with. The first one changes only speed. The others are
 # ordered by how much memory halving each one saves (docs/measurements/speed.md).
@@ -150,8 +152,7 @@ def _run_in(
 
             def on_start(step):
                 # After the checkpoints are read: if they are unusable, the file stays as it is.
-                names = [group.names for group in discovery.groups]
-                write_atomically(folder / TASKS, json.dumps(names) + "\n")
+                write_atomically(folder / TASKS, json.dumps(_names_of_tasks(discovery)) + "\n")
                 log.continue_from(step)
                 bar.start(step)
                 newest.update((_PROBE, one.score) for one in probe_scores.read(folder))
@@ -169,10 +170,9 @@ def _run_in(
 
             def probe(step, state):
                 bar.update(step, newest, doing="fresh agents learn by the average rule")
-                names = [group.names for group in discovery.groups]
-                made = rule_provenance(settings, step, names, jax.device_get(state.task_meta_steps))
+                rule, made = _average(discovery, settings, step, state)
                 try:
-                    found = own.make(folder, step, jax.device_get(state.average), made)
+                    found = own.make(folder, step, rule, made)
                 except stopping.StoppedBySignal as stopped:
                     stop.signal = int(str(stopped.code)) - 128
                     return False
@@ -187,15 +187,31 @@ def _run_in(
 
 
 def _keep_rule(
-    folder: pathlib.Path, discovery: Discovery, settings: DiscoverSettings, step: int, state: Any
+    folder: pathlib.Path,
+    discovery: Discovery,
+    settings: DiscoverSettings,
+    step: int,
+    state: DiscoveryState,
 ) -> None:
     """Write the average rule of a checkpoint, which is small and stays when the checkpoint goes."""
     if processes.is_first():
-        names = [group.names for group in discovery.groups]
-        made = rule_provenance(settings, step, names, jax.device_get(state.task_meta_steps))
         file = kept_rule(folder, step)
         file.parent.mkdir(exist_ok=True)
-        disco.save(jax.device_get(state.average), file, made)
+        rule, made = _average(discovery, settings, step, state)
+        disco.save(rule, file, made)
+
+
+def _average(
+    discovery: Discovery, settings: DiscoverSettings, step: int, state: DiscoveryState
+) -> tuple[disco.DiscoveredRule, dict[str, Any]]:
+    """Return the average rule after a number of meta-steps, and its provenance."""
+    average, meta_steps = jax.device_get((state.average, state.task_meta_steps))
+    return average, rule_provenance(settings, step, _names_of_tasks(discovery), meta_steps)
+
+
+def _names_of_tasks(discovery: Discovery) -> list[Sequence[str]]:
+    """Return the tasks' names of each group."""
+    return [group.names for group in discovery.groups]
 
 
 class _Stop:

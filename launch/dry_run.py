@@ -5,6 +5,7 @@ first meta-steps, in a folder that is deleted afterwards. Nothing is written in 
 """
 
 import dataclasses
+import itertools
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -12,14 +13,15 @@ from collections.abc import Sequence
 import jax
 import psutil
 from absl import flags
-from rich.console import Console
 from rich.table import Column, Table
 
 from disco_common.checkpoints import Checkpoints
+from disco_common.terminal import console
 from environments import Environment
 from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
+from evaluation.evaluate import runs_of
 from evaluation.job_groups import job_groups
 from evaluation.pace import in_words
 from evaluation.training import Run, train_runs
@@ -65,8 +67,7 @@ def show_evaluation(
     )
     total = 0.0
     for contender in contenders:
-        observed = [contender.observed(task) for task in tasks]
-        runs = [Run(contender, task, seed) for task in observed for seed in range(config.seeds)]
+        runs = list(itertools.chain(*runs_of(contender, tasks, config)))
         missing = [x for x in runs if storage.load(pathlib.Path(workdir), x) is None]
         steps = len(missing) * config.num_steps
         numbers = ("", "", "")
@@ -79,9 +80,8 @@ def show_evaluation(
             numbers = (in_words(start), f"{1 / seconds_per_step:,.0f}", in_words(seconds))
         done = len(runs) - len(missing)
         table.add_row(contender.name, str(len(runs)), str(done), f"{steps:,}", *numbers)
-    console = Console()
-    console.print(table)
-    console.print(
+    console(log_width=100).print(table)
+    print(
         f"{len(tasks)} tasks, {config.seeds} seeds, {config.num_steps:,} environment steps each:"
         f" about {in_words(total)} on {_devices()}, one job after the other. Memory"
         f" of this process: {_memory()}. Nothing was written."
@@ -90,7 +90,7 @@ def show_evaluation(
 
 def _measured(one: Run, config: EvaluationConfig) -> tuple[float, float]:
     """Return the seconds until a run is compiled, and those of an environment step."""
-    steps = min(config.num_steps, _LEAST_STEPS)
+    steps = min(config.num_steps, max(_LEAST_STEPS, 2 * config.agent.steps_per_update))
     short = dataclasses.replace(config, budget=steps, strip_frames=0)
     with tempfile.TemporaryDirectory() as folder:
         (result,) = train_runs([one], short, [pathlib.Path(folder)], pathlib.Path(folder))

@@ -129,16 +129,14 @@ def run(
     """
     tasks = resolve(suites)
     scales = _read_references(table, tasks, config) if table else None
-    chosen = find_tuned(tuned, workdir, config, tasks, rules)
-    settings = settings_by_contender(chosen)
-    contenders = make_contenders(rules, config, agents, copies_in(workdir), settings)
+    contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
         rules=fingerprints(contenders),
         agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
         config=config,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
-        tuned={name: dict(x) for name, x in settings.items()},
+        tuned={name: dict(x) for name, x in settings_by_contender(chosen).items()},
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
@@ -154,6 +152,20 @@ def run(
             how or execution.shown(),
             scales,
         )
+
+
+def _tuned_contenders(
+    rules: Sequence[str],
+    tasks: Sequence[Environment],
+    config: EvaluationConfig,
+    workdir: str,
+    agents: Sequence[str],
+    tuned: str,
+) -> tuple[tuple[Contender, ...], tuned_settings.TunedSettings | None]:
+    """Return all contenders, and the tuned settings that some have; arguments as of `run`."""
+    chosen = find_tuned(tuned, workdir, config, tasks, rules)
+    settings = settings_by_contender(chosen)
+    return make_contenders(rules, config, agents, copies_in(workdir), settings), chosen
 
 
 def _read_references(
@@ -302,12 +314,10 @@ def main() -> None:
     if values.size and not agents:
         raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
     if values.dry_run:
-        tasks = resolve(suites)
-        chosen = find_tuned(values.tuned, values.workdir, config, tasks, rules)
-        settings = settings_by_contender(chosen)
-        contenders = make_contenders(rules, config, agents, copies_in(values.workdir), settings)
+        tasks, workdir = resolve(suites), values.workdir
+        contenders, _ = _tuned_contenders(rules, tasks, config, workdir, agents, values.tuned)
         check(tasks, contenders, config)
-        dry_run.show_evaluation(tasks, contenders, config, values.workdir, runs_per_job)
+        dry_run.show_evaluation(tasks, contenders, config, workdir, runs_per_job)
         return
     shown = tracking.of_flags(values)
     with execution.opened(values, runs_per_job) as how:

@@ -125,7 +125,7 @@ def define_path(
 
     def check(path: str | None) -> bool:
         if path is None:
-            if required and not _ends_at_once():
+            if required and not start.has_flag(sys.argv[1:], "print_config"):
                 raise RefusedFlagError(f"--{name}=… is missing: {help_text}")
             return True
         found = problem(path) if path.strip() else "It is empty; expected a path."
@@ -179,11 +179,6 @@ def _problem_of_folder(path: str | os.PathLike[str]) -> str:
     if not os.access(there, os.W_OK | os.X_OK):
         return f"Nothing can be written in {str(there)!r}."
     return ""
-
-
-def _ends_at_once() -> bool:
-    """Return whether the command line asks only for the config, which needs no folder."""
-    return any(argument.lstrip("-") == "print_config" for argument in sys.argv[1:])
 
 
 def print_config() -> None:

@@ -53,17 +53,10 @@ def text() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def is_asked_for() -> bool:
-    """Return whether `--help` is on the command line."""
-    return any(x.lstrip("-") in ("help", "helpshort", "h") for x in sys.argv[1:] if x[:1] == "-")
-
-
 def _own_flags() -> Iterable[flags.Flag]:
     """Return the flags of this project's modules."""
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
-        if module == sys.argv[0] or module.startswith(
-            ("launch.", "benchmarks.", "ml_collections.")
-        ):
+        if module == sys.argv[0] or module.startswith(_OWN):
             yield from sorted(defined, key=lambda flag: flag.name)
 
 

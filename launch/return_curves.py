@@ -118,9 +118,8 @@ class _Logged:
         self._file = folder / _LOGGED
         self._steps: dict[str, int] = {}
         self._is_changed = False
-        with contextlib.suppress(
-            OSError, TypeError, ValueError
-        ):  # Then curves are logged from the start.
+        # A damaged file has curves logged from the start.
+        with contextlib.suppress(OSError, TypeError, ValueError):
             self._steps = {x: int(y) for x, y in json_lines.read_object(self._file).items()}
 
     def log(self, task: str, points: list[tuple[int, float]]) -> None:

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 
 ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
+HELP = ("help", "helpshort", "h", "?")  # Flags that ask for a command's help.
 TEXTS = pathlib.Path(__file__).parent / "help_texts"  # `launch.help` writes them.
 
 _PREFIX = "launch."
-_HELP = ("help", "helpshort", "h", "?")
 # Arguments that are not taken from a file, as they have Python run: config files, files of flags,
 # and names of functions in modules.
 _RUNS_CODE = re.compile(r"--?config=.*[/.]|--?flagfile|:[A-Za-z_]")
@@ -39,15 +39,14 @@ def begin(module: str, arguments: list[str]) -> None:
     name = module.removeprefix(_PREFIX)
     if module == name or name == "child":
         return
-    words = [argument.lstrip("-") for argument in arguments if argument.startswith("-")]
     text = TEXTS / f"{name}.txt"
-    if any(word in _HELP for word in words) and text.exists():
+    if has_flag(arguments, *HELP) and text.exists():
         print(text.read_text(encoding="utf-8"), end="")
         sys.exit(0)
-    if "version" in words:
-        print(f"disco-update-rules {version()}")
+    if has_flag(arguments, "version"):
+        print_version()
         sys.exit(0)
-    is_read_only = name == "export" or {"dry_run", "print_config"} & {*words}
+    is_read_only = name == "export" or has_flag(arguments, "dry_run", "print_config")
     if (workdir := value_of("workdir", arguments)) and not is_read_only:
         there = (pathlib.Path(workdir) / "config.json").exists()
         if there and not _without_workdir(arguments[1:]):
@@ -108,6 +107,16 @@ def value_of(flag: str, arguments: Sequence[str]) -> str:
         if argument.startswith("-") and name == flag:
             value = its_own if separator else following
     return value
+
+
+def has_flag(arguments: Sequence[str], *names: str) -> bool:
+    """Return whether one of some flags without a value is among the arguments."""
+    return any(x.startswith("-") and x.lstrip("-") in names for x in arguments)
+
+
+def print_version() -> None:
+    """Print what `--version` says."""
+    print(f"disco-update-rules {version()}")
 
 
 def version() -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, Formatter, MaxNLocator
 
 from disco_common.terminal import printable
 from evaluation.contenders import Contender
@@ -41,7 +41,9 @@ def draw(comparison: Comparison, contenders: Sequence[Contender]) -> dict[str, D
         "profiles": _lines(
             profiles, contenders, xlabel="score τ", ylabel="fraction of runs with score > τ"
         ),
-        "efficiency": _lines(efficiency, contenders, xlabel="environment steps", ylabel="IQM"),
+        "efficiency": _lines(
+            efficiency, contenders, "environment steps", "IQM", EngFormatter(sep="")
+        ),
     }
 
 
@@ -82,16 +84,17 @@ def _lines(
     contenders: Sequence[Contender],
     xlabel: str,
     ylabel: str,
+    ticks: Formatter | None = None,
 ) -> Drawing:
-    """Return a line with a band for each contender that has one."""
+    """Return a line with a band for each contender that has one; `ticks` are those below."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = figure.subplots()
         shown = list(styled(contenders, found))
         lines = [draw_curve(panel, one, *found[one.name], colour) for one, colour in shown]
         panel.set(xlabel=xlabel, ylabel=ylabel)
-        if xlabel == "environment steps":
-            panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if ticks is not None:
+            panel.xaxis.set_major_formatter(ticks)
         add_legend(figure, lines, [one.name for one, _ in shown])
         return Drawing.of(figure)
 
