@@ -5,7 +5,6 @@ They show what the report's interactive plots show (`evaluation.report.plotly_fi
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
@@ -14,12 +13,13 @@ from matplotlib.ticker import EngFormatter, Formatter, MaxNLocator
 
 from disco_common.terminal import printable
 from evaluation.contenders import Contender
-from evaluation.report.drawing import Drawing
-from evaluation.report.static_plots import STYLE, add_legend, draw_curve, styled
+from evaluation.report.drawing import Drawing, plot_style
+from evaluation.report.static_plots import add_legend, draw_curve, styled
 from evaluation.scoring.comparison import Comparison, shown_pairs
 from evaluation.scoring.statistics import AGGREGATES, Estimate
 
-_ROW = 0.24  # Inches.
+_ROW = 0.24  # Inches, as are these:
+_LETTER = 0.075
 _LONGEST_NAME = 40  # Characters; a longer one would leave no room for the plot.
 
 
@@ -50,7 +50,7 @@ def draw(comparison: Comparison, contenders: Sequence[Contender]) -> dict[str, D
 def aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> Drawing:
     """Return a panel for each aggregate, with each contender's value and interval."""
     shown = list(styled(contenders, comparison.aggregates))
-    with mpl.rc_context(STYLE):
+    with plot_style():
         size = (1.6 + 1.9 * len(AGGREGATES), 0.9 + _ROW * len(shown))
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(AGGREGATES), sharey=True)
@@ -67,15 +67,17 @@ def improvement(comparison: Comparison, contenders: Sequence[Contender]) -> Draw
     """Return the probability of improvement of each shown pair."""
     pairs = shown_pairs(comparison, contenders)
     colours = {x.name: colour for x, colour in styled(contenders, comparison.aggregates)}
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 0.9 + _ROW * len(pairs)), layout="constrained")
+    names = [f"{_short(one)} > {_short(other)}" for one, other in pairs]
+    width = max(6.4, 3.0 + _LETTER * max(map(len, names)))
+    with plot_style():
+        figure = Figure(figsize=(width, 0.9 + _ROW * len(pairs)), layout="constrained")
         panel = figure.subplots()
         for row, pair in enumerate(pairs[::-1]):
             _interval(panel, row, comparison.improvement[pair], colours[pair[0]])
         panel.axvline(0.5, color="black", linewidth=0.8, linestyle=":")
         panel.set_xlim(-0.02, 1.02)
         panel.set_xlabel("probability of improvement")
-        _name_rows(panel, [f"{_short(one)} > {_short(other)}" for one, other in pairs])
+        _name_rows(panel, names)
         return Drawing.of(figure)
 
 
@@ -87,7 +89,7 @@ def _lines(
     ticks: Formatter | None = None,
 ) -> Drawing:
     """Return a line with a band for each contender that has one; `ticks` are those below."""
-    with mpl.rc_context(STYLE):
+    with plot_style():
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = figure.subplots()
         shown = list(styled(contenders, found))

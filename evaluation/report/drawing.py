@@ -2,17 +2,39 @@
 
 import io
 import pathlib
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from disco_common.atomic import write_atomically
 
+_STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "text.parse_math": False,  # Names may have dollar signs.
+}
 # Equal figures are equal files, and letters are shapes, which look alike everywhere.
 _SVG: Any = {"svg.hashsalt": "disco", "svg.fonttype": "path"}
 _NO_METADATA: Any = {"Date": None, "Creator": None}
+
+
+def plot_style() -> AbstractContextManager[None]:
+    """Return a context in which figures have the project's style.
+
+    It begins at Matplotlib's defaults, since other packages change the style of the process when
+    they are imported (bsuite's plots do).
+    """
+    return style.context(["default", _STYLE])
 
 
 class Drawing(NamedTuple):

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
@@ -19,7 +18,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
-from evaluation.report.drawing import Drawing
+from evaluation.report.drawing import Drawing, plot_style
 from evaluation.results import LearningCurves
 from evaluation.scoring.curves import Curves, task_curves
 from evaluation.scoring.summary import Summary
@@ -28,17 +27,6 @@ from evaluation.scoring.summary import Summary
 _RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
 _BASELINE_COLOURS = ("#0072B2", "#009E73", "#56B4E9")
 _RANDOM_COLOUR = "#888888"
-STYLE: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "text.parse_math": False,  # Names may have dollar signs.
-}
 
 
 def learning_curves(
@@ -51,7 +39,7 @@ def learning_curves(
     num_tasks = len(summary.tasks)
     columns = min(num_tasks, max(2, math.ceil(math.sqrt(num_tasks))))
     rows = math.ceil(num_tasks / columns)
-    with mpl.rc_context(STYLE):
+    with plot_style():
         size = (max(5.5, 2.5 * columns), 1.8 * rows + 1.1)
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
@@ -85,7 +73,7 @@ def mean_curves(
     config: EvaluationConfig,
 ) -> Drawing:
     """Return a plot of the mean normalised return over tasks, with bootstrap intervals."""
-    with mpl.rc_context(STYLE):
+    with plot_style():
         figure = Figure(figsize=(6.4, 4.2), layout="constrained")
         panel = figure.subplots()
         steps, curves = curves_over_tasks
@@ -133,7 +121,7 @@ def discovery_curves(
     steps = [record["meta_step"] for record in metrics]
     by_agent = [record["agents"]["validation_reward"] for record in metrics]
     finite = [[x for x in returns if x is not None] or [np.nan] for returns in by_agent]
-    with mpl.rc_context(STYLE):
+    with plot_style():
         figure = Figure(figsize=(8.0, 7.0 if probes else 5.0), layout="constrained")
         by_name = figure.subplot_mosaic("ee;ab;cd" if probes else "ab;cd", sharex=True)
         panels = [by_name[name] for name in "abcd"]
@@ -178,7 +166,7 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> Drawing:
     """
     colours = (*_BASELINE_COLOURS, *_RULE_COLOURS)
     styles = ("-", "--", ":", "-.")
-    with mpl.rc_context(STYLE):
+    with plot_style():
         figure = Figure(figsize=(8.0, 4.5), layout="constrained")
         panel, drawn = figure.subplots(), []
         for i, metrics in enumerate(points.values()):
@@ -212,7 +200,7 @@ def score_matrix(
     """
     suites = list(next(iter(scores.values())))
     rows = np.arange(len(scores))[::-1]
-    with mpl.rc_context(STYLE):
+    with plot_style():
         size = (2.2 + 2.6 * len(suites), 1.2 + 0.3 * len(scores))
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(1, len(suites), squeeze=False, sharey=True)[0]

@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
 
-from evaluation.report.drawing import Drawing
-from evaluation.report.static_plots import STYLE
+from evaluation.report.drawing import Drawing, plot_style
 
 # Okabe and Ito's colours, one per point.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
@@ -23,7 +21,7 @@ def draw(rows: Sequence[Mapping[str, Any]], by_weight: Mapping[str, Sequence[str
         `weight point`.
       by_weight: names of each weight's points.
     """
-    with mpl.rc_context(STYLE):
+    with plot_style():
         names = ["fitness", "learning_rate", *by_weight]
         figure = Figure(figsize=(3.1 * len(names), 3.0), layout="constrained")
         panels = dict(zip(names, figure.subplots(1, len(names)), strict=True))

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -96,3 +97,10 @@ def test_each_variant_has_its_interval_and_its_discoveries(figures):
     assert middle.get_xdata() == pytest.approx([2.0])
     assert points.get_xdata() == pytest.approx([2.0, 2.1])
     assert set(interval.get_ydata()) == {1.0}
+
+
+def test_the_style_of_the_process_changes_no_plot():
+    curves = {"one": [{"meta_step": 1, "validation_reward": 0.5}]}
+    plain = static_plots.sweep_curves(curves)
+    with style.context(["seaborn-v0_8-poster", "ggplot"]):  # What importing bsuite's plots sets.
+        assert static_plots.sweep_curves(curves) == plain
