@@ -2,9 +2,9 @@
 
     python -m launch.watch --run=runs/pong/runs/ppo/atari_Pong/seed_0 --output=agent.mp4
 
-`--run` is the folder of a run of `launch.evaluate`. The film has a picture for each step: what the
-environment draws, or the agent's observation. `.gif` needs no encoder, `.mp4` the package
-imageio-ffmpeg (the extra `film`).
+`--run` is the folder of a run of `launch.evaluate`; without `--output` the film is its `film.gif`,
+which reports play. The film has a picture for each step: what the environment draws, or the
+agent's observation. `.gif` needs no encoder, `.mp4` the package imageio-ffmpeg (the extra `film`).
 
     python -m launch.watch --run=… --output=imagination.mp4 --imagine=15
 
@@ -26,7 +26,7 @@ from launch.flag_parsing import define_output_file, define_path
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    output = pathlib.Path(values.output)
+    output = pathlib.Path(values.output or pathlib.Path(values.run, "film.gif"))
     films.check(output)
     # Of environments that draw with SDL: no sound card is needed.
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
@@ -45,7 +45,11 @@ def main() -> None:
 
 if __name__ == "__main__":
     define_path("run", "Folder of a finished run.")
-    define_output_file("output", "Film: a file .mp4 or .gif.")
+    define_output_file(
+        "output",
+        "Film: a file .mp4 or .gif (default: film.gif in the run's folder; reports play it).",
+        required=False,
+    )
     flags.DEFINE_bool(
         "imports",
         False,

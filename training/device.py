@@ -171,7 +171,8 @@ class _Runs:
 
     def train(self, report: Report) -> None:
         """Make the remaining unrolls."""
-        begun_at, seconds_before, begun_with = time.perf_counter(), self._seconds, self._unrolls
+        begun_at, seconds_before = time.perf_counter(), self._seconds
+        warm: tuple[float, int] | None = None  # Time and unrolls at the first report.
         saved_at, per_call, mean_return = begun_at, 1, None
         for first, last in self._intervals:
             resumed, interval_seconds = self._unrolls, 0.0
@@ -189,8 +190,10 @@ class _Runs:
                     speed = (last - resumed) * self._steps_per_unroll / interval_seconds
                     mean_return = self._record(first, speed)
                     self._totals = self._no_totals
-                made = (self._unrolls - begun_with) * self._steps_per_unroll * len(self._runs)
-                report(self._unrolls * self._steps_per_unroll, made / (now - begun_at), mean_return)
+                made = self._steps_per_unroll * len(self._runs)
+                rate = made * (self._unrolls - warm[1]) / (now - warm[0]) if warm else None
+                warm = warm or (now, self._unrolls)
+                report(self._unrolls * self._steps_per_unroll, rate, mean_return)
                 is_last = self._unrolls == self._intervals[-1][1]
                 is_due = now - saved_at > self._settings.checkpoint_seconds
                 if not is_last and (is_due or stopping.is_requested()):

@@ -202,16 +202,15 @@ def test_another_suffix_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command(workdir, tmp_path):
+def test_the_command(workdir):
     command = [sys.executable, "-m", "launch.watch", f"--run={run_of(workdir, 'mine')}"]
-    output = tmp_path / "film.gif"
+    output = run_of(workdir, "mine") / "film.gif"
+    output.unlink(missing_ok=True)
     done = subprocess.run(
-        [*command, f"--output={output}", "--episodes=2"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
+        [*command, "--episodes=2"], cwd=REPOSITORY, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+    assert output.is_file()
     assert re.search(r"Written: .*film\.gif, 24 pictures", done.stdout)
     bad = subprocess.run(
         [*command, "--output=film.avi"], cwd=REPOSITORY, capture_output=True, text=True
