@@ -100,7 +100,7 @@ def _torch_update(
     loss_of = disco.torch.RuleLoss(rule)
     agent = torch_module.Agent(_OBSERVATION, rule.output_shapes(_ACTIONS))
     target = copy.deepcopy(agent)
-    optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=1e-3, fused=True)
     found = _trajectory(length, batch_size)
     observation = torch.from_numpy(found.observation)
     trajectory = disco.torch.Trajectory(

@@ -20,12 +20,14 @@ Where JAX has no accelerator, or not PyTorch's, outputs go through the CPU. This
 only.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import torch
 from torch.autograd.function import once_differentiable
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from disco import types
 from disco.checks import OutputShapes
@@ -67,9 +69,18 @@ class RuleLoss(torch.nn.Module):
         """Take a rule, with the memory of an initial agent."""
         super().__init__()
         self.rule = rule
+        self._update = _compiled(rule)
         self._memory = rule.init_memory()
         self._targets: Any = None
         self._metrics: dict[str, jax.Array] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the compiled function, for `copy` and `pickle`."""
+        return {name: x for name, x in self.__dict__.items() if name != "_update"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._update = _compiled(self.rule)
 
     @property
     def targets(self) -> Any:
@@ -128,8 +139,7 @@ class RuleLoss(torch.nn.Module):
         num_actions = trajectory.behaviour_logits.shape[-1]
         read = [name for name in self.rule.output_shapes(num_actions) if name in outputs]
         online = {name: _narrow(outputs[name]) for name in read}
-        gradients, memory, self._targets, self._metrics = _update(
-            self.rule,
+        gradients, memory, self._targets, self._metrics = self._update(
             _all_to_jax(online),
             _all_to_jax(target_outputs),
             types.Trajectory(observation=None, **_all_to_jax(trajectory._asdict())),
@@ -165,13 +175,18 @@ class RuleLoss(torch.nn.Module):
             raise ValueError(
                 f"The target network's tensors are {shapes}; expected the agent's, {expected}."
             )
-        for name, parameter in agent.named_parameters():
-            target.get_parameter(name).lerp_(parameter, 1.0 - old)
+        names, parameters = zip(*agent.named_parameters(), strict=True)
+        move = get_ema_multi_avg_fn(old)
+        move([target.get_parameter(name) for name in names], parameters, None)
         for name, buffer in agent.named_buffers():
             target.get_buffer(name).copy_(buffer)
 
 
-@jax.jit
+def _compiled(rule: Rule) -> Any:
+    """Return `_update` of a rule, whose arrays are constants of the program."""
+    return jax.jit(functools.partial(_update, rule))
+
+
 def _update(
     rule: Rule,
     outputs: Mapping[str, jax.Array],

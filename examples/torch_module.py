@@ -83,7 +83,7 @@ def main() -> list[float]:
     num_actions = environments.num_actions(environment.dynamics)
     agent = Agent(observation_size, rule.output_shapes(num_actions))
     target = copy.deepcopy(agent)
-    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=args.learning_rate, fused=True)
     simulators = environments.start(environment, BATCH_SIZE, args.seed)
     timestep, returns = simulators.reset(), Returns(args.updates)
     tracker = EpisodeTracker(BATCH_SIZE)

@@ -7,7 +7,7 @@ import runpy
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from disco_common import stopping
 from launch.processes import LAUNCHERS
@@ -24,6 +24,7 @@ def run_command(
     directory: pathlib.Path,
     log: pathlib.Path,
     every_second: Callable[[], None] = lambda: None,
+    variables: Mapping[str, str] | None = None,
 ) -> int:
     """Run `python -m module arguments` to its end; return its exit status.
 
@@ -38,6 +39,7 @@ def run_command(
       directory: to run it in, if it exists on this machine.
       log: file to append its output to.
       every_second: called about once a second.
+      variables: of the environment, beside this process's, which come first.
 
     Raises:
       OSError: if the log cannot be written.
@@ -46,7 +48,10 @@ def run_command(
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(os.getpid()), module, *arguments],
             cwd=directory if directory.is_dir() else None,
-            env={name: x for name, x in os.environ.items() if name not in LAUNCHERS},
+            env={
+                **(variables or {}),
+                **{name: x for name, x in os.environ.items() if name not in LAUNCHERS},
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -15,6 +15,7 @@ from launch import child
 from launch.flag_parsing import parse_config
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
+from launch.tracking import Tracking
 
 LOG = "log.txt"
 _PREFIX = "config."
@@ -82,13 +83,20 @@ def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
     return Point(name, varied, tuple(arguments), settings)
 
 
-def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report: Report) -> None:
+def discover(
+    point: Point,
+    folder: pathlib.Path,
+    directory: pathlib.Path,
+    tracking: Tracking,
+    report: Report,
+) -> None:
     """Make or continue a point's discovery in a child process; the work of a job.
 
     Args:
       point: of the sweep.
       folder: of the sweep.
       directory: to run the command in.
+      tracking: of the discovery; a sweep is a group of runs in Weights & Biases.
       report: called with the number of meta-steps so far, about once a second.
 
     Raises:
@@ -115,7 +123,12 @@ def discover(point: Point, folder: pathlib.Path, directory: pathlib.Path, report
 
     log = run / LOG
     status = child.run_command(
-        "launch.discover", [f"--workdir={run}", *point.arguments], directory, log, report_progress
+        "launch.discover",
+        [f"--workdir={run}", *point.arguments, *tracking.arguments()],
+        directory,
+        log,
+        report_progress,
+        {"WANDB_RUN_GROUP": folder.name},
     )
     if status or not is_finished(run, meta_steps):
         said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]

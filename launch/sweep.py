@@ -34,17 +34,20 @@ from disco_common.terminal import console, printable
 from evaluation.executors import Executor, Job, JobsFailedError
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.static_plots import PROBE, sweep_curves
-from launch import child, commands, execution, workdirs
+from launch import child, commands, execution, tracking, workdirs
 from launch.configs import grid57_laptop
 from launch.flag_parsing import config_arguments, define_config, define_output_folder
 from launch.points import Point, discover, is_finished, make_points
 from launch.progress import Progress
 from launch.settings import CHANGEABLE
+from launch.tracking import Tracking
 
 _MEANS = (PROBE, "validation_reward", "meta_loss", "episode_return")
 
 
-def sweep(points: Sequence[Point], workdir: pathlib.Path, executor: Executor) -> None:
+def sweep(
+    points: Sequence[Point], workdir: pathlib.Path, executor: Executor, shown: Tracking
+) -> None:
     """Make all discoveries of a sweep that are not finished, and write their comparison.
 
     Raises:
@@ -58,7 +61,7 @@ def sweep(points: Sequence[Point], workdir: pathlib.Path, executor: Executor) ->
     jobs = [
         Job(
             point.name,
-            functools.partial(discover, point, workdir, pathlib.Path.cwd()),
+            functools.partial(discover, point, workdir, pathlib.Path.cwd(), shown),
             units=point.settings.meta_steps,
             seconds_to_stop=child.SECONDS_TO_STOP,
         )
@@ -122,9 +125,9 @@ def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    points = make_points(config_arguments(), values.vary)
+    points, shown = make_points(config_arguments(), values.vary), tracking.of_flags(values)
     with execution.opened_executor(values) as executor, workdirs.locked(values.workdir):
-        sweep(points, pathlib.Path(values.workdir), executor)
+        sweep(points, pathlib.Path(values.workdir), executor, shown)
 
 
 if __name__ == "__main__":
@@ -137,6 +140,7 @@ if __name__ == "__main__":
         required=True,
     )
     define_config(grid57_laptop)
+    tracking.define_flags()
     execution.define_flags()
     commands.leave_accelerators()
     commands.run(main)

@@ -95,6 +95,13 @@ class Tracking:
             )
         return found
 
+    def arguments(self) -> list[str]:
+        """Return the flags that say so, for a command of this package."""
+        return [
+            *([] if self.tensorboard else ["--notensorboard"]),
+            *([f"--wandb_project={self.wandb_project}"] if self.wandb_project else []),
+        ]
+
 
 def define_flags() -> None:
     """Define the flags."""

@@ -14,6 +14,7 @@ from launch import sweep
 from launch.flag_parsing import parse_config
 from launch.points import is_finished, make_points
 from tests.evaluation.common import DISCOVERY
+from tests.launch import wandb_files
 from tests.launch.common import TINY, outcome, outcomes, start
 
 META_STEPS = 6
@@ -104,6 +105,7 @@ def launch(tmp_path_factory):
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "WANDB_MODE": "offline",
     }
     return lambda workdir, *arguments: start(
         "launch.sweep",
@@ -155,7 +157,7 @@ def test_stopped_restarted_and_failing(launch, tmp_path):
     steps = [int(p.name) for p in (workdir / POINTS[0] / "checkpoints").iterdir()]
     assert max(steps) == made  # Which it wrote before it ended.
 
-    status, output = outcome(launch(workdir))
+    status, output = outcome(launch(workdir, "--wandb_project=rules"))
     assert status == 0, output
     assert all(is_finished(workdir / point, META_STEPS) for point in POINTS)
     assert [row["point"] for row in rows(workdir)] == list(POINTS)
@@ -165,6 +167,10 @@ def test_stopped_restarted_and_failing(launch, tmp_path):
         assert -1.0 <= float(row["validation_reward"]) <= 1.0
         assert row["meta_loss"]
     assert (workdir / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+    [run] = wandb_files.read(workdir / POINTS[1])
+    assert (run.project, run.group, run.name) == ("rules", "sweep", POINTS[1])
+    assert len(run.rows) == META_STEPS
 
     files = {p: p.stat().st_mtime_ns for p in workdir.glob("*/metrics.jsonl")}
     status, output = outcome(launch(workdir))
