@@ -69,18 +69,9 @@ class RuleLoss(torch.nn.Module):
         """Take a rule, with the memory of an initial agent."""
         super().__init__()
         self.rule = rule
-        self._update = _compiled(rule)
         self._memory = rule.init_memory()
         self._targets: Any = None
         self._metrics: dict[str, jax.Array] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return all but the compiled function, for `copy` and `pickle`."""
-        return {name: x for name, x in self.__dict__.items() if name != "_update"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._update = _compiled(self.rule)
 
     @property
     def targets(self) -> Any:
@@ -139,7 +130,8 @@ class RuleLoss(torch.nn.Module):
         num_actions = trajectory.behaviour_logits.shape[-1]
         read = [name for name in self.rule.output_shapes(num_actions) if name in outputs]
         online = {name: _narrow(outputs[name]) for name in read}
-        gradients, memory, self._targets, self._metrics = self._update(
+        gradients, memory, self._targets, self._metrics = _update(
+            _Constant(self.rule),
             _all_to_jax(online),
             _all_to_jax(target_outputs),
             types.Trajectory(observation=None, **_all_to_jax(trajectory._asdict())),
@@ -182,13 +174,21 @@ class RuleLoss(torch.nn.Module):
             target.get_buffer(name).copy_(buffer)
 
 
-def _compiled(rule: Rule) -> Any:
-    """Return `_update` of a rule, whose arrays are constants of the program."""
-    return jax.jit(functools.partial(_update, rule))
+class _Constant(NamedTuple):
+    """A rule whose arrays are constants of the compiled function, known by its identity."""
+
+    rule: Rule
+
+    def __hash__(self) -> int:
+        return id(self.rule)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Constant) and other.rule is self.rule
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _update(
-    rule: Rule,
+    constant: _Constant,
     outputs: Mapping[str, jax.Array],
     target_outputs: Mapping[str, jax.Array] | None,
     trajectory: types.Trajectory,
@@ -198,6 +198,7 @@ def _update(
 
     The outputs are the parameters of a network that returns its parameters.
     """
+    rule = constant.rule
     if rule.target_params_coefficient is None:
         target_outputs = None
     elif target_outputs is None:

@@ -41,7 +41,8 @@ class Progress:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task(self._name, total=total, numbers="compiling", left="")
-        self._first = (0, time.monotonic())
+        self._before = 0
+        self._first: tuple[int, float] | None = None  # Units and time after compilation.
         self._last_line = 0.0
 
     def __enter__(self) -> "Progress":
@@ -53,7 +54,7 @@ class Progress:
 
     def start(self, completed: int) -> None:
         """Show the progress from a number of completed units on."""
-        self._first = (completed, time.monotonic())
+        self._before, self._first = completed, None
         self._bar.update(self._task, completed=completed)
         if not self._console.is_terminal:
             print(f"{self._name}: {completed}/{self._total}, compiling", flush=True)
@@ -71,7 +72,8 @@ class Progress:
           completed: number of units.
           numbers: by name; None if unknown.
           doing: description of the current work.
-          left: the remaining time in words; by default estimated from the rate so far.
+          left: the remaining time in words; by default estimated from the rate since the first
+            completed unit, before which the work may have compiled.
         """
         shown = ", ".join(
             f"{name} {'-' if value is None else format(value, '.4g')}"
@@ -80,12 +82,19 @@ class Progress:
         text = printable(": ".join(filter(None, (doing, shown))))
         now = time.monotonic()
         if left is None:
-            first, started = self._first
-            rate = (completed - first) / max(now - started, 1e-9)
-            left = f"{in_words((self._total - completed) / rate)} left" if rate > 0 else ""
+            left = self._left(completed, now)
         self._bar.update(self._task, completed=completed, numbers=text, left=left)
         is_due = now - self._last_line >= _SECONDS_BETWEEN_LINES or completed == self._total
         if not self._console.is_terminal and is_due:
             self._last_line = now
             parts = filter(None, (f"{self._name}: {completed}/{self._total}", text, left))
             print(", ".join(parts), flush=True)
+
+    def _left(self, completed: int, now: float) -> str:
+        """Return the remaining time in words; empty before it can be estimated."""
+        if self._first is None:
+            self._first = (completed, now) if completed > self._before else None
+            return ""
+        first, started = self._first
+        rate = (completed - first) / max(now - started, 1e-9)
+        return f"{in_words((self._total - completed) / rate)} left" if rate > 0 else ""

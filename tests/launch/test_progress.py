@@ -1,5 +1,7 @@
 """Progress of a command, on a terminal and elsewhere."""
 
+import time
+
 import pytest
 
 from launch.progress import Progress
@@ -24,3 +26,22 @@ def test_names_are_shown_as_they_are(name, shown, is_terminal, monkeypatch, caps
     assert shown in output
     assert "[/red] 0.5" in output
     assert "\x1b[31m " not in output
+
+
+def test_the_time_left_is_that_after_compilation(monkeypatch, capsys):
+    """A minute to the first of 11 units, and 2 seconds for each of the others."""
+    times = iter([60.0, 62.0, 80.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    monkeypatch.setenv("TTY_COMPATIBLE", "0")
+    monkeypatch.setattr("launch.progress._SECONDS_BETWEEN_LINES", 0.0)
+    with Progress("learn", 12) as progress:
+        progress.start(1)
+        for completed in (2, 3, 12):
+            progress.update(completed, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "learn: 1/12, compiling",
+        "learn: 2/12",
+        "learn: 3/12, 18 s left",
+        "learn: 12/12, 0 s left",
+    ]
