@@ -167,9 +167,10 @@ class RuleLoss(torch.nn.Module):
             raise ValueError(
                 f"The target network's tensors are {shapes}; expected the agent's, {expected}."
             )
-        names, parameters = zip(*agent.named_parameters(), strict=True)
-        move = get_ema_multi_avg_fn(old)
-        move([target.get_parameter(name) for name in names], parameters, None)
+        parameters: dict[str, torch.Tensor] = dict(agent.named_parameters())
+        if parameters:
+            targets: list[torch.Tensor] = [target.get_parameter(name) for name in parameters]
+            get_ema_multi_avg_fn(old)(targets, list(parameters.values()), None)
         for name, buffer in agent.named_buffers():
             target.get_buffer(name).copy_(buffer)
 
