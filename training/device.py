@@ -172,7 +172,7 @@ class _Runs:
     def train(self, report: Report) -> None:
         """Make the remaining unrolls."""
         begun_at, seconds_before = time.perf_counter(), self._seconds
-        warm: tuple[float, int] | None = None  # Time and unrolls at the first report.
+        since = begun_at, self._unrolls  # Time and unrolls; later those of the first report.
         saved_at, per_call, mean_return = begun_at, 1, None
         for first, last in self._intervals:
             resumed, interval_seconds = self._unrolls, 0.0
@@ -191,8 +191,8 @@ class _Runs:
                     mean_return = self._record(first, speed)
                     self._totals = self._no_totals
                 made = self._steps_per_unroll * len(self._runs)
-                rate = made * (self._unrolls - warm[1]) / (now - warm[0]) if warm else None
-                warm = warm or (now, self._unrolls)
+                rate = made * (self._unrolls - since[1]) / (now - since[0])
+                since = (now, self._unrolls) if since[0] == begun_at else since
                 report(self._unrolls * self._steps_per_unroll, rate, mean_return)
                 is_last = self._unrolls == self._intervals[-1][1]
                 is_due = now - saved_at > self._settings.checkpoint_seconds
