@@ -63,9 +63,13 @@ class Pace:
         self._began, self._first, self._last = self._clock(), None, (0.0, 0.0)
 
     def at(self, units: int) -> None:
-        """Record the number of units that the current job has completed."""
+        """Record the number of units that the current job has completed.
+
+        If it is begun again after a failure, they may be fewer than before.
+        """
         self._last = (units, self._clock() - self._began)
-        self._first = self._first or self._last
+        if self._first is None or units < self._first[0]:
+            self._first = self._last
 
     def left(self) -> str:
         """Return the remaining time in words, of all jobs and of the current one.
@@ -93,7 +97,7 @@ class Pace:
 
     def _so_far(self, has_ended: bool = False) -> dict[str, _Work]:
         """Return the work done on each known kind, including the current job's."""
-        if self._first is None:
+        if self._first is None or not self._last[0]:
             return self._done
         kind, units = self._jobs[self._number]
         later = (self._last[0] - self._first[0], self._last[1] - self._first[1])

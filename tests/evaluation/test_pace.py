@@ -54,6 +54,20 @@ def test_jobs_that_go_on_are_not_taken_for_fast_ones():
     assert pace.left() == "2 min 20 s left (of this job 40 s)"
 
 
+def test_a_job_that_is_begun_again_and_one_without_units_spoil_no_estimate():
+    clock = Clock()
+    pace = Pace([("empty", 10), ("rule", 100)], clock)
+    pace.begin()
+    clock.seconds = 1.0
+    pace.at(0)
+    pace.begin()
+    assert pace.left() == ""
+    for seconds, units in ((5.0, 20), (15.0, 30), (20.0, 10), (30.0, 20)):
+        clock.seconds = seconds
+        pace.at(units)
+    assert pace.left() == "1 min 20 s left"
+
+
 def test_jobs_of_one_report_are_known_when_they_end():
     clock = Clock()
     pace = Pace([("short", 10)] * 3, clock)
