@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
+from agents import compilation
 from launch import sweep
 from launch.flag_parsing import parse_config
 from launch.points import is_finished, make_points
@@ -106,6 +107,8 @@ def launch(tmp_path_factory):
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "WANDB_MODE": "offline",
+        # As each of Ray's jobs; with more threads the last bits may differ.
+        "XLA_FLAGS": compilation.xla_flags(compilation.ONE_THREAD),
     }
     return lambda workdir, *arguments: start(
         "launch.sweep",
