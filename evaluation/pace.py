@@ -69,7 +69,7 @@ class Pace:
         """
         self._last = (units, self._clock() - self._began)
         if self._first is None or units < self._first[0]:
-            self._first = self._last
+            self._first = self._last if units else None
 
     def left(self) -> str:
         """Return the remaining time in words, of all jobs and of the current one.
@@ -97,7 +97,7 @@ class Pace:
 
     def _so_far(self, has_ended: bool = False) -> dict[str, _Work]:
         """Return the work done on each known kind, including the current job's."""
-        if self._first is None or not self._last[0]:
+        if self._first is None:
             return self._done
         kind, units = self._jobs[self._number]
         later = (self._last[0] - self._first[0], self._last[1] - self._first[1])

@@ -12,7 +12,7 @@ from rich.progress import (
 from rich.progress import Progress as RichProgress
 
 from disco_common.terminal import console, printable
-from evaluation.pace import in_words
+from evaluation.pace import Pace
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -41,8 +41,7 @@ class Progress:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task(self._name, total=total, numbers="compiling", left="")
-        self._before = 0
-        self._first: tuple[int, float] | None = None  # Units and time after compilation.
+        self._begin(0)
         self._last_line = 0.0
 
     def __enter__(self) -> "Progress":
@@ -54,7 +53,7 @@ class Progress:
 
     def start(self, completed: int) -> None:
         """Show the progress from a number of completed units on."""
-        self._before, self._first = completed, None
+        self._begin(completed)
         self._bar.update(self._task, completed=completed)
         if not self._console.is_terminal:
             print(f"{self._name}: {completed}/{self._total}, compiling", flush=True)
@@ -72,8 +71,7 @@ class Progress:
           completed: number of units.
           numbers: by name; None if unknown.
           doing: description of the current work.
-          left: the remaining time in words; by default estimated from the rate since the first
-            completed unit, before which the work may have compiled.
+          left: the remaining time in words; by default estimated from the units so far.
         """
         shown = ", ".join(
             f"{name} {'-' if value is None else format(value, '.4g')}"
@@ -82,7 +80,8 @@ class Progress:
         text = printable(": ".join(filter(None, (doing, shown))))
         now = time.monotonic()
         if left is None:
-            left = self._left(completed, now)
+            self._pace.at(completed - self._before)
+            left = self._pace.left()
         self._bar.update(self._task, completed=completed, numbers=text, left=left)
         is_due = now - self._last_line >= _SECONDS_BETWEEN_LINES or completed == self._total
         if not self._console.is_terminal and is_due:
@@ -90,11 +89,8 @@ class Progress:
             parts = filter(None, (f"{self._name}: {completed}/{self._total}", text, left))
             print(", ".join(parts), flush=True)
 
-    def _left(self, completed: int, now: float) -> str:
-        """Return the remaining time in words; empty before it can be estimated."""
-        if self._first is None:
-            self._first = (completed, now) if completed > self._before else None
-            return ""
-        first, started = self._first
-        rate = (completed - first) / max(now - started, 1e-9)
-        return f"{in_words((self._total - completed) / rate)} left" if rate > 0 else ""
+    def _begin(self, completed: int) -> None:
+        """Begin to estimate the time of the units after those that are completed, as one job."""
+        self._before = completed
+        self._pace = Pace([(self._name, self._total - completed)], time.monotonic)
+        self._pace.begin()

@@ -171,8 +171,7 @@ class _Runs:
 
     def train(self, report: Report) -> None:
         """Make the remaining unrolls."""
-        begun_at, seconds_before = time.perf_counter(), self._seconds
-        since = begun_at, self._unrolls  # Time and unrolls; later those of the first report.
+        begun_at, seconds_before, begun_with = time.perf_counter(), self._seconds, self._unrolls
         saved_at, per_call, mean_return = begun_at, 1, None
         for first, last in self._intervals:
             resumed, interval_seconds = self._unrolls, 0.0
@@ -190,10 +189,8 @@ class _Runs:
                     speed = (last - resumed) * self._steps_per_unroll / interval_seconds
                     mean_return = self._record(first, speed)
                     self._totals = self._no_totals
-                made = self._steps_per_unroll * len(self._runs)
-                rate = made * (self._unrolls - since[1]) / (now - since[0])
-                since = (now, self._unrolls) if since[0] == begun_at else since
-                report(self._unrolls * self._steps_per_unroll, rate, mean_return)
+                made = (self._unrolls - begun_with) * self._steps_per_unroll * len(self._runs)
+                report(self._unrolls * self._steps_per_unroll, made / (now - begun_at), mean_return)
                 is_last = self._unrolls == self._intervals[-1][1]
                 is_due = now - saved_at > self._settings.checkpoint_seconds
                 if not is_last and (is_due or stopping.is_requested()):

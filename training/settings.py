@@ -12,11 +12,10 @@ Report = Callable[[int, float | None, float | None], None]
 Args:
   steps: environment steps so far of one run, over all of its environments.
   speed: environment steps per second of wall time, updates included. The backends differ:
-    `training.device` counts the steps of all runs that the call trains together, since its first
-    report (in that, since training began, after compilation); `training.host` counts the run's
-    steps in the last interval (the first interval includes compilation); `training.self_contained`
-    counts the run's steps since the agent's first report in this call (None before the first later
-    report).
+    `training.device` counts the steps of all runs that the call trains together, since training
+    began in this call (after compilation); `training.host` counts the run's steps in the last
+    interval (the first interval includes compilation); `training.self_contained` counts the run's
+    steps since the agent's first report in this call (None before the first later report).
   mean_return: of the episodes that ended in the last interval, over all runs of the call; None if
     none ended.
 """

@@ -30,13 +30,13 @@ def test_names_are_shown_as_they_are(name, shown, is_terminal, monkeypatch, caps
 
 def test_the_time_left_is_that_after_compilation(monkeypatch, capsys):
     """A minute to the first of 11 units, and 2 seconds for each of the others."""
-    times = iter([60.0, 62.0, 80.0])
-    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setenv("TTY_COMPATIBLE", "0")
     monkeypatch.setattr("launch.progress._SECONDS_BETWEEN_LINES", 0.0)
     with Progress("learn", 12) as progress:
         progress.start(1)
-        for completed in (2, 3, 12):
+        for completed, now[0] in ((2, 60.0), (3, 62.0), (12, 80.0)):
             progress.update(completed, {})
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
