@@ -66,10 +66,23 @@ def on_policy(agent: AgentConfig) -> AgentConfig:
     return dataclasses.replace(agent, replay_ratio=0.0, batch_size=agent.num_environments)
 
 
-def with_replay(agent: AgentConfig, replay_ratio: float) -> AgentConfig:
-    """Return the agent with replay: a fresh trajectory per environment, and replayed ones."""
-    batch_size = round(agent.num_environments / (1.0 - replay_ratio))
-    return dataclasses.replace(agent, replay_ratio=replay_ratio, batch_size=batch_size)
+def with_replay(
+    agent: AgentConfig, replay_ratio: float, num_environments: int | None = None
+) -> AgentConfig:
+    """Return the agent with replay: a fresh trajectory per environment, and replayed ones.
+
+    Args:
+      agent: the agent.
+      replay_ratio: replayed part of a batch.
+      num_environments: of the new agent; by default the agent's.
+    """
+    number = num_environments or agent.num_environments
+    return dataclasses.replace(
+        agent,
+        num_environments=number,
+        replay_ratio=replay_ratio,
+        batch_size=round(number / (1.0 - replay_ratio)),
+    )
 
 
 def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:

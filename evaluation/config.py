@@ -35,10 +35,16 @@ class EvaluationConfig:
       rule_learning_rate: learning rate of the agents that learn by discovered rules or by those of
         other packages. By default the one in the rule's file, with which the rule was discovered,
         divided by how many times wider `agent.network.torso` is than there, or else
-        `agent.learning_rate`. If it fell in the discovery, it falls over the same lifetime.
+        `agent.learning_rate`. If it fell in the discovery, it falls over the same lifetime, unless
+        `rule_lifetime` is set.
       rule_replay_ratio: replayed part of the same agents' batches, which also have a fresh
         trajectory for each environment. By default `agent.replay_ratio` or, if that is 0, the one
         with which the rule was discovered.
+      rule_num_environments: parallel environments of the same agents, a divisor of
+        `agent.num_environments`, which is the default. With fewer, as many environment steps make
+        more updates.
+      rule_lifetime: environment steps in which the same agents' learning rate falls; 0 for the
+        budget. By default those of the discovery, but at most the budget.
       rule_discount: discount of the same rules' value functions and of the baselines'; None for
         each rule's own, 0.997 for the baselines.
       baselines: algorithms to compare with, of `BASELINES` (`evaluation.baselines`).
@@ -79,6 +85,8 @@ class EvaluationConfig:
     budget: int = 100_000
     rule_learning_rate: float | None = None
     rule_replay_ratio: float | None = None
+    rule_num_environments: int | None = None
+    rule_lifetime: int | None = None
     rule_discount: float | None = None
     baselines: tuple[str, ...] = ("actor_critic", "ppo")
     baseline_learning_rate: float = 3e-3
@@ -107,6 +115,7 @@ class EvaluationConfig:
             "strip_frames",
             "baseline_entropy_cost",
             "checkpoint_seconds",
+            "rule_lifetime",
         )
         FRACTION.require(self, "", "rule_discount", "actor_critic_lambda")
         if not 0 <= self.seed <= 2**32 - self.seeds:
@@ -125,6 +134,12 @@ class EvaluationConfig:
             raise ValueError(f"baselines is {self.baselines}; expected each once.")
         POSITIVE.require(self, "", "rule_learning_rate", "baseline_learning_rate")
         BELOW_1.require(self, "", "rule_replay_ratio")
+        of_rules = self.rule_num_environments
+        if of_rules is not None and (of_rules < 1 or self.agent.num_environments % of_rules):
+            raise ValueError(
+                f"rule_num_environments is {of_rules}; expected a divisor of"
+                f" agent.num_environments, {self.agent.num_environments}."
+            )
         POSITIVE.require(self.agent, "agent.", "learning_rate")
         if not 0 <= self.actor_critic_replay_ratio < 1:
             raise ValueError(

@@ -34,9 +34,15 @@ def agent_of(
         "replay_ratio": _replay_ratio(rule, header, config),
     }
     values = {name: value for name, (value, _) in settings.items()}
-    agent = baselines.with_settings(config.agent, values)
+    agent = config.agent
+    if config.rule_num_environments is not None:
+        number = config.rule_num_environments
+        agent = baselines.with_replay(agent, values["replay_ratio"], number)
+    agent = baselines.with_settings(agent, values)
     agent = dataclasses.replace(agent, network=_network(rule, header, config))
-    if settings["end_learning_rate"][1] == _FILE and not agent.lifetime:
+    if config.rule_lifetime is not None:
+        agent = dataclasses.replace(agent, lifetime=config.rule_lifetime or config.budget)
+    elif settings["end_learning_rate"][1] == _FILE and not agent.lifetime:
         agent = dataclasses.replace(agent, lifetime=_lifetime(rule, header, config))
     return agent, {name: origin for name, (_, origin) in settings.items()}
 

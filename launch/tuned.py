@@ -18,6 +18,8 @@ SHIPPED = "shipped"  # Stands for the tuned settings that come with this package
 _UNTUNED = (
     "rule_learning_rate",
     "rule_replay_ratio",
+    "rule_num_environments",
+    "rule_lifetime",
     "baseline_learning_rate",
     "baseline_entropy_cost",
     "baseline_normalize_advantage",

@@ -166,6 +166,29 @@ def test_a_rule_that_was_discovered_with_replay_has_it(tmp_path):
         made(config)
 
 
+def test_agents_of_rules_can_have_fewer_environments_and_another_lifetime(tmp_path):
+    """Which makes more updates of as many environment steps."""
+    header = {"agent": {"end_learning_rate": 0.25, "lifetime": 7, "replay_ratio": 0.5}}
+    file = write(tmp_path / "a.npz", header)
+    agent = dataclasses.replace(CONFIG.agent, num_environments=4, batch_size=4)
+    config = dataclasses.replace(CONFIG, agent=agent, baselines=("ppo",))
+
+    def made(**settings):
+        ppo, rule = make_contenders([file], dataclasses.replace(config, **settings))[1:]
+        assert ppo.agent.num_environments == 4
+        return rule.agent.num_environments, rule.agent.batch_size, rule.agent.lifetime
+
+    assert made() == (4, 8, 7)
+    assert made(rule_num_environments=2, rule_replay_ratio=0.75) == (2, 8, 7)
+    assert made(rule_lifetime=11) == (4, 8, 11)
+    assert made(rule_lifetime=0) == (4, 8, config.budget)
+    for wrong in (0, 3, 8):
+        with pytest.raises(
+            ValueError, match=f"rule_num_environments is {wrong}; expected a divisor of .*, 4"
+        ):
+            made(rule_num_environments=wrong)
+
+
 @pytest.mark.parametrize(
     ("agent", "model"),
     [({"network": {"model": 0}}, 0), ({"network": {"model": 3}}, None), ({}, None)],
