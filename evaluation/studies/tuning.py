@@ -141,8 +141,10 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
     },
     "muzero": {
         "learning_rate": _RATE,
-        "updates_per_step": Choice((0.03125, 0.0625, 0.125), may_be_lower=True, may_be_higher=True),
-        "td_steps": Choice((3, 5, 10), may_be_lower=True, may_be_higher=True),
+        # At most eight of an update's 64 positions per environment step, the bound of all.
+        "updates_per_step": Choice((0.03125, 0.0625, 0.125), may_be_lower=True),
+        # One step is worse than three with the best settings (docs/measurements/tuning.md).
+        "td_steps": Choice((3, 5, 10), may_be_higher=True),
         "weight_decay": LogUniform(1e-6, 1e-2),
     },
 }
