@@ -43,15 +43,16 @@ rooms: install
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15
 
 tests: install
-	$(PYTEST) -m "not slow and not learning"
+	$(PYTEST) -m "not slow and not thorough and not learning"
 
 # What takes a minute or more by its nature: several processes, many devices, kills, sweeps.
 test-slow: install
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow or thorough"
 
-# Both in one run, which shares what they compile and the fixtures.
+# What CI runs: fast and slow tests in one run, which shares what they compile and the fixtures.
+# It leaves those that are marked `thorough` to test-slow.
 all-tests: install
-	$(PYTEST) -m "not learning"
+	$(PYTEST) -m "not thorough and not learning"
 
 # Whether agents learn, where that takes minutes each.
 test-learning: install
@@ -71,7 +72,7 @@ newest:
 	$(NEWEST)/bin/python -m pip install --no-deps 'gymnax>=1.0'
 
 tests-newest:
-	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow and not learning" tests/disco_common tests/disco \
+	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow and not thorough and not learning" tests/disco_common tests/disco \
 	    --ignore=tests/disco/test_gradient.py \
 	    tests/test_zoo.py tests/test_examples.py tests/meta/test_golden.py \
 	    tests/agents/dreamer/test_golden.py tests/launch/test_discover.py \

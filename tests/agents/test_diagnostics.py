@@ -278,7 +278,7 @@ MUZERO = MuZeroConfig(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_values_and_actions_of_dice(tmp_path):
     tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
     agent = DiceAgent.create(DICE, tasks[0].dynamics)
@@ -289,7 +289,7 @@ def test_values_and_actions_of_dice(tmp_path):
             check(kind, (tempered / np.sum(tempered), value), action_values)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_values_and_actions_of_muesli(tmp_path):
     """Its value is the mean of its look-ahead."""
     tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
@@ -330,7 +330,7 @@ def check(kind: str, found: tuple[np.ndarray, float], action_values: tuple[float
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("actor_critic", "ppo") else pytest.param(name, marks=pytest.mark.slow)
+        name if name in ("actor_critic", "ppo") else pytest.param(name, marks=pytest.mark.thorough)
         for name in AGENTS
     ],
 )

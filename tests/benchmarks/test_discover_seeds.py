@@ -6,7 +6,7 @@ import disco
 from tests.launch.common import TINY, outcomes
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_each_seed_has_a_rule_and_a_second_call_keeps_them(tmp_path):
     arguments = [TINY, "--config.meta_steps=2", "--seeds=2", f"--output={tmp_path}", "--name=a"]
     made = outcomes("benchmarks.discover_seeds", {"first": arguments})

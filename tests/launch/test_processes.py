@@ -67,7 +67,7 @@ def final_rule(workdir: pathlib.Path) -> tuple[int, np.ndarray]:
     return step, np.concatenate([np.asarray(x).ravel() for x in jax.tree.leaves(state.rule)])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_result_is_one_processs_whoever_dies_on_the_way(launch, tmp_path):
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     (process,) = launch(alone, 1)
@@ -101,7 +101,7 @@ def test_result_is_one_processs_whoever_dies_on_the_way(launch, tmp_path):
     assert np.max(np.abs(rule - expected)) < 1e-10 * np.max(np.abs(expected))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_host_environments_of_two_processes_give_one_processs_result(launch, tmp_path):
     """Three agents of each kind on four devices, of which one has padding only."""
     pytest.importorskip("bsuite")

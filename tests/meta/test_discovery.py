@@ -220,7 +220,7 @@ def test_same_seed_same_result_and_other_seed_other_result(discovery, history):
     assert not np.array_equal(budgets, [group.lifetime.budget for group in history[0][0].groups])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_several_seeds_at_once_do_what_each_does_alone(discovery, history):
     # Resets included: agents of the first generation end after two to six meta-steps.
     states, metrics = history
@@ -370,7 +370,7 @@ def devices(tmp_path_factory):
         return dict(file)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_devices_and_agents_at_once_do_not_change_the_result(devices):
     one = devices["1"]
     assert one.dtype == np.float64
@@ -380,7 +380,7 @@ def test_devices_and_agents_at_once_do_not_change_the_result(devices):
         assert np.max(np.abs(devices[number] - one)) < 1e-8
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_devices_send_each_other_the_rules_update_once_and_metrics(devices):
     update = 8 * (devices["1"].size + 1)  # And the number of agents in the mean.
     assert update <= np.max(devices["sizes"])
@@ -388,7 +388,7 @@ def test_devices_send_each_other_the_rules_update_once_and_metrics(devices):
     assert devices["kinds"][np.argmax(devices["sizes"])] == "all-reduce"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_devices_of_one_agent_share_its_work(devices):
     alone, shared = devices["flops"]
     assert shared < 0.7 * alone

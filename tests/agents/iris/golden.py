@@ -144,7 +144,7 @@ def golden_cases(kind: str, *, in_float64: bool = False) -> pytest.MarkDecorator
         pytest.param(
             Case(entry, precision),
             id=f"{entry['file'].removesuffix('.npz')}-{precision}",
-            marks=[pytest.mark.slow] if precision == "float64" else [],
+            marks=[pytest.mark.thorough] if precision == "float64" else [],
         )
         for entry in json.loads(_INDEX.read_text())
         if entry["kind"] == kind

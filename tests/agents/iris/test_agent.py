@@ -58,11 +58,14 @@ def whole(tmp_path_factory):
     return train(tmp_path_factory.mktemp("whole"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(  # While one, two and all three networks learn.
     ("stop", "number"),
-    [(32, signal.SIGKILL), (48, signal.SIGKILL), (80, signal.SIGKILL), (80, signal.SIGTERM)],
-    ids=["one", "two", "three", "three, asked"],
+    [
+        pytest.param(32, signal.SIGKILL, id="one", marks=pytest.mark.thorough),
+        pytest.param(48, signal.SIGKILL, id="two", marks=pytest.mark.thorough),
+        pytest.param(80, signal.SIGKILL, id="three", marks=pytest.mark.slow),
+        pytest.param(80, signal.SIGTERM, id="three, asked", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_run_that_was_stopped_in_each_phase_continues_exactly(tmp_path, whole, stop, number):
     trained, metrics = whole

@@ -43,7 +43,7 @@ def deep_sea(solved_from, episodes=2000):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_random_actions_score_nothing():
     runs = run("catch/0", lambda _, generator: generator.integers(3))
     runs |= run("bandit/0", lambda _, generator: generator.integers(11))
@@ -52,13 +52,13 @@ def test_random_actions_score_nothing():
     assert scores.unfinished == ()
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_runs_that_went_on_in_another_simulator_are_scored_as_one():
     runs = run("catch/0", lambda _, generator: generator.integers(3), interrupted_at=9_000)
     assert score(runs).experiments == pytest.approx({"catch": 0.0}, abs=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_catching_every_ball_scores_one():
     def follow(observation, _):
         ball = np.argmax(observation[:-1].sum(axis=0))
