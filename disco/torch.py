@@ -156,23 +156,27 @@ class RuleLoss(torch.nn.Module):
         old = self.rule.target_params_coefficient
         if old is None:
             raise ValueError(f"{type(self.rule).__name__} has no target network.")
-        shapes, expected = (
-            {
-                name: tuple(x.shape)
-                for name, x in (*module.named_parameters(), *module.named_buffers())
-            }
+        (targets, kept), (parameters, buffers) = (
+            (dict(module.named_parameters()), dict(module.named_buffers()))
             for module in (target, agent)
         )
-        if shapes != expected:
+        shapes, expected = (
+            {name: tensor.shape for name, tensor in (*of_one.items(), *of_other.items())}
+            for of_one, of_other in ((targets, kept), (parameters, buffers))
+        )
+        if shapes != expected or targets.keys() != parameters.keys():
+            shapes, expected = (
+                {name: tuple(shape) for name, shape in found.items()}
+                for found in (shapes, expected)
+            )
             raise ValueError(
                 f"The target network's tensors are {shapes}; expected the agent's, {expected}."
             )
-        parameters: dict[str, torch.Tensor] = dict(agent.named_parameters())
         if parameters:
-            targets: list[torch.Tensor] = [target.get_parameter(name) for name in parameters]
-            get_ema_multi_avg_fn(old)(targets, list(parameters.values()), None)
-        for name, buffer in agent.named_buffers():
-            target.get_buffer(name).copy_(buffer)
+            moved: list[torch.Tensor] = [targets[name] for name in parameters]
+            get_ema_multi_avg_fn(old)(moved, list(parameters.values()), None)
+        for name, buffer in buffers.items():
+            kept[name].copy_(buffer)
 
 
 class _Constant(NamedTuple):
