@@ -41,9 +41,11 @@ rooms: install
 
 # As many workers as processors, each with one thread, and whole modules (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations=15
+# Also of the newest releases.
+FAST := -m "not slow and not thorough and not learning"
 
 tests: install
-	$(PYTEST) -m "not slow and not thorough and not learning"
+	$(PYTEST) $(FAST)
 
 # What takes a minute or more by its nature: several processes, many devices, kills, sweeps.
 test-slow: install
@@ -72,7 +74,7 @@ newest:
 	$(NEWEST)/bin/python -m pip install --no-deps 'gymnax>=1.0'
 
 tests-newest:
-	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default -m "not slow and not thorough and not learning" tests/disco_common tests/disco \
+	$(NEWEST)/bin/python -m pytest -n auto --dist loadfile -W default $(FAST) tests/disco_common tests/disco \
 	    --ignore=tests/disco/test_gradient.py \
 	    tests/test_zoo.py tests/test_examples.py tests/meta/test_golden.py \
 	    tests/agents/dreamer/test_golden.py tests/launch/test_discover.py \

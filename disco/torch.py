@@ -161,14 +161,10 @@ class RuleLoss(torch.nn.Module):
             for module in (target, agent)
         )
         shapes, expected = (
-            {name: tensor.shape for name, tensor in (*of_one.items(), *of_other.items())}
-            for of_one, of_other in ((targets, kept), (parameters, buffers))
+            {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+            for tensors in (targets | kept, parameters | buffers)
         )
         if shapes != expected or targets.keys() != parameters.keys():
-            shapes, expected = (
-                {name: tuple(shape) for name, shape in found.items()}
-                for found in (shapes, expected)
-            )
             raise ValueError(
                 f"The target network's tensors are {shapes}; expected the agent's, {expected}."
             )

@@ -41,7 +41,7 @@ def agent_of(
     agent = baselines.with_settings(agent, values)
     agent = dataclasses.replace(agent, network=_network(rule, header, config))
     if config.rule_lifetime is not None:
-        agent = dataclasses.replace(agent, lifetime=config.rule_lifetime or config.budget)
+        agent = dataclasses.replace(agent, lifetime=config.rule_lifetime)
     elif settings["end_learning_rate"][1] == _FILE and not agent.lifetime:
         agent = dataclasses.replace(agent, lifetime=_lifetime(rule, header, config))
     return agent, {name: origin for name, (_, origin) in settings.items()}
