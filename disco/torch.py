@@ -129,12 +129,12 @@ class RuleLoss(torch.nn.Module):
         """
         num_actions = trajectory.behaviour_logits.shape[-1]
         read = [name for name in self.rule.output_shapes(num_actions) if name in outputs]
-        online = {name: _narrow(outputs[name]) for name in read}
+        online = {name: outputs[name] for name in read}
         gradients, memory, self._targets, self._metrics = _update(
             _Constant(self.rule),
-            _all_to_jax(online),
-            _all_to_jax(target_outputs),
-            types.Trajectory(observation=None, **_all_to_jax(trajectory._asdict())),
+            _to_jax(online),
+            None if target_outputs is None else _to_jax(target_outputs),
+            types.Trajectory(observation=None, **_to_jax(trajectory._asdict())),
             self._memory,
         )
         if self.training:
@@ -229,23 +229,23 @@ class _KnownGradient(torch.autograd.Function):
         return None, None, *(cotangent * gradient for gradient in ctx.saved_tensors)
 
 
-def _narrow(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in float32 and int32, or as it is where 64 bits are enabled in JAX."""
+def _to_jax(tensors: Mapping[str, torch.Tensor]) -> Any:
+    """Return tensors as arguments of a compiled function.
+
+    They are in float32 and int32, or as they are where 64 bits are enabled in JAX.
+    """
     dtypes = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
     if not jax.config.read("jax_enable_x64"):
         dtypes |= {torch.float64: torch.float32, torch.int64: torch.int32}
-    return tensor.to(dtypes.get(tensor.dtype, tensor.dtype))
+    has_gpu = jax.default_backend() == "gpu"
 
+    def convert(tensor: torch.Tensor) -> Any:
+        tensor = tensor.detach()
+        if tensor.dtype in dtypes:
+            tensor = tensor.to(dtypes[tensor.dtype])
+        if has_gpu and tensor.is_cuda:
+            return jax.dlpack.from_dlpack(tensor.contiguous())
+        # Of arrays on CPUs a compiled function takes NumPy's, in a tenth of the time.
+        return tensor.numpy(force=True)
 
-def _to_jax(tensor: torch.Tensor) -> Any:
-    """Return a tensor as an argument of a compiled function."""
-    tensor = _narrow(tensor).detach()
-    # Of arrays on CPUs a compiled function takes NumPy's, in a tenth of the time.
-    shares_device = tensor.device.type == "cuda" and jax.default_backend() == "gpu"
-    if not shares_device:
-        return tensor.cpu().numpy()
-    return jax.dlpack.from_dlpack(tensor.contiguous())
-
-
-def _all_to_jax(tensors: Mapping[str, torch.Tensor] | None) -> Any:
-    return None if tensors is None else {name: _to_jax(x) for name, x in tensors.items()}
+    return {name: convert(x) for name, x in tensors.items()}
