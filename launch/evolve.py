@@ -8,8 +8,9 @@ r"""Evolve the weights of a rule's policy prior, and its agents' learning rate, 
 agent's age, as that of `launch/configs/grid57_laptop.py`. Evolve on the tasks of discovery, of
 which those with reference scores are used: what is chosen by a task is not judged on it. The rule
 is `rule.npz` in the workdir. The agents of a generation learn all at once, on all devices of this
-process: on a CPU one per core at a time, on an accelerator all together. Started again, the command
-makes only the generations that are missing; with more `--generations`, it continues the search.
+process: on a CPU one per core at a time, on an accelerator all together. Of `--config`, `seeds` and
+`baselines` are not used: each candidate has one agent per task. Started again, the command makes
+only the generations that are missing; with more `--generations`, it continues the search.
 """
 
 import dataclasses
