@@ -32,9 +32,11 @@ from evaluation.rule_agents import agent_of
 
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
 PLUGINS = "disco.rules"
-# Of a contender's source: steps of its optimiser per environment step.
+# Of a contender's source: steps of its optimiser per environment step; its parameters, the fewest
+# and the most over tasks; hash of the rule's file.
 GRADIENT_STEPS = "gradient_steps_per_environment_step"
-FILE_SHA256 = "file_sha256"  # Of a contender's source: hash of the rule's file.
+PARAMETERS = "parameters"
+FILE_SHA256 = "file_sha256"
 
 _log = logging.getLogger(__name__)
 

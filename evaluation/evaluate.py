@@ -34,7 +34,7 @@ from evaluation.training import (
     make_agent,
     train_runs,
     training_settings,
-    with_gradient_steps,
+    with_compute,
 )
 from training import records
 from training.memory_budget import require_memory_for_runs
@@ -125,7 +125,7 @@ def evaluate(
     started = time.perf_counter()
     check(tasks, contenders, config)
     provenance = {**(provenance or {}), **circumstances()}
-    contenders = [with_gradient_steps(contender, tasks[0]) for contender in contenders]
+    contenders = [with_compute(contender, tasks) for contender in contenders]
     table = references.shipped() if table is None else table
     found, reasons = references.of_tasks(tasks, config.num_steps, table)
     folder.mkdir(parents=True, exist_ok=True)

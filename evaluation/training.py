@@ -22,7 +22,7 @@ from disco_common.atomic import write_atomically
 from disco_common.keys import Purpose
 from evaluation import playing
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import GRADIENT_STEPS, Contender
+from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, Contender
 from evaluation.results import RunResult, intervals
 from training import device, host, results, saved, self_contained
 from training.records import Records
@@ -76,12 +76,32 @@ def make_agent(contender: Contender, task: environments.Environment) -> Agent:
     return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
 
 
-def with_gradient_steps(contender: Contender, task: environments.Environment) -> Contender:
-    """Return a contender whose source says how many steps its optimiser makes, if it is known."""
+def with_compute(contender: Contender, tasks: Sequence[environments.Environment]) -> Contender:
+    """Return a contender whose source says what its agents compute, where it is known.
+
+    That is how many steps their optimiser makes, and how many parameters they learn.
+    """
     if contender.trains_itself:
         return contender
-    found = make_agent(contender, contender.observed(task)).experience.gradient_steps_per_step
-    return dataclasses.replace(contender, source=contender.source | {GRADIENT_STEPS: found})
+    agents = list(_agents_by_specs(contender, tasks))
+    found: dict[str, Any] = {GRADIENT_STEPS: agents[0].experience.gradient_steps_per_step}
+    params = [getattr(jax.eval_shape(x.init, jax.random.key(0)), "params", None) for x in agents]
+    if None not in params:
+        counts = [sum(x.size for x in jax.tree.leaves(one)) for one in params]
+        found[PARAMETERS] = [min(counts), max(counts)]
+    return dataclasses.replace(contender, source=contender.source | found)
+
+
+def _agents_by_specs(
+    contender: Contender, tasks: Sequence[environments.Environment]
+) -> Iterator[Agent]:
+    """Yield one agent for all tasks of equal observations and actions."""
+    seen = set()
+    for task in map(contender.observed, tasks):
+        specs = repr((task.dynamics.observation_spec(), task.dynamics.action_spec()))
+        if specs not in seen:
+            seen.add(specs)
+            yield make_agent(contender, task)
 
 
 def train_runs(

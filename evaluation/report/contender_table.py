@@ -1,10 +1,10 @@
-"""The table of an evaluation's contenders: their runs, their settings as used, their speed."""
+"""The table of an evaluation's contenders: runs, settings as used, compute, speed."""
 
 import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from evaluation.contenders import AGENT, RANDOM, Contender
+from evaluation.contenders import AGENT, GRADIENT_STEPS, PARAMETERS, RANDOM, Contender
 from evaluation.report.merging import MergedEvaluation
 
 
@@ -21,9 +21,20 @@ def contender_row(contender: Contender, merged: MergedEvaluation) -> dict[str, A
         "steps of a run": f"{config.num_steps:,}",
         "learning rate": learning_rate(contender),
         **_settings(contender),
+        **compute(contender, config.num_steps),
         "training": str(datetime.timedelta(seconds=round(curves.train_seconds))),
         "steps/s": f"{rate:,.0f}",
         "devices": ", ".join(curves.devices),
+    }
+
+
+def compute(contender: Contender, num_steps: int) -> dict[str, str]:
+    """Return the gradient steps of a run, and the parameters, of which tasks may differ."""
+    per_step = contender.source.get(GRADIENT_STEPS)
+    counts = dict.fromkeys(contender.source.get(PARAMETERS, ()))
+    return {
+        "gradient steps": "" if per_step is None else f"{per_step * num_steps:,.0f}",
+        "parameters": " to ".join(f"{count:,}" for count in counts),
     }
 
 

@@ -5,8 +5,8 @@ import pytest
 
 import environments
 from agents import compilation
-from evaluation.contenders import make_contenders
-from evaluation.training import Run, train_runs
+from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders
+from evaluation.training import Run, train_runs, with_compute
 from tests.evaluation.common import CONFIG
 
 
@@ -23,3 +23,16 @@ def test_a_long_evaluation_drops_programs_between_jobs(tmp_path, monkeypatch):
     train_runs([run], config, [tmp_path / "run"], tmp_path / "group")
     program(1)
     assert len(traced) == 2
+
+
+def test_what_agents_compute_is_known_before_they_run():
+    config = dataclasses.replace(CONFIG, baselines=("ppo",))
+    tasks = [environments.make(name) for name in ("catch/5x5", "deep_sea/5")]
+    random, ppo = (with_compute(x, tasks).source for x in make_contenders((), config))
+    # 25 inputs, 32 units, logits of 2 or 3 actions, a value.
+    torso, value = 25 * 32 + 32, 32 + 1
+    assert ppo[PARAMETERS] == [torso + value + 2 * 33, torso + value + 3 * 33]
+    # 4 epochs of 4 minibatches for 128 environment steps.
+    assert ppo[GRADIENT_STEPS] == 16 / 128
+    assert random[GRADIENT_STEPS] == 0
+    assert PARAMETERS not in random

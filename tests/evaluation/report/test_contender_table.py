@@ -1,11 +1,11 @@
-"""Learning rates as agents used them."""
+"""Learning rates as agents used them, and what they computed."""
 
 import dataclasses
 
 import pytest
 
-from evaluation.contenders import make_contenders
-from evaluation.report.contender_table import learning_rate
+from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders
+from evaluation.report.contender_table import compute, learning_rate
 from tests.evaluation.common import CONFIG
 
 EVERYONE = dataclasses.replace(CONFIG, baselines=("actor_critic", "ppo"))
@@ -32,3 +32,12 @@ def test_tuned_settings_replace_it(name):
 
 def test_an_agent_that_needs_no_rule_has_its_own():
     assert shown(agents=["ppo/learning_rate=0.004"])["ppo_learning_rate=0.004"] == "0.004"
+
+
+def test_compute_is_said_where_it_is_known():
+    ppo = next(x for x in make_contenders((), EVERYONE) if x.name == "ppo")
+    assert compute(ppo, 1024) == {"gradient steps": "", "parameters": ""}
+    known = dataclasses.replace(ppo, source={GRADIENT_STEPS: 0.125, PARAMETERS: [931, 1964]})
+    assert compute(known, 16_384) == {"gradient steps": "2,048", "parameters": "931 to 1,964"}
+    same = dataclasses.replace(ppo, source={GRADIENT_STEPS: 0.0, PARAMETERS: [931, 931]})
+    assert compute(same, 1024) == {"gradient steps": "0", "parameters": "931"}
