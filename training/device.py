@@ -37,9 +37,19 @@ from training.settings import (
 )
 from training.static_agent import split_agent, stack_agents
 
-# Between two calls a run can stop and write a checkpoint.
-_SHORTEST_CALL, _LONGEST_CALL = 1.0, 4.0  # Seconds.
 _log = logging.getLogger(__name__)
+
+
+def _call_seconds(overhead: float) -> tuple[float, float]:
+    """Return the shortest and the longest time of a call, in seconds.
+
+    Between two calls a run can stop and write a checkpoint.
+
+    Args:
+      overhead: seconds of a call that makes no unroll. It copies the state of each run, unless
+        there is one; a large replay takes seconds.
+    """
+    return max(1.0, 4 * overhead), max(4.0, 8 * overhead)
 
 
 def train(
@@ -151,8 +161,9 @@ class _Runs:
         return {"states": len(self._runs), "totals": len(self._runs), "seconds": 0}
 
     def _compile(self) -> None:
-        """Compile the program by a call that advances by 0 unrolls."""
+        """Compile the program by a call that advances by 0 unrolls; time another one."""
         self._advance(0)
+        self._shortest_call, self._longest_call = _call_seconds(self._advance(0))
 
     def _advance(self, number: int) -> float:
         """Advance by some unrolls; return the seconds that they took."""
@@ -179,9 +190,9 @@ class _Runs:
                 number = min(per_call, last - self._unrolls)
                 seconds = self._advance(number)
                 interval_seconds += seconds
-                if seconds < _SHORTEST_CALL:
+                if seconds < self._shortest_call:
                     per_call = max(per_call, 2 * number)
-                elif seconds > _LONGEST_CALL:
+                elif seconds > self._longest_call:
                     per_call = max(1, number // 2)
                 now = time.perf_counter()
                 self._seconds = seconds_before + now - begun_at

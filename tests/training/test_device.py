@@ -125,7 +125,7 @@ def test_a_signal_saves_a_checkpoint_and_the_run_goes_on_bit_for_bit(trained, tm
 def test_a_signal_within_an_interval_loses_nothing(trained, tmp_path, monkeypatch):
     """An interval may take hours. Each call is one unroll here."""
     folder, results, _ = trained
-    monkeypatch.setattr(device, "_SHORTEST_CALL", 0.0)
+    monkeypatch.setattr(device, "_call_seconds", lambda _: (0.0, 4.0))
     told = []
 
     def report(steps, *_):
@@ -152,22 +152,28 @@ def test_a_signal_within_an_interval_loses_nothing(trained, tmp_path, monkeypatc
 
 def test_calls_take_seconds_however_long_an_unroll_takes(tmp_path, monkeypatch):
     """The number of unrolls of a call doubles and halves by the time that calls took."""
+    overhead = 0.0
     made, seconds = [], iter([0.5, 0.5, 0.5, 2.0, 9.0, 9.0, *[2.0] * 50])
 
     def advance(self, number):
         self._unrolls += number
         made.append(number)
-        return next(seconds) if number else 0.0
+        return next(seconds) if number else overhead
 
     monkeypatch.setattr(device._Runs, "_advance", advance)
     settings = dataclasses.replace(SETTINGS, interval=10_000, boundaries=())
     device.train(AGENT, runs(tmp_path), settings, tmp_path / "together")
-    assert made == [0, 1, 2, 4, 8, 5]
+    assert made == [0, 0, 1, 2, 4, 8, 5]
     made.clear()
     settings = dataclasses.replace(settings, num_steps=400)
     seconds = iter([0.5, 0.5, 0.5, 9.0, 9.0, 2.0, *[2.0] * 50])
     device.train(AGENT, runs(tmp_path / "2"), settings, tmp_path / "2" / "together")
-    assert made == [0, 1, 2, 4, 8, 4, *[2] * 10, 1]
+    assert made == [0, 0, 1, 2, 4, 8, 4, *[2] * 10, 1]
+    # A call that makes no unroll takes 2 seconds: at least 8 seconds, then, and at most 16.
+    made.clear()
+    overhead, seconds = 2.0, iter([2.5, 3.0, 4.0, 9.0, 17.0, 9.0, *[9.0] * 50])
+    device.train(AGENT, runs(tmp_path / "3"), settings, tmp_path / "3" / "together")
+    assert made == [0, 0, 1, 2, 4, 8, 8, *[4] * 4, 1]
 
 
 def test_a_checkpoint_ahead_of_its_runs_records_is_not_used(trained, tmp_path, caplog):
