@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import disco
-from evaluation.config import EvaluationConfig
+from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, make_contenders
 from evaluation.report.static_plots import colours_of
 from evaluation.results import LearningCurves
@@ -303,6 +303,12 @@ def test_only_a_discovered_rule_of_another_package_is_called_so():
     warm, *others = colours_of([x for x in shown if x.name in ("learned", "short_traces")])
     assert others == colours_of([x for x in contenders if x.kind == "actor_critic"])
     assert warm not in others
+
+
+def test_all_baselines_differ_in_colour():
+    config = dataclasses.replace(common.CONFIG, baselines=BASELINES)
+    colours = colours_of(make_contenders((), config))
+    assert len(set(colours)) == len(colours) == len(BASELINES) + 1  # And random.
 
 
 def test_an_evaluation_of_another_rule_of_the_same_name_is_not_continued(
