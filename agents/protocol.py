@@ -34,7 +34,7 @@ from agents.history import HistorySpec
 from disco.types import Leaf
 
 State = Any
-"""A pytree of arrays: all that an update changes. Evaluations count those of its field `params`."""
+"""A pytree of arrays: all that an update changes. Evaluations count its `params`, if any."""
 Memory = Any
 """A pytree of arrays `[B, ...]`: the recurrent state that an agent carries from step to step while
 it acts; None for an agent without one.

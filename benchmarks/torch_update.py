@@ -27,14 +27,14 @@ from launch import commands
 _RULE = flags.DEFINE_string("rule", "three_families", "Rule file, or a name in the zoo.")
 _REPEATS = flags.DEFINE_integer("repeats", 200, "Updates of each, in turns.", lower_bound=3)
 _OBSERVATION, _ACTIONS = 8, 4
-_CASES = (
+_CASES = (  # Hidden units, T, B.
     (64, 16, 16),
     (64, 16, 32),
     (64, 16, 64),
     (128, 16, 16),
     (256, 16, 64),
     (512, 32, 64),
-)  # Hidden units, T, B.
+)
 
 
 def main() -> None:

@@ -23,12 +23,12 @@ from evaluation.results import LearningCurves
 from evaluation.scoring.curves import Curves, task_curves
 from evaluation.scoring.summary import Summary
 
-# Okabe and Ito's colours, safe for colour-blind readers; some more so that all baselines differ.
-# Discovered rules have the warm ones.
+# Okabe and Ito's colours, safe for colour-blind readers; some more so that all baselines differ,
+# legible on white and on black. Discovered rules have the warm ones.
 _RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
 _BASELINE_COLOURS = (
-    *("#0072B2", "#009E73", "#56B4E9", "#000000"),
-    *("#6A3D9A", "#999933", "#8C564B", "#A6D96A", "#1F3A2E"),
+    *("#0072B2", "#009E73", "#56B4E9", "#9467BD"),
+    *("#999933", "#8C564B", "#8BC34A", "#4B5FE0", "#00A8A8"),
 )
 _RANDOM_COLOUR = "#888888"
 
