@@ -1,7 +1,6 @@
 """Headers of rule files (`disco.rule_files`)."""
 
 import dataclasses
-import json
 import pathlib
 import reprlib
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 from disco import npz
 from disco.architectures import ARCHITECTURES, LSTM
 from disco.discovered import DiscoveredRule
+from disco_common import json_lines
 
 FORMAT_VERSION = 1
 HEADER, ARCHITECTURE = "header", "architecture"
@@ -40,7 +40,7 @@ def read_header(path: pathlib.Path, archive: npz.Archive) -> dict[str, Any]:
         )
     try:
         data = archive.read(HEADER).astype(dtype.newbyteorder("<")).tobytes()
-        header = json.loads(data.decode("utf-32-le").rstrip("\0"))
+        header = json_lines.loads(data.decode("utf-32-le").rstrip("\0"))
     except (ValueError, RecursionError) as error:
         if isinstance(error, npz.ArchiveError):
             raise

@@ -10,11 +10,31 @@ from typing import Any
 from disco_common.atomic import naming, write_atomically
 
 _LONGEST_EXCERPT = 60  # Bytes of a damaged line that a message shows.
+_MOST_DIGITS = 20  # Of integers in int64, with the sign.
 
 
 def crc32(value: Any) -> int:
     """Return the CRC-32 of a JSON value; the order of its objects' names does not matter."""
     return zlib.crc32(json.dumps(value, sort_keys=True).encode())
+
+
+def loads(text: str | bytes) -> Any:
+    """Return the value of a JSON text; integers that int64 cannot hold are floats.
+
+    Python's own reader makes integers of any length, which fail as an `OverflowError` wherever
+    they become a float or an array's element.
+
+    Raises:
+      ValueError: if it is not JSON.
+      RecursionError: if it is nested too deeply.
+    """
+    return json.loads(text, parse_int=_integer)
+
+
+def _integer(digits: str) -> int | float:
+    if len(digits) <= _MOST_DIGITS and -(2**63) <= int(digits) < 2**63:
+        return int(digits)
+    return float(digits)
 
 
 def read_object(file: pathlib.Path) -> dict[str, Any]:
@@ -25,7 +45,7 @@ def read_object(file: pathlib.Path) -> dict[str, Any]:
       ValueError: naming the file, if it does not hold a JSON object.
     """
     try:
-        found = json.loads(file.read_text("utf-8"))
+        found = loads(file.read_text("utf-8"))
     except UnicodeDecodeError as error:
         # The error's own message quotes the whole file.
         reason = f"byte {error.start} is not UTF-8"
@@ -102,7 +122,7 @@ class JsonLines:
         """
         objects, problems = {}, []
         for number, line in enumerate(self._lines(), 1):
-            value = _parsed(line)
+            value = parse_line(line)
             if isinstance(value, dict):
                 objects[number] = value
             else:
@@ -120,15 +140,15 @@ class JsonLines:
 
 def _number(line: bytes, name: str) -> float:
     """Return the number under `name`; infinity if the line is damaged or incomplete."""
-    value = _parsed(line) if line.endswith(b"\n") else None
+    value = parse_line(line) if line.endswith(b"\n") else None
     number = value.get(name) if isinstance(value, dict) else None
     return number if isinstance(number, int | float) else float("inf")
 
 
-def _parsed(line: bytes) -> Any:
+def parse_line(line: bytes) -> Any:
     """Return a line's JSON value; None if it is not JSON."""
     try:
-        return json.loads(line)
+        return loads(line)
     except (ValueError, RecursionError):
         return None
 

@@ -8,19 +8,19 @@ curves are shown, too. Evaluations of the same tasks with the same budget and sc
 others have sections of their own. The report lists missing, damaged and duplicate runs.
 """
 
-import json
 import pathlib
 from collections.abc import Sequence
 
 from absl import flags
 
+from disco_common.json_lines import read_object
 from disco_common.terminal import printable
 from evaluation.report import discovery_metrics, probe_scores
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
-from launch import commands
+from launch import commands, workdirs
 from launch.flag_parsing import define_output_folder
 
 
@@ -64,11 +64,11 @@ def _discovery(folder: pathlib.Path) -> Discovery:
             " least one."
         )
     try:
-        config = json.loads((folder / "config.json").read_text())
-        if not isinstance(config, dict):
-            raise ValueError("it is not a JSON object")
+        config = read_object(folder / workdirs.CONFIG)
     except (OSError, ValueError) as error:
-        raise ValueError(f"--runs: {str(folder)!r} has no config.json: {error}.") from error
+        raise ValueError(
+            f"--runs: {str(folder)!r} has no config.json: {str(error).rstrip('.')}."
+        ) from error
     try:
         probes = probe_scores.read(folder)
     except ValueError:  # Which `read_metrics` has named.

@@ -119,7 +119,7 @@ class _Logged:
         self._steps: dict[str, int] = {}
         self._is_changed = False
         # A damaged file has curves logged from the start.
-        with contextlib.suppress(OSError, TypeError, ValueError):
+        with contextlib.suppress(OSError, OverflowError, TypeError, ValueError):
             self._steps = {x: int(y) for x, y in json_lines.read_object(self._file).items()}
 
     def log(self, task: str, points: list[tuple[int, float]]) -> None:
@@ -193,14 +193,9 @@ def _new_lines(path: pathlib.Path, offset: int) -> tuple[list[Any], int]:
     except (FileNotFoundError, NotADirectoryError):
         return [], 0
     rest = len(data) - data.rfind(b"\n") - 1
-    return [_parsed(line) for line in data[: len(data) - rest].splitlines()], end - rest
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
+    return [
+        json_lines.parse_line(line) for line in data[: len(data) - rest].splitlines()
+    ], end - rest
 
 
 def _is_point(line: Any) -> bool:

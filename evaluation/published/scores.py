@@ -12,11 +12,12 @@ on Atari are in frames, 4 per action; `EvaluationConfig.budget` counts actions.
 
 import dataclasses
 import functools
-import json
 import math
 import pathlib
 from collections.abc import Iterator
 from typing import Any
+
+from disco_common import json_lines
 
 FOLDER = pathlib.Path(__file__).parent
 RANDOM, HUMAN, RECORD = "Random", "Human", "Human world record"
@@ -151,7 +152,7 @@ def read_tables(path: pathlib.Path) -> tuple[PublishedTable, ...]:
         malformed otherwise.
     """
     try:
-        paper = json.loads(path.read_text("utf-8"))
+        paper = json_lines.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise PublishedScoresError(f"{path} is not JSON: {error}") from error
     title = _field(paper, "paper", str, f"{path}")

@@ -34,6 +34,7 @@ import disco
 import environments
 from agents.rule_agent import AgentConfig
 from disco_common.atomic import write_atomically
+from disco_common.json_lines import read_object
 from disco_common.ranges import AT_LEAST_1, POSITIVE
 from evaluation import baselines
 from evaluation.config import EvaluationConfig
@@ -290,7 +291,7 @@ def _fitness(
 def _read(path: pathlib.Path, population: int) -> list[float] | None:
     """Return the fitness of a generation's candidates; None if the file is missing or damaged."""
     try:
-        found = json.loads(path.read_text())["fitness"]
+        found = read_object(path)["fitness"]
         fitness = [float(x) for x in found]
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,11 +1,12 @@
 """Logs of an object per line: damaged lines are named, or dropped."""
 
 import json
+import math
 import re
 
 import pytest
 
-from disco_common.json_lines import JsonLines
+from disco_common.json_lines import JsonLines, read_object
 
 DAMAGED = {
     "cut": b'{"step": 3, "loss": 0.',
@@ -22,6 +23,24 @@ def log_of(tmp_path, *lines: bytes) -> JsonLines:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     return JsonLines(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (f"{2**63 - 1}", 2**63 - 1),
+        (f"{-(2**63)}", -(2**63)),
+        (f"{2**63}", 2.0**63),
+        (f"{-(2**63) - 1}", -(2.0**63)),
+        ("9" * 400, math.inf),
+        ("-" + "9" * 5_000, -math.inf),  # Python makes integers of at most 4,300 digits.
+    ],
+)
+def test_integers_that_int64_cannot_hold_are_floats(tmp_path, text, value):
+    log = log_of(tmp_path, f'{{"step": {text}}}'.encode())
+    for found in (read_object(log.path)["step"], log.read()[0]["step"]):
+        assert type(found) is type(value)
+        assert found == value
 
 
 def test_what_was_appended_is_read(tmp_path):

@@ -185,11 +185,12 @@ def test_a_continued_evaluation_shows_nothing_twice(tmp_path):
     assert (values["contender"], values["agent.learning_rate"]) == ("actor_critic", 1e-3)
 
 
-def test_damaged_notes_of_what_was_shown_are_ignored(tmp_path):
+@pytest.mark.parametrize("step", ["[]", "1e999", "9" * 400])
+def test_damaged_notes_of_what_was_shown_are_ignored(tmp_path, step):
     make_evaluation(tmp_path)
     own = tmp_path / "tensorboard/random/seed_0"
     own.mkdir(parents=True)
-    (own / "logged.json").write_text('{"catch/5x5": []}')
+    (own / "logged.json").write_text(f'{{"catch/5x5": {step}}}')
     add_returns(tmp_path, "catch/5x5", [200], contender="random")
     curves = ReturnCurves(tmp_path, Tracking())
     curves.read()

@@ -64,6 +64,8 @@ def test_a_given_table_of_another_budget_or_version_is_refused(tmp_path):
         (lambda x: x.update(tasks=[]), "'tasks' is \\[\\]; expected references by task"),
         (lambda x: x["tasks"]["catch/5x5"].pop("origin"), "catch/5x5 is .*; expected fingerprint"),
         (lambda x: x["tasks"]["catch/5x5"].update(random="0"), "random is '0'; expected a finite"),
+        (lambda x: x["tasks"]["catch/5x5"].update(reference=10**400), "reference is inf; expected"),
+        (lambda x: x["tasks"]["catch/5x5"].update(budget=10**59), "budget is 1e\\+59; expected"),
         (lambda x: x["tasks"]["catch/5x5"].update(reference=True), "reference is True; expected"),
         (lambda x: x["tasks"]["catch/5x5"].update(random=2.0), "reference is 1; expected more"),
         (lambda x: x["tasks"]["catch/5x5"].update(budget="all"), "budget is 'all'; expected"),
