@@ -5,7 +5,6 @@ applies it (`RuleAgent.apply`).
 """
 
 import dataclasses
-import functools
 
 import chex
 import dm_env
@@ -20,6 +19,7 @@ from agents.history import HistorySpec
 from agents.networks import Network, NetworkConfig
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
+from disco_common.pytrees import register_dataclass
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
 
@@ -186,11 +186,7 @@ class LearnerState:
     rule_state: disco.RuleState
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["rule", "learning_rate"],
-    meta_fields=["config", "network"],
-)
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class RuleAgent:
     """An agent that learns by a rule (`agents.protocol.Agent`).
@@ -205,8 +201,8 @@ class RuleAgent:
       learning_rate: replaces the configuration's, `[]`; None for the configuration's.
     """
 
-    config: AgentConfig
-    network: Network
+    config: AgentConfig = dataclasses.field(metadata={"static": True})
+    network: Network = dataclasses.field(metadata={"static": True})
     rule: disco.Rule
     learning_rate: Float[Array, ""] | None = None
 

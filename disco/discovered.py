@@ -24,6 +24,7 @@ from disco.moments import Moments
 from disco.rule import Rule
 from disco.sizes import MetaNetworkSizes
 from disco.types import Metrics, Outputs, RuleState, Trajectory
+from disco_common.pytrees import register_dataclass
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -72,7 +73,7 @@ class DiscoveredMemory:
     updates: Float[Array, ""] | None = None
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DiscoveredRule(Rule):
     """A rule computed by a meta-network; the defaults are the published rule's.

@@ -19,6 +19,7 @@ from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory
+from disco_common.pytrees import register_dataclass
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -46,7 +47,7 @@ class ActorCriticMemory:
     advantage: Moments
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ActorCritic(Rule):
     """Actor-critic with V-trace: IMPALA's loss (Espeholt et al. 2018, arXiv 1802.01561).
@@ -165,7 +166,7 @@ class ActorCritic(Rule):
         return values.signed_parabolic(code) if self._is_transformed else code
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PolicyGradient(ActorCritic):
     """REINFORCE with a learned baseline (Williams 1992), on truncated trajectories.

@@ -19,6 +19,7 @@ from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory
+from disco_common.pytrees import register_dataclass
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -48,7 +49,7 @@ class HandSetMemory:
     advantage: Moments
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class HandSetRule(Rule):
     """The policy's own logits, and advantages, as its target (`policy_target`).

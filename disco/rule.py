@@ -57,8 +57,8 @@ class UpdateResiduals:
 class Rule(abc.ABC):
     """An update rule: a pytree whose leaves are its meta-parameters.
 
-    Subclasses are frozen dataclasses registered with JAX. Sizes and hyper-parameters are static
-    fields.
+    Subclasses are frozen dataclasses, registered by `disco_common.pytrees.register_dataclass`.
+    Sizes and hyper-parameters are static fields.
     """
 
     target_params_coefficient: float | None = None

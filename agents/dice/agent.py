@@ -23,6 +23,7 @@ from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
 from agents.rule_agent import some_sequences, to_trajectory
 from disco.types import Metrics, without_masked_damage
+from disco_common.pytrees import register_dataclass
 
 
 @chex.dataclass(frozen=True)
@@ -55,11 +56,7 @@ class DiceMemory:
     episode_return: Float[Array, "*runs B"]
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["learning_rate"],
-    meta_fields=["config", "network"],
-)
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class DiceAgent:
     """DiCE (`agents.protocol.Agent`) for discrete actions.
@@ -71,8 +68,8 @@ class DiceAgent:
       learning_rate: replaces the configuration's, `[]`; None for the configuration's.
     """
 
-    config: DiceConfig
-    network: Network
+    config: DiceConfig = dataclasses.field(metadata={"static": True})
+    network: Network = dataclasses.field(metadata={"static": True})
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod

@@ -1,7 +1,6 @@
 """Muesli as an agent: it acts by its policy, and learns as `agents.muesli.losses` says."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import chex
@@ -21,6 +20,7 @@ from agents.rule_agent import to_trajectory
 from disco import moments
 from disco.moments import Moments
 from disco.types import without_masked_damage
+from disco_common.pytrees import register_dataclass
 
 
 @chex.dataclass(frozen=True)
@@ -40,11 +40,7 @@ class MuesliState:
     moments: Moments
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["learning_rate"],
-    meta_fields=["config", "model"],
-)
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class MuesliAgent:
     """Muesli (`agents.protocol.Agent`) for discrete actions.
@@ -55,8 +51,8 @@ class MuesliAgent:
       learning_rate: replaces the configuration's, `[]`; None for the configuration's.
     """
 
-    config: MuesliConfig
-    model: LatentModel
+    config: MuesliConfig = dataclasses.field(metadata={"static": True})
+    model: LatentModel = dataclasses.field(metadata={"static": True})
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod

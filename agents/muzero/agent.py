@@ -5,7 +5,6 @@ The model also stands for what the search acts on: two kinds of update, `update`
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import chex
@@ -24,6 +23,7 @@ from agents.muzero.losses import LossConfig, loss
 from agents.muzero.search import Found, search
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
+from disco_common.pytrees import register_dataclass
 
 REANALYSE, PRIORITY = "reanalyse", "priority"
 _LEAST_ERROR = 1e-3  # So that each position is drawn at times.
@@ -42,11 +42,7 @@ class MuZeroState:
     optimizer: optax.OptState
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["learning_rate"],
-    meta_fields=["config", "model"],
-)
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class MuZeroAgent:
     """MuZero (`agents.protocol.Agent`) for discrete actions.
@@ -57,8 +53,8 @@ class MuZeroAgent:
       learning_rate: replaces the configuration's, `[]`; None for the configuration's.
     """
 
-    config: MuZeroConfig
-    model: LatentModel
+    config: MuZeroConfig = dataclasses.field(metadata={"static": True})
+    model: LatentModel = dataclasses.field(metadata={"static": True})
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod

@@ -22,6 +22,7 @@ from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
 from agents.rule_agent import some_sequences, to_trajectory
 from disco.types import Metrics, without_masked_damage
 from disco.values import select_action
+from disco_common.pytrees import register_dataclass
 
 
 @chex.dataclass(frozen=True)
@@ -37,11 +38,7 @@ class PPOState:
     optimizer: optax.OptState
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["learning_rate"],
-    meta_fields=["config", "network"],
-)
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PPOAgent:
     """PPO (`agents.protocol.Agent`) for discrete actions.
@@ -53,8 +50,8 @@ class PPOAgent:
         differ in it only share one compiled program.
     """
 
-    config: PPOConfig
-    network: Network
+    config: PPOConfig = dataclasses.field(metadata={"static": True})
+    network: Network = dataclasses.field(metadata={"static": True})
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod

@@ -16,10 +16,11 @@ import disco
 from disco.discovered import DiscoveredRule, DiscoveredTargets
 from disco.rule import OutputShapes
 from disco.types import Metrics
+from disco_common.pytrees import register_dataclass
 from evaluation.results import divide
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class WithoutBootstrapping(disco.Rule):
     """A discovered rule whose targets of y and z do not depend on y and z (DiscoRL, figure 4e).

@@ -306,7 +306,7 @@ def test_refuses_a_header_of_another_rule(rule_file, change, message):
         ({"hyper_parameters": {"num_bins": 10**12 + 1}}, "num_bins is 1000000000001; expected"),
         ({"hyper_parameters": {"max_value": float("inf")}}, "max_value is inf; expected"),
         ({"hyper_parameters": {"max_value": 1e300}}, r"max_value is 1e\+300; expected"),
-        ({"hyper_parameters": {"max_value": 10**400}}, "max_value is 1000.*; expected"),
+        ({"hyper_parameters": {"max_value": 10**400}}, "max_value is inf; expected"),
         ({"hyper_parameters": {"y_cost": float("inf")}}, "y_cost is inf; expected at least 0"),
         ({"hyper_parameters": {"y_cost": 1e300}}, r"y_cost is 1e\+300; expected at least 0"),
         ({"hyper_parameters": {"z_cost": float("nan")}}, "z_cost is nan; expected at least 0"),
@@ -319,13 +319,18 @@ def test_refuses_a_header_that_means_nothing(rule_file, change, message):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[" * 50_000, '{"a":' * 50_000, "9" * 5_000, '{"format_version": ' + "9" * 5_000 + "}"],
+    ("text", "message"),
+    [
+        ("[" * 50_000, "the header is not JSON"),
+        ('{"a":' * 50_000, "the header is not JSON"),
+        ("9" * 5_000, "the header lacks format_version"),
+        ('{"format_version": ' + "9" * 5_000 + "}", "the header lacks format_version, sizes or"),
+    ],
     ids=["lists", "objects", "integer", "version"],
 )
-def test_refuses_a_header_that_exhausts_its_parser(rule_file, text):
+def test_refuses_a_header_that_exhausts_its_parser(rule_file, text, message):
     rewrite(rule_file, header=np.array(text))
-    refuses(rule_file, "the header is not JSON")
+    refuses(rule_file, message)
 
 
 def test_refuses_floats_that_float32_cannot_hold(rule_file):

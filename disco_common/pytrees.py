@@ -1,0 +1,44 @@
+"""Dataclasses that are pytrees."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import jax
+
+C = TypeVar("C", bound=type)
+
+
+def register_dataclass(cls: C) -> C:
+    """Register a dataclass as a pytree: a decorator.
+
+    It does what `jax.tree_util.register_dataclass` does, but structures of different classes
+    differ. Those of JAX (0.10 and 0.11) are equal if the classes have the same fields and static
+    values. Then a jitted function may run the program that it compiled for an object of one class
+    on one of the other, and a method that a subclass overrides has no effect. JAX looks programs
+    up by the structure's hash first, which the class is part of, so that this happens rarely.
+
+    Args:
+      cls: the class. A field with the metadata `{"static": True}` is part of the structure, and
+        must be hashable; the other fields are children, in their order.
+
+    Returns:
+      The class.
+    """
+    fields = dataclasses.fields(cls)
+    static = [x.name for x in fields if x.metadata.get("static")]
+    children = [x.name for x in fields if not x.metadata.get("static")]
+    keys = [jax.tree_util.GetAttrKey(name) for name in children]
+
+    def flatten(node: Any) -> tuple[Sequence[Any], tuple[Any, ...]]:
+        return [getattr(node, x) for x in children], tuple(getattr(node, x) for x in static)
+
+    def flatten_with_keys(node: Any) -> tuple[Sequence[Any], tuple[Any, ...]]:
+        values, structure = flatten(node)
+        return list(zip(keys, values, strict=True)), structure
+
+    def unflatten(structure: Iterable[Any], values: Iterable[Any]) -> Any:
+        return cls(**dict(zip(children + static, [*values, *structure], strict=True)))
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
