@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import disco
+from disco_common import json_lines
 from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, make_contenders
 from evaluation.report.static_plots import colours_of
@@ -67,8 +68,9 @@ def test_recommended_learning_rate(tmp_path, provenance, learning_rate):
 )
 def test_recommendation_that_is_no_learning_rate(tmp_path, found):
     file = write(tmp_path / "a.npz", {"agent": {"learning_rate": found}})
+    read = json_lines.loads(json.dumps(found))
     message = (
-        f"{file}: the header's provenance.agent.learning_rate is {found!r:.100}; expected a posit"
+        f"{file}: the header's provenance.agent.learning_rate is {read!r:.100}; expected a posit"
     )
     with pytest.raises(disco.RuleFileError, match=re.escape(message)):
         make_contenders([file], CONFIG)
