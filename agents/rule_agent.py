@@ -45,6 +45,8 @@ class AgentConfig:
         per environment: `batch_size * (1 - replay_ratio)` must be `num_environments`, or 0 for
         batches that are drawn from the replay only.
       replay_capacity: trajectories in the replay.
+      reward_scale: factor of the rewards that a rule's agent learns from; those of records and
+        scores are not scaled.
       frame_stack: frames in one input of the network.
       burn_in: steps before each trajectory that only update the network's memory.
     """
@@ -63,6 +65,7 @@ class AgentConfig:
     batch_size: int = 64
     replay_ratio: float = 1.0
     replay_capacity: int = 1024
+    reward_scale: float = 1.0
     frame_stack: int = 1
     burn_in: int = 0
 
@@ -79,7 +82,7 @@ class AgentConfig:
             "weight_decay",
             "max_gradient_norm",
         )
-        POSITIVE.require(self, "agent.", "max_abs_update")
+        POSITIVE.require(self, "agent.", "max_abs_update", "reward_scale")
         FRACTION.require(self, "agent.", "replay_ratio")
         if self.optimizer_kind not in OPTIMIZERS:
             raise ValueError(
@@ -268,13 +271,21 @@ class RuleAgent:
     ) -> tuple[LearnerState, disco.Params, disco.Aux]:
         """Make one update by the rule.
 
+        Args:
+          state: before it.
+          trajectory: with the environments' rewards, which are scaled here.
+
         Returns:
           The state after it, the gradient, and the rule's auxiliary outputs.
         """
         gradients, aux = self.rule.gradient(
-            state.params, state.rule_state, trajectory, self.network.unroll
+            state.params, state.rule_state, self.scaled(trajectory), self.network.unroll
         )
         return self.apply(state, gradients, aux), gradients, aux
+
+    def scaled(self, trajectory: disco.Trajectory) -> disco.Trajectory:
+        """Return the trajectory with the rewards that the rule reads."""
+        return dataclasses.replace(trajectory, reward=self.config.reward_scale * trajectory.reward)
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
         """Apply the rule's gradient with the optimiser."""

@@ -45,6 +45,9 @@ class EvaluationConfig:
         more updates.
       rule_lifetime: environment steps in which the same agents' learning rate falls; 0 for the
         budget. By default those of the discovery, but at most the budget.
+      rule_reward_scale: factor of the rewards that the same agents learn from, in place of
+        `agent.reward_scale`. By default, and if that is 1, the one with which the rule was
+        discovered.
       rule_discount: discount of the same rules' value functions and of the baselines'; None for
         each rule's own, 0.997 for the baselines.
       baselines: algorithms to compare with, of `BASELINES` (`evaluation.baselines`).
@@ -87,6 +90,7 @@ class EvaluationConfig:
     rule_replay_ratio: float | None = None
     rule_num_environments: int | None = None
     rule_lifetime: int | None = None
+    rule_reward_scale: float | None = None
     rule_discount: float | None = None
     baselines: tuple[str, ...] = ("actor_critic", "ppo")
     baseline_learning_rate: float = 3e-3
@@ -132,7 +136,9 @@ class EvaluationConfig:
             raise ValueError(f"baselines has {unknown}; known are {list(BASELINES)}.")
         if len(set(self.baselines)) < len(self.baselines):
             raise ValueError(f"baselines is {self.baselines}; expected each once.")
-        POSITIVE.require(self, "", "rule_learning_rate", "baseline_learning_rate")
+        POSITIVE.require(
+            self, "", "rule_learning_rate", "rule_reward_scale", "baseline_learning_rate"
+        )
         BELOW_1.require(self, "", "rule_replay_ratio")
         of_rules = self.rule_num_environments
         if of_rules is not None and (of_rules < 1 or self.agent.num_environments % of_rules):

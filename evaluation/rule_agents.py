@@ -8,7 +8,7 @@ from typing import Any
 import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from disco_common.ranges import AT_LEAST_0, FRACTION
+from disco_common.ranges import AT_LEAST_0, FRACTION, POSITIVE
 from evaluation import baselines
 from evaluation.config import EvaluationConfig
 
@@ -39,7 +39,11 @@ def agent_of(
         number = config.rule_num_environments
         agent = baselines.with_replay(agent, values["replay_ratio"], number)
     agent = baselines.with_settings(agent, values)
-    agent = dataclasses.replace(agent, network=_network(rule, header, config))
+    agent = dataclasses.replace(
+        agent,
+        network=_network(rule, header, config),
+        reward_scale=_reward_scale(rule, header, config),
+    )
     if config.rule_lifetime is not None:
         agent = dataclasses.replace(agent, lifetime=config.rule_lifetime)
     elif settings["end_learning_rate"][1] == _FILE and not agent.lifetime:
@@ -58,7 +62,7 @@ def _learning_rate(
     """
     if config.rule_learning_rate is not None:
         return config.rule_learning_rate, "config.rule_learning_rate"
-    found = _number_in_file(rule, header, "learning_rate", _is_rate, "a positive number")
+    found = _number_in_file(rule, header, "learning_rate", POSITIVE.contains, POSITIVE.expected)
     if found is None:
         return config.agent.learning_rate, "config.agent.learning_rate"
     torso = config.agent.network.torso
@@ -76,6 +80,15 @@ def _end_learning_rate(
     if found is None or config.agent.end_learning_rate < 1.0:
         return config.agent.end_learning_rate, "config.agent.end_learning_rate"
     return found, _FILE
+
+
+def _reward_scale(rule: str, header: dict[str, Any], config: EvaluationConfig) -> float:
+    if config.rule_reward_scale is not None:
+        return config.rule_reward_scale
+    found = _number_in_file(rule, header, "reward_scale", POSITIVE.contains, POSITIVE.expected)
+    if found is None or config.agent.reward_scale != 1.0:
+        return config.agent.reward_scale
+    return found
 
 
 def _lifetime(rule: str, header: dict[str, Any], config: EvaluationConfig) -> int:
@@ -128,7 +141,8 @@ def _number_in_file(
     found, path = _in_file(rule, header, name)
     if not path:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not is_allowed(found):
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    if not is_number or not math.isfinite(found) or not is_allowed(found):
         raise disco.RuleFileError(
             f"{rule}: the header's {path} is {found!r:.100}; expected {expected}."
         )
@@ -169,11 +183,3 @@ def _in_file(rule: str, header: dict[str, Any], name: str) -> tuple[Any, str]:
             return None, ""
         found, path = found[part], f"{path}.{part}"
     return found, path
-
-
-def _is_rate(value: float) -> bool:
-    """Return whether a number is positive, and within the range of a float."""
-    try:
-        return 0.0 < float(value) < math.inf
-    except OverflowError:
-        return False

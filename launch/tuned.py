@@ -20,6 +20,7 @@ _UNTUNED = (
     "rule_replay_ratio",
     "rule_num_environments",
     "rule_lifetime",
+    "rule_reward_scale",
     "baseline_learning_rate",
     "baseline_entropy_cost",
     "baseline_normalize_advantage",

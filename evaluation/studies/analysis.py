@@ -224,8 +224,10 @@ def _analyse_agent(
     settings: AnalysisConfig,
 ) -> tuple[AnalysisSection, dict[str, Any]]:
     """Return the section of a trained agent, and its numbers as JSON values."""
-    trajectory = to_trajectory(
-        playing.play(agent, learner, task, settings.steps, settings.environments, seed)
+    trajectory = agent.scaled(
+        to_trajectory(
+            playing.play(agent, learner, task, settings.steps, settings.environments, seed)
+        )
     )
     outputs = outputs_along(agent, learner.params, trajectory)
     known = quantities(rule, outputs, trajectory)

@@ -46,6 +46,7 @@ def get_settings(family: str = "") -> EvaluationConfig:
             rule_num_environments=2,
             rule_replay_ratio=0.75,
             rule_lifetime=0,
+            rule_reward_scale=0.1,
         )
     if family == "sokoban":
         return EvaluationConfig(

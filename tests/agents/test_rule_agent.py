@@ -86,12 +86,32 @@ def test_batches_without_replay():
         ({"num_environments": 0}, "agent.num_environments is 0; expected at least 1"),
         ({"replay_ratio": -0.1}, r"agent.replay_ratio is -0.1; expected 0 to 1"),
         ({"replay_ratio": 0.5}, "leaves 3 of agent.batch_size 6 for fresh trajectories; expected"),
+        ({"reward_scale": 0.0}, "agent.reward_scale is 0.0; expected a positive number"),
         ({"replay_capacity": 1}, "agent.replay_capacity is 1; expected at least"),
     ],
 )
 def test_config_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(SMALL, **wrong)
+
+
+def test_rewards_are_scaled():
+    """The rule learns from the scaled rewards; a half of them is exact."""
+    config = dataclasses.replace(SMALL, replay_ratio=0.0, batch_size=2)
+    _, (_, batch) = batches(config, 1)
+    rewards = jnp.arange(10.0).reshape(5, 2)
+    batch = dataclasses.replace(jax.tree.map(lambda x: x[0], batch), reward=rewards)
+
+    def learn(reward_scale, batch):
+        config_of = dataclasses.replace(config, reward_scale=reward_scale)
+        agent = RuleAgent.create(config_of, Corridor(), disco.ActorCritic())
+        state = agent.init(jax.random.key(1))
+        return agent.update(state, batch, jax.random.key(2), "").state.params
+
+    halved = learn(0.5, batch)
+    of_half = learn(1.0, dataclasses.replace(batch, reward=0.5 * rewards))
+    np.testing.assert_array_equal(halved, of_half)
+    assert not np.array_equal(halved, learn(1.0, batch))
 
 
 def test_learns_catch():

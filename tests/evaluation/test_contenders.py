@@ -191,6 +191,32 @@ def test_agents_of_rules_can_have_fewer_environments_and_another_lifetime(tmp_pa
             made(rule_num_environments=wrong)
 
 
+def test_scale_of_the_rewards_of_rules(tmp_path):
+    """The config's, unless the discovery had another and the config has not."""
+
+    def made(file, **settings):
+        contenders = make_contenders([file], dataclasses.replace(CONFIG, **settings))
+        return next(x.agent.reward_scale for x in contenders if x.kind == DISCOVERED)
+
+    plain = write(tmp_path / "a.npz", {})
+    scaled = write(tmp_path / "b.npz", {"agent": {"reward_scale": 0.5}})
+    agent = dataclasses.replace(CONFIG.agent, reward_scale=0.25)
+    assert (made(plain), made(plain, agent=agent)) == (1.0, 0.25)
+    assert (made(scaled), made(scaled, agent=agent)) == (0.5, 0.25)
+    assert made(scaled, agent=agent, rule_reward_scale=2.0) == 2.0
+    with pytest.raises(ValueError, match=r"rule_reward_scale is 0.*; expected a positive number"):
+        made(plain, rule_reward_scale=0.0)
+
+
+@pytest.mark.parametrize("name", ["reward_scale", "lifetime"])
+@pytest.mark.parametrize("found", [-1.0, float("inf"), "1"])
+def test_settings_of_the_discovery_that_are_out_of_range(tmp_path, name, found):
+    file = write(tmp_path / "a.npz", {"agent": {name: found, "end_learning_rate": 0.5}})
+    message = f"{file}: the header's provenance.agent.{name} is {found!r}; expected"
+    with pytest.raises(disco.RuleFileError, match=re.escape(message)):
+        make_contenders([file], CONFIG)
+
+
 @pytest.mark.parametrize(
     ("agent", "model"),
     [({"network": {"model": 0}}, 0), ({"network": {"model": 3}}, None), ({}, None)],
