@@ -31,7 +31,7 @@ def main() -> None:
         panel.set_title(title, fontsize=10, color=_INK)
         panel.set_xlabel("IQM; 0 random, 1 optimum", fontsize=9, color=_INK)
     draw(panels[2], relative_to_ppo(page))
-    panels[2].set_title("2 games of MinAtar", fontsize=10, color=_INK)
+    panels[2].set_title("4 games of MinAtar", fontsize=10, color=_INK)
     panels[2].set_xlabel("return; 0 random, 1 PPO", fontsize=9, color=_INK)
     figure.savefig(_HERE / "contenders.svg", transparent=True, metadata={"Date": None})
 
@@ -48,19 +48,22 @@ def iqm_tables(page: str) -> list[dict[str, tuple[float, float, float]]]:
 
 
 def relative_to_ppo(page: str) -> dict[str, tuple[float, float, float]]:
-    """Return the mean over MinAtar's games of returns between random's (0) and PPO's (1)."""
+    """Return the mean over MinAtar's games of returns between random's (0) and PPO's (1).
+
+    They are in the section's first table; contenders without a return on each game are left out.
+    """
     section = page[page.index("\n## MinAtar\n") :]
-    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")]
-    games = {
-        re.split("[,`]", row[0].strip(" `"))[0]: [re.search(r"[\d.]+", row[i]) for i in (1, 3)]
-        for row in rows[2:]
-        if len(row) == 5
+    table = section[section.index("\n| ") :].strip().split("\n\n")[0]
+    rows = [[cell.strip(" *`") for cell in x.split("|")[1:-1]] for x in table.splitlines()[2:]]
+    returns = {
+        row[0]: [float(cell.split("±")[0].strip(" *")) for cell in row[1:]]
+        for row in rows
+        if all(row[1:])
     }
-    both = {n: [float(c[0]) for c in cells if c] for n, cells in games.items() if all(cells)}
-    random, ppo = both.pop("random"), both["PPO"]
+    random, ppo = returns.pop("random"), returns["PPO"]
     means = {
         name: sum((x - r) / (p - r) for x, r, p in zip(own, random, ppo, strict=True)) / len(ppo)
-        for name, own in both.items()
+        for name, own in returns.items()
     }
     return {name: (mean, mean, mean) for name, mean in means.items()}
 

@@ -88,7 +88,7 @@ def test_a_discovery_all_of_whose_lines_are_damaged(tmp_path):
 def test_a_discovery_whose_config_is_damaged(tmp_path):
     _discovery(tmp_path / "mine", *map(json.dumps, DISCOVERY.metrics))
     (tmp_path / "mine" / "config.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"has no config\.json: it is not a JSON object"):
+    with pytest.raises(ValueError, match=r"config\.json is damaged: it has a list; exp"):
         report.run([str(tmp_path / "mine")], str(tmp_path / "report"), "")
 
 
