@@ -16,6 +16,7 @@ _HERE = pathlib.Path(__file__).parent
 _TABLES = _HERE.parent / "measurements" / "contenders.md"
 _INTERVAL = re.compile(r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\]")
 _RULE, _OTHER = "#D55E00", "#0072B2"
+_FEWEST_ROWS = 6  # That a panel has room for, so that bars are not thicker than elsewhere.
 _INK = "#767676"  # Legible on white and on black.
 
 
@@ -39,11 +40,15 @@ def main() -> None:
 def iqm_tables(page: str) -> list[dict[str, tuple[float, float, float]]]:
     """Return, of the page's first two tables, each contender's IQM and the interval's ends."""
     found = []
-    for match in list(re.finditer(r"^\| \| (.*) \|\n\|[- |]*\n\| IQM \| (.*) \|$", page, re.M))[:2]:
+    for match in list(re.finditer(r"^\| +\| (.*) \|\n\|[- |]*\n\| IQM \| (.*) \|$", page, re.M))[
+        :2
+    ]:
         names = [name.strip("` ") for name in match[1].split("|")]
         cells = [_INTERVAL.search(cell) for cell in match[2].split("|")]
         values = {n: tuple(map(float, c.groups())) for n, c in zip(names, cells, strict=True) if c}
         found.append({n: (v[0], v[1], v[2]) for n, v in values.items() if n != "random"})
+    if not all("three_families" in table for table in found):
+        raise ValueError(f"{_TABLES} begins with tables without three_families.")
     return found
 
 
@@ -77,6 +82,7 @@ def draw(panel: Axes, table: dict[str, tuple[float, float, float]]) -> None:
         panel.barh(row, value, color=colour, height=0.65)
         if low < high:
             panel.plot([low, high], [row, row], color=_INK, linewidth=1.5)
+    panel.set_ylim(min(-0.6, (len(ordered) - _FEWEST_ROWS) - 0.6), len(ordered) - 0.4)
     panel.set_yticks(range(len(ordered)), ordered, fontsize=9, color=_INK)
     panel.tick_params(axis="x", labelsize=8, colors=_INK)
     panel.set_xlim(0, 1.05)
