@@ -67,7 +67,7 @@ def _discovery(folder: pathlib.Path) -> Discovery:
         config = read_object(folder / workdirs.CONFIG)
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"--runs: {str(folder)!r} has no config: {str(error).rstrip('.')}."
+            f"--runs: {str(folder)!r} has no config that can be read: {str(error).rstrip('.')}."
         ) from error
     try:
         probes = probe_scores.read(folder)

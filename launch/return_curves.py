@@ -193,9 +193,8 @@ def _new_lines(path: pathlib.Path, offset: int) -> tuple[list[Any], int]:
     except (FileNotFoundError, NotADirectoryError):
         return [], 0
     rest = len(data) - data.rfind(b"\n") - 1
-    return [
-        json_lines.parse_line(line) for line in data[: len(data) - rest].splitlines()
-    ], end - rest
+    lines = data[: len(data) - rest].splitlines()
+    return [json_lines.parse_line(line) for line in lines], end - rest
 
 
 def _is_point(line: Any) -> bool:
