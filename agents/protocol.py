@@ -9,9 +9,9 @@ measure time. The trainer (`training`) does, and calls the agent
 - for an update from one batch (`update`).
 
 JAX traces these functions. The same agent trains inside one compiled program with JAX environments,
-and beside host environments. An agent is a frozen dataclass. It may be registered as a pytree; then
-agents that differ in their arrays only (a rule's parameters, a learning rate) share one compiled
-program. Otherwise it must be hashable.
+and beside host environments. An agent is a frozen dataclass. It may be registered as a pytree
+(`disco_common.pytrees.register_dataclass`); then agents that differ in their arrays only (a rule's
+parameters, a learning rate) share one compiled program. Otherwise it must be hashable.
 
 An environment step is one action in one environment. The transition from an episode's last
 observation to the first observation of the next episode counts as one, too (`Batch.mask` is False
