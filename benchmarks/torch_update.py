@@ -81,10 +81,10 @@ def _jax_update(rule: disco.Rule, hidden: int, length: int, batch_size: int) -> 
     params, apply = plain_jax.make_network(
         jax.random.key(0), _OBSERVATION, rule.output_shapes(_ACTIONS)
     )
-    optimizer, trajectory = optax.adam(1e-3), jax.device_put(_trajectory(length, batch_size))
+    optimizer, trajectory = optax.adam(1e-3), _trajectory(length, batch_size)
 
     @jax.jit
-    def update(params, optimizer_state, state):
+    def update(params, optimizer_state, state, trajectory):
         gradients, aux = rule.gradient(
             params, state, trajectory, lambda params, x: apply(params, x.observation)
         )
@@ -95,7 +95,7 @@ def _jax_update(rule: disco.Rule, hidden: int, length: int, batch_size: int) -> 
 
     def run() -> None:
         nonlocal carry
-        carry = jax.block_until_ready(update(*carry))
+        carry = jax.block_until_ready(update(*carry, trajectory))
 
     return run
 
