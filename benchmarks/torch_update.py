@@ -4,7 +4,8 @@
 
 The networks are those of `examples.torch_module` and `examples.plain_jax`. An update is the online
 and the target network's outputs, loss and gradient, Adam's step and the target network's move;
-trajectories are given. Medians over updates, in turns.
+trajectories are given, as arrays on the host. Both leave the loss, metrics and targets to be read.
+Medians over updates, in turns.
 """
 
 import copy
@@ -89,13 +90,13 @@ def _jax_update(rule: disco.Rule, hidden: int, length: int, batch_size: int) -> 
             params, state, trajectory, lambda params, x: apply(params, x.observation)
         )
         changes, optimizer_state = optimizer.update(gradients, optimizer_state)
-        return optax.apply_updates(params, changes), optimizer_state, aux.state
+        return (optax.apply_updates(params, changes), optimizer_state, aux.state), aux
 
     carry = params, optimizer.init(params), rule.init(params)
 
     def run() -> None:
         nonlocal carry
-        carry = jax.block_until_ready(update(*carry, trajectory))
+        carry, _ = jax.block_until_ready(update(*carry, trajectory))
 
     return run
 
