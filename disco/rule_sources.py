@@ -225,6 +225,11 @@ def _downloaded(name: str) -> pathlib.Path:
         raise FileNotFoundError(
             f"{name}: the repository has no file {wanted.file!r}; {_files_there(wanted)}."
         ) from error
+    except errors.GatedRepoError as error:
+        raise PermissionError(
+            f"{name}: the repository is gated; accept its terms on the hub, and log in with"
+            " `hf auth login`."
+        ) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         missing = (
             f"revision {wanted.revision!r}"
@@ -234,7 +239,7 @@ def _downloaded(name: str) -> pathlib.Path:
         raise FileNotFoundError(f"{name}: the hub has no {missing}.") from error
     except errors.HFValidationError as error:
         raise ValueError(f"{name}: {_first_line(error)}") from error
-    except errors.HfHubHTTPError as error:
+    except errors.HTTPError as error:  # Also of a connection that breaks.
         raise OSError(f"{name}: {_first_line(error)}") from error
     return pathlib.Path(found)
 
@@ -246,7 +251,7 @@ def _files_there(wanted: _HubFile) -> str:
 
     try:
         every = huggingface_hub.list_repo_files(wanted.repository, revision=wanted.revision)
-    except errors.HfHubHTTPError:
+    except errors.HTTPError:
         return "name another one"
     rules = sorted(x for x in every if x.endswith(".npz"))
     first = f"{HUB}{wanted.repository}/{rules[0]}" if rules else ""

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import torch
 from torch.autograd.function import once_differentiable
 from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -76,7 +77,7 @@ class RuleLoss(torch.nn.Module):
     @property
     def targets(self) -> Any:
         """The targets of the last call's outputs (`disco.Aux.targets`), of tensors."""
-        return jax.tree.map(lambda x: torch.from_dlpack(x).clone(), self._targets)
+        return jax.tree.map(lambda x: _to_torch(x).clone(), self._targets)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -85,7 +86,7 @@ class RuleLoss(torch.nn.Module):
 
     def get_extra_state(self) -> list[torch.Tensor]:
         """Return the memory, for `state_dict`."""
-        return [torch.from_dlpack(leaf).clone() for leaf in jax.tree.leaves(self._memory)]
+        return [_to_torch(leaf).clone() for leaf in jax.tree.leaves(self._memory)]
 
     def set_extra_state(self, state: list[torch.Tensor]) -> None:
         """Take the memory of a `state_dict`.
@@ -140,8 +141,8 @@ class RuleLoss(torch.nn.Module):
         if self.training:
             self._memory = memory
         device = trajectory.reward.device
-        gradients = tuple(torch.from_dlpack(gradients[name]).to(device) for name in read)
-        loss = torch.from_dlpack(self._metrics["loss"]).to(device)
+        gradients = tuple(_to_torch(gradients[name]).to(device) for name in read)
+        loss = _to_torch(self._metrics["loss"]).to(device)
         return _KnownGradient.apply(loss, gradients, *online.values())
 
     @torch.no_grad()
@@ -227,6 +228,14 @@ class _KnownGradient(torch.autograd.Function):
     ):
         (cotangent,) = grad_outputs
         return None, None, *(cotangent * gradient for gradient in ctx.saved_tensors)
+
+
+def _to_torch(array: jax.Array) -> torch.Tensor:
+    """Return an array as a tensor: of the same memory where PyTorch can have it, else a copy."""
+    platform = next(iter(array.devices())).platform
+    if platform == "cpu" or (platform == "gpu" and torch.cuda.is_available()):
+        return torch.from_dlpack(array)
+    return torch.from_numpy(np.array(array))
 
 
 def _to_jax(tensors: Mapping[str, torch.Tensor]) -> Any:

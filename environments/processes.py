@@ -5,6 +5,7 @@ numbers by name for the episode so far and is called at its end.
 """
 
 import itertools
+import multiprocessing
 import os
 from collections.abc import Mapping
 from multiprocessing.sharedctypes import RawArray
@@ -98,7 +99,16 @@ class ProcessSimulators:
 
         Raises:
           SimulatorError: if a simulator cannot be made.
+          ValueError: if there is no worker, or this process may have none.
         """
+        if num_processes is not None and num_processes < 1:
+            raise ValueError(f"num_processes is {num_processes}; expected at least 1.")
+        if multiprocessing.current_process().daemon:
+            raise ValueError(
+                "Simulators run in processes of their own, which Python refuses to daemonic"
+                " processes like this one. Expected one that is not (gymnasium's"
+                " AsyncVectorEnv(..., daemon=False)), or a batch (as_gymnasium.Vector)."
+            )
         self.batch_size, self.restarts = batch_size, 0
         self._patience, self._is_closed = patience, False
         num_processes = min(batch_size, num_processes or available_processors())

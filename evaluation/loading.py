@@ -169,6 +169,12 @@ def _run(stored: StoredEvaluation, path: pathlib.Path, imports: bool) -> Run:
                 f"{str(path)!r} is of the {what} {name!r}, which its evaluation lacks; it has"
                 f" {', '.join(known)}."
             )
+    seed_index = int(path.name.removeprefix("seed_"))
+    if seed_index >= stored.config.seeds:
+        raise ValueError(
+            f"{str(path)!r} is of seed {seed_index}, which its evaluation lacks; it has"
+            f" {stored.config.seeds}."
+        )
     contender, task = found[path.parents[1].name], tasks[path.parent.name]
     copies = contenders.copies_in(folder)
     with plugins.names_from_files(imports=imports):
@@ -176,4 +182,4 @@ def _run(stored: StoredEvaluation, path: pathlib.Path, imports: bool) -> Run:
         made = environments.make(task)
     if contender.trains_itself:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
-    return Run(contender, contender.observed(made), int(path.name.removeprefix("seed_")))
+    return Run(contender, contender.observed(made), seed_index)

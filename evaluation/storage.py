@@ -85,7 +85,7 @@ def picture_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def film_files(folder: pathlib.Path) -> list[pathlib.Path]:
     """Return the films in a run's folder, by name."""
-    return sorted(path for path in folder.glob("*") if path.suffix in FILMS)
+    return sorted(path for path in folder.glob("*") if path.suffix.lower() in FILMS)
 
 
 def _named(parent: pathlib.Path, name: str, older: str) -> pathlib.Path:

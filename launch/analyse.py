@@ -27,7 +27,7 @@ from evaluation.studies.analysis import AnalysisConfig, analyse
 from launch import commands, workdirs
 from launch.configs import evaluate as default_config
 from launch.evaluate import CHANGEABLE, Identity, listed
-from launch.flag_parsing import define_config, define_output_folder, given
+from launch.flag_parsing import define_config, define_output_folder, given, only_prints_config
 from launch.progress import Progress
 from launch.provenance import code_version
 
@@ -66,7 +66,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("rule", None, "Rule file, or name of a rule in the zoo.", required=True)
+    flags.DEFINE_string(
+        "rule", None, "Rule file, or name of a rule in the zoo.", required=not only_prints_config()
+    )
     flags.DEFINE_string("suite", "catch/8x8", "Suites or environments, separated by commas.")
     define_output_folder("workdir", "Folder for all results.")
     flags.DEFINE_integer("steps", AnalysisConfig.steps, "Steps that the trained agent plays.")

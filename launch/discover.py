@@ -99,7 +99,7 @@ def discover(
         discovery = make_discovery(settings, tasks, rule)
         discovery.check()
         if is_dry:
-            dry_run.show_discovery(settings, discovery, workdir)
+            dry_run.show_discovery(settings, discovery, workdir, stop.is_asked)
             return stop.status
         own = probes.Probes(settings, tasks)
         if own.interval and processes.are_several():
@@ -128,7 +128,7 @@ def _run_in(
     shown: Tracking,
 ) -> None:
     """Make the remaining meta-steps; of several processes, the first one logs and reports."""
-    checkpoints = Checkpoints(folder / "checkpoints", keep=settings.checkpoints_kept)
+    checkpoints = Checkpoints(folder / workdirs.CHECKPOINTS, keep=settings.checkpoints_kept)
     with contextlib.closing(checkpoints):
         run_discovery = partial(
             run,

@@ -4,18 +4,19 @@ Times are measured here, on the machine that asks: each contender's first steps,
 first meta-steps, in a folder that is deleted afterwards. Nothing is written in the workdir.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import pathlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import psutil
 from absl import flags
 from rich.table import Column, Table
 
-from disco_common.checkpoints import Checkpoints
+from disco_common.checkpoints import CheckpointReader, Checkpoints
 from disco_common.terminal import console
 from environments import Environment
 from evaluation import storage
@@ -26,6 +27,7 @@ from evaluation.job_groups import job_groups
 from evaluation.pace import in_words
 from evaluation.training import Run, train_runs
 from launch.settings import DiscoverSettings
+from launch.workdirs import CHECKPOINTS
 from meta.discovery import Discovery
 from meta.run import RunMetrics, run
 
@@ -68,7 +70,7 @@ def show_evaluation(
     total = 0.0
     for contender in contenders:
         runs = list(itertools.chain(*runs_of(contender, tasks, config)))
-        missing = [x for x in runs if storage.load(pathlib.Path(workdir), x) is None]
+        missing = [x for x in runs if not _is_finished(pathlib.Path(workdir), x)]
         steps = len(missing) * config.num_steps
         numbers = ("", "", "")
         if missing:
@@ -88,6 +90,14 @@ def show_evaluation(
     )
 
 
+def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
+    try:
+        found = storage.read(workdir, one.contender.name, one.task.name, one.seed_index)
+    except storage.DamagedResultError:
+        return False
+    return found is not None
+
+
 def _measured(one: Run, config: EvaluationConfig) -> tuple[float, float]:
     """Return the seconds until a run is compiled, and those of an environment step."""
     steps = min(config.num_steps, max(_LEAST_STEPS, 2 * config.agent.steps_per_update))
@@ -97,8 +107,13 @@ def _measured(one: Run, config: EvaluationConfig) -> tuple[float, float]:
     return result.start_seconds, result.train_seconds / short.num_steps
 
 
-def show_discovery(settings: DiscoverSettings, discovery: Discovery, workdir: str) -> None:
-    """Print what a discovery would do, by its first meta-steps."""
+def show_discovery(
+    settings: DiscoverSettings,
+    discovery: Discovery,
+    workdir: str,
+    should_stop: Callable[[int], bool],
+) -> None:
+    """Print what a discovery would do, by its first meta-steps; nothing if it is stopped."""
     reports: list[RunMetrics] = []
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(pathlib.Path(folder), keep=1)
@@ -109,16 +124,21 @@ def show_discovery(settings: DiscoverSettings, discovery: Discovery, workdir: st
             checkpoint_interval=_META_STEPS,
             log_interval=1,
             on_report=reports.append,
+            should_stop=should_stop,
         )
         checkpoints.close()
         files = [x for x in pathlib.Path(folder).rglob("*") if x.is_file()]
         size = sum(x.stat().st_size for x in files)
+    if len(reports) < _META_STEPS:
+        return
     seconds = min(x["seconds"] for x in reports[1:])
+    with contextlib.closing(CheckpointReader(pathlib.Path(workdir, CHECKPOINTS))) as there:
+        missing = settings.meta_steps - max(there.steps(), default=0)
     steps = discovery.steps_per_meta_step * discovery.population_size
     print(
-        f"{settings.meta_steps:,} meta-steps of {discovery.population_size} agents on"
-        f" {settings.suite}, {steps * settings.meta_steps:,} environment steps, in {workdir}: about"
-        f" {in_words(seconds * settings.meta_steps)} on {_devices()}, after the compilation"
+        f"{missing:,} of {settings.meta_steps:,} meta-steps of {discovery.population_size} agents"
+        f" on {settings.suite}, {steps * missing:,} environment steps, in {workdir}: about"
+        f" {in_words(seconds * missing)} on {_devices()}, after the compilation"
         f" ({seconds:.2g} s per meta-step; without probes"
         f"{f', each of {settings.probe.interval} meta-steps' if settings.probe.interval else ''})."
         f"\nMemory of this process: {_memory()}. A checkpoint: {size / 2**20:.0f} MiB, of which the"

@@ -47,7 +47,7 @@ from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
 from launch import commands, dry_run, execution, return_curves, tracking, workdirs
 from launch.configs import evaluate as default_config
-from launch.flag_parsing import define_config, define_output_folder, given
+from launch.flag_parsing import define_config, define_output_folder, given, split_values
 from launch.provenance import code_version
 from launch.score_tables import print_evaluation
 from launch.setup import keep_rule
@@ -302,7 +302,7 @@ def suites_of(suite: str, env_kwargs: str | None) -> list[str]:
 
 def listed(*values: str) -> list[str]:
     """Return the names that a flag's values give, by commas or repetition."""
-    return [name.strip() for value in values for name in value.split(",") if name.strip()]
+    return [name for value in values for name in split_values(value) if name]
 
 
 def main() -> None:

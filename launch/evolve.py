@@ -35,6 +35,7 @@ from launch.evaluate import (
     keep_rules,
     suites_of,
 )
+from launch.flag_parsing import only_prints_config
 from launch.provenance import code_version
 from launch.score_tables import print_rows
 
@@ -107,7 +108,10 @@ def main() -> None:
 if __name__ == "__main__":
     default = EvolutionConfig()
     flags.DEFINE_string(
-        "rule", None, "Rule file, or name of a rule in the zoo, to start from.", required=True
+        "rule",
+        None,
+        "Rule file, or name of a rule in the zoo, to start from.",
+        required=not only_prints_config(),
     )
     flags.DEFINE_integer("generations", default.generations, "Generations in total.", 1)
     flags.DEFINE_integer("population", default.population, "Candidates of a generation.", 4)

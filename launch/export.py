@@ -132,7 +132,7 @@ def _checkpoint(
     """
     # The checkpoint's other arrays are not described: they depend on the environments.
     counts = [jax.ShapeDtypeStruct((len(names),), jnp.int32) for names in groups]
-    with contextlib.closing(CheckpointReader(folder / "checkpoints")) as checkpoints:
+    with contextlib.closing(CheckpointReader(folder / workdirs.CHECKPOINTS)) as checkpoints:
 
         def read(name: str) -> tuple[int, dict[str, Any]] | None:
             like = {_AVERAGE: rule, name: counts}

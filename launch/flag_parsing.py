@@ -105,6 +105,12 @@ def wants_tracebacks() -> bool:
     return max(given("verbosity"), given("v")) >= "1"  # As text, "-1" is less than "1".
 
 
+def split_values(values: str) -> list[str]:
+    """Return the values of a list, split at commas outside of brackets and quotes."""
+    part = r"""(?:\([^()]*\)|\[[^\[\]]*\]|'[^']*'|"[^"]*"|[^,])*"""
+    return [value.strip() for value in re.findall(rf"(?:^|,)({part})", values)]
+
+
 def define_path(
     name: str,
     help_text: str,
@@ -125,7 +131,7 @@ def define_path(
 
     def check(path: str | None) -> bool:
         if path is None:
-            if required and not start.has_flag(sys.argv[1:], "print_config"):
+            if required and not only_prints_config():
                 raise RefusedFlagError(f"--{name}=… is missing: {help_text}")
             return True
         found = problem(path) if path.strip() else "It is empty; expected a path."
@@ -181,14 +187,22 @@ def _problem_of_folder(path: str | os.PathLike[str]) -> str:
     return ""
 
 
+def only_prints_config() -> bool:
+    """Return whether the command line has `--print_config`, which needs no other flag."""
+    return start.has_flag(sys.argv[1:], "print_config")
+
+
 def print_config() -> None:
-    """Print the fields of `--config` as flags, by sections."""
+    """Print the fields of `--config` as flags, by sections; of those without a value the name."""
     config, lines = typing.cast(ConfigDict, flags.FLAGS[_NAME].value), list[str]()
     for name in _leaves(config):
         value: Any = config
         for part in name.split("."):
             value = value[part]
-        lines.append(f"--{_NAME}.{name}={shlex.quote(str(value))}")
+        flag = f"--{_NAME}.{name}"
+        lines.append(
+            f"# {flag} is not set" if value is None else f"{flag}={shlex.quote(str(value))}"
+        )
     print("\n".join(lines))
 
 

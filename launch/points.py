@@ -12,7 +12,7 @@ from disco_common.terminal import printable
 from evaluation.executors import Report
 from evaluation.report import discovery_metrics
 from launch import child
-from launch.flag_parsing import parse_config
+from launch.flag_parsing import parse_config, split_values
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery
 from launch.tracking import Tracking
@@ -53,7 +53,7 @@ def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Poi
     fields: dict[str, list[str]] = {}
     for variation in variations:
         field, _, values = variation.lstrip("-").partition("=")
-        split = _split(values)
+        split = split_values(values)
         if not field.startswith(_PREFIX) or not all(split):
             raise ValueError(
                 f"--vary={variation} is malformed; expected config.FIELD=VALUE,VALUE,..."
@@ -142,12 +142,6 @@ def is_finished(run: pathlib.Path, meta_steps: int) -> bool:
     """Return whether a discovery is finished: it has its last checkpoint and its curves."""
     steps = [int(p.name) for p in run.glob("checkpoints/*") if p.name.isdigit()]
     return max(steps, default=0) >= meta_steps and (run / "curves.png").exists()
-
-
-def _split(values: str) -> list[str]:
-    """Return the values of a list, split at commas outside of brackets and quotes."""
-    part = r"""(?:\([^()]*\)|\[[^\[\]]*\]|'[^']*'|"[^"]*"|[^,])*"""
-    return [value.strip() for value in re.findall(rf"(?:^|,)({part})", values)]
 
 
 def _get(settings: Any, field: str) -> Any:

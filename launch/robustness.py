@@ -28,6 +28,7 @@ from launch.evaluate import (
     keep_rules,
     read_flags,
 )
+from launch.flag_parsing import only_prints_config
 from launch.provenance import code_version
 from launch.tuned import find_tuned, settings_by_contender
 
@@ -79,7 +80,9 @@ def _rule_or_copy(name: str, workdir: str) -> str:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("rule", None, "Rule file, or name of a rule in the zoo.", required=True)
+    flags.DEFINE_string(
+        "rule", None, "Rule file, or name of a rule in the zoo.", required=not only_prints_config()
+    )
     define_tuned()
     define_flags("catch/8x8")
     commands.run(main, shrink=SHRINK)

@@ -17,9 +17,13 @@ HELP = ("help", "helpshort", "h", "?")  # Flags that ask for a command's help.
 TEXTS = pathlib.Path(__file__).parent / "help_texts"  # `launch.help` writes them.
 
 _PREFIX = "launch."
-# Arguments that are not taken from a file, as they have Python run: config files, files of flags,
-# and names of functions in modules.
-_RUNS_CODE = re.compile(r"--?config=.*[/.]|--?flagfile|:[A-Za-z_]")
+_READ_ONLY = ("dry_run", "print_config")  # Flags with which a command writes nothing.
+_CONFIGS = pathlib.Path(__file__).parent / "configs"
+# Flags of one process or one start, not of a run; `ray_address` names a machine to work with.
+_NOT_OF_A_RUN = ("coordinator", "coordinator_timeout", "num_processes", "process_id", "ray_address")
+_FLAG = re.compile(r"--?(?P<name>[A-Za-z]\w*(\.\w+)*)(=(?P<value>.*))?", re.DOTALL)
+_WITH_COLONS = ("env_kwargs", "config.families")  # Whose values have colons, and name no module.
+_HUB = re.compile(r"hf:[^:]*")
 
 
 def module_to_run() -> str:
@@ -46,13 +50,15 @@ def begin(module: str, arguments: list[str]) -> None:
     if has_flag(arguments, "version"):
         print_version()
         sys.exit(0)
-    is_read_only = name == "export" or has_flag(arguments, "dry_run", "print_config")
-    if (workdir := value_of("workdir", arguments)) and not is_read_only:
+    is_read_only = has_flag(arguments, *_READ_ONLY)
+    if (workdir := value_of("workdir", arguments)) and name != "export":
         there = (pathlib.Path(workdir) / "config.json").exists()
-        if there and not _without_workdir(arguments[1:]):
+        others = _without_workdir(arguments[1:])
+        if there and all(x.lstrip("-") in _READ_ONLY for x in others):
             arguments += _known_arguments(pathlib.Path(workdir), module)
         what = "goes on in" if there else "begins in"
-        print(f"{name} {version()} {what} {workdir}.", file=sys.stderr, flush=True)
+        if not is_read_only:
+            print(f"{name} {version()} {what} {workdir}.", file=sys.stderr, flush=True)
 
 
 def arguments_to_keep() -> str | None:
@@ -60,32 +66,67 @@ def arguments_to_keep() -> str | None:
     spec = sys.modules["__main__"].__spec__
     if spec is None or not spec.name.startswith(_PREFIX):
         return None
-    others = _without_workdir(sys.argv[1:])
+    others = [
+        x
+        for x in _joined(_without_workdir(sys.argv[1:]))
+        if x.lstrip("-").partition("=")[0] not in _NOT_OF_A_RUN
+    ]
     return json.dumps({"command": spec.name, "arguments": others}, indent=2) + "\n"
 
 
 def _known_arguments(folder: pathlib.Path, module: str) -> list[str]:
     """Return the arguments, without the workdir, of the command that wrote in a folder last.
 
-    Files are data: arguments that would have Python run are refused, with what to type.
+    Files are data: arguments that could have Python run are refused, with what to type.
     """
     try:
         found = json.loads((folder / ARGUMENTS).read_text(encoding="utf-8"))
-        command, arguments = found["command"], [str(x) for x in found["arguments"]]
+        command, arguments = found["command"], _joined([str(x) for x in found["arguments"]])
     except (OSError, ValueError, KeyError, TypeError):
         return []
     if command != module or not arguments:
         return []
     shown = shlex.join(arguments)
-    if any(_RUNS_CODE.search(x) for x in arguments):
+    if refused := [x for x in arguments if not _is_data(x)]:
         print(
-            f"{module}: {folder / ARGUMENTS} has arguments that run code. If you trust them, repeat"
-            f" them: python -m {module} --workdir={folder} {shown}",
+            f"{module}: {folder / ARGUMENTS} has arguments that may run code or are not of a run:"
+            f" {shlex.join(refused)}. If you trust them, repeat all: python -m {module}"
+            f" --workdir={folder} {shown}",
             file=sys.stderr,
         )
         sys.exit(2)
     print(f"With the arguments in {folder / ARGUMENTS}: {shown}", file=sys.stderr)
     return arguments
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with each `--flag value` as `--flag=value`."""
+    joined: list[str] = []
+    for argument in arguments:
+        if not argument.startswith("-") and joined and "=" not in joined[-1]:
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _is_data(argument: str) -> bool:
+    """Return whether an argument cannot have Python run what a file names.
+
+    What can: config files but those of `launch/configs`, files of flags, modules to import, and
+    names in modules, which have a colon.
+    """
+    found = _FLAG.fullmatch(argument)
+    if found is None:
+        return False
+    name, value = found["name"], found["value"] or ""
+    if name in ("workdir", "flagfile", "imports", *_NOT_OF_A_RUN):
+        return False
+    if name == "config":
+        file = value.partition(":")[0]
+        named = _CONFIGS / f"{file}.py" if re.fullmatch(r"\w+", file) else pathlib.Path(file)
+        return named.is_file() and named.resolve().parent == _CONFIGS.resolve()
+    return ":" not in value or name in _WITH_COLONS or _HUB.fullmatch(value) is not None
 
 
 def _without_workdir(arguments: Sequence[str]) -> list[str]:

@@ -36,7 +36,12 @@ from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.static_plots import PROBE, sweep_curves
 from launch import child, commands, execution, tracking, workdirs
 from launch.configs import grid57_laptop
-from launch.flag_parsing import config_arguments, define_config, define_output_folder
+from launch.flag_parsing import (
+    config_arguments,
+    define_config,
+    define_output_folder,
+    only_prints_config,
+)
 from launch.points import Point, discover, is_finished, make_points
 from launch.progress import Progress
 from launch.settings import CHANGEABLE
@@ -137,7 +142,7 @@ if __name__ == "__main__":
         None,
         "config.FIELD=VALUE,VALUE,...: a field to vary, and its values. If the flag is repeated,"
         " the sweep has all combinations.",
-        required=True,
+        required=not only_prints_config(),
     )
     define_config(grid57_laptop)
     tracking.define_flags()

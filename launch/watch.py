@@ -14,6 +14,7 @@ the model reads what happened.
 
 import os
 import pathlib
+import sys
 
 from absl import flags
 
@@ -27,10 +28,12 @@ def main() -> None:
     """Run the command."""
     values = flags.FLAGS
     output = pathlib.Path(values.output or pathlib.Path(values.run, "film.gif"))
+    if not pathlib.Path(values.run).is_dir():
+        raise ValueError(f"--run={values.run} is not a folder; expected that of a finished run.")
     films.check(output)
     # Of environments that draw with SDL: no sound card is needed.
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
     agent = load_agent(values.run, imports=values.imports)
     print(f"{agent.name} on {agent.task.name}: {values.episodes} episodes …", flush=True)

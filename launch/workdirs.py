@@ -26,6 +26,7 @@ from launch import locks, processes, start
 from launch.provenance import code_version
 
 CONFIG, SOURCES, VERSION = "config.json", "sources.json", "version.txt"
+CHECKPOINTS = "checkpoints"  # Of a discovery, a folder.
 
 # Metadata of a field of settings: a workdir of an older version, which lacks it, takes its value
 # from the command that continues the run.

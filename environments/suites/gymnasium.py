@@ -269,7 +269,11 @@ def _box(name: str, space: Any) -> _Observations:
     """Return the spec and the conversion of an image, or of an array of numbers."""
     shape = space.shape
     if space.dtype == np.uint8 and len(shape) in (2, 3):
-        in_front = len(shape) == 3 and shape[0] < shape[2] and shape[2] not in _CHANNELS
+        in_front = (
+            len(shape) == 3
+            and shape[0] < min(shape[2], _SMALLEST_IMAGE)
+            and shape[2] not in _CHANNELS
+        )
         sides = shape[1:] if in_front else shape[:2]
         if min(sides) >= _SMALLEST_IMAGE:
             channels = 1 if len(shape) == 2 else shape[0 if in_front else 2]

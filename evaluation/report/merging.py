@@ -276,7 +276,7 @@ def _require_film(path: pathlib.Path) -> None:
     """Raise OSError if a file cannot be read, or does not begin as films of its suffix do."""
     with path.open("rb") as file:
         start = file.read(12)
-    if not (start.startswith(b"GIF8") if path.suffix == ".gif" else start[4:8] == b"ftyp"):
+    if not (start.startswith(b"GIF8") if path.suffix.lower() == ".gif" else start[4:8] == b"ftyp"):
         raise OSError(f"it is not a {path.suffix} film")
 
 

@@ -33,7 +33,7 @@ class Film:
     @property
     def is_image(self) -> bool:
         """Whether a page shows it as an image."""
-        return self.source.suffix == ".gif"
+        return self.source.suffix.lower() == ".gif"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,6 +32,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         files = self.repositories.get(repository)
         if files is None:
             self._send(404, error="RepoNotFound")
+        elif repository.endswith("/gated"):
+            self._send(403, error="GatedRepo")
         elif revision not in ("main", "v1", COMMIT):
             self._send(404, error="RevisionNotFound")
         elif is_listing:

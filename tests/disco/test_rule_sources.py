@@ -175,9 +175,10 @@ def outcomes(rule_bytes, tmp_path_factory):
         "hf:someone/rules@v2",
         "hf:someone/else",
         "hf:someone/empty",
+        "hf:someone/gated",
     ]
     home = {"HF_HOME": str(tmp_path_factory.mktemp("home"))}
-    with hub.serving({"someone/rules": files, "someone/empty": {}}) as (environment, requests):
+    with hub.serving({"someone/rules": files, "someone/empty": {}, "someone/gated": {}}) as (environment, requests):
         found = dict(zip(map(str, names), loaded(names, environment | home), strict=True))
     assert any(x.startswith("GET /someone/rules/resolve/main/rule.npz") for x in requests)
     later = ["hf:someone/rules", "hf:someone/rules/new.npz"]
@@ -219,6 +220,7 @@ def test_a_pinned_hash_is_required_of_the_hub(outcomes, rule_bytes):
         ),
         ("hf:someone/empty", "FileNotFoundError", "no file 'rule.npz'; it has no '.npz' file."),
         ("hf:someone/rules@v2", "FileNotFoundError", "the hub has no revision 'v2'."),
+        ("hf:someone/gated", "PermissionError", "the repository is gated; accept its terms"),
         ("hf:someone/else", "FileNotFoundError", "the hub has no repository 'someone/else', or"),
     ],
 )

@@ -72,10 +72,14 @@ def test_a_batch_starts_new_episodes_in_the_step_after_an_end():
     environment = as_gymnasium.Vector("catch/8x8", 3)
     first, _ = environment.reset(seed=1)
     assert environment.observation_space.contains(first)
-    rows = [environment.step(np.ones(3, np.int64)) for _ in range(9)]
+    rows = [environment.step(np.ones(3, np.int64)) for _ in range(16)]
     terminated = np.stack([row[2] for row in rows])
-    assert terminated[6].all()
-    assert terminated.sum() == 3
+    np.testing.assert_array_equal(np.flatnonzero(terminated.all(1)), [6, 14])
+    assert terminated.sum() == 6
+    boards = np.stack([row[0] for row in rows])
+    # The ball is in the last row with the paddle at an episode's end, in the first one afterwards.
+    assert (boards[6].reshape(3, 8, 8)[:, :-1] == 0).all()
+    assert (boards[7].reshape(3, 8, 8)[:, 0].sum(-1) == 1).all()
     reward = np.stack([row[1] for row in rows])
     assert (reward[7] == 0.0).all()  # Of the new episode's first time step.
     again, _ = environment.reset(seed=1)

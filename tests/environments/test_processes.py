@@ -345,3 +345,15 @@ os.kill(os.getpid(), signal.SIGKILL)
     while lives() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not lives()
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers_are_refused(workers):
+    with pytest.raises(ValueError, match=f"num_processes is {workers}; expected at least 1"):
+        in_processes(staggered, 2, workers)
+
+
+def test_a_daemonic_process_is_told_what_to_do(monkeypatch):
+    monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
+    with pytest.raises(ValueError, match=r"refuses to daemonic processes .*daemon=False"):
+        in_processes(staggered, 2, 1)

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import sys
+from importlib.machinery import ModuleSpec
 
 import pytest
 
@@ -65,18 +67,59 @@ def test_a_damaged_file_is_ignored(tmp_path, text):
     "argument",
     [
         "--config=settings.py",
+        "--config=settings",
         "--config=/elsewhere/settings",
         "-config=settings.py:8",
+        "--config=launch/configs/../../settings.py",
         "--rule=package.module:make",
+        "--rule=hf:owner/name:make",
         "--suite=gymnasium/package:Task-v0",
+        "--suite=gymnasium/package:1",
+        "--config.suite=gymnasium/package:1",
         "--flagfile=flags.txt",
+        "--imports=package",
+        "--workdir=elsewhere",
+        "--ray_address=host",
+        "settings.py",
     ],
 )
-def test_what_would_run_code_is_not_taken_from_a_file(tmp_path, capsys, argument):
-    folder = workdir_with(tmp_path, argument)
+@pytest.mark.parametrize("with_a_blank", [False, True])
+def test_what_would_run_code_is_not_taken_from_a_file(tmp_path, capsys, argument, with_a_blank):
+    folder = workdir_with(tmp_path, *(argument.split("=") if with_a_blank else [argument]))
     with pytest.raises(SystemExit) as ended:
         start.begin("launch.discover", ["-m", f"--workdir={folder}"])
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert f"python -m launch.discover --workdir={folder} {argument}" in said
+    assert f"not of a run: {argument}." in said
     assert start.ARGUMENTS in said
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--config=grid57_zoo",
+        "--config=ablations:no_value",
+        f"--config={start.TEXTS.parent}/configs/grid57_zoo.py",
+        "--rule=hf:owner/name",
+        "--config.rule.start=hf:owner/name@main",
+        '--env_kwargs={"is_slippery":false}',
+        "--config.families=dmlab:memory=256",
+        "--tensorboard",
+        "--config.baselines=('ppo','dpo')",
+    ],
+)
+@pytest.mark.parametrize("with_a_blank", [False, True])
+def test_data_is_taken_from_a_file(tmp_path, argument, with_a_blank):
+    known = argument.split("=", 1) if with_a_blank else [argument]
+    arguments = ["-m", f"--workdir={workdir_with(tmp_path, *known)}"]
+    start.begin("launch.discover", arguments)
+    assert arguments[2:] == [argument]
+
+
+def test_flags_of_a_process_are_not_kept(monkeypatch):
+    given = ["--workdir", "w", "--coordinator=h:1", "--process_id", "0", "--suite", "a", "--train"]
+    monkeypatch.setattr("sys.argv", ["evaluate", *given])
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("launch.evaluate", None))
+    kept = json.loads(start.arguments_to_keep() or "")
+    assert kept == {"command": "launch.evaluate", "arguments": ["--suite=a", "--train"]}

@@ -8,6 +8,7 @@ import environments
 from disco_common.configuration import from_config
 from environments import registry
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
+from launch.evaluate import listed
 from launch.settings import DiscoverSettings
 from launch.setup import make_discovery, make_family_agents
 from launch.smoke import play
@@ -112,3 +113,13 @@ def test_settings_follow_the_suite():
     assert registry.family_of("no_such_suite") == "no_such_suite"
     assert evaluate.get_settings("crafter").agent.frame_stack == 4
     assert evaluate.get_settings("gymnax") == evaluate.get_settings()
+
+
+def test_names_are_listed_by_commas_outside_of_brackets():
+    suite = "catch/5x5, gymnasium/A-v0?size=(1,2),gymnax,"
+    assert listed(suite, "b") == [
+        "catch/5x5",
+        "gymnasium/A-v0?size=(1,2)",
+        "gymnax",
+        "b",
+    ]

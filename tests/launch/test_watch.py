@@ -114,6 +114,9 @@ def test_folders_that_are_no_runs(workdir, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"agent\.npz is missing"):
         load_agent(run_of(copy, "actor_critic"))
     folder = run_of(copy, "mine")
+    (folder / ".." / "seed_7").mkdir()
+    with pytest.raises(ValueError, match="of seed 7, which its evaluation lacks; it has 1"):
+        load_agent(folder / ".." / "seed_7")
     assert load_agent(folder / ".." / "seed_0").name == "mine"
     (copy.parent / "link").symlink_to(folder)
     assert load_agent(copy.parent / "link").name == "mine"
@@ -217,3 +220,10 @@ def test_the_command(workdir):
     )
     assert bad.returncode != 0
     assert "expected .mp4 or .gif" in bad.stderr
+    missing = run_of(workdir, "mine").with_name("seed_9")
+    bad = subprocess.run(
+        [*command, f"--run={missing}"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert bad.returncode == 2
+    assert f"--run={missing} is not a folder" in bad.stderr
+    assert not missing.exists()

@@ -121,6 +121,7 @@ LETTERS = spaces.Text(5)
 CASES = {
     "plane": (spaces.Box(0, 255, (20, 30), np.uint8), (20, 30, 1), np.uint8),
     "channels first": (spaces.Box(0, 255, (3, 20, 30), np.uint8), (20, 30, 3), np.uint8),
+    "many channels": (spaces.Box(0, 255, (16, 16, 32), np.uint8), (16, 16, 32), np.uint8),
     "frames first": (spaces.Box(0, 255, (12, 84, 84), np.uint8), (84, 84, 12), np.uint8),
     "channels last": (spaces.Box(0, 255, (20, 30, 4), np.uint8), (20, 30, 4), np.uint8),
     "double": (spaces.Box(-1, 1, (3,), np.float64), (3,), np.float32),

@@ -115,7 +115,7 @@ def test_films_of_runs_are_played(tmp_path, caplog):
     runs = [storage.run_path(tmp_path / "a & b", "grid57", TASKS[0], index) for index in range(2)]
     (runs[0] / "film.gif").write_bytes(GIF)
     (runs[0] / "<b>.mp4").write_bytes(MP4)
-    (runs[1] / "film.mp4").write_bytes(MP4)
+    (runs[1] / "film.MP4").write_bytes(MP4)
     (runs[1] / "other.gif").write_bytes(b"no film")
     output = tmp_path / "report"
     files = write_report(output, merge([one]))

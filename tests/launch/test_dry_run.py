@@ -1,0 +1,67 @@
+"""What `--dry_run` says, and that it writes nothing."""
+
+import dataclasses
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+import environments
+from evaluation import storage
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import make_contenders
+from evaluation.evaluate import runs_of
+from launch import dry_run
+from launch.workdirs import CHECKPOINTS
+from tests.launch.discover_tiny import get_settings
+from tests.launch.tiny_runs import tiny_discovery
+
+CONFIG = EvaluationConfig(seeds=2, budget=1024, baselines=())
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    return {str(x.relative_to(folder)): x.read_bytes() for x in folder.rglob("*") if x.is_file()}
+
+
+def test_of_an_evaluation(tmp_path, capsys):
+    tasks, contenders = (environments.make("catch/5x5"),), make_contenders([], CONFIG)
+    ((one, _),) = runs_of(contenders[0], tasks, CONFIG)
+    folder = storage.run_folder(tmp_path, one)
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text("damaged")
+    before = contents(tmp_path)
+    dry_run.show_evaluation(tasks, contenders, CONFIG, str(tmp_path), None)
+    said = capsys.readouterr().out
+    assert re.search(r"random\s*│ 2\s*│ 0\s*│ 2,048", said)
+    assert "1 tasks, 2 seeds, 1,024 environment steps each: about" in said
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_of_a_discovery(tmp_path, capsys, is_stopped):
+    (tmp_path / CHECKPOINTS / "190").mkdir(parents=True)
+    settings = dataclasses.replace(get_settings(), meta_steps=200)
+    dry_run.show_discovery(settings, tiny_discovery(), str(tmp_path), lambda step: is_stopped)
+    said = capsys.readouterr().out
+    assert ("10 of 200 meta-steps" in said) != is_stopped
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["evaluate", "sweep"])
+def test_a_printed_config_can_be_given(command):
+    def printed(*arguments: str) -> str:
+        line = [sys.executable, "-m", f"launch.{command}", "--print_config", *arguments]
+        return subprocess.run(
+            line, cwd=REPOSITORY, capture_output=True, text=True, check=True
+        ).stdout
+
+    text = printed()
+    given = [x for line in text.splitlines() for x in shlex.split(line, comments=True)]
+    assert len(given) > 20
+    assert printed(*given) == text
