@@ -45,7 +45,7 @@ class AgentConfig:
         per environment: `batch_size * (1 - replay_ratio)` must be `num_environments`, or 0 for
         batches that are drawn from the replay only.
       replay_capacity: trajectories in the replay.
-      reward_scale: factor of the rewards that a rule's agent learns from; those of records and
+      reward_scale: factor of the rewards that the agent learns from; those of records and
         scores are not scaled.
       frame_stack: frames in one input of the network.
       burn_in: steps before each trajectory that only update the network's memory.
@@ -144,6 +144,10 @@ class AgentConfig:
             replay=replay,
             updates=(update,),
         )
+
+    def scaled(self, trajectory: disco.Trajectory) -> disco.Trajectory:
+        """Return the trajectory with the rewards that the agent learns from."""
+        return dataclasses.replace(trajectory, reward=self.reward_scale * trajectory.reward)
 
     def optimizer(
         self, learning_rate: optax.ScalarOrSchedule | None = None
@@ -279,13 +283,9 @@ class RuleAgent:
           The state after it, the gradient, and the rule's auxiliary outputs.
         """
         gradients, aux = self.rule.gradient(
-            state.params, state.rule_state, self.scaled(trajectory), self.network.unroll
+            state.params, state.rule_state, self.config.scaled(trajectory), self.network.unroll
         )
         return self.apply(state, gradients, aux), gradients, aux
-
-    def scaled(self, trajectory: disco.Trajectory) -> disco.Trajectory:
-        """Return the trajectory with the rewards that the rule reads."""
-        return dataclasses.replace(trajectory, reward=self.config.reward_scale * trajectory.reward)
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
         """Apply the rule's gradient with the optimiser."""

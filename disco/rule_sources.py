@@ -239,7 +239,7 @@ def _downloaded(name: str) -> pathlib.Path:
         raise FileNotFoundError(f"{name}: the hub has no {missing}.") from error
     except errors.HFValidationError as error:
         raise ValueError(f"{name}: {_first_line(error)}") from error
-    except errors.HTTPError as error:  # Also of a connection that breaks.
+    except errors.HfHubHTTPError.__bases__ as error:  # The HTTP library's, of broken connections.
         raise OSError(f"{name}: {_first_line(error)}") from error
     return pathlib.Path(found)
 
@@ -251,7 +251,7 @@ def _files_there(wanted: _HubFile) -> str:
 
     try:
         every = huggingface_hub.list_repo_files(wanted.repository, revision=wanted.revision)
-    except errors.HTTPError:
+    except errors.HfHubHTTPError.__bases__:
         return "name another one"
     rules = sorted(x for x in every if x.endswith(".npz"))
     first = f"{HUB}{wanted.repository}/{rules[0]}" if rules else ""

@@ -137,6 +137,7 @@ PAPER = DiceConfig(
     max_inverse_temperature=50.0,
     num_tiles=39,
     learning_rate=5e-4,
+    total_steps=50_000_000,  # Of four frames.
     warmup=4000,
     weight_decay=0.01,
     num_environments=160,

@@ -1,8 +1,10 @@
 """DiCE's losses: a policy of any temperature from one advantage function.
 
 The policy at temperature τ is `π_τ = exp(A / τ) / Z` with the learned advantage A, and Q = V + A
-(Xiao et al. 2021, arXiv 2106.00707, section 3.1). A is `logits - E_π_τ[logits]`, the dueling form,
-so that V is the value of π_τ. Temperatures are given by their inverse, 0 for the uniform policy.
+(Xiao et al. 2021, arXiv 2106.00707, section 3.1). A is `logits - E_π_τ[logits]`, a dueling form: of
+each temperature's own policy, so that E_π_τ[Q] is V at all of them. In the paper V and Q are those
+of the average policy over temperatures, and how A is centred is not said. Temperatures are given by
+their inverse, 0 for the uniform policy.
 """
 
 import functools

@@ -104,8 +104,8 @@ class MuesliAgent:
 
     def update(self, state: MuesliState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del key, name
-        trajectory = without_masked_damage(to_trajectory(batch))
         config = self.config
+        trajectory = config.scaled(without_masked_damage(to_trajectory(batch)))
         constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
 
         def batch_loss(params):

@@ -59,12 +59,15 @@ class MuesliConfig(AgentConfig):
 
 
 # Tables 5 and 6: 75% of a batch of 96 sequences is replayed, from a replay of 6 million frames
-# (1.5 million steps of 4 frames), and the network is the deep residual one with a memory.
+# (1.5 million steps of 4 frames), the network is the deep residual one with a memory, and the
+# learning rate falls to 0 over 200 million frames (here by half a cosine, there linearly).
 PAPER = MuesliConfig(
     network=NetworkConfig(
         torso=(256,), channels=NETWORKS["impala"].channels, memory=256, model=1024, head=(1024,)
     ),
     learning_rate=3e-4,
+    end_learning_rate=0.0,
+    lifetime=50_000_000,
     num_environments=24,
     unroll_length=30,
     batch_size=96,

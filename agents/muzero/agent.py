@@ -19,7 +19,7 @@ import environments
 from agents.history import History
 from agents.latent_model import LatentModel, latent_model
 from agents.muzero.config import MuZeroConfig
-from agents.muzero.losses import LossConfig, loss
+from agents.muzero.losses import LossConfig, importance_weights, loss
 from agents.muzero.search import Found, search
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
@@ -146,11 +146,10 @@ class MuZeroAgent:
         observation = _first_rows(batch.observation, config.frame_stack)
 
         weight = None
-        if (
-            config.priority_exponent
-        ):  # Of the inverse probability, with the largest in a batch as 1.
-            inverse = 1.0 / jnp.asarray(batch.extras[PRIORITY])[0]
-            weight = inverse / jnp.max(inverse)
+        if config.priority_exponent:
+            weight = importance_weights(
+                jnp.asarray(batch.extras[PRIORITY])[0], jnp.asarray(batch.mask)[0]
+            )
 
         def batch_loss(params):
             embedding = self.model.embed_unroll(params, observation, None)[0]

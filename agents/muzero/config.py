@@ -99,18 +99,22 @@ class MuZeroConfig:
         return self.model_steps + self.td_steps + 1
 
 
-# The setting of 20 billion frames (appendices F and G), with the network of the other agents' Atari
-# presets and Gumbel MuZero's search.
+# MuZero Reanalyze's setting of 200 million frames (appendix H: two samples of each state, targets
+# of five steps, a weight of values of 0.25, 80% of samples searched again), with the network of the
+# other agents' Atari presets and Gumbel MuZero's search.
 PAPER = MuZeroConfig(
     network=NetworkConfig(
         torso=(512,), channels=NETWORKS["impala"].channels, model=512, head=(512,)
     ),
     learning_rate=2e-4,
+    total_steps=50_000_000,
     num_simulations=50,
     max_considered_actions=18,
     num_environments=64,
     batch_size=1024,
     updates_per_step=0.002,
+    reanalyses_per_step=1.6,
+    td_steps=5,
     priority_exponent=1.0,
     min_steps=20_000,
     replay_capacity=1_000_000,

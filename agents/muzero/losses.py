@@ -34,6 +34,20 @@ class LossConfig(NamedTuple):
     value_cost: float
 
 
+def importance_weights(priority: Float[Array, "B"], acts: Bool[Array, "B"]) -> Float[Array, "B"]:
+    """Return the weights of positions drawn by priority: inverse, with a mean of 1 over a batch.
+
+    They make the expected loss that of uniform draws (Schrittwieser et al. 2020, appendix G), but
+    for a factor that differs between batches as their positions do.
+
+    Args:
+      priority: of the positions.
+      acts: whether each is learned from; the mean is over these.
+    """
+    inverse = 1.0 / priority
+    return inverse / masked_mean(inverse, acts)
+
+
 def value_targets(
     batch: Batch, search_value: Float[Array, "T B"], discount: float, num_steps: int
 ) -> Float[Array, "T B"]:

@@ -224,7 +224,7 @@ def _analyse_agent(
     settings: AnalysisConfig,
 ) -> tuple[AnalysisSection, dict[str, Any]]:
     """Return the section of a trained agent, and its numbers as JSON values."""
-    trajectory = agent.scaled(
+    trajectory = agent.config.scaled(
         to_trajectory(
             playing.play(agent, learner, task, settings.steps, settings.environments, seed)
         )

@@ -1,6 +1,7 @@
 """The agent that learns by a rule: its batches, its config, and that it learns."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ import pytest
 
 import disco
 import environments
+from agents.muesli.agent import MuesliAgent
+from agents.muesli.config import MuesliConfig
 from agents.networks import NetworkConfig
 from agents.protocol import Batch
 from agents.rule_agent import AgentConfig, RuleAgent
@@ -95,16 +98,23 @@ def test_config_refused(wrong, message):
         dataclasses.replace(SMALL, **wrong)
 
 
-def test_rewards_are_scaled():
-    """The rule learns from the scaled rewards; a half of them is exact."""
-    config = dataclasses.replace(SMALL, replay_ratio=0.0, batch_size=2)
+@pytest.mark.parametrize("kind", [AgentConfig, MuesliConfig])
+def test_rewards_are_scaled(kind):
+    """The agent learns from the scaled rewards; a half of them is exact."""
+    shared = {x.name: getattr(SMALL, x.name) for x in dataclasses.fields(SMALL)}
+    shared |= {"replay_ratio": 0.0, "batch_size": 2}
+    config = dataclasses.replace(kind(), **shared)
     _, (_, batch) = batches(config, 1)
     rewards = jnp.arange(10.0).reshape(5, 2)
     batch = dataclasses.replace(jax.tree.map(lambda x: x[0], batch), reward=rewards)
 
     def learn(reward_scale, batch):
         config_of = dataclasses.replace(config, reward_scale=reward_scale)
-        agent = RuleAgent.create(config_of, Corridor(), disco.ActorCritic())
+        agent: Any
+        if isinstance(config_of, MuesliConfig):
+            agent = MuesliAgent.create(config_of, Corridor())
+        else:
+            agent = RuleAgent.create(config_of, Corridor(), disco.ActorCritic())
         state = agent.init(jax.random.key(1))
         return agent.update(state, batch, jax.random.key(2), "").state.params
 

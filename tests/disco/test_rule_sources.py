@@ -178,7 +178,10 @@ def outcomes(rule_bytes, tmp_path_factory):
         "hf:someone/gated",
     ]
     home = {"HF_HOME": str(tmp_path_factory.mktemp("home"))}
-    with hub.serving({"someone/rules": files, "someone/empty": {}, "someone/gated": {}}) as (environment, requests):
+    with hub.serving({"someone/rules": files, "someone/empty": {}, "someone/gated": {}}) as (
+        environment,
+        requests,
+    ):
         found = dict(zip(map(str, names), loaded(names, environment | home), strict=True))
     assert any(x.startswith("GET /someone/rules/resolve/main/rule.npz") for x in requests)
     later = ["hf:someone/rules", "hf:someone/rules/new.npz"]

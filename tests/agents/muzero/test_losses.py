@@ -106,3 +106,12 @@ def test_loss(batch):
     np.testing.assert_allclose(error[:3], errors, rtol=1e-4)
     total = expected["policy_loss"] + 0.25 * expected["value_loss"] + expected["reward_loss"]
     np.testing.assert_allclose(found, total / 3, rtol=1e-4)
+
+
+def test_importance_weights():
+    """A position that is not learned from, however improbable, changes nothing."""
+    acts = np.array([True, True, True, False])
+    found = losses.importance_weights(jnp.array([1.0, 2.0, 4.0, 1e-3]), jnp.asarray(acts))
+    np.testing.assert_allclose(found[:3], np.array([1.0, 0.5, 0.25]) / (1.75 / 3), rtol=1e-6)
+    scaled = losses.importance_weights(jnp.array([3.0, 6.0, 12.0, 1.0]), jnp.asarray(acts))
+    np.testing.assert_allclose(scaled[:3], found[:3], rtol=1e-6)
