@@ -16,7 +16,7 @@ import hashlib
 import os
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from disco.rule_headers import RuleFileError
 from disco_common.user_cache import VARIABLE, user_cache
@@ -212,6 +212,7 @@ def _downloaded(name: str) -> pathlib.Path:
             f"{name!r} is a rule of the hub, for which the package {error.name!r} is not installed:"
             " pip install 'disco-update-rules[hub]', or '.[hub]' in a checkout."
         ) from error
+    http_errors = _http_errors()
     try:
         found = huggingface_hub.hf_hub_download(
             wanted.repository, wanted.file, revision=wanted.revision, library_name="disco"
@@ -239,7 +240,7 @@ def _downloaded(name: str) -> pathlib.Path:
         raise FileNotFoundError(f"{name}: the hub has no {missing}.") from error
     except errors.HFValidationError as error:
         raise ValueError(f"{name}: {_first_line(error)}") from error
-    except errors.HfHubHTTPError.__bases__ as error:  # The HTTP library's, of broken connections.
+    except http_errors as error:
         raise OSError(f"{name}: {_first_line(error)}") from error
     return pathlib.Path(found)
 
@@ -247,15 +248,21 @@ def _downloaded(name: str) -> pathlib.Path:
 def _files_there(wanted: _HubFile) -> str:
     """Return a clause on the rule files in a repository of the hub."""
     import huggingface_hub
-    from huggingface_hub import errors
 
     try:
         every = huggingface_hub.list_repo_files(wanted.repository, revision=wanted.revision)
-    except errors.HfHubHTTPError.__bases__:
+    except _http_errors():
         return "name another one"
     rules = sorted(x for x in every if x.endswith(".npz"))
     first = f"{HUB}{wanted.repository}/{rules[0]}" if rules else ""
     return f"it has {rules}, for example {first!r}" if rules else "it has no '.npz' file"
+
+
+def _http_errors() -> Any:
+    """Return what the hub's HTTP library raises, also of a connection that breaks."""
+    from huggingface_hub import errors
+
+    return errors.HfHubHTTPError.__bases__
 
 
 def _first_line(error: BaseException) -> str:
