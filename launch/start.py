@@ -19,11 +19,13 @@ TEXTS = pathlib.Path(__file__).parent / "help_texts"  # `launch.help` writes the
 _PREFIX = "launch."
 _READ_ONLY = ("dry_run", "print_config")  # Flags with which a command writes nothing.
 _CONFIGS = pathlib.Path(__file__).parent / "configs"
-# Flags of one process or one start, not of a run; `ray_address` names a machine to work with.
-_NOT_OF_A_RUN = ("coordinator", "coordinator_timeout", "num_processes", "process_id", "ray_address")
+# Flags of one process, not of a run.
+_OF_A_PROCESS = ("coordinator", "coordinator_timeout", "num_processes", "process_id")
+# Flags that no file may give: what they name is run, written, or worked with on other machines.
+_ONLY_TYPED = ("workdir", "flagfile", "imports", "ray_address", *_OF_A_PROCESS)
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z]\w*(\.\w+)*)(=(?P<value>.*))?", re.DOTALL)
 _WITH_COLONS = ("env_kwargs", "config.families")  # Whose values have colons, and name no module.
-_HUB = re.compile(r"hf:[^:]*")
+_RULES = ("rule", "config.rule.start")  # Which may be of the hub, `hf:owner/name`.
 
 
 def module_to_run() -> str:
@@ -69,7 +71,7 @@ def arguments_to_keep() -> str | None:
     others = [
         x
         for x in _joined(_without_workdir(sys.argv[1:]))
-        if x.lstrip("-").partition("=")[0] not in _NOT_OF_A_RUN
+        if x.lstrip("-").partition("=")[0] not in _OF_A_PROCESS
     ]
     return json.dumps({"command": spec.name, "arguments": others}, indent=2) + "\n"
 
@@ -120,13 +122,15 @@ def _is_data(argument: str) -> bool:
     if found is None:
         return False
     name, value = found["name"], found["value"] or ""
-    if name in ("workdir", "flagfile", "imports", *_NOT_OF_A_RUN):
+    if name in _ONLY_TYPED:
         return False
     if name == "config":
         file = value.partition(":")[0]
         named = _CONFIGS / f"{file}.py" if re.fullmatch(r"\w+", file) else pathlib.Path(file)
         return named.is_file() and named.resolve().parent == _CONFIGS.resolve()
-    return ":" not in value or name in _WITH_COLONS or _HUB.fullmatch(value) is not None
+    if name in _RULES:
+        value = ",".join(x.strip().removeprefix("hf:") for x in value.split(","))
+    return ":" not in value or name in _WITH_COLONS
 
 
 def _without_workdir(arguments: Sequence[str]) -> list[str]:
