@@ -25,11 +25,12 @@ from evaluation.contenders import Contender
 from evaluation.evaluate import runs_of
 from evaluation.job_groups import job_groups
 from evaluation.pace import in_words
-from evaluation.training import Run, train_runs
+from evaluation.training import Run, make_agent, train_runs
 from launch.settings import DiscoverSettings
 from launch.workdirs import CHECKPOINTS
 from meta.discovery import Discovery
 from meta.run import RunMetrics, run
+from training.schedule import schedules
 
 # Of a contender's measurement: enough for agents that fill a replay first to begin to learn.
 _LEAST_STEPS = 2_048
@@ -56,7 +57,8 @@ def show_evaluation(
     """Print a table of the contenders: runs to make, environment steps, and estimated time.
 
     Arguments are those of `evaluation.evaluate.evaluate`; the workdir need not exist. A contender
-    is measured on the first task that it has runs to make on; other tasks may be slower.
+    is measured on the first task that it has runs to make on; other tasks may be slower. Of one
+    that begins to learn later than it is measured, only a lower bound is known.
     """
     table = Table(
         Column("contender", overflow="fold"),
@@ -67,26 +69,31 @@ def show_evaluation(
         "steps/s",
         "takes about",
     )
-    total = 0.0
+    total, is_least = 0.0, False
     for contender in contenders:
         runs = list(itertools.chain(*runs_of(contender, tasks, config)))
         missing = [x for x in runs if not _is_finished(pathlib.Path(workdir), x)]
         steps = len(missing) * config.num_steps
         numbers = ("", "", "")
         if missing:
-            start, seconds_per_step = _measured(missing[0], config)
+            measured = _steps_to_measure(missing[0], config)
+            start, seconds_per_step = _measured(missing[0], config, measured)
             seconds = (
                 start * len(list(job_groups(missing, runs_per_job))) + steps * seconds_per_step
             )
             total += seconds
-            numbers = (in_words(start), f"{1 / seconds_per_step:,.0f}", in_words(seconds))
+            learns = _learns_within(missing[0], config, measured)
+            is_least |= not learns
+            taken = in_words(seconds) if learns else f"more than {in_words(seconds)}"
+            numbers = in_words(start), f"{1 / seconds_per_step:,.0f}", taken
         done = len(runs) - len(missing)
         table.add_row(contender.name, str(len(runs)), str(done), f"{steps:,}", *numbers)
     console(log_width=100).print(table)
+    about = "more than" if is_least else "about"
     print(
         f"{len(tasks)} tasks, {config.seeds} seeds, {config.num_steps:,} environment steps each:"
-        f" about {in_words(total)} on {_devices()}, one job after the other. Memory"
-        f" of this process: {_memory()}. Nothing was written."
+        f" {about} {in_words(total)} on {_devices()}, one job after the other. Memory of this"
+        f" process: {_memory()}. Nothing was written."
     )
 
 
@@ -98,9 +105,24 @@ def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
     return found is not None
 
 
-def _measured(one: Run, config: EvaluationConfig) -> tuple[float, float]:
-    """Return the seconds until a run is compiled, and those of an environment step."""
-    steps = min(config.num_steps, max(_LEAST_STEPS, 2 * config.agent.steps_per_update))
+def _steps_to_measure(one: Run, config: EvaluationConfig) -> int:
+    unroll = config.agent.steps_per_update
+    if not one.contender.trains_itself:
+        unroll = make_agent(one.contender, one.task).experience.steps_per_unroll
+    return min(config.num_steps, max(_LEAST_STEPS, 2 * unroll))
+
+
+def _learns_within(one: Run, config: EvaluationConfig, steps: int) -> bool:
+    """Return whether all kinds of a run's updates begin within its first steps."""
+    if one.contender.trains_itself:
+        return True
+    experience = make_agent(one.contender, one.task).experience
+    every = schedules(experience, config.num_steps).values()
+    return all(x.first < steps // experience.steps_per_unroll for x in every)
+
+
+def _measured(one: Run, config: EvaluationConfig, steps: int) -> tuple[float, float]:
+    """Return the seconds until a run is compiled, and those of one of its first steps."""
     short = dataclasses.replace(config, budget=steps, strip_frames=0)
     with tempfile.TemporaryDirectory() as folder:
         (result,) = train_runs([one], short, [pathlib.Path(folder)], pathlib.Path(folder))

@@ -42,6 +42,22 @@ def test_of_an_evaluation(tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_of_an_agent_that_begins_to_learn_later(tmp_path, capsys):
+    config = dataclasses.replace(CONFIG, budget=9_984, seeds=1)
+    names = [
+        "muzero/min_steps=5000,num_simulations=2",
+        "muzero/num_simulations=2,unroll_length=400",
+    ]
+    contenders = make_contenders([], config, agents=names)
+    dry_run.show_evaluation(
+        (environments.make("catch/5x5"),), contenders, config, str(tmp_path), None
+    )
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "9,984 environment steps each: more than" in said
+    assert said.count("more than") == 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_of_a_discovery(tmp_path, capsys, is_stopped):
     (tmp_path / CHECKPOINTS / "190").mkdir(parents=True)
