@@ -76,13 +76,12 @@ def show_evaluation(
         steps = len(missing) * config.num_steps
         numbers = ("", "", "")
         if missing:
-            measured = _steps_to_measure(missing[0], config)
+            measured, learns = _first_steps(missing[0], config)
             start, seconds_per_step = _measured(missing[0], config, measured)
             seconds = (
                 start * len(list(job_groups(missing, runs_per_job))) + steps * seconds_per_step
             )
             total += seconds
-            learns = _learns_within(missing[0], config, measured)
             is_least |= not learns
             taken = in_words(seconds) if learns else f"more than {in_words(seconds)}"
             numbers = in_words(start), f"{1 / seconds_per_step:,.0f}", taken
@@ -105,20 +104,15 @@ def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
     return found is not None
 
 
-def _steps_to_measure(one: Run, config: EvaluationConfig) -> int:
-    unroll = config.agent.steps_per_update
+def _first_steps(one: Run, config: EvaluationConfig) -> tuple[int, bool]:
+    """Return how many of a run's steps to measure, and whether all its updates begin in them."""
+    unroll, first = config.agent.steps_per_update, [0]
     if not one.contender.trains_itself:
-        unroll = make_agent(one.contender, one.task).experience.steps_per_unroll
-    return min(config.num_steps, max(_LEAST_STEPS, 2 * unroll))
-
-
-def _learns_within(one: Run, config: EvaluationConfig, steps: int) -> bool:
-    """Return whether all kinds of a run's updates begin within its first steps."""
-    if one.contender.trains_itself:
-        return True
-    experience = make_agent(one.contender, one.task).experience
-    every = schedules(experience, config.num_steps).values()
-    return all(x.first < steps // experience.steps_per_unroll for x in every)
+        experience = make_agent(one.contender, one.task).experience
+        unroll = experience.steps_per_unroll
+        first = [x.first for x in schedules(experience, config.num_steps).values()]
+    steps = min(config.num_steps, max(_LEAST_STEPS, 2 * unroll))
+    return steps, all(x < steps // unroll for x in first)
 
 
 def _measured(one: Run, config: EvaluationConfig, steps: int) -> tuple[float, float]:
@@ -155,7 +149,7 @@ def show_discovery(
         return
     seconds = min(x["seconds"] for x in reports[1:])
     with contextlib.closing(CheckpointReader(pathlib.Path(workdir, CHECKPOINTS))) as there:
-        missing = settings.meta_steps - max(there.steps(), default=0)
+        missing = max(0, settings.meta_steps - max(there.steps(), default=0))
     steps = discovery.steps_per_meta_step * discovery.population_size
     print(
         f"{missing:,} of {settings.meta_steps:,} meta-steps of {discovery.population_size} agents"

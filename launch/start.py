@@ -55,8 +55,8 @@ def begin(module: str, arguments: list[str]) -> None:
     is_read_only = has_flag(arguments, *_READ_ONLY)
     if (workdir := value_of("workdir", arguments)) and name != "export":
         there = (pathlib.Path(workdir) / "config.json").exists()
-        others = _without_workdir(arguments[1:])
-        if there and all(x.lstrip("-") in _READ_ONLY for x in others):
+        others = {_name_of(x) for x in _joined(arguments[1:])} - {"workdir"}
+        if there and others <= set(_READ_ONLY):
             arguments += _known_arguments(pathlib.Path(workdir), module)
         what = "goes on in" if there else "begins in"
         if not is_read_only:
@@ -68,11 +68,8 @@ def arguments_to_keep() -> str | None:
     spec = sys.modules["__main__"].__spec__
     if spec is None or not spec.name.startswith(_PREFIX):
         return None
-    others = [
-        x
-        for x in _joined(_without_workdir(sys.argv[1:]))
-        if x.lstrip("-").partition("=")[0] not in _OF_A_PROCESS
-    ]
+    left_out = ("workdir", *_OF_A_PROCESS)
+    others = [x for x in _joined(sys.argv[1:]) if _name_of(x) not in left_out]
     return json.dumps({"command": spec.name, "arguments": others}, indent=2) + "\n"
 
 
@@ -133,15 +130,9 @@ def _is_data(argument: str) -> bool:
     return ":" not in value or name in _WITH_COLONS
 
 
-def _without_workdir(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments but `--workdir=FOLDER` and `--workdir FOLDER`."""
-    others: list[str] = []
-    previous = ""
-    for argument in arguments:
-        if previous.lstrip("-") != "workdir" and not re.match(r"--?workdir(=|$)", argument):
-            others.append(argument)
-        previous = argument if argument.startswith("-") else ""
-    return others
+def _name_of(argument: str) -> str:
+    """Return the name of the flag in `--flag` or `--flag=value`."""
+    return argument.lstrip("-").partition("=")[0]
 
 
 def value_of(flag: str, arguments: Sequence[str]) -> str:

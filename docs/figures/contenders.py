@@ -5,6 +5,7 @@ The results page draws the same panels.
 python docs/figures/contenders.py
 """
 
+import itertools
 import pathlib
 import re
 
@@ -41,9 +42,8 @@ def main() -> None:
 def iqm_tables(page: str) -> list[dict[str, tuple[float, float, float]]]:
     """Return, of the page's first two tables, each contender's IQM and the interval's ends."""
     found = []
-    for match in list(re.finditer(r"^\| +\| (.*) \|\n\|[- |]*\n\| IQM \| (.*) \|$", page, re.M))[
-        :2
-    ]:
+    tables = re.finditer(r"^\| +\| (.*) \|\n\|[- |]*\n\| IQM \| (.*) \|$", page, re.M)
+    for match in itertools.islice(tables, 2):
         names = [name.strip("` ") for name in match[1].split("|")]
         cells = [_INTERVAL.search(cell) for cell in match[2].split("|")]
         values = {n: tuple(map(float, c.groups())) for n, c in zip(names, cells, strict=True) if c}

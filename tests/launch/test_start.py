@@ -41,6 +41,14 @@ def test_the_workdir_knows_the_other_arguments(tmp_path, capsys, flags):
     assert "--config=grid57_zoo --config.seed=3" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flag", ["--dry_run", "--print_config"])
+def test_what_writes_nothing_is_about_the_run_in_the_workdir(tmp_path, capsys, flag):
+    arguments = ["-m", f"--workdir={workdir_with(tmp_path, '--config.seed=3')}", flag]
+    start.begin("launch.discover", arguments)
+    assert arguments[2:] == [flag, "--config.seed=3"]
+    assert "goes on in" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("other", ["--config.seed=4", "--rule=x"])
 def test_arguments_that_are_given_replace_them_all(tmp_path, other):
     arguments = ["-m", f"--workdir={workdir_with(tmp_path, '--config.seed=3')}", other]
