@@ -27,6 +27,8 @@ from evaluation.report.manifest import StoredEvaluation, read_manifest
 from evaluation.training import Run
 from training.host_collection import make_act
 
+_MOST_NAMED = 6  # Runs in an error.
+
 
 @chex.dataclass(frozen=True)
 class ActingMemory:
@@ -132,12 +134,25 @@ def load_agent(folder: str | pathlib.Path, *, imports: bool = False) -> LoadedAg
     """
     path = pathlib.Path(folder).resolve()
     if not path.is_dir():
-        raise FileNotFoundError(f"{str(folder)!r} is not a folder; expected that of a run.")
+        raise FileNotFoundError(
+            f"{str(folder)!r} is not a folder; expected that of a run{runs_near(folder)}."
+        )
     stored = _evaluation(path)
     run = _run(stored, path, imports)
     agent, learner = training.load_agent(path, run)
     acting_state = jax.device_put(agent.acting_state(learner))
     return LoadedAgent(run.contender.name, run.task, agent, learner, acting_state)
+
+
+def runs_near(folder: str | pathlib.Path) -> str:
+    """Return which runs there are where a folder was expected, as a clause; empty if none."""
+    path = pathlib.Path(folder)
+    near = next((x for x in path.parents if x.is_dir()), path.parent)
+    patterns = (f"{between}seed_*" for between in ("", "*/", "*/*/", "runs/*/*/"))
+    found = sorted({str(x) for pattern in patterns for x in near.glob(pattern) if x.is_dir()})
+    named = ", ".join(found[:_MOST_NAMED])
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return f"; there are {named}{more}" if found else ""
 
 
 def _evaluation(path: pathlib.Path) -> StoredEvaluation:

@@ -75,7 +75,7 @@ class Pace:
         """Return the remaining time in words, of all jobs and of the current one.
 
         Empty before anything is known. A kind that is not known counts as the slowest that is; the
-        words are then "more than ...".
+        words are then "more than ...", and none if that is less than a second.
         """
         done = self._so_far()
         if not done:
@@ -92,6 +92,8 @@ class Pace:
             own = estimate(kind, lambda work: work.seconds(units - self._last[0]))
         total = own + sum(estimate(kind, lambda x, n=n: x.seconds_of_job(n)) for kind, n in others)
         is_known = all(kind in done for kind, _ in self._jobs[self._number :])
+        if not is_known and total < 1.0:
+            return ""
         words = f"{'' if is_known else 'more than '}{in_words(total)} left"
         return f"{words} (of this job {in_words(own)})" if others and kind in done else words
 

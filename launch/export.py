@@ -4,7 +4,8 @@
     python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
 
 If the run has probes (`launch.probes`), it is the rule with the best one, otherwise that of the
-newest checkpoint.
+newest checkpoint. `--meta_step=0` writes the rule that the run started from, with the same settings
+of agents: what discovery has added is by how much the other rule is better than this one.
 
 The run may still be running, its workdir may be read-only, and its environments need not be
 installed: the command reads only the settings, the first rule, and the average rule in a
@@ -55,8 +56,8 @@ def export(
     Args:
       workdir: of the run.
       output: rule file to write.
-      meta_step: of a probe or a checkpoint; by default of the best probe, or of the newest good
-        checkpoint if there is no probe.
+      meta_step: of a probe or a checkpoint, or 0; by default of the best probe, or of the newest
+        good checkpoint if there is no probe.
       evaluations: workdirs of evaluations of that rule, for its card.
 
     Raises:
@@ -67,7 +68,8 @@ def export(
     folder = pathlib.Path(workdir)
     settings = _settings(folder)
     rule, found = (
-        _probed(folder, meta_step)
+        _first(folder, settings, meta_step)
+        or _probed(folder, meta_step)
         or _kept(folder, meta_step)
         or _checkpointed(folder, settings, meta_step)
     )
@@ -79,6 +81,18 @@ def export(
         write_atomically(path.with_suffix(".md"), text)
     disco.save(rule, output, found)
     return found
+
+
+def _first(
+    folder: pathlib.Path, settings: DiscoverSettings, meta_step: int | None
+) -> tuple[disco.DiscoveredRule, dict[str, Any]] | None:
+    """Return the rule that a run started from, and its provenance, of meta-step 0; None of others.
+
+    Raises as `launch.setup.make_rule`.
+    """
+    if meta_step != 0:
+        return None
+    return make_rule(settings, folder), rule_provenance(settings, 0, [], [])
 
 
 def _probed(
@@ -183,7 +197,8 @@ def main() -> None:
     evaluations = [name.strip() for name in flags.FLAGS.evaluations if name.strip()]
     found = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step, evaluations)
     score = f", whose probe has {found['probe_score']:.2f}" if "probe_score" in found else ""
-    print(f"Wrote {output}: the average rule after {found['meta_steps']} meta-steps{score}.")
+    average = f"average rule after {found['meta_steps']} meta-steps{score}"
+    print(f"Wrote {output}: the {average if found['meta_steps'] else 'first rule of the run'}.")
     if evaluations:
         print(f"Wrote {pathlib.Path(output).with_suffix('.md')}, its card.")
 
@@ -194,8 +209,9 @@ if __name__ == "__main__":
     flags.DEFINE_integer(
         "meta_step",
         None,
-        "Step of a probe or a checkpoint, also of one that has been deleted; by default of the best"
-        " probe, and without probes of the newest good checkpoint.",
+        "Step of a probe or a checkpoint, also of one that has been deleted; 0: the rule that the"
+        " run started from. By default that of the best probe, and without probes of the newest"
+        " good checkpoint.",
         lower_bound=0,
     )
     flags.DEFINE_list("evaluations", [], "Workdirs of evaluations of the rule, for its card.")

@@ -19,7 +19,7 @@ import sys
 from absl import flags
 
 from evaluation import films
-from evaluation.loading import load_agent
+from evaluation.loading import load_agent, runs_near
 from launch import commands
 from launch.flag_parsing import define_output_file, define_path
 
@@ -29,7 +29,10 @@ def main() -> None:
     values = flags.FLAGS
     output = pathlib.Path(values.output or pathlib.Path(values.run, "film.gif"))
     if not pathlib.Path(values.run).is_dir():
-        raise ValueError(f"--run={values.run} is not a folder; expected that of a finished run.")
+        raise ValueError(
+            f"--run={values.run} is not a folder; expected that of a finished run"
+            f"{runs_near(values.run)}."
+        )
     films.check(output)
     # Of environments that draw with SDL: no sound card is needed.
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

@@ -1,7 +1,8 @@
 """The main result of an evaluation in sentences: who is ahead, by how much, and where it loses.
 
-Contenders are ranked by their interquartile mean (IQM). Two are told apart by it if their intervals
-do not overlap. Several discoveries, which differ in their seed only, count as one contender.
+Contenders are ranked by their interquartile mean (IQM), on a single task by their mean. Two are
+told apart by it if their intervals do not overlap. Several discoveries, which differ in their seed
+only, count as one contender.
 """
 
 import dataclasses
@@ -12,6 +13,7 @@ from jaxtyping import Bool, Float
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
+from evaluation.report.texts import number_of_seeds
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale
 from evaluation.scoring.statistics import AGGREGATES, Estimate
@@ -26,8 +28,8 @@ class MainResult:
 
     Attributes:
       sentences: the result, for a reader.
-      leader: the contender with the highest IQM or, where there is none, with the highest mean
-        score on the most tasks; empty if no contender that learns has scores.
+      leader: the contender with the highest IQM (mean of a single task) or, where there is none,
+        with the highest mean score on the most tasks; empty if no contender that learns has scores.
       is_ahead: whether its interval is above that of every other contender that learns.
       worse_on: tasks on which another contender has a higher mean score, the furthest below first.
     """
@@ -233,7 +235,10 @@ def _by_aggregates(
     config: EvaluationConfig,
     scale: Scale | None,
 ) -> MainResult:
-    """Return the result by IQM, median and probability of improvement.
+    """Return the result by aggregates and probability of improvement.
+
+    The aggregates are IQM and median over tasks; of a single task, where the IQM of few runs is
+    their mean, the mean of its runs.
 
     Args:
       where: the tasks and the seeds.
@@ -243,33 +248,34 @@ def _by_aggregates(
       scale: None for the returns of a single task.
     """
     scaled = known if scale is None else [x.normalized(scale) for x in known]
-    iqm = {x.name: x.aggregate("IQM", config) for x in scaled}
-    ranked = sorted(scaled, key=lambda x: -iqm[x.name].value)
+    label, *further = ("mean",) if len(means.tasks) == 1 else ("IQM", "median")
+    found = {x.name: x.aggregate(label, config) for x in scaled}
+    ranked = sorted(scaled, key=lambda x: -found[x.name].value)
     first, *others = [x for x in ranked if x.name != RANDOM]
-    level = [x.name for x in others if iqm[x.name].high >= iqm[first.name].low]
+    level = [x.name for x in others if found[x.name].high >= found[first.name].low]
     rivals = others or [x for x in ranked if x.name == RANDOM]
-    second = "mean" if len(means.tasks) == 1 else "median"  # Over tasks.
     numbers = []
-    for label in ("IQM", second):
-        of_two = [x.aggregate(label, config).text(2) for x in (first, *rivals[:1])]
+    for one in (label, *further):
+        of_two = [x.aggregate(one, config).text(2) for x in (first, *rivals[:1])]
         against = f" of {rivals[0].name}" if rivals else ""
-        numbers.append(f"{label} {' against '.join(of_two)}{against if label == 'IQM' else ''}")
+        numbers.append(f"{one} {' against '.join(of_two)}{against if one == label else ''}")
     compared = rivals[: _MOST_NAMED if len(rivals) <= _MOST_NAMED else 1]
     if compared:
-        found = {x.name: first.improvement(x, config) for x in compared}
-        numbers.append(_improvement(found, config))
+        improvement = {x.name: first.improvement(x, config) for x in compared}
+        numbers.append(_improvement(improvement, config))
     unit = means.spread if scale is None else scale.high - scale.low
     lost, worse = means.lost_by(first.name, unit)
-    standing = _standing(first.name, [x.name for x in others], level)
-    sentences = [f"{where}, {standing}: {'; '.join(numbers)}.", *_rank_of_rule(first, others, iqm)]
-    if RANDOM in iqm and iqm[first.name].low <= iqm[RANDOM].high:
-        random = iqm[RANDOM].text(2)
+    standing = _standing(first.name, [x.name for x in others], level, label)
+    ranks = _rank_of_rule(first, others, found, label)
+    sentences = [f"{where}, {standing}: {'; '.join(numbers)}.", *ranks]
+    if RANDOM in found and found[first.name].low <= found[RANDOM].high:
+        random = found[RANDOM].text(2)
         sentences.append(f"The random policy, with {random}, is not told apart from {first.name}.")
     return MainResult((*sentences, *lost), first.name, bool(others) and not level, worse)
 
 
 def _rank_of_rule(
-    first: _Entrant, others: Sequence[_Entrant], iqm: Mapping[str, Estimate]
+    first: _Entrant, others: Sequence[_Entrant], found: Mapping[str, Estimate], label: str
 ) -> list[str]:
     """Return the place of the best evaluated rule, if it is neither the first nor the second."""
     ranked = [first, *others]
@@ -277,7 +283,7 @@ def _rank_of_rule(
     if not places or places[0] < 2:
         return []
     rule = ranked[places[0]].name
-    return [f"{rule} is number {places[0] + 1} of {len(ranked)}: IQM {iqm[rule].text(2)}."]
+    return [f"{rule} is number {places[0] + 1} of {len(ranked)}: {label} {found[rule].text(2)}."]
 
 
 def _improvement(found: Mapping[str, Estimate], config: EvaluationConfig) -> str:
@@ -286,13 +292,13 @@ def _improvement(found: Mapping[str, Estimate], config: EvaluationConfig) -> str
     return f"probability of improvement {', '.join(parts)} ({config.confidence:.0%} intervals)"
 
 
-def _standing(first: str, others: Sequence[str], level: Sequence[str]) -> str:
-    """Return the leader's standing among the other contenders that learn."""
+def _standing(first: str, others: Sequence[str], level: Sequence[str], label: str) -> str:
+    """Return the leader's standing, by an aggregate, among the other contenders that learn."""
     if not others:
         return f"{first} is the only contender that learns"
     if level:
         return (
-            f"{first} has the highest IQM, but is not told apart from {_listed(level)}, whose"
+            f"{first} has the highest {label}, but is not told apart from {_listed(level)}, whose"
             f" {'interval overlaps' if len(level) == 1 else 'intervals overlap'} its own"
         )
     if len(others) == 1:
@@ -319,7 +325,7 @@ def _where(summary: Summary, config: EvaluationConfig, counted: int) -> str:
     every = len(summary.tasks)
     tasks = f"{counted} tasks" if counted == every else f"{counted} of {every} tasks"
     named = summary.tasks[0] if every == 1 else tasks
-    return f"On {named} with {'one seed' if config.seeds == 1 else f'{config.seeds} seeds'}"
+    return f"On {named} with {number_of_seeds(config.seeds)}"
 
 
 def _highest(means: Mapping[str, Float[np.ndarray, "tasks"]]) -> Float[np.ndarray, "tasks"]:

@@ -10,6 +10,7 @@ Besides jinja2's own filters, templates have
     rows | data_table        rows (dictionaries of equal keys) as a table that can be sorted,
                              searched, and filtered by each column (DataTables)
     picture | data_uri       a PNG as the source of an image
+    seeds | over_seeds       what follows "mean", with errors if there are several seeds
 """
 
 import base64
@@ -28,6 +29,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from evaluation.report import plotly_style
+from evaluation.report.texts import over_seeds
 
 TEMPLATES = pathlib.Path(__file__).parents[1] / "templates"
 
@@ -74,7 +76,12 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters |= {"plot": _plot, "data_table": _data_table, "data_uri": _data_uri}
+    made.filters |= {
+        "plot": _plot,
+        "data_table": _data_table,
+        "data_uri": _data_uri,
+        "over_seeds": over_seeds,
+    }
     made.globals |= {"plotly_js": Markup(get_plotlyjs()), "data_tables": _data_tables_script()}
     return made
 

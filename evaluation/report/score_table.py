@@ -8,6 +8,7 @@ import numpy as np
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
+from evaluation.report.texts import over_seeds
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.statistics import Estimate
@@ -59,8 +60,7 @@ def score_table(
       config: of the evaluation.
     """
     return ScoreTable(
-        title=f"Score: {config.score_definition}.\n"
-        f"Mean ± standard error over {config.seeds} seeds.",
+        title=f"Score: {config.score_definition}.\nMean{over_seeds(config.seeds)}.",
         caption=_caption(summary, config),
         contenders=(*(contender.name for contender in shown), *summary.discoveries),
         scores=tuple(_score_rows(summary, shown)),
@@ -73,9 +73,9 @@ def remarks(summary: Summary, contender_curves: Mapping[str, LearningCurves]) ->
     by_reason: dict[str, list[str]] = {}
     for task, reason in summary.left_out.items():
         by_reason.setdefault(reason, []).append(task)
+    what = "Left out of the means over tasks" if len(summary.tasks) > 1 else "Not normalised"
     found = [
-        f"Left out of the means over tasks: {', '.join(tasks)}, because {reason}."
-        for reason, tasks in by_reason.items()
+        f"{what}: {', '.join(tasks)}, because {reason}." for reason, tasks in by_reason.items()
     ]
     return found + non_finite_runs(contender_curves)
 

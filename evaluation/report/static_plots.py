@@ -19,6 +19,7 @@ from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.report.drawing import Drawing, plot_style
+from evaluation.report.texts import over_seeds
 from evaluation.results import LearningCurves
 from evaluation.scoring.curves import Curves, task_curves
 from evaluation.scoring.summary import Summary
@@ -65,7 +66,7 @@ def learning_curves(
                 panel.set_xlabel("environment steps")
         figure.supylabel("mean episode return", fontsize=9)
         title = printable(prefix.rstrip("/")) or "Learning curves"
-        figure.suptitle(f"{title}: mean ± standard error over {config.seeds} seeds")
+        figure.suptitle(f"{title}: mean{over_seeds(config.seeds)}")
         add_legend(figure, lines, [contender.name for contender in contenders])
         return Drawing.of(figure)
 

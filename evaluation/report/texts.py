@@ -13,3 +13,13 @@ def format_number(value: float) -> str:
 def file_name(name: str) -> str:
     """Return a name with underscores for characters that not every file name may have."""
     return "".join(x if x.isalnum() or x in "-_." else "_" for x in name)
+
+
+def number_of_seeds(seeds: int) -> str:
+    """Return "one seed", or "5 seeds"."""
+    return "one seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def over_seeds(seeds: int) -> str:
+    """Return what follows "mean" where means over seeds are shown, with errors if there are any."""
+    return f"{' of' if seeds == 1 else ' ± standard error over'} {number_of_seeds(seeds)}"

@@ -168,13 +168,15 @@ def discoveries_of(contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]
 
     Returns:
       By a description of them, the names of two rules or more. Of several rules of one seed, the
-      first one.
+      first one; none that a discovery started from.
     """
     by_seed: dict[str, dict[str, str]] = {}
     for contender in contenders:
         header = contender.source.get("header", {})
         known = header.get("provenance", {})
-        if contender.kind == DISCOVERED and isinstance(known, dict) and "seed" in known:
+        if contender.kind != DISCOVERED or not isinstance(known, dict):
+            continue
+        if "seed" in known and known.get("meta_steps") != 0:
             same = [known.get(name) for name in _SAME_IN_ALL_SEEDS]
             same += [header.get("sizes"), header.get("hyper_parameters")]
             same.append(known.get("planned_meta_steps", known.get("meta_steps")))

@@ -84,3 +84,13 @@ def test_jobs_of_one_report_are_known_when_they_end():
 )
 def test_seconds_in_words(seconds, words):
     assert in_words(seconds) == words
+
+
+def test_more_than_nothing_is_not_said():
+    clock = Clock()
+    pace = Pace([("random", 100), ("rule", 100)], clock)
+    pace.begin()
+    clock.seconds = 0.2
+    pace.at(100)
+    pace.begin()
+    assert pace.left() == ""

@@ -104,7 +104,7 @@ def test_the_table_has_scores_and_aggregates(tmp_path):
     # Random scores -0.6, the optimum 1; the rule has 3 and 3.1: 2.28 plus and minus Student's
     # quantile with one degree of freedom, 12.7, times 0.03.
     assert table.aggregates[4][1][0] == "2.28 [1.89, 2.68]"
-    assert table.aggregates[5][1] == ("1.00 [1.00, 1.00]", "", "", "")
+    assert table.aggregates[5][1] == ("1.00 [0.34, 1.00]", "", "", "")
     assert table.aggregates[-1][1] == ("1/1", "1/1", "1/1", "")
     assert "Tasks above random: by mean score, without a significance test." in table.caption
     assert written.remarks == ()

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.stats
 from rliable import metrics
 
 from evaluation.scoring import statistics
@@ -169,6 +170,24 @@ def test_an_interval_over_discoveries_is_students():
         statistics.probability_of_improvement, rules, np.full((4, 5), 1.5), **settings
     )
     assert better.value == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 4, 5])
+def test_a_probability_of_all_or_nothing_is_as_sure_as_its_runs(runs):
+    """Wilson's bound, above a half where an exact rank test of one task has p < 5%."""
+    low, high = np.arange(2 * runs, dtype=float).reshape(2, 1, runs)
+    options = {"resamples": 50, "confidence": 0.95, "seed": 0, "bounds": (0.0, 1.0)}
+    statistic = probability_of_improvement
+    found = statistics.estimate(statistic, high, low, **options)
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(runs / (runs + 1.96**2), abs=1e-3)
+    exact = scipy.stats.mannwhitneyu(high[0], low[0], method="exact").pvalue
+    assert (found.low > 0.5) == (exact < 0.05)
+    worse = statistics.estimate(statistic, low, high, **options)
+    assert tuple(worse) == pytest.approx((0.0, 0.0, 1.0 - found.low))
+    rules = [high, high + 1.0]
+    several = statistics.estimate_over_discoveries(statistic, rules, low, **options)
+    assert several.low == pytest.approx(2 / (2 + 1.96**2), abs=1e-3)
 
 
 def test_one_discovery_has_no_interval():

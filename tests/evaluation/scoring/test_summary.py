@@ -136,6 +136,7 @@ def test_rules_of_the_best_probes_are_one_discovery():
         _discovered("one", 0, meta_steps=150, planned_meta_steps=300),
         _discovered("two", 1, meta_steps=300, planned_meta_steps=300),
         _discovered("short", 2, meta_steps=150, planned_meta_steps=150),
+        _discovered("start", 3, meta_steps=0, planned_meta_steps=300),
     ]
     assert discoveries_of(rules) == {"2 discoveries (one, two)": ("one", "two")}
 
