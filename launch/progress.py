@@ -69,13 +69,12 @@ class Progress:
 
         Args:
           completed: number of units.
-          numbers: by name; None if unknown.
+          numbers: by name; None if unknown, which are not shown.
           doing: description of the current work.
           left: the remaining time in words; by default estimated from the units so far.
         """
         shown = ", ".join(
-            f"{name} {'-' if value is None else format(value, '.4g')}"
-            for name, value in numbers.items()
+            f"{name} {value:.4g}" for name, value in numbers.items() if value is not None
         )
         text = printable(": ".join(filter(None, (doing, shown))))
         now = time.monotonic()

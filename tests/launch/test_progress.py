@@ -45,3 +45,11 @@ def test_the_time_left_is_that_after_compilation(monkeypatch, capsys):
         "learn: 3/12, 18 s left",
         "learn: 12/12, 0 s left",
     ]
+
+
+def test_numbers_that_are_unknown_are_not_shown(monkeypatch, capsys):
+    """As the return before an episode has ended."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "0")
+    with Progress("learn", 2) as progress:
+        progress.update(2, {"steps/s": 3e3, "return": None}, "mine on catch", left="")
+    assert capsys.readouterr().out == "learn: 2/2, mine on catch: steps/s 3000\n"
