@@ -204,10 +204,10 @@ def interval(
     in up to 99%. As the median is not smooth, its intervals are the least exact: with 5 or 10 runs
     they cover 91% to 98%, with 3 runs 89% to 97%, depending on the tasks.
 
-    A statistic with two finite bounds is a probability. Where all resamples are the same, as on
-    tasks that one contender wins with each run, they say nothing of how sure it is: the half width
-    is then that of Wilson's interval for 0 or 1 (1927, doi 10.1080/01621459.1927.10502953), of as
-    many trials as the smaller sample has runs.
+    Where all resamples have the same probability of improvement, as on tasks that one contender
+    wins with each run, they say nothing of how sure it is: the half width is then that of Wilson's
+    interval for 0 or 1 (1927, doi 10.1080/01621459.1927.10502953), of as many trials as the smaller
+    sample has runs.
 
     Args:
       statistic: see `bootstrap`.
@@ -221,9 +221,12 @@ def interval(
       ValueError: if a task has no run.
     """
     values = bootstrap(statistic, samples, resamples, np.random.default_rng(seed))
+    least = 0.0
+    if statistic is probability_of_improvement:
+        runs = np.min([np.isfinite(scores).sum(axis=-1) for scores in samples], axis=0)
+        least = _wilsons(int(runs.sum()), confidence)
     degrees, whole = _degrees_of_freedom(samples), _whole(statistic, samples)
-    number = np.min([np.isfinite(scores).sum(axis=-1) for scores in samples], axis=0).sum()
-    return _students(whole, values, degrees, confidence, bounds, int(number))
+    return _students(whole, values, degrees, confidence, bounds, least)
 
 
 def estimate_over_discoveries(
@@ -240,8 +243,8 @@ def estimate_over_discoveries(
 
     The rules are one sample of what the discovery finds, and the runs are nested in them. Whole
     rules with all their runs are resampled, D - 1 of D; the spread of their scores contains that of
-    the runs. It is computed as `interval` is, with D - 1 degrees of freedom, and D trials of a
-    probability. The tasks are fixed.
+    the runs. It is computed as `interval` is, with D - 1 degrees of freedom and D trials. The tasks
+    are fixed.
 
     Args:
       statistic: see `bootstrap`.
@@ -270,7 +273,9 @@ def estimate_over_discoveries(
     )
     joined = _joined(stacked[None])[0]
     value = _whole(statistic, (joined,) if others is None else (joined, others))
-    low, high = _students(value, values, len(stacked) - 1, confidence, bounds, len(stacked))
+    is_improvement = statistic is probability_of_improvement
+    least = _wilsons(len(stacked), confidence) if is_improvement else 0.0
+    low, high = _students(value, values, len(stacked) - 1, confidence, bounds, least)
     return Estimate(value.item(), float(low), float(high))
 
 
@@ -287,11 +292,11 @@ def _students(
     degrees: float,
     confidence: float,
     bounds: tuple[float, float],
-    trials: int,
+    without_spread: float,
 ) -> tuple[Float[np.ndarray, "*s"] | np.float64, Float[np.ndarray, "*s"] | np.float64]:
     """Return Student's interval around a value; NaN without degrees of freedom.
 
-    `trials` are those of a probability, for Wilson's half width where all resamples are the same.
+    `without_spread` is its half width where all resamples are the same.
     """
     if degrees == 0:
         unknown = np.full_like(value, np.nan)
@@ -300,11 +305,14 @@ def _students(
     deviation = largest * np.std(resampled / largest, axis=0)
     half = scipy.stats.t.ppf(0.5 * (1.0 + confidence), degrees) * deviation
     low, high = bounds
-    if np.isfinite(bounds).all():
-        square = np.square(scipy.stats.norm.ppf(0.5 * (1.0 + confidence)))
-        wilsons = (high - low) * square / (trials + square)
-        half = np.where(np.ptp(resampled, axis=0) == 0.0, wilsons, half)
+    half = np.where(np.ptp(resampled, axis=0) == 0.0, without_spread, half)
     return np.maximum(value - half, low), np.minimum(value + half, high)
+
+
+def _wilsons(trials: int, confidence: float) -> float:
+    """Return the width of Wilson's interval of a probability, where all trials had one outcome."""
+    square = float(np.square(scipy.stats.norm.ppf(0.5 * (1.0 + confidence))))
+    return square / (trials + square)
 
 
 def _joined(
