@@ -221,11 +221,9 @@ def interval(
       ValueError: if a task has no run.
     """
     values = bootstrap(statistic, samples, resamples, np.random.default_rng(seed))
-    least = 0.0
-    if statistic is probability_of_improvement:
-        runs = np.min([np.isfinite(scores).sum(axis=-1) for scores in samples], axis=0)
-        least = _wilsons(int(runs.sum()), confidence)
     degrees, whole = _degrees_of_freedom(samples), _whole(statistic, samples)
+    trials = np.min([np.isfinite(scores).sum(axis=-1) for scores in samples], axis=0).sum()
+    least = _without_spread(statistic, int(trials), confidence)
     return _students(whole, values, degrees, confidence, bounds, least)
 
 
@@ -273,8 +271,7 @@ def estimate_over_discoveries(
     )
     joined = _joined(stacked[None])[0]
     value = _whole(statistic, (joined,) if others is None else (joined, others))
-    is_improvement = statistic is probability_of_improvement
-    least = _wilsons(len(stacked), confidence) if is_improvement else 0.0
+    least = _without_spread(statistic, len(stacked), confidence)
     low, high = _students(value, values, len(stacked) - 1, confidence, bounds, least)
     return Estimate(value.item(), float(low), float(high))
 
@@ -309,8 +306,13 @@ def _students(
     return np.maximum(value - half, low), np.minimum(value + half, high)
 
 
-def _wilsons(trials: int, confidence: float) -> float:
-    """Return the width of Wilson's interval of a probability, where all trials had one outcome."""
+def _without_spread(statistic: Statistic, trials: int, confidence: float) -> float:
+    """Return half an interval's width where all resamples are the same (see `interval`).
+
+    Of a probability it is the width of Wilson's interval where all trials had one outcome.
+    """
+    if statistic is not probability_of_improvement:
+        return 0.0
     square = float(np.square(scipy.stats.norm.ppf(0.5 * (1.0 + confidence))))
     return square / (trials + square)
 

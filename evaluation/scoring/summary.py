@@ -174,9 +174,8 @@ def discoveries_of(contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]
     for contender in contenders:
         header = contender.source.get("header", {})
         known = header.get("provenance", {})
-        if contender.kind != DISCOVERED or not isinstance(known, dict):
-            continue
-        if "seed" in known and known.get("meta_steps") != 0:
+        is_discovery = isinstance(known, dict) and "seed" in known and known.get("meta_steps") != 0
+        if contender.kind == DISCOVERED and is_discovery:
             same = [known.get(name) for name in _SAME_IN_ALL_SEEDS]
             same += [header.get("sizes"), header.get("hyper_parameters")]
             same.append(known.get("planned_meta_steps", known.get("meta_steps")))
