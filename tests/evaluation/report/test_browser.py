@@ -61,6 +61,10 @@ def test_a_browser_draws_everything_without_complaint(report, width, scheme):
             "Math.min(...[...document.querySelectorAll('.js-plotly-plot .plot')]"
             ".map(x => x.getBoundingClientRect().width))"
         )
+        wider = page.evaluate(  # Than the panels that they were drawn in.
+            "[...document.querySelectorAll('.js-plotly-plot')]"
+            ".filter(x => x.querySelector('.main-svg').clientWidth > x.clientWidth + 1).length"
+        )
         page_width = page.evaluate("document.documentElement.scrollWidth")
         # What is cut scrolls in a box of its own.
         cut = page.evaluate(
@@ -74,10 +78,10 @@ def test_a_browser_draws_everything_without_complaint(report, width, scheme):
         box.press_sequentially("Disco103")
         rows = page.locator("table.dataTable").first.locator("tbody tr")
         rows.nth(2).wait_for(state="detached")
-        return drawn, page_width, rows.count(), narrowest, cut
+        return drawn, page_width, rows.count(), narrowest, cut, wider
 
     found, complaints = _in_browser(look, report / "index.html", width, scheme)
-    drawn, page_width, shown, narrowest, cut = found
+    drawn, page_width, shown, narrowest, cut, wider = found
     assert complaints == []
     # Of each scale: aggregates, curves, profiles, improvement; of each evaluation, learning curves.
     assert len(drawn) == 4 * (5 + 3) + 3 + 1
@@ -86,3 +90,4 @@ def test_a_browser_draws_everything_without_complaint(report, width, scheme):
     assert shown == 2  # A row of each game.
     assert narrowest > 100  # Pixels, of the plot without its labels.
     assert cut == 0
+    assert wider == 0
