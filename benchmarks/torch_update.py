@@ -4,7 +4,7 @@
 
 The networks are those of `examples.torch_module` and `examples.plain_jax`. An update is the online
 and the target network's outputs, loss and gradient, Adam's step and the target network's move;
-trajectories are given, as arrays on the host. Both leave the loss, metrics and targets to be read.
+trajectories are given, as arrays on the host. Both leave the loss and the other metrics to be read.
 Medians over updates, in turns.
 """
 
@@ -90,7 +90,7 @@ def _jax_update(rule: disco.Rule, hidden: int, length: int, batch_size: int) -> 
             params, state, trajectory, lambda params, x: apply(params, x.observation)
         )
         changes, optimizer_state = optimizer.update(gradients, optimizer_state)
-        return (optax.apply_updates(params, changes), optimizer_state, aux.state), aux
+        return (optax.apply_updates(params, changes), optimizer_state, aux.state), aux.metrics
 
     carry = params, optimizer.init(params), rule.init(params)
 
@@ -116,7 +116,7 @@ def _torch_update(
     )
 
     def run() -> None:
-        with torch.no_grad():
+        with torch.inference_mode():
             target_outputs = target(observation)
         loss = loss_of(agent(observation), target_outputs, trajectory)
         loss_of.move_target(target, agent)

@@ -3,7 +3,7 @@
     rule = disco.torch.RuleLoss(disco.load("three_families"))
     target = copy.deepcopy(agent)  # agent: a module that returns `rule.output_shapes(num_actions)`
 
-    with torch.no_grad():
+    with torch.inference_mode():
         target_outputs = target(observation)
     loss = rule(agent(observation), target_outputs, trajectory)
     rule.move_target(target, agent)
@@ -11,10 +11,10 @@
     loss.backward()
     optimizer.step()
 
-PyTorch computes the outputs; they cross to JAX as NumPy's arrays on CPUs, and by DLPack elsewhere.
-One compiled function returns the loss, its gradient with respect to the outputs and the rule's new
-memory; `backward` passes the gradient on. Gradients of second order, such as the meta-gradient of
-discovery, are for JAX agents.
+PyTorch computes the outputs; they cross to JAX and back as NumPy's arrays on CPUs, and by DLPack
+elsewhere. One compiled function returns the loss, its gradient with respect to the outputs, the
+rule's new memory and metrics; `backward` passes the gradient on. Gradients of second order, such as
+the meta-gradient of discovery, are for JAX agents.
 
 Where JAX has no accelerator, or not PyTorch's, outputs go through the CPU. This was run on CPUs
 only.
@@ -70,14 +70,9 @@ class RuleLoss(torch.nn.Module):
         """Take a rule, with the memory of an initial agent."""
         super().__init__()
         self.rule = rule
+        self._constant = _Constant(rule)
         self._memory = rule.init_memory()
-        self._targets: Any = None
         self._metrics: dict[str, jax.Array] = {}
-
-    @property
-    def targets(self) -> Any:
-        """The targets of the last call's outputs (`disco.Aux.targets`), of tensors."""
-        return jax.tree.map(lambda x: _to_torch(x).clone(), self._targets)
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -86,7 +81,7 @@ class RuleLoss(torch.nn.Module):
 
     def get_extra_state(self) -> list[torch.Tensor]:
         """Return the memory, for `state_dict`."""
-        return [_to_torch(leaf).clone() for leaf in jax.tree.leaves(self._memory)]
+        return [_to_torch(leaf) for leaf in jax.tree.leaves(self._memory)]
 
     def set_extra_state(self, state: list[torch.Tensor]) -> None:
         """Take the memory of a `state_dict`.
@@ -128,22 +123,38 @@ class RuleLoss(torch.nn.Module):
         Raises:
           ValueError: if an output is missing, or a shape or dtype does not fit, naming it.
         """
-        num_actions = trajectory.behaviour_logits.shape[-1]
-        read = [name for name in self.rule.output_shapes(num_actions) if name in outputs]
-        online = {name: outputs[name] for name in read}
-        gradients, memory, self._targets, self._metrics = _update(
-            _Constant(self.rule),
-            _to_jax(online),
-            None if target_outputs is None else _to_jax(target_outputs),
-            types.Trajectory(observation=None, **_to_jax(trajectory._asdict())),
-            self._memory,
+        online = self._read(outputs, trajectory)
+        gradients, memory, self._metrics = _update(
+            self._constant, *_to_jax(online, target_outputs, trajectory._asdict()), self._memory
         )
         if self.training:
             self._memory = memory
         device = trajectory.reward.device
-        gradients = tuple(_to_torch(gradients[name]).to(device) for name in read)
+        known = [_to_torch(gradients[name]).to(device) for name in online]
         loss = _to_torch(self._metrics["loss"]).to(device)
-        return _KnownGradient.apply(loss, gradients, *online.values())
+        return _KnownGradient.apply(loss, known, *online.values())
+
+    def targets(
+        self,
+        outputs: Mapping[str, torch.Tensor],
+        target_outputs: Mapping[str, torch.Tensor] | None,
+        trajectory: Trajectory,
+    ) -> Any:
+        """Return the targets that a call with these arguments would learn from, of tensors.
+
+        The memory stays as it is. Arguments and errors are those of the call, the targets' fields
+        those of the rule (`disco.Rule.targets`).
+        """
+        online = self._read(outputs, trajectory)
+        arguments = _to_jax(online, target_outputs, trajectory._asdict())
+        return jax.tree.map(_to_torch, _targets(self._constant, *arguments, self._memory))
+
+    def _read(
+        self, outputs: Mapping[str, torch.Tensor], trajectory: Trajectory
+    ) -> dict[str, torch.Tensor]:
+        """Return the outputs that the rule reads."""
+        names = self.rule.output_shapes(trajectory.behaviour_logits.shape[-1])
+        return {name: outputs[name] for name in names if name in outputs}
 
     @torch.no_grad()
     def move_target(self, target: torch.nn.Module, agent: torch.nn.Module) -> None:
@@ -157,23 +168,22 @@ class RuleLoss(torch.nn.Module):
         old = self.rule.target_params_coefficient
         if old is None:
             raise ValueError(f"{type(self.rule).__name__} has no target network.")
-        (targets, kept), (parameters, buffers) = (
-            (dict(module.named_parameters()), dict(module.named_buffers()))
-            for module in (target, agent)
-        )
-        shapes, expected = (
-            {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-            for tensors in (targets | kept, parameters | buffers)
-        )
-        if shapes != expected or targets.keys() != parameters.keys():
+        targets, parameters = (dict(x.named_parameters()) for x in (target, agent))
+        kept, buffers = (dict(x.named_buffers()) for x in (target, agent))
+        if _shapes(targets) != _shapes(parameters) or _shapes(kept) != _shapes(buffers):
             raise ValueError(
-                f"The target network's tensors are {shapes}; expected the agent's, {expected}."
+                f"The target network's tensors are {_shapes(targets | kept)}; expected the agent's,"
+                f" {_shapes(parameters | buffers)}."
             )
         if parameters:
             moved: list[torch.Tensor] = [targets[name] for name in parameters]
             get_ema_multi_avg_fn(old)(moved, list(parameters.values()), None)
         for name, buffer in buffers.items():
             kept[name].copy_(buffer)
+
+
+def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 class _Constant(NamedTuple):
@@ -193,30 +203,54 @@ def _update(
     constant: _Constant,
     outputs: Mapping[str, jax.Array],
     target_outputs: Mapping[str, jax.Array] | None,
-    trajectory: types.Trajectory,
+    trajectory: Mapping[str, jax.Array],
     memory: Any,
-):
-    """Return the gradient with respect to the outputs, the new memory, targets and metrics.
+) -> tuple[types.Outputs, Any, types.Metrics]:
+    """Return the gradient with respect to the outputs, the new memory and metrics.
 
     The outputs are the parameters of a network that returns its parameters.
     """
+    state, batch = _state_and_batch(constant, outputs, target_outputs, trajectory, memory)
+    gradients, aux = constant.rule.gradient(dict(outputs), state, batch, lambda found, _: found)
+    return gradients, aux.state.memory, aux.metrics
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _targets(
+    constant: _Constant,
+    outputs: Mapping[str, jax.Array],
+    target_outputs: Mapping[str, jax.Array] | None,
+    trajectory: Mapping[str, jax.Array],
+    memory: Any,
+) -> Any:
+    state, batch = _state_and_batch(constant, outputs, target_outputs, trajectory, memory)
+    return constant.rule.targets(outputs, state.target_params, batch, state)[0]
+
+
+def _state_and_batch(
+    constant: _Constant,
+    outputs: Mapping[str, jax.Array],
+    target_outputs: Mapping[str, jax.Array] | None,
+    trajectory: Mapping[str, jax.Array],
+    memory: Any,
+) -> tuple[types.RuleState, types.Trajectory]:
+    """Return the state, with the target network's outputs as parameters, and the trajectory."""
     rule = constant.rule
     if rule.target_params_coefficient is None:
         target_outputs = None
     elif target_outputs is None:
         raise ValueError(f"target_outputs is None; {type(rule).__name__} has a target network.")
     else:
-        target_outputs = {k: x for k, x in target_outputs.items() if k in outputs}
+        target_outputs = {name: x for name, x in target_outputs.items() if name in outputs}
     state = types.RuleState(target_params=target_outputs, memory=memory)
-    gradients, aux = rule.gradient(dict(outputs), state, trajectory, lambda found, _: found)
-    return gradients, aux.state.memory, aux.targets, aux.metrics
+    return state, types.Trajectory(observation=None, **trajectory)
 
 
 class _KnownGradient(torch.autograd.Function):
     """A loss whose gradient is known."""
 
     @staticmethod
-    def forward(ctx: Any, loss: torch.Tensor, gradients: tuple[torch.Tensor, ...], *outputs):
+    def forward(ctx: Any, loss: torch.Tensor, gradients: list[torch.Tensor], *outputs):
         del outputs
         ctx.save_for_backward(*gradients)
         return loss.clone()
@@ -231,15 +265,14 @@ class _KnownGradient(torch.autograd.Function):
 
 
 def _to_torch(array: jax.Array) -> torch.Tensor:
-    """Return an array as a tensor: of the same memory where PyTorch can have it, else a copy."""
-    platform = next(iter(array.devices())).platform
-    if platform == "cpu" or (platform == "gpu" and torch.cuda.is_available()):
-        return torch.from_dlpack(array)
-    return torch.from_numpy(np.array(array))
+    """Return a copy of an array as a tensor, on its device where PyTorch knows it."""
+    if torch.cuda.is_available() and next(iter(array.devices())).platform == "gpu":
+        return torch.from_dlpack(array).clone()
+    return torch.from_numpy(np.array(array))  # On CPUs in less time than by DLPack.
 
 
-def _to_jax(tensors: Mapping[str, torch.Tensor]) -> Any:
-    """Return tensors as arguments of a compiled function.
+def _to_jax(*groups: Mapping[str, torch.Tensor] | None) -> list[Any]:
+    """Return tensors by name as arguments of a compiled function.
 
     They are in float32 and int32, or as they are where 64 bits are enabled in JAX.
     """
@@ -257,4 +290,7 @@ def _to_jax(tensors: Mapping[str, torch.Tensor]) -> Any:
         # Of arrays on CPUs a compiled function takes NumPy's, in a tenth of the time.
         return tensor.numpy(force=True)
 
-    return {name: convert(x) for name, x in tensors.items()}
+    return [
+        None if group is None else {name: convert(x) for name, x in group.items()}
+        for group in groups
+    ]

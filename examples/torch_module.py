@@ -89,7 +89,7 @@ def main() -> list[float]:
     tracker = EpisodeTracker(BATCH_SIZE)
     for step in range(1, args.updates + 1):
         observation, trajectory, timestep = collect(agent, simulators, timestep, tracker, returns)
-        with torch.no_grad():
+        with torch.inference_mode():
             target_outputs = target(observation)
         loss = rule(agent(observation), target_outputs, trajectory)
         rule.move_target(target, agent)
