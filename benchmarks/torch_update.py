@@ -5,10 +5,18 @@
 The networks are those of `examples.torch_module` and `examples.plain_jax`. An update is the online
 and the target network's outputs, loss and gradient, Adam's step and the target network's move;
 trajectories are given, as arrays on the host. Both leave the loss and the other metrics to be read.
-Medians over updates, in turns.
+"Alone" is the same without the rule: the gradient with respect to the outputs is given. It says
+what each library itself takes.
+
+Each is measured in a process of its own, as users have it: PyTorch's threads wait for work by
+computing, and what another library does in the meantime is slower. Processes take turns; a ratio
+is that of two medians over updates.
 """
 
+import concurrent.futures
 import copy
+import dataclasses
+import multiprocessing
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +25,7 @@ import jax
 import numpy as np
 import optax
 import torch
+import tqdm
 from absl import flags
 
 import disco
@@ -26,7 +35,8 @@ from examples import plain_jax, torch_module
 from launch import commands
 
 _RULE = flags.DEFINE_string("rule", "three_families", "Rule file, or a name in the zoo.")
-_REPEATS = flags.DEFINE_integer("repeats", 200, "Updates of each, in turns.", lower_bound=3)
+_REPEATS = flags.DEFINE_integer("repeats", 200, "Updates in each process.", lower_bound=3)
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Processes of each kind.", lower_bound=1)
 _OBSERVATION, _ACTIONS = 8, 4
 _CASES = (  # Hidden units, T, B.
     (64, 16, 16),
@@ -40,20 +50,31 @@ _CASES = (  # Hidden units, T, B.
 
 def main() -> None:
     """Time and print."""
-    rule = disco.load(_RULE.value)
-    for hidden, length, batch_size in _CASES:
-        updates = {
-            "JAX": _jax_update(rule, hidden, length, batch_size),
-            "PyTorch": _torch_update(rule, hidden, length, batch_size),
-        }
-        seconds = timing.time_in_turn(updates, _REPEATS.value)
-        least, ratio, most = timing.ratios(seconds, "PyTorch", "JAX")
-        times = {name: f"{1e3 * statistics.median(x):.2f} ms" for name, x in seconds.items()}
-        print(
-            f"{hidden} units, T {length}, B {batch_size}: {times};"
-            f" PyTorch / JAX {ratio:.2f} (from {least:.2f} to {most:.2f})",
-            flush=True,
-        )
+    seconds: dict[str, list[list[float]]] = {name: [] for name in _UPDATES}
+    for _ in tqdm.trange(_ROUNDS.value):
+        for name, found in seconds.items():
+            with concurrent.futures.ProcessPoolExecutor(
+                1, multiprocessing.get_context("spawn")
+            ) as process:
+                found.append(process.submit(_medians, name, _RULE.value, _REPEATS.value).result())
+    for number, (hidden, length, batch_size) in enumerate(_CASES):
+        of_case = {name: [x[number] for x in found] for name, found in seconds.items()}
+        print(f"{hidden} units, T {length}, B {batch_size}")
+        for name, found in of_case.items():
+            print(f"  {name}: {1e3 * statistics.median(found):.2f} ms")
+        for kind in ("", " alone"):
+            least, ratio, most = timing.ratios(of_case, f"PyTorch{kind}", f"JAX{kind}")
+            print(f"  PyTorch / JAX{kind}: {ratio:.2f} (from {least:.2f} to {most:.2f})")
+
+
+def _medians(name: str, rule_name: str, repeats: int) -> list[float]:
+    """Return the median seconds of an update, for each case."""
+    make, alone = _UPDATES[name]
+    rule = disco.load(rule_name)
+    return [
+        statistics.median(timing.time_in_turn({"": make(rule, *case, alone)}, repeats)[""])
+        for case in _CASES
+    ]
 
 
 def _trajectory(length: int, batch_size: int) -> disco.Trajectory:
@@ -77,20 +98,36 @@ def _trajectory(length: int, batch_size: int) -> disco.Trajectory:
     )
 
 
-def _jax_update(rule: disco.Rule, hidden: int, length: int, batch_size: int) -> Callable[[], None]:
+def _jax_update(
+    rule: disco.Rule, hidden: int, length: int, batch_size: int, alone: bool
+) -> Callable[[], None]:
     plain_jax.HIDDEN = hidden
     params, apply = plain_jax.make_network(
         jax.random.key(0), _OBSERVATION, rule.output_shapes(_ACTIONS)
     )
     optimizer, trajectory = optax.adam(1e-3), _trajectory(length, batch_size)
 
+    def unroll(params, trajectory):
+        return apply(params, trajectory.observation)
+
+    def gradient_alone(params, state, trajectory):
+        _, pull_back = jax.vjp(lambda params: unroll(params, trajectory), params)
+        target_outputs = unroll(state.target_params, trajectory)
+        old = rule.target_params_coefficient or 0.0
+        target_params = optax.incremental_update(params, state.target_params, 1.0 - old)
+        (gradients,) = pull_back(target_outputs)
+        return gradients, dataclasses.replace(state, target_params=target_params), {}
+
+    def gradient(params, state, trajectory):
+        gradients, aux = rule.gradient(params, state, trajectory, unroll)
+        return gradients, aux.state, aux.metrics
+
     @jax.jit
     def update(params, optimizer_state, state, trajectory):
-        gradients, aux = rule.gradient(
-            params, state, trajectory, lambda params, x: apply(params, x.observation)
-        )
+        compute = gradient_alone if alone else gradient
+        gradients, state, metrics = compute(params, state, trajectory)
         changes, optimizer_state = optimizer.update(gradients, optimizer_state)
-        return (optax.apply_updates(params, changes), optimizer_state, aux.state), aux.metrics
+        return (optax.apply_updates(params, changes), optimizer_state, state), metrics
 
     carry = params, optimizer.init(params), rule.init(params)
 
@@ -102,7 +139,7 @@ def _jax_update(rule: disco.Rule, hidden: int, length: int, batch_size: int) -> 
 
 
 def _torch_update(
-    rule: disco.Rule, hidden: int, length: int, batch_size: int
+    rule: disco.Rule, hidden: int, length: int, batch_size: int, alone: bool
 ) -> Callable[[], None]:
     torch_module.HIDDEN = hidden
     loss_of = disco.torch.RuleLoss(rule)
@@ -118,13 +155,25 @@ def _torch_update(
     def run() -> None:
         with torch.inference_mode():
             target_outputs = target(observation)
-        loss = loss_of(agent(observation), target_outputs, trajectory)
+        outputs = agent(observation)
+        loss = None if alone else loss_of(outputs, target_outputs, trajectory)
         loss_of.move_target(target, agent)
         optimizer.zero_grad()
-        loss.backward()
+        if loss is None:
+            torch.autograd.backward(list(outputs.values()), list(target_outputs.values()))
+        else:
+            loss.backward()
         optimizer.step()
 
     return run
+
+
+_UPDATES = {
+    "JAX": (_jax_update, False),
+    "PyTorch": (_torch_update, False),
+    "JAX alone": (_jax_update, True),
+    "PyTorch alone": (_torch_update, True),
+}
 
 
 if __name__ == "__main__":
