@@ -51,12 +51,11 @@ _CASES = (  # Hidden units, T, B.
 def main() -> None:
     """Time and print."""
     seconds: dict[str, list[list[float]]] = {name: [] for name in _UPDATES}
-    for _ in tqdm.trange(_ROUNDS.value):
-        for name, found in seconds.items():
-            with concurrent.futures.ProcessPoolExecutor(
-                1, multiprocessing.get_context("spawn")
-            ) as process:
-                found.append(process.submit(_medians, name, _RULE.value, _REPEATS.value).result())
+    spawn = multiprocessing.get_context("spawn")
+    for name in tqdm.tqdm(list(_UPDATES) * _ROUNDS.value):
+        with concurrent.futures.ProcessPoolExecutor(1, spawn) as process:
+            found = process.submit(_medians, name, _RULE.value, _REPEATS.value).result()
+        seconds[name].append(found)
     for number, (hidden, length, batch_size) in enumerate(_CASES):
         of_case = {name: [x[number] for x in found] for name, found in seconds.items()}
         print(f"{hidden} units, T {length}, B {batch_size}")
@@ -99,7 +98,7 @@ def _trajectory(length: int, batch_size: int) -> disco.Trajectory:
 
 
 def _jax_update(
-    rule: disco.Rule, hidden: int, length: int, batch_size: int, alone: bool
+    rule: disco.DiscoveredRule, hidden: int, length: int, batch_size: int, alone: bool
 ) -> Callable[[], None]:
     plain_jax.HIDDEN = hidden
     params, apply = plain_jax.make_network(
@@ -113,8 +112,8 @@ def _jax_update(
     def gradient_alone(params, state, trajectory):
         _, pull_back = jax.vjp(lambda params: unroll(params, trajectory), params)
         target_outputs = unroll(state.target_params, trajectory)
-        old = rule.target_params_coefficient or 0.0
-        target_params = optax.incremental_update(params, state.target_params, 1.0 - old)
+        new = 1.0 - rule.target_params_coefficient
+        target_params = optax.incremental_update(params, state.target_params, new)
         (gradients,) = pull_back(target_outputs)
         return gradients, dataclasses.replace(state, target_params=target_params), {}
 
@@ -139,7 +138,7 @@ def _jax_update(
 
 
 def _torch_update(
-    rule: disco.Rule, hidden: int, length: int, batch_size: int, alone: bool
+    rule: disco.DiscoveredRule, hidden: int, length: int, batch_size: int, alone: bool
 ) -> Callable[[], None]:
     torch_module.HIDDEN = hidden
     loss_of = disco.torch.RuleLoss(rule)

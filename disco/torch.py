@@ -70,7 +70,6 @@ class RuleLoss(torch.nn.Module):
         """Take a rule, with the memory of an initial agent."""
         super().__init__()
         self.rule = rule
-        self._constant = _Constant(rule)
         self._memory = rule.init_memory()
         self._metrics: dict[str, jax.Array] = {}
 
@@ -123,16 +122,14 @@ class RuleLoss(torch.nn.Module):
         Raises:
           ValueError: if an output is missing, or a shape or dtype does not fit, naming it.
         """
-        online = self._read(outputs, trajectory)
-        gradients, memory, self._metrics = _update(
-            self._constant, *_to_jax(online, target_outputs, trajectory._asdict()), self._memory
-        )
+        call = self._call(outputs, target_outputs, trajectory)
+        gradients, memory, self._metrics = _update(_Constant(self.rule), call)
         if self.training:
             self._memory = memory
         device = trajectory.reward.device
-        known = [_to_torch(gradients[name]).to(device) for name in online]
+        known = [_to_torch(gradients[name]).to(device) for name in call.outputs]
         loss = _to_torch(self._metrics["loss"]).to(device)
-        return _KnownGradient.apply(loss, known, *online.values())
+        return _KnownGradient.apply(loss, known, *(outputs[name] for name in call.outputs))
 
     def targets(
         self,
@@ -145,16 +142,19 @@ class RuleLoss(torch.nn.Module):
         The memory stays as it is. Arguments and errors are those of the call, the targets' fields
         those of the rule (`disco.Rule.targets`).
         """
-        online = self._read(outputs, trajectory)
-        arguments = _to_jax(online, target_outputs, trajectory._asdict())
-        return jax.tree.map(_to_torch, _targets(self._constant, *arguments, self._memory))
+        call = self._call(outputs, target_outputs, trajectory)
+        return jax.tree.map(_to_torch, _targets(_Constant(self.rule), call))
 
-    def _read(
-        self, outputs: Mapping[str, torch.Tensor], trajectory: Trajectory
-    ) -> dict[str, torch.Tensor]:
-        """Return the outputs that the rule reads."""
+    def _call(
+        self,
+        outputs: Mapping[str, torch.Tensor],
+        target_outputs: Mapping[str, torch.Tensor] | None,
+        trajectory: Trajectory,
+    ) -> "_Call":
         names = self.rule.output_shapes(trajectory.behaviour_logits.shape[-1])
-        return {name: outputs[name] for name in names if name in outputs}
+        read = {name: outputs[name] for name in names if name in outputs}
+        online, target, batch = _to_jax(read, target_outputs, trajectory._asdict())
+        return _Call(online, target, batch, self._memory)
 
     @torch.no_grad()
     def move_target(self, target: torch.nn.Module, agent: torch.nn.Module) -> None:
@@ -198,52 +198,46 @@ class _Constant(NamedTuple):
         return isinstance(other, _Constant) and other.rule is self.rule
 
 
+class _Call(NamedTuple):
+    """The arguments of a compiled function: those of a call that the rule reads, and the memory."""
+
+    outputs: Mapping[str, jax.Array]
+    target_outputs: Mapping[str, jax.Array] | None
+    trajectory: Mapping[str, jax.Array]
+    memory: Any
+
+
 @functools.partial(jax.jit, static_argnums=0)
-def _update(
-    constant: _Constant,
-    outputs: Mapping[str, jax.Array],
-    target_outputs: Mapping[str, jax.Array] | None,
-    trajectory: Mapping[str, jax.Array],
-    memory: Any,
-) -> tuple[types.Outputs, Any, types.Metrics]:
+def _update(constant: _Constant, call: _Call) -> tuple[types.Outputs, Any, types.Metrics]:
     """Return the gradient with respect to the outputs, the new memory and metrics.
 
     The outputs are the parameters of a network that returns its parameters.
     """
-    state, batch = _state_and_batch(constant, outputs, target_outputs, trajectory, memory)
-    gradients, aux = constant.rule.gradient(dict(outputs), state, batch, lambda found, _: found)
+    state, trajectory = _state_and_trajectory(constant.rule, call)
+    gradients, aux = constant.rule.gradient(
+        dict(call.outputs), state, trajectory, lambda found, _: found
+    )
     return gradients, aux.state.memory, aux.metrics
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _targets(
-    constant: _Constant,
-    outputs: Mapping[str, jax.Array],
-    target_outputs: Mapping[str, jax.Array] | None,
-    trajectory: Mapping[str, jax.Array],
-    memory: Any,
-) -> Any:
-    state, batch = _state_and_batch(constant, outputs, target_outputs, trajectory, memory)
-    return constant.rule.targets(outputs, state.target_params, batch, state)[0]
+def _targets(constant: _Constant, call: _Call) -> Any:
+    state, trajectory = _state_and_trajectory(constant.rule, call)
+    return constant.rule.targets(call.outputs, state.target_params, trajectory, state)[0]
 
 
-def _state_and_batch(
-    constant: _Constant,
-    outputs: Mapping[str, jax.Array],
-    target_outputs: Mapping[str, jax.Array] | None,
-    trajectory: Mapping[str, jax.Array],
-    memory: Any,
-) -> tuple[types.RuleState, types.Trajectory]:
+def _state_and_trajectory(rule: Rule, call: _Call) -> tuple[types.RuleState, types.Trajectory]:
     """Return the state, with the target network's outputs as parameters, and the trajectory."""
-    rule = constant.rule
     if rule.target_params_coefficient is None:
         target_outputs = None
-    elif target_outputs is None:
+    elif call.target_outputs is None:
         raise ValueError(f"target_outputs is None; {type(rule).__name__} has a target network.")
     else:
-        target_outputs = {name: x for name, x in target_outputs.items() if name in outputs}
-    state = types.RuleState(target_params=target_outputs, memory=memory)
-    return state, types.Trajectory(observation=None, **trajectory)
+        target_outputs = {
+            name: x for name, x in call.target_outputs.items() if name in call.outputs
+        }
+    state = types.RuleState(target_params=target_outputs, memory=call.memory)
+    return state, types.Trajectory(observation=None, **call.trajectory)
 
 
 class _KnownGradient(torch.autograd.Function):

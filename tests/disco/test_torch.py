@@ -284,6 +284,9 @@ def test_the_memory_is_saved_and_kept_in_evaluation(tmp_path):
     for x in state[name]:
         x.fill_(99.0)
     torch.testing.assert_close(kept.get_extra_state(), before)
+    policy = module.targets(*arguments).pi
+    policy.fill_(7.0)
+    assert not torch.equal(module.targets(*arguments).pi, policy)
     assert any(
         not torch.equal(*x) for x in zip(module.state_dict()[name], first[name], strict=True)
     )
