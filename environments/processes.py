@@ -7,6 +7,7 @@ numbers by name for the episode so far and is called at its end.
 import itertools
 import multiprocessing
 import os
+import traceback
 from collections.abc import Mapping
 from multiprocessing.sharedctypes import RawArray
 
@@ -49,20 +50,25 @@ class SerialSimulators:
 
     def reset(self) -> dm_env.TimeStep:
         """See `Simulators`."""
-        advance(self._simulators, self._batch, 0, "reset")
-        return self._batch.timestep()
+        return self._advance("reset")
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
         """See `Simulators`."""
         self._batch.action[...] = action
-        advance(self._simulators, self._batch, 0, "step")
-        return self._batch.timestep()
+        return self._advance("step")
 
     def close(self) -> None:
         """See `Simulators`."""
         for simulator in self._simulators:
             simulator.close()
         self._simulators = []
+
+    def _advance(self, command: str) -> dm_env.TimeStep:
+        try:
+            advance(self._simulators, self._batch, 0, command)
+        except Exception as error:  # The simulators'.
+            raise SimulatorError(f"A simulator failed:\n{traceback.format_exc()}") from error
+        return self._batch.timestep()
 
 
 class ProcessSimulators:

@@ -99,6 +99,8 @@ def discover(
         discovery = make_discovery(settings, tasks, rule)
         discovery.check()
         if is_dry:
+            workdirs.require_same_settings(workdir, settings, CHANGEABLE)
+            workdirs.require_same_sources(workdir, sources)
             dry_run.show_discovery(settings, discovery, workdir, stop.is_asked)
             return stop.status
         own = probes.Probes(settings, tasks)

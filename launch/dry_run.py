@@ -25,6 +25,7 @@ from evaluation.contenders import Contender
 from evaluation.evaluate import runs_of
 from evaluation.job_groups import job_groups
 from evaluation.pace import in_words
+from evaluation.report.texts import number_of
 from evaluation.training import Run, make_agent, train_runs
 from launch.settings import DiscoverSettings
 from launch.workdirs import CHECKPOINTS
@@ -89,10 +90,11 @@ def show_evaluation(
         table.add_row(contender.name, str(len(runs)), str(done), f"{steps:,}", *numbers)
     console(log_width=100).print(table)
     about = "more than" if is_least else "about"
+    tasks_and_seeds = f"{number_of('task', len(tasks))}, {number_of('seed', config.seeds)}"
     print(
-        f"{len(tasks)} tasks, {config.seeds} seeds, {config.num_steps:,} environment steps each:"
-        f" {about} {in_words(total)} on {_devices()}, one job after the other. Memory of this"
-        f" process: {_memory()}. Nothing was written."
+        f"{tasks_and_seeds}, {config.num_steps:,} environment steps each: {about}"
+        f" {in_words(total)} on {_devices()}, one job after the other. Memory of this process:"
+        f" {_memory()}. Nothing was written."
     )
 
 

@@ -130,14 +130,7 @@ def run(
     tasks = resolve(suites)
     scales = _read_references(table, tasks, config) if table else None
     contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned)
-    identity = Identity(
-        tasks=tuple(task.name for task in tasks),
-        rules=fingerprints(contenders),
-        agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
-        config=config,
-        task_files={task.name: task.sha256 for task in tasks if task.sha256},
-        tuned={name: dict(x) for name, x in settings_by_contender(chosen).items()},
-    )
+    identity = _identity(tasks, contenders, config, chosen)
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
         keep_rules(folder, contenders, config)
@@ -152,6 +145,22 @@ def run(
             how or execution.shown(),
             scales,
         )
+
+
+def _identity(
+    tasks: Sequence[Environment],
+    contenders: Sequence[Contender],
+    config: EvaluationConfig,
+    chosen: tuned_settings.TunedSettings | None,
+) -> Identity:
+    return Identity(
+        tasks=tuple(task.name for task in tasks),
+        rules=fingerprints(contenders),
+        agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
+        config=config,
+        task_files={task.name: task.sha256 for task in tasks if task.sha256},
+        tuned={name: dict(x) for name, x in settings_by_contender(chosen).items()},
+    )
 
 
 def _tuned_contenders(
@@ -315,8 +324,10 @@ def main() -> None:
         raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
     if values.dry_run:
         tasks, workdir = resolve(suites), values.workdir
-        contenders, _ = _tuned_contenders(rules, tasks, config, workdir, agents, values.tuned)
+        contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, values.tuned)
         check(tasks, contenders, config)
+        identity = _identity(tasks, contenders, config, chosen)
+        workdirs.require_same_settings(workdir, identity, CHANGEABLE)
         dry_run.show_evaluation(tasks, contenders, config, workdir, runs_per_job)
         return
     shown = tracking.of_flags(values)

@@ -91,32 +91,57 @@ def open_workdir(
         file that cannot be read.
     """
     folder = pathlib.Path(workdir)
-    wanted = json.loads(json.dumps(dataclasses.asdict(settings)))
-    file = folder / CONFIG
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        found = read_object(file) if file.exists() else None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise _unusable(folder, error) from error
-    if found is not None:
-        found = _completed(with_present_names(type(settings), found), settings)
-        different = _described(_differences(found, wanted), changeable)
-        if different:
-            raise ValueError(
-                f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
-                " another workdir, or use those values."
-            )
+    require_same_settings(folder, settings, changeable)
     if not processes.is_first():
         return folder
     _compare_versions(folder)
     try:
-        write_atomically(file, json.dumps(wanted, indent=2) + "\n")
+        write_atomically(folder / CONFIG, json.dumps(_as_json(settings), indent=2) + "\n")
         write_atomically(folder / VERSION, f"{code_version()}\n")
         if (arguments := start.arguments_to_keep()) is not None:
             write_atomically(folder / start.ARGUMENTS, arguments)
     except OSError as error:
         raise ValueError(f"Workdir {str(folder)!r} cannot be written: {error}.") from error
     return folder
+
+
+def require_same_settings(
+    workdir: str | os.PathLike, settings: Any, changeable: Sequence[str] = ()
+) -> None:
+    """Refuse a folder of a run of other settings; it need not exist, and nothing is written.
+
+    Arguments and errors are those of `open_workdir`.
+    """
+    folder = pathlib.Path(workdir)
+    found = _read_if_there(folder, CONFIG)
+    if found is None:
+        return
+    found = _completed(with_present_names(type(settings), found), settings)
+    different = _described(_differences(found, _as_json(settings)), changeable)
+    if different:
+        raise ValueError(
+            f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
+            " another workdir, or use those values."
+        )
+
+
+def require_same_sources(workdir: str | os.PathLike, sources: Mapping[str, str]) -> None:
+    """Refuse changed files of tasks; nothing is written.
+
+    Arguments and errors are those of `keep_sources`; the folder need not exist.
+    """
+    folder = pathlib.Path(workdir)
+    found = _read_if_there(folder, SOURCES) or {}
+    different = _described(_differences({**sources, **found}, dict(sources)))
+    if different:
+        raise ValueError(
+            f"The files that tasks of {str(folder)!r} are read from have changed since the run was"
+            f" started (SHA-256): {different}. Choose another workdir, or restore the files."
+        )
 
 
 def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
@@ -131,19 +156,21 @@ def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
     Raises:
       ValueError: naming the tasks, if a file has changed since the run was started.
     """
-    file = folder / SOURCES
+    require_same_sources(folder, sources)
+    if processes.is_first() and sources:
+        write_atomically(folder / SOURCES, json.dumps(dict(sources), indent=2) + "\n")
+
+
+def _as_json(settings: Any) -> dict[str, Any]:
+    return json.loads(json.dumps(dataclasses.asdict(settings)))
+
+
+def _read_if_there(folder: pathlib.Path, name: str) -> dict[str, Any] | None:
+    file = folder / name
     try:
-        found = read_object(file) if file.exists() else {}
+        return read_object(file) if file.exists() else None
     except (OSError, ValueError) as error:
         raise _unusable(folder, error) from error
-    different = _described(_differences({**sources, **found}, dict(sources)))
-    if different:
-        raise ValueError(
-            f"The files that tasks of {str(folder)!r} are read from have changed since the run was"
-            f" started (SHA-256): {different}. Choose another workdir, or restore the files."
-        )
-    if processes.is_first() and sources != found:
-        write_atomically(file, json.dumps(dict(sources), indent=2) + "\n")
 
 
 def _unusable(folder: pathlib.Path, error: Exception) -> ValueError:

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
-from evaluation.report.texts import number_of_seeds
+from evaluation.report.texts import number_of
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale
 from evaluation.scoring.statistics import AGGREGATES, Estimate
@@ -325,7 +325,7 @@ def _where(summary: Summary, config: EvaluationConfig, counted: int) -> str:
     every = len(summary.tasks)
     tasks = f"{counted} tasks" if counted == every else f"{counted} of {every} tasks"
     named = summary.tasks[0] if every == 1 else tasks
-    return f"On {named} with {number_of_seeds(config.seeds)}"
+    return f"On {named} with {number_of('seed', config.seeds)}"
 
 
 def _highest(means: Mapping[str, Float[np.ndarray, "tasks"]]) -> Float[np.ndarray, "tasks"]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.report.merging import MergedEvaluation
+from evaluation.report.texts import number_of
 from evaluation.scoring import statistics
 from evaluation.scoring.comparison import Comparison, compare, scales
 from evaluation.scoring.summary import Summary, in_order
@@ -91,9 +92,9 @@ def _origin(provenance: Mapping[str, Any]) -> str:
 
 def _heading(merged: MergedEvaluation) -> str:
     missing = f" {len(merged.missing)} runs are missing." if merged.missing else ""
+    tasks, seeds = number_of("task", len(merged.tasks)), number_of("seed", len(merged.seeds))
     return (
-        f"## {merged.name}\n\n{len(merged.tasks)} tasks, {len(merged.seeds)} seeds. Score:"
-        f" {merged.config.score_definition}.{missing}\n"
+        f"## {merged.name}\n\n{tasks}, {seeds}. Score: {merged.config.score_definition}.{missing}\n"
     )
 
 

@@ -19,7 +19,7 @@ from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.report.drawing import Drawing, plot_style
-from evaluation.report.texts import over_seeds
+from evaluation.report.texts import number_of, over_seeds
 from evaluation.results import LearningCurves
 from evaluation.scoring.curves import Curves, task_curves
 from evaluation.scoring.summary import Summary
@@ -92,8 +92,8 @@ def mean_curves(
         panel.set_xlabel("environment steps")
         panel.set_ylabel("normalised return (0 random, 1 reference)")
         panel.set_title(
-            f"Mean over {summary.counted.sum()} tasks, {config.seeds} seeds,"
-            f" {config.confidence:.0%} bootstrap interval"
+            f"Mean over {number_of('task', int(summary.counted.sum()))},"
+            f" {number_of('seed', config.seeds)}, {config.confidence:.0%} bootstrap interval"
         )
         add_legend(figure, lines, [contender.name for contender in contenders])
         return Drawing.of(figure)

@@ -15,11 +15,11 @@ def file_name(name: str) -> str:
     return "".join(x if x.isalnum() or x in "-_." else "_" for x in name)
 
 
-def number_of_seeds(seeds: int) -> str:
+def number_of(what: str, count: int) -> str:
     """Return "one seed", or "5 seeds"."""
-    return "one seed" if seeds == 1 else f"{seeds} seeds"
+    return f"one {what}" if count == 1 else f"{count} {what}s"
 
 
 def over_seeds(seeds: int) -> str:
     """Return what follows "mean" where means over seeds are shown, with errors if there are any."""
-    return f"{' of' if seeds == 1 else ' ± standard error over'} {number_of_seeds(seeds)}"
+    return f"{' of' if seeds == 1 else ' ± standard error over'} {number_of('seed', seeds)}"

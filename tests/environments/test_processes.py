@@ -315,6 +315,13 @@ def test_a_simulator_that_fails_is_an_error_with_its_traceback():
     assert (timestep.step_type[1], timestep.observation[1, 0]) == (FIRST, 0.0)
 
 
+def test_a_simulator_in_this_process_that_fails_is_an_error_with_its_traceback():
+    simulators = serial(staggered, 2)
+    simulators.reset()
+    with pytest.raises(SimulatorError, match=r"(?s)test_processes\.py.*RuntimeError: The corridor"):
+        simulators.step(np.array([0, FAIL]))
+
+
 def test_a_simulator_that_cannot_be_made_is_an_error_at_the_start():
     before = children()
     with pytest.raises(SimulatorError, match=r"(?s)unmakeable.*OSError: There is no corridor 0"):

@@ -37,7 +37,7 @@ def test_of_an_evaluation(tmp_path, capsys):
     dry_run.show_evaluation(tasks, contenders, CONFIG, str(tmp_path), None)
     said = capsys.readouterr().out
     assert re.search(r"random\s*│ 2\s*│ 0\s*│ 2,048", said)
-    assert "1 tasks, 2 seeds, 1,024 environment steps each: about" in said
+    assert "one task, 2 seeds, 1,024 environment steps each: about" in said
     assert contents(tmp_path) == before
 
 

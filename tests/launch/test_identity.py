@@ -4,7 +4,10 @@ import contextlib
 import dataclasses
 import json
 import pathlib
+import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -26,6 +29,8 @@ from launch.tuned import SHIPPED, find_tuned, settings_by_contender
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 from tests.meta.common import small_rule
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
 
 # Of a discovery: the rule that it starts from.
 
@@ -181,6 +186,16 @@ def test_rule_file_of_an_evaluation_that_is_another_one_is_refused(evaluated):
         evaluate.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
     assert (workdir / "rules" / "tiny.npz").read_bytes() == content
     file.write_bytes(content)
+
+
+def test_a_dry_run_in_the_workdir_of_another_evaluation_is_refused(evaluated):
+    _, workdir = evaluated
+    line = [sys.executable, "-m", "launch.evaluate", "--suite=catch/10x5", "--dry_run"]
+    outcome = subprocess.run(
+        [*line, f"--workdir={workdir}"], cwd=REPOSITORY, capture_output=True, text=True
+    )
+    assert outcome.returncode == 2
+    assert re.search(r"run with another config: .*tasks is \['catch/5x5'\] there", outcome.stderr)
 
 
 def test_robustness_goes_on_by_the_copy(evaluated, tmp_path):
@@ -376,8 +391,14 @@ def test_levels_of_a_discovery_may_not_change(tmp_path):
             discover(settings, str(workdir))
         assert list(json.loads((workdir / "sources.json").read_text())) == [suite]
     write_levels(file, 1)
-    with pytest.raises(ValueError, match=rf"files that tasks of .*: {suite} is '\w+' there and '"):
-        discover(settings, str(workdir))
+    for is_dry in (False, True):
+        with pytest.raises(
+            ValueError, match=rf"files that tasks of .*: {suite} is '\w+' there and"
+        ):
+            discover(settings, str(workdir), is_dry=is_dry)
+    other = dataclasses.replace(settings, seed=settings.seed + 1)
+    with pytest.raises(ValueError, match="run with another config: seed is"):
+        discover(other, str(workdir), is_dry=True)
     write_levels(file, 0)
     with pytest.raises(CheckpointError, match="Cannot write checkpoints"):
         discover(settings, str(workdir))
