@@ -9,7 +9,9 @@ import dataclasses
 import itertools
 import pathlib
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import psutil
@@ -35,6 +37,7 @@ from training.schedule import schedules
 
 # Of a contender's measurement: enough for agents that fill a replay first to begin to learn.
 _LEAST_STEPS = 2_048
+_LEAST_SECONDS = 0.5  # Of training; of less, too much is overhead.
 _META_STEPS = 4
 
 
@@ -58,15 +61,15 @@ def show_evaluation(
     """Print a table of the contenders: runs to make, environment steps, and estimated time.
 
     Arguments are those of `evaluation.evaluate.evaluate`; the workdir need not exist. A contender
-    is measured on the first task that it has runs to make on; other tasks may be slower. Of one
-    that begins to learn later than it is measured, only a lower bound is known.
+    is measured on its first job; other tasks may be slower. Of one that begins to learn later than
+    it is measured, only a lower bound is known.
     """
     table = Table(
         Column("contender", overflow="fold"),
         "runs",
         "finished",
         "steps",
-        "compiles in",
+        "starts in",
         "steps/s",
         "takes about",
     )
@@ -77,15 +80,16 @@ def show_evaluation(
         steps = len(missing) * config.num_steps
         numbers = ("", "", "")
         if missing:
-            measured, learns = _first_steps(missing[0], config)
-            start, seconds_per_step = _measured(missing[0], config, measured)
-            seconds = (
-                start * len(list(job_groups(missing, runs_per_job))) + steps * seconds_per_step
-            )
+            groups = list(job_groups(missing, runs_per_job))
+            first = _measured(groups[0], config)
+            # In host environments all runs of a contender use the programs of its first one.
+            compiled = 1 if missing[0].task.is_host else len(groups)
+            seconds = first.start_seconds * compiled + steps * first.seconds_per_step
             total += seconds
-            is_least |= not learns
-            taken = in_words(seconds) if learns else f"more than {in_words(seconds)}"
-            numbers = in_words(start), f"{1 / seconds_per_step:,.0f}", taken
+            is_least |= not first.learns
+            taken = in_words(seconds) if first.learns else f"more than {in_words(seconds)}"
+            rate = f"{1 / first.seconds_per_step:,.0f}"
+            numbers = in_words(first.start_seconds), rate, taken
         done = len(runs) - len(missing)
         table.add_row(contender.name, str(len(runs)), str(done), f"{steps:,}", *numbers)
     console(log_width=100).print(table)
@@ -106,23 +110,52 @@ def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
     return found is not None
 
 
-def _first_steps(one: Run, config: EvaluationConfig) -> tuple[int, bool]:
-    """Return how many of a run's steps to measure, and whether all its updates begin in them."""
-    unroll, first = config.agent.steps_per_update, [0]
+class _Measured(NamedTuple):
+    """What a job's first steps take.
+
+    Attributes:
+      start_seconds: until it is compiled and started, and to end it.
+      seconds_per_step: of training.
+      learns: whether all its updates that ever begin do so in the steps that were measured.
+    """
+
+    start_seconds: float
+    seconds_per_step: float
+    learns: bool
+
+
+def _measured(group: Sequence[Run], config: EvaluationConfig) -> _Measured:
+    one, unroll, first = group[0], config.agent.steps_per_update, [0]
+    untimed = 0
     if not one.contender.trains_itself:
         experience = make_agent(one.contender, one.task).experience
         unroll = experience.steps_per_unroll
         first = [x.first for x in schedules(experience, config.num_steps).values()]
-    steps = min(config.num_steps, max(_LEAST_STEPS, 2 * unroll))
-    return steps, all(x < steps // unroll for x in first)
+        untimed = unroll if one.task.is_host else 0  # Programs are compiled in the first unroll.
+    steps, start = max(_LEAST_STEPS, 3 * unroll), None
+    while True:
+        short = dataclasses.replace(config, budget=min(config.num_steps, steps), strip_frames=0)
+        whole, training = _seconds(group, short)
+        timed = short.num_steps - untimed
+        if timed <= 0:  # All of the budget is the first unroll.
+            training, timed = whole, short.num_steps
+        start = whole - training if start is None else start
+        is_whole = short.num_steps == config.num_steps
+        if is_whole or training > _LEAST_SECONDS:
+            learns = is_whole or all(x < short.num_steps // unroll for x in first)
+            return _Measured(start, training / (len(group) * timed), learns)
+        steps *= 8
 
 
-def _measured(one: Run, config: EvaluationConfig, steps: int) -> tuple[float, float]:
-    """Return the seconds until a run is compiled, and those of one of its first steps."""
-    short = dataclasses.replace(config, budget=steps, strip_frames=0)
+def _seconds(group: Sequence[Run], config: EvaluationConfig) -> tuple[float, float]:
+    """Return the seconds of a job, and those of its training."""
+    started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        (result,) = train_runs([one], short, [pathlib.Path(folder)], pathlib.Path(folder))
-    return result.start_seconds, result.train_seconds / short.num_steps
+        folders = [pathlib.Path(folder, str(i)) for i in range(len(group))]
+        for one in folders:
+            one.mkdir()
+        results = train_runs(group, config, folders, pathlib.Path(folder, "group"))
+    return time.monotonic() - started, sum(x.train_seconds for x in results)
 
 
 def show_discovery(

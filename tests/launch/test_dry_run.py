@@ -6,10 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import environments
+from agents.rule_agent import AgentConfig
 from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
@@ -41,11 +43,41 @@ def test_of_an_evaluation(tmp_path, capsys):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("suite", "job_seconds_per_step", "measured", "rate"),
+    [
+        ("catch/5x5", 1e-3, [2030], "2,000"),  # Two seeds in one job.
+        ("catch/5x5", 2e-5, [2030, 16_356, 99_992], "100,000"),
+        ("gymnasium/CartPole-v1", 1e-3, [2030], "1,000"),
+    ],
+)
+def test_steps_are_those_of_a_job_without_its_compilation(
+    tmp_path, capsys, monkeypatch, suite, job_seconds_per_step, measured, rate
+):
+    config = dataclasses.replace(CONFIG, budget=100_000, agent=AgentConfig())
+    unroll, found = config.agent.steps_per_update, []
+
+    def train(group, short, folders, group_folder):
+        del folders, group_folder
+        found.append(short.num_steps)
+        timed = short.num_steps - (unroll if group[0].task.is_host else 0)
+        one = SimpleNamespace(train_seconds=job_seconds_per_step * timed / len(group))
+        return [one] * len(group)
+
+    monkeypatch.setattr(dry_run, "train_runs", train)
+    contenders = make_contenders([], config)
+    tasks = (environments.make(suite),)
+    dry_run.show_evaluation(tasks, contenders, config, str(tmp_path), None)
+    assert found == measured
+    said = capsys.readouterr().out
+    assert re.search(rf"random\s*│ 2\s*│ 0\s*│ 199,984\s*│[^│]*│ {rate}\s*│", said)
+
+
 @pytest.mark.slow
 def test_of_an_agent_that_begins_to_learn_later(tmp_path, capsys):
-    config = dataclasses.replace(CONFIG, budget=9_984, seeds=1)
+    config = dataclasses.replace(CONFIG, budget=199_936, seeds=1)
     names = [
-        "muzero/min_steps=5000,num_simulations=2",
+        "muzero/min_steps=150000,num_simulations=2",
         "muzero/num_simulations=2,unroll_length=400",
     ]
     contenders = make_contenders([], config, agents=names)
@@ -53,8 +85,8 @@ def test_of_an_agent_that_begins_to_learn_later(tmp_path, capsys):
         (environments.make("catch/5x5"),), contenders, config, str(tmp_path), None
     )
     said = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "9,984 environment steps each: more than" in said
-    assert said.count("more than") == 2
+    assert "199,936 environment steps each: more than" in said
+    assert said.count("more than") == 2  # Of the first agent, and of both together.
 
 
 @pytest.mark.slow
