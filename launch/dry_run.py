@@ -61,8 +61,9 @@ def show_evaluation(
     """Print a table of the contenders: runs to make, environment steps, and estimated time.
 
     Arguments are those of `evaluation.evaluate.evaluate`; the workdir need not exist. A contender
-    is measured on its first job; other tasks may be slower. Of one that begins to learn later than
-    it is measured, only a lower bound is known.
+    is measured on its first job, on CPUs on as many runs of it as there are devices; other tasks
+    may be slower. Of one that begins to learn later than it is measured, only a lower bound is
+    known.
     """
     table = Table(
         Column("contender", overflow="fold"),
@@ -81,7 +82,7 @@ def show_evaluation(
         numbers = ("", "", "")
         if missing:
             groups = list(job_groups(missing, runs_per_job))
-            first = _measured(groups[0], config)
+            first = _measured(groups[0][: _runs_at_once()], config)
             # In host environments all runs of a contender use the programs of its first one.
             compiled = 1 if missing[0].task.is_host else len(groups)
             seconds = first.start_seconds * compiled + steps * first.seconds_per_step
@@ -108,6 +109,11 @@ def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
     except storage.DamagedResultError:
         return False
     return found is not None
+
+
+def _runs_at_once() -> int | None:
+    """Return how many of a job's runs are made at the same time; None for all, on accelerators."""
+    return jax.local_device_count() if jax.default_backend() == "cpu" else None
 
 
 class _Measured(NamedTuple):

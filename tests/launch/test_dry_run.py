@@ -8,6 +8,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 import environments
@@ -44,15 +45,16 @@ def test_of_an_evaluation(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("suite", "job_seconds_per_step", "measured", "rate"),
+    ("suite", "devices", "job_seconds_per_step", "measured", "rate"),
     [
-        ("catch/5x5", 1e-3, [2030], "2,000"),  # Two seeds in one job.
-        ("catch/5x5", 2e-5, [2030, 16_356, 99_992], "100,000"),
-        ("gymnasium/CartPole-v1", 1e-3, [2030], "1,000"),
+        ("catch/5x5", 1, 1e-3, [2030], "1,000"),
+        ("catch/5x5", 2, 1e-3, [2030], "2,000"),  # Two seeds in one job, at the same time.
+        ("catch/5x5", 1, 2e-5, [2030, 16_356, 99_992], "50,000"),
+        ("gymnasium/CartPole-v1", 2, 1e-3, [2030], "1,000"),
     ],
 )
 def test_steps_are_those_of_a_job_without_its_compilation(
-    tmp_path, capsys, monkeypatch, suite, job_seconds_per_step, measured, rate
+    tmp_path, capsys, monkeypatch, suite, devices, job_seconds_per_step, measured, rate
 ):
     config = dataclasses.replace(CONFIG, budget=100_000, agent=AgentConfig())
     unroll, found = config.agent.steps_per_update, []
@@ -65,6 +67,7 @@ def test_steps_are_those_of_a_job_without_its_compilation(
         return [one] * len(group)
 
     monkeypatch.setattr(dry_run, "train_runs", train)
+    monkeypatch.setattr(jax, "local_device_count", lambda: devices)
     contenders = make_contenders([], config)
     tasks = (environments.make(suite),)
     dry_run.show_evaluation(tasks, contenders, config, str(tmp_path), None)
