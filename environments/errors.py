@@ -37,6 +37,12 @@ class SimulatorError(RuntimeError):
     """A simulator died or failed, and could not be replaced."""
 
 
+def simulator_failed(where: str, trace: str) -> SimulatorError:
+    """Return an error whose first line has the last one of a traceback."""
+    cause = trace.strip().splitlines()[-1]
+    return SimulatorError(f"A simulator failed{where}: {cause}\n{trace}")
+
+
 def require(condition: bool, message: str) -> None:
     """Raise a `ValueError` with `message` unless `condition` holds."""
     if not condition:

@@ -17,7 +17,7 @@ from absl import logging
 from dm_env import specs
 
 from environments.base import ObservationSpec
-from environments.errors import SimulatorError
+from environments.errors import SimulatorError, simulator_failed
 from environments.workers import STEPS_OF_PROGRESS, Batch, Make, Worker, advance
 
 _ANSWER_SECONDS = 300.0
@@ -67,7 +67,7 @@ class SerialSimulators:
         try:
             advance(self._simulators, self._batch, 0, command)
         except Exception as error:  # The simulators'.
-            raise SimulatorError(f"A simulator failed:\n{traceback.format_exc()}") from error
+            raise simulator_failed("", traceback.format_exc()) from error
         return self._batch.timestep()
 
 

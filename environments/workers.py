@@ -20,7 +20,7 @@ import numpy as np
 from dm_env import specs
 
 from environments.base import ObservationSpec
-from environments.errors import EngineDiedError, SimulatorError
+from environments.errors import EngineDiedError, simulator_failed
 
 Make = Callable[[int], dm_env.Environment]
 """Makes a simulator of a seed. Pickled for worker processes: a function of a module, or a
@@ -186,7 +186,7 @@ class Worker:
         if answer.startswith(_ENGINE_DIED):
             return f"died ({answer.removeprefix(_ENGINE_DIED)})"
         if answer != "done":
-            raise SimulatorError(f"A simulator failed in its worker process:\n{answer}")
+            raise simulator_failed(" in its worker process", answer)
         return None
 
     def stop(self) -> None:

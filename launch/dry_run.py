@@ -7,11 +7,12 @@ first meta-steps, in a folder that is deleted afterwards. Nothing is written in 
 import contextlib
 import dataclasses
 import itertools
+import math
 import pathlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import psutil
@@ -33,11 +34,12 @@ from launch.settings import DiscoverSettings
 from launch.workdirs import CHECKPOINTS
 from meta.discovery import Discovery
 from meta.run import RunMetrics, run
+from training.passes import agents_per_pass
 from training.schedule import schedules
 
-# Of a contender's measurement: enough for agents that fill a replay first to begin to learn.
-_LEAST_STEPS = 2_048
-_LEAST_SECONDS = 0.5  # Of training; of less, too much is overhead.
+_SECONDS = 2.0  # That an agent is measured after all of its updates have begun.
+_MOST_SECONDS = 20.0  # After which an agent that has not begun to learn is measured as it is.
+_INTERVAL = 1_000  # Environment steps between two reports.
 _META_STEPS = 4
 
 
@@ -60,9 +62,9 @@ def show_evaluation(
 ) -> None:
     """Print a table of the contenders: runs to make, environment steps, and estimated time.
 
-    Arguments are those of `evaluation.evaluate.evaluate`; the workdir need not exist. A contender
-    is measured on its first job, on CPUs on as many runs of it as there are devices; other tasks
-    may be slower. Of one that begins to learn later than it is measured, only a lower bound is
+    Arguments are those of `evaluation.evaluate.evaluate`; the workdir need not exist. The first job
+    of a contender is begun, and is ended some seconds after all of the agent's updates have begun;
+    other tasks may be slower. Of an agent that does not learn in that time, only a lower bound is
     known.
     """
     table = Table(
@@ -78,20 +80,20 @@ def show_evaluation(
     for contender in contenders:
         runs = list(itertools.chain(*runs_of(contender, tasks, config)))
         missing = [x for x in runs if not _is_finished(pathlib.Path(workdir), x)]
-        steps = len(missing) * config.num_steps
         numbers = ("", "", "")
         if missing:
             groups = list(job_groups(missing, runs_per_job))
-            first = _measured(groups[0][: _runs_at_once()], config)
-            # In host environments all runs of a contender use the programs of its first one.
-            compiled = 1 if missing[0].task.is_host else len(groups)
-            seconds = first.start_seconds * compiled + steps * first.seconds_per_step
+            at_once = _runs_at_once(groups[0], config)
+            found = _measured(groups[0][:at_once], config)
+            seconds = sum(
+                found.seconds(math.ceil(len(x) / at_once), config.num_steps) for x in groups
+            )
             total += seconds
-            is_least |= not first.learns
-            taken = in_words(seconds) if first.learns else f"more than {in_words(seconds)}"
-            rate = f"{1 / first.seconds_per_step:,.0f}"
-            numbers = in_words(first.start_seconds), rate, taken
-        done = len(runs) - len(missing)
+            is_least |= not found.learns
+            taken = in_words(seconds) if found.learns else f"more than {in_words(seconds)}"
+            rate = min(at_once, len(groups[0])) / found.seconds_per_step
+            numbers = in_words(found.start_seconds), f"{rate:,.0f}", taken
+        done, steps = len(runs) - len(missing), len(missing) * config.num_steps
         table.add_row(contender.name, str(len(runs)), str(done), f"{steps:,}", *numbers)
     console(log_width=100).print(table)
     about = "more than" if is_least else "about"
@@ -111,57 +113,80 @@ def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
     return found is not None
 
 
-def _runs_at_once() -> int | None:
-    """Return how many of a job's runs are made at the same time; None for all, on accelerators."""
-    return jax.local_device_count() if jax.default_backend() == "cpu" else None
+def _runs_at_once(group: Sequence[Run], config: EvaluationConfig) -> int:
+    """Return how many runs of a job are made at the same time, on all devices."""
+    devices = jax.local_device_count()
+    return devices * agents_per_pass(config.runs_at_once, math.ceil(len(group) / devices))
 
 
 class _Measured(NamedTuple):
-    """What a job's first steps take.
+    """The beginning of a job, until all of its agent's updates have begun, and what follows.
 
     Attributes:
-      start_seconds: until it is compiled and started, and to end it.
-      seconds_per_step: of training.
-      learns: whether all its updates that ever begin do so in the steps that were measured.
+      start_seconds: until the first report, compilation included.
+      first_seconds: from there until all updates have begun.
+      first_steps: environment steps of each run by then.
+      seconds_per_step: per environment step of each run afterwards.
+      learns: whether all updates had begun when the measurement ended.
     """
 
     start_seconds: float
+    first_seconds: float
+    first_steps: int
     seconds_per_step: float
     learns: bool
 
+    def seconds(self, passes: int, steps: int) -> float:
+        """Return the seconds of a job whose runs are made in so many passes, of so many steps."""
+        later = (steps - self.first_steps) * self.seconds_per_step
+        return self.start_seconds + passes * (self.first_seconds + later)
+
+
+class _Enough(Exception):
+    """Ends a job that was begun to be measured."""
+
 
 def _measured(group: Sequence[Run], config: EvaluationConfig) -> _Measured:
-    one, unroll, first = group[0], config.agent.steps_per_update, [0]
-    untimed = 0
-    if not one.contender.trains_itself:
-        experience = make_agent(one.contender, one.task).experience
-        unroll = experience.steps_per_unroll
+    """Begin a job, in a folder that is deleted."""
+    learns_from = 0
+    if not group[0].contender.trains_itself:
+        experience = make_agent(group[0].contender, group[0].task).experience
         first = [x.first for x in schedules(experience, config.num_steps).values()]
-        untimed = unroll if one.task.is_host else 0  # Programs are compiled in the first unroll.
-    steps, start = max(_LEAST_STEPS, 3 * unroll), None
-    while True:
-        short = dataclasses.replace(config, budget=min(config.num_steps, steps), strip_frames=0)
-        whole, training = _seconds(group, short)
-        timed = short.num_steps - untimed
-        if timed <= 0:  # All of the budget is the first unroll.
-            training, timed = whole, short.num_steps
-        start = whole - training if start is None else start
-        is_whole = short.num_steps == config.num_steps
-        if is_whole or training > _LEAST_SECONDS:
-            learns = is_whole or all(x < short.num_steps // unroll for x in first)
-            return _Measured(start, training / (len(group) * timed), learns)
-        steps *= 8
+        learns_from = experience.steps_per_unroll * (1 + max(first, default=0))
+    started, found = time.monotonic(), _Measured(0.0, 0.0, 0, 0.0, learns=False)
 
+    def report(steps: int, *_: Any) -> None:
+        nonlocal found
+        now, learns = time.monotonic() - started, steps >= learns_from
+        start = found.start_seconds or now
+        if not found.first_steps or learns > found.learns:
+            found = _Measured(start, now - start, steps, now / steps, learns)
+            return
+        passed = now - start - found.first_seconds
+        found = found._replace(seconds_per_step=passed / max(1, steps - found.first_steps))
+        if passed > (_SECONDS if learns else _MOST_SECONDS):
+            raise _Enough
 
-def _seconds(group: Sequence[Run], config: EvaluationConfig) -> tuple[float, float]:
-    """Return the seconds of a job, and those of its training."""
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        folders = [pathlib.Path(folder, str(i)) for i in range(len(group))]
-        for one in folders:
-            one.mkdir()
-        results = train_runs(group, config, folders, pathlib.Path(folder, "group"))
-    return time.monotonic() - started, sum(x.train_seconds for x in results)
+    # In host environments, reports are made at the ends of intervals.
+    per_call = min(config.updates_per_call, -(-_INTERVAL // config.agent.steps_per_update))
+    often = dataclasses.replace(config, updates_per_call=per_call)
+    with tempfile.TemporaryDirectory() as name:
+        folders = [pathlib.Path(name, str(i)) for i in range(len(group))]
+        for folder in folders:
+            folder.mkdir()
+        try:
+            train_runs(
+                group,
+                often if group[0].task.is_host else config,
+                folders,
+                pathlib.Path(name, "group"),
+                report,
+            )
+        except _Enough:
+            return found
+    seconds, steps = time.monotonic() - started, config.num_steps
+    start = found.start_seconds
+    return _Measured(start, seconds - start, steps, seconds / steps, learns=True)
 
 
 def show_discovery(

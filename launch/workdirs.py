@@ -117,6 +117,8 @@ def require_same_settings(
     Arguments and errors are those of `open_workdir`.
     """
     folder = pathlib.Path(workdir)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"Workdir {str(folder)!r} cannot be used: it is no folder.")
     found = _read_if_there(folder, CONFIG)
     if found is None:
         return

@@ -304,7 +304,8 @@ def test_a_simulator_that_fails_is_an_error_with_its_traceback():
     simulators = in_processes(staggered, 2, 1)
     try:
         timestep = simulators.reset()
-        failure = r"(?s)in its worker process.*test_processes\.py.*RuntimeError: The corridor has"
+        cause = "RuntimeError: The corridor has"
+        failure = rf"(?s)in its worker process: {cause}.*test_processes\.py.*{cause}"
         with pytest.raises(SimulatorError, match=failure):
             simulators.step(np.array([0, FAIL]))
         assert simulators.restarts == 0
@@ -318,7 +319,9 @@ def test_a_simulator_that_fails_is_an_error_with_its_traceback():
 def test_a_simulator_in_this_process_that_fails_is_an_error_with_its_traceback():
     simulators = serial(staggered, 2)
     simulators.reset()
-    with pytest.raises(SimulatorError, match=r"(?s)test_processes\.py.*RuntimeError: The corridor"):
+    cause = "RuntimeError: The corridor has"
+    failure = rf"failed: {cause}[^\n]*\n(?s:.*)test_processes\.py(?s:.*){cause}"
+    with pytest.raises(SimulatorError, match=failure):
         simulators.step(np.array([0, FAIL]))
 
 

@@ -45,39 +45,41 @@ def test_of_an_evaluation(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("suite", "devices", "job_seconds_per_step", "measured", "rate"),
+    ("suite", "devices", "rate", "taken"),
     [
-        ("catch/5x5", 1, 1e-3, [2030], "1,000"),
-        ("catch/5x5", 2, 1e-3, [2030], "2,000"),  # Two seeds in one job, at the same time.
-        ("catch/5x5", 1, 2e-5, [2030, 16_356, 99_992], "50,000"),
-        ("gymnasium/CartPole-v1", 2, 1e-3, [2030], "1,000"),
+        ("catch/5x5", 1, "2,000", "1 min 49 s"),  # Two passes in one job.
+        ("catch/5x5", 2, "4,000", "59 s"),  # One pass.
+        ("gymnasium/CartPole-v1", 2, "2,000", "1 min 59 s"),  # Two jobs.
     ],
 )
-def test_steps_are_those_of_a_job_without_its_compilation(
-    tmp_path, capsys, monkeypatch, suite, devices, job_seconds_per_step, measured, rate
+def test_time_is_that_of_all_jobs_and_passes(
+    tmp_path, capsys, monkeypatch, suite, devices, rate, taken
 ):
     config = dataclasses.replace(CONFIG, budget=100_000, agent=AgentConfig())
-    unroll, found = config.agent.steps_per_update, []
+    clock, reported = [0.0], []
 
-    def train(group, short, folders, group_folder):
-        del folders, group_folder
-        found.append(short.num_steps)
-        timed = short.num_steps - (unroll if group[0].task.is_host else 0)
-        one = SimpleNamespace(train_seconds=job_seconds_per_step * timed / len(group))
-        return [one] * len(group)
+    def train(group, config, folders, group_folder, report):
+        del group, config, folders, group_folder
+        clock[0] += 10.0
+        for steps in range(1_000, 100_000, 1_000):
+            reported.append(steps)
+            report(steps)
+            clock[0] += 0.5
 
     monkeypatch.setattr(dry_run, "train_runs", train)
+    monkeypatch.setattr(dry_run, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(jax, "local_device_count", lambda: devices)
-    contenders = make_contenders([], config)
-    tasks = (environments.make(suite),)
+    contenders, tasks = make_contenders([], config), (environments.make(suite),)
     dry_run.show_evaluation(tasks, contenders, config, str(tmp_path), None)
-    assert found == measured
     said = capsys.readouterr().out
-    assert re.search(rf"random\s*│ 2\s*│ 0\s*│ 199,984\s*│[^│]*│ {rate}\s*│", said)
+    row = rf"random\s*│ 2\s*│ 0\s*│ 199,984\s*│ 10 s\s*│ {rate}\s*│ {taken}\s*│"
+    assert re.search(row, said), said
+    assert reported[-1] == 6_000  # It was ended when more than two seconds had been measured.
 
 
 @pytest.mark.slow
-def test_of_an_agent_that_begins_to_learn_later(tmp_path, capsys):
+def test_of_an_agent_that_begins_to_learn_later(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(dry_run, "_MOST_SECONDS", 0.5)
     config = dataclasses.replace(CONFIG, budget=199_936, seeds=1)
     names = [
         "muzero/min_steps=150000,num_simulations=2",

@@ -9,7 +9,7 @@ from disco_common.configuration import from_json
 from launch import workdirs
 from launch.metrics_log import MetricsLog
 from launch.settings import DiscoverSettings
-from launch.workdirs import open_workdir
+from launch.workdirs import open_workdir, require_same_settings
 from meta.config import PopulationConfig
 from tests.launch.discover_tiny import get_settings
 
@@ -126,6 +126,13 @@ def test_settings_that_are_nested_deeply_are_refused_in_a_sentence(tmp_path, dep
         with pytest.raises(ValueError, match=r"^Workdir .*(inner.*there|too deeply)") as caught:
             open_workdir(tmp_path, Settings())
         assert len(str(caught.value)) < 20_000
+
+
+def test_workdir_that_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for use in (open_workdir, require_same_settings):
+        with pytest.raises(ValueError, match=r"^Workdir '.*' cannot be used: "):
+            use(tmp_path / "file", Settings())
 
 
 def test_config_that_is_no_file_is_refused(tmp_path):
