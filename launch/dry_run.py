@@ -34,7 +34,7 @@ from launch.settings import DiscoverSettings
 from launch.workdirs import CHECKPOINTS
 from meta.discovery import Discovery
 from meta.run import RunMetrics, run
-from training.passes import agents_per_pass
+from training.passes import runs_per_pass
 from training.schedule import schedules
 
 _SECONDS = 2.0  # That an agent is measured after all of its updates have begun.
@@ -116,7 +116,7 @@ def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
 def _runs_at_once(group: Sequence[Run], config: EvaluationConfig) -> int:
     """Return how many runs of a job are made at the same time, on all devices."""
     devices = jax.local_device_count()
-    return devices * agents_per_pass(config.runs_at_once, math.ceil(len(group) / devices))
+    return devices * runs_per_pass(config.runs_at_once, len(group), devices)
 
 
 class _Measured(NamedTuple):
@@ -142,6 +142,13 @@ class _Measured(NamedTuple):
         return self.start_seconds + passes * (self.first_seconds + later)
 
 
+class _Report(NamedTuple):
+    """A job's report: the seconds since it was begun, and the environment steps of each run."""
+
+    seconds: float
+    steps: int
+
+
 class _Enough(Exception):
     """Ends a job that was begun to be measured."""
 
@@ -153,18 +160,15 @@ def _measured(group: Sequence[Run], config: EvaluationConfig) -> _Measured:
         experience = make_agent(group[0].contender, group[0].task).experience
         first = [x.first for x in schedules(experience, config.num_steps).values()]
         learns_from = experience.steps_per_unroll * (1 + max(first, default=0))
-    started, found = time.monotonic(), _Measured(0.0, 0.0, 0, 0.0, learns=False)
+    started, reports = time.monotonic(), list[_Report]()
+
+    def begun() -> _Report:
+        return next((x for x in reports if x.steps >= learns_from), reports[0])
 
     def report(steps: int, *_: Any) -> None:
-        nonlocal found
-        now, learns = time.monotonic() - started, steps >= learns_from
-        start = found.start_seconds or now
-        if not found.first_steps or learns > found.learns:
-            found = _Measured(start, now - start, steps, now / steps, learns)
-            return
-        passed = now - start - found.first_seconds
-        found = found._replace(seconds_per_step=passed / max(1, steps - found.first_steps))
-        if passed > (_SECONDS if learns else _MOST_SECONDS):
+        reports.append(_Report(time.monotonic() - started, steps))
+        passed = reports[-1].seconds - begun().seconds
+        if passed > (_SECONDS if steps >= learns_from else _MOST_SECONDS):
             raise _Enough
 
     # In host environments, reports are made at the ends of intervals.
@@ -183,9 +187,11 @@ def _measured(group: Sequence[Run], config: EvaluationConfig) -> _Measured:
                 report,
             )
         except _Enough:
-            return found
-    seconds, steps = time.monotonic() - started, config.num_steps
-    start = found.start_seconds
+            (start, _), (seconds, steps), last = reports[0], begun(), reports[-1]
+            per_step = (last.seconds - seconds) / (last.steps - steps)
+            learns = last.steps >= learns_from
+            return _Measured(start, seconds - start, steps, per_step, learns)
+    seconds, steps, start = time.monotonic() - started, config.num_steps, reports[0].seconds
     return _Measured(start, seconds - start, steps, seconds / steps, learns=True)
 
 

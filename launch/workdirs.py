@@ -117,8 +117,6 @@ def require_same_settings(
     Arguments and errors are those of `open_workdir`.
     """
     folder = pathlib.Path(workdir)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"Workdir {str(folder)!r} cannot be used: it is no folder.")
     found = _read_if_there(folder, CONFIG)
     if found is None:
         return
@@ -131,8 +129,8 @@ def require_same_settings(
         )
 
 
-def require_same_sources(workdir: str | os.PathLike, sources: Mapping[str, str]) -> None:
-    """Refuse changed files of tasks; nothing is written.
+def require_same_sources(workdir: str | os.PathLike, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Refuse changed files of tasks; return the checksums on record. Nothing is written.
 
     Arguments and errors are those of `keep_sources`; the folder need not exist.
     """
@@ -144,6 +142,7 @@ def require_same_sources(workdir: str | os.PathLike, sources: Mapping[str, str])
             f"The files that tasks of {str(folder)!r} are read from have changed since the run was"
             f" started (SHA-256): {different}. Choose another workdir, or restore the files."
         )
+    return found
 
 
 def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
@@ -158,8 +157,8 @@ def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
     Raises:
       ValueError: naming the tasks, if a file has changed since the run was started.
     """
-    require_same_sources(folder, sources)
-    if processes.is_first() and sources:
+    found = require_same_sources(folder, sources)
+    if processes.is_first() and sources != found:
         write_atomically(folder / SOURCES, json.dumps(dict(sources), indent=2) + "\n")
 
 
@@ -168,9 +167,10 @@ def _as_json(settings: Any) -> dict[str, Any]:
 
 
 def _read_if_there(folder: pathlib.Path, name: str) -> dict[str, Any] | None:
-    file = folder / name
     try:
-        return read_object(file) if file.exists() else None
+        return read_object(folder / name)
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError) as error:
         raise _unusable(folder, error) from error
 

@@ -26,7 +26,7 @@ from agents.protocol import Agent
 from disco_common import stopping
 from disco_common.checkpoints import Checkpoints
 from training.device_program import Program, mesh, over_runs
-from training.passes import agents_per_pass
+from training.passes import runs_per_pass
 from training.records import EpisodeSums, Records, name_by_kind
 from training.results import Run, TrainedRun, all_finite
 from training.schedule import as_metrics, schedules
@@ -104,7 +104,7 @@ class _Runs:
             (static, own_arrays), self._arrays = stack_agents(agents), ()
         else:
             (static, self._arrays), own_arrays = split_agent(agents[0]), ()
-        per_pass = agents_per_pass(settings.runs_at_once, -(-len(runs) // mesh().size))
+        per_pass = runs_per_pass(settings.runs_at_once, len(runs), mesh().size)
         spec = experience.replay
         is_large = spec is not None and spec.capacity > settings.num_steps
         replay_steps = settings.num_steps if is_large else None

@@ -17,7 +17,7 @@ from agents.protocol import Agent
 from disco_common import stopping
 from training.device_program import Program, mesh
 from training.memory_budget import require_memory_for_runs
-from training.passes import agents_per_pass
+from training.passes import runs_per_pass
 from training.settings import TrainingSettings, require_consistent
 from training.static_agent import stack_agents
 
@@ -56,7 +56,7 @@ def mean_returns(
         f"{number} agents", agent, dynamics, number, settings.num_steps, settings.runs_at_once
     )
     static, stacked = stack_agents(agents)
-    per_pass = agents_per_pass(settings.runs_at_once, -(-number // mesh().size))
+    per_pass = runs_per_pass(settings.runs_at_once, number, mesh().size)
     program = Program(dynamics, static, per_pass, settings.num_steps)
     inputs = program.place(
         [*tasks] * len(agents),

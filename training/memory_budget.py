@@ -12,7 +12,7 @@ from agents.protocol import Agent, Batch, SizedAgent
 from agents.update_memory import device_memory
 from disco_common.memory import free_memory
 from training import batches, replay
-from training.passes import agents_per_pass
+from training.passes import runs_per_pass
 from training.replay import ReplayLayout
 
 _MARGIN = 0.9  # Fraction of the free memory that may be taken.
@@ -181,7 +181,7 @@ class _Runs:
             copies = 2 if spec is not None and spec.in_checkpoints else 1
             return cls(state, replay, update, 1, 1, 1, copies)
         devices = jax.local_device_count()
-        per_pass = agents_per_pass(runs_at_once, -(-num_runs // devices))
+        per_pass = runs_per_pass(runs_at_once, num_runs, devices)
         per_device = -(-num_runs // (devices * per_pass)) * per_pass  # With padding.
         return cls(state, replay, update, devices, per_device, per_pass, 0)
 

@@ -22,6 +22,11 @@ def agents_per_pass(wanted: int | None, total: int) -> int:
     return min(wanted, total)
 
 
+def runs_per_pass(wanted: int | None, num_runs: int, devices: int) -> int:
+    """Return the number of runs per pass on each of the devices that they are spread over."""
+    return agents_per_pass(wanted, -(-num_runs // devices))
+
+
 def map_agents(function: Callable[[Rows], Results], agents: Rows, per_pass: int) -> Results:
     """Map a function over the leaves' leading axis, `per_pass` rows at a time."""
     total = jax.tree.leaves(agents)[0].shape[0]
