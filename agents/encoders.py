@@ -34,6 +34,7 @@ Observation = Any  # An array, or a dictionary of them: leaves [*s, S, ...], S s
 
 _TOKEN_SIZE, _TEXT_SIZE = 20, 64
 _GLYPH_SIZE, _LETTER_SIZE = 32, 16
+_LEAST_IMAGE = 36  # Side in pixels of the smallest picture; smaller observations are boards.
 _CROP = 9  # Side of the crop in cells; the hero is in its centre.
 
 
@@ -42,6 +43,15 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
 }
+
+
+def has_images(spec: ObservationSpec) -> bool:
+    """Return whether pictures are among the observations: uint8, of at least 36 x 36 pixels."""
+    leaves = spec.values() if isinstance(spec, Mapping) else [spec]
+    return any(
+        len(x.shape) == 3 and x.dtype == np.uint8 and sorted(x.shape)[1] >= _LEAST_IMAGE
+        for x in leaves
+    )
 
 
 @dataclasses.dataclass(frozen=True)

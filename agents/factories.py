@@ -2,11 +2,15 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 
 import environments
+from agents.encoders import has_images
+from disco_common.configuration import from_json
+
+_FOR_IMAGES = "for_images"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,15 +22,43 @@ class ConfiguredFactory:
 
     Attributes:
       config: all settings of the agent, among them `learning_rate`.
+      for_images: the settings where observations are images, if they are others.
       kind: class of the agent. It has `create(config, dynamics)` and a field `learning_rate`.
     """
 
     config: Any
+    for_images: Any = None
     kind: ClassVar[Any]
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return dataclasses.asdict(self.config)
+        own = dataclasses.asdict(self.config)
+        if self.for_images is None:
+            return own
+        return own | {_FOR_IMAGES: dataclasses.asdict(self.for_images)}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+        """Return the factory with other `settings`, read from JSON.
+
+        Raises:
+          ValueError: if one is unknown or out of range.
+        """
+        own, kind = dict(settings), type(self.config)
+        for_images = own.pop(_FOR_IMAGES, None)
+        for_images = None if for_images is None else from_json(kind, for_images)
+        return dataclasses.replace(self, config=from_json(kind, own), for_images=for_images)
+
+    def for_run(self, num_steps: int) -> Self:
+        """Return the factory for runs of a length, over which learning rates fall that may.
+
+        Args:
+          num_steps: environment steps of a run.
+        """
+        return dataclasses.replace(
+            self,
+            config=_for_run(self.config, num_steps),
+            for_images=_for_run(self.for_images, num_steps),
+        )
 
     def check(self, task: environments.Environment, num_steps: int) -> None:
         del num_steps
@@ -38,6 +70,17 @@ class ConfiguredFactory:
         Raises:
           ValueError: if its actions are not discrete.
         """
-        config = dataclasses.replace(self.config, learning_rate=1.0)
-        agent = self.kind.create(config, task.dynamics)
-        return dataclasses.replace(agent, learning_rate=jnp.float32(self.config.learning_rate))
+        own = self.config
+        if self.for_images is not None and has_images(task.dynamics.observation_spec()):
+            own = self.for_images
+        agent = self.kind.create(dataclasses.replace(own, learning_rate=1.0), task.dynamics)
+        return dataclasses.replace(agent, learning_rate=jnp.float32(own.learning_rate))
+
+
+def _for_run(config: Any, num_steps: int) -> Any:
+    """Return an agent's settings with the length of the run where they leave it open."""
+    if getattr(config, "total_steps", 0) is None:
+        return dataclasses.replace(config, total_steps=num_steps)
+    if getattr(config, "end_learning_rate", 1.0) < 1.0 and not config.lifetime:
+        return dataclasses.replace(config, lifetime=num_steps)
+    return config

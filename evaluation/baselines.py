@@ -1,6 +1,9 @@
 """Algorithms that people designed, as an evaluation's baselines.
 
-They have the network, the environments, the unroll and the discount of the evaluated rules' agents.
+`NAME` has the settings of its literature, its network and environments included: those of the
+agent of this name (`agents.registry`), or `of_literature` where it is a rule. `NAME_tuned` has the
+network and the environments of the evaluated rules' agents, and settings that a search has found
+(`evaluation.studies.tuning`).
 """
 
 import dataclasses
@@ -14,6 +17,7 @@ from agents.muesli.config import MuesliConfig
 from agents.muesli.factory import Muesli
 from agents.muzero.config import MuZeroConfig
 from agents.muzero.factory import MuZero
+from agents.networks import NetworkConfig
 from agents.ppo.config import PPOConfig
 from agents.ppo.factory import PPO
 from agents.rule_agent import AgentConfig
@@ -21,6 +25,7 @@ from evaluation.config import EvaluationConfig
 
 Settings = Mapping[str, Any]
 _SMALLEST_MINIBATCH = 8  # Transitions, over which PPO normalises advantages.
+_UNBOUNDED = 1e9  # For elements of an optimiser's update.
 
 
 class Baseline(NamedTuple):
@@ -37,28 +42,59 @@ class Baseline(NamedTuple):
     other: PPO | Dice | Muesli | MuZero | None = None
 
 
+def of_literature(kind: str, config: EvaluationConfig) -> Baseline:
+    """Return a baseline that is a rule, with the settings of its literature.
+
+    - `actor_critic`: A2C of Stable-Baselines3, with the eight environments of its model zoo.
+    - `impala`: Haiku's example of IMPALA, which learns Catch.
+    - `policy_gradient`: as A2C, with longer unrolls, as returns end with them.
+    - `hand_set`: the rule that discoveries start from, which has no literature.
+
+    Their networks are one torso with a head for each output, where A2C's has two torsos, and the
+    evaluation's where that has convolutions.
+
+    Raises:
+      KeyError: if there is no such rule.
+    """
+    if kind == "hand_set":
+        return make(kind, config, {})
+    rule, agent = _OF_LITERATURE[kind]
+    if config.agent.network.channels:
+        agent = dataclasses.replace(agent, network=config.agent.network)
+    return Baseline(rule, dataclasses.replace(agent, frame_stack=config.agent.frame_stack))
+
+
 def make(kind: str, config: EvaluationConfig, settings: Settings) -> Baseline:
-    """Return a baseline.
+    """Return a baseline with the network and the environments of the evaluated rules' agents.
 
     Args:
       kind: one of `evaluation.config.BASELINES`.
-      config: of the evaluation.
-      settings: that replace the config's, among them the learning rate; see `SETTINGS`.
+      config: the evaluation's.
+      settings: replace the defaults, and sizes of the network and numbers of environments; see
+        `SETTINGS`.
 
     Raises:
       ValueError: if the algorithm has no such setting, or it is out of range.
     """
     if unknown := sorted(set(settings) - set(SETTINGS[kind])):
         raise ValueError(f"{kind} has no settings {unknown}; it has {sorted(SETTINGS[kind])}.")
-    defaults: dict[str, Any] = {
-        "learning_rate": config.baseline_learning_rate,
-        "entropy_cost": config.baseline_entropy_cost,
-        "normalize_advantage": config.baseline_normalize_advantage,
-        "lambda_": config.actor_critic_lambda,
-    }
-    if kind == "hand_set":  # Which normalises unless its own settings say otherwise.
-        del defaults["normalize_advantage"]
-    return _MAKE[kind](config, {**defaults, **settings})
+    config = dataclasses.replace(config, agent=_sized(config.agent, settings))
+    return _MAKE[kind](config, {**_DEFAULTS, **settings})
+
+
+def _sized(agent: AgentConfig, settings: Settings) -> AgentConfig:
+    """Return the agent with a network and environments of the sizes that are given."""
+    torso = agent.network.torso
+    if "width" in settings or "layers" in settings:
+        torso = (settings.get("width", max(torso)),) * settings.get("layers", len(torso))
+    number = settings.get("num_environments", agent.num_environments)
+    return dataclasses.replace(
+        agent,
+        network=dataclasses.replace(agent.network, torso=torso),
+        num_environments=number,
+        unroll_length=settings.get("unroll_length", agent.unroll_length),
+        batch_size=round(number * agent.batch_size / agent.num_environments),
+    )
 
 
 def on_policy(agent: AgentConfig) -> AgentConfig:
@@ -93,6 +129,38 @@ def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
     return dataclasses.replace(agent, **rates)
 
 
+_A2C = AgentConfig(
+    network=NetworkConfig(torso=(64, 64), activation="tanh", model=0),
+    learning_rate=7e-4,
+    optimizer_kind="rmsprop",
+    max_abs_update=_UNBOUNDED,
+    max_gradient_norm=0.5,
+    num_environments=8,
+    unroll_length=5,
+    batch_size=8,
+    replay_ratio=0.0,
+)
+_OF_LITERATURE: Mapping[str, tuple[disco.Rule, AgentConfig]] = {
+    "actor_critic": (disco.ActorCritic(discount=0.99, value_cost=1.0, entropy_cost=0.0), _A2C),
+    "policy_gradient": (
+        disco.PolicyGradient(discount=0.99, value_cost=1.0, entropy_cost=0.0),
+        dataclasses.replace(_A2C, unroll_length=128),
+    ),
+    "impala": (
+        disco.ActorCritic(discount=0.99),
+        dataclasses.replace(
+            _A2C,
+            network=NetworkConfig(torso=(128, 64), model=0),
+            learning_rate=5e-3,
+            max_gradient_norm=0.0,
+            num_environments=2,
+            unroll_length=20,
+            batch_size=2,
+        ),
+    ),
+}
+
+
 def _discount(config: EvaluationConfig) -> float:
     return disco.ActorCritic().discount if config.rule_discount is None else config.rule_discount
 
@@ -104,8 +172,7 @@ def _actor_critic(config: EvaluationConfig, settings: Settings) -> Baseline:
         normalize_advantage=settings["normalize_advantage"],
         lambda_=settings["lambda_"],
     )
-    agent = with_replay(config.agent, config.actor_critic_replay_ratio)
-    return Baseline(rule, with_settings(agent, settings))
+    return Baseline(rule, with_settings(on_policy(config.agent), settings))
 
 
 def _policy_gradient(config: EvaluationConfig, settings: Settings) -> Baseline:
@@ -146,18 +213,20 @@ def _hand_set(config: EvaluationConfig, settings: Settings) -> Baseline:
 
 def _ppo(config: EvaluationConfig, settings: Settings, drift: str = "clip") -> Baseline:
     agent = with_settings(on_policy(config.agent), settings)
-    names = ("entropy_cost", "num_epochs", "gae_lambda")
     ppo = PPOConfig(
         network=agent.network,
+        separate_value_network=False,
         drift=drift,
         learning_rate=agent.learning_rate,
         total_steps=config.num_steps,
         num_environments=agent.num_environments,
         unroll_length=agent.unroll_length,
+        num_epochs=settings.get("num_epochs", 4),
         num_minibatches=_num_minibatches(agent, settings.get("num_minibatches", 4)),
         discount=_discount(config),
+        value_cost=0.5,
         frame_stack=agent.frame_stack,
-        **_given(names, settings),
+        **_given(("entropy_cost", "gae_lambda"), settings),
     )
     return Baseline(None, agent, PPO(ppo))
 
@@ -238,30 +307,38 @@ _MAKE: Mapping[str, Callable[[EvaluationConfig, Settings], Baseline]] = {
 }
 
 RULE_SETTINGS = ("learning_rate", "end_learning_rate", "replay_ratio")
+# Of a search's first trial.
+_DEFAULTS: Settings = {
+    "learning_rate": 3e-3,
+    "entropy_cost": 0.01,
+    "lambda_": 0.95,
+    "normalize_advantage": False,
+}
 _HAND_SET: Mapping[str, float | bool] = {
     "policy_prior": 0.99,
     "advantage_weight": 5.0,
     "action_advantage_weight": 0.1,
     "normalize_advantage": False,
 }
-_PPO = ("learning_rate", "entropy_cost", "num_epochs", "num_minibatches", "gae_lambda")
-# Besides the learning rate.
+_SIZES = ("width", "layers", "num_environments", "unroll_length")
+_PPO = (*_SIZES, "learning_rate", "entropy_cost", "num_epochs", "num_minibatches", "gae_lambda")
 _DICE = ("sample_reuse", "action_value_cost", "max_inverse_temperature", "lambda_")
 _MUESLI = ("regularizer_cost", "lambda_")
 _MUZERO = ("updates_per_step", "td_steps", "weight_decay")
 SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "actor_critic": (*RULE_SETTINGS, "entropy_cost", "normalize_advantage", "lambda_"),
+    "actor_critic": (*_SIZES, *RULE_SETTINGS, "entropy_cost", "normalize_advantage", "lambda_"),
     "policy_gradient": (
+        *_SIZES,
         "learning_rate",
         "end_learning_rate",
         "entropy_cost",
         "normalize_advantage",
     ),
-    "impala": ("learning_rate", "entropy_cost", "replay_ratio"),
-    "hand_set": (*RULE_SETTINGS, *_HAND_SET),
+    "impala": (*_SIZES, "learning_rate", "entropy_cost", "replay_ratio"),
+    "hand_set": (*_SIZES, *RULE_SETTINGS, *_HAND_SET),
     "ppo": _PPO,
     "dpo": _PPO,
-    "dice": ("learning_rate", *_DICE),
-    "muesli": (*RULE_SETTINGS, *_MUESLI),
-    "muzero": ("learning_rate", *_MUZERO),
+    "dice": (*_SIZES, "learning_rate", *_DICE),
+    "muesli": (*_SIZES, *RULE_SETTINGS, *_MUESLI),
+    "muzero": (*_SIZES, "learning_rate", *_MUZERO),
 }

@@ -7,6 +7,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 
+TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
 BASELINES = (
     "actor_critic",
     "policy_gradient",
@@ -20,13 +21,18 @@ BASELINES = (
 )
 
 
+def kind_of(baseline: str) -> str:
+    """Return the algorithm in the name of a baseline: without a preset, and without `TUNED`."""
+    return baseline.partition("/")[0].removesuffix(TUNED)
+
+
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
     """Settings of an evaluation; the defaults suit a laptop.
 
     Attributes:
-      agent: configuration of the discovered rules' agents. The other contenders have the same
-        network, environments and unroll; baselines that are rules the same bound on updates, too.
+      agent: configuration of the agents of evaluated rules and of tuned baselines. An update's
+        environment steps are the unit of `budget` for all contenders.
       seed: the first seed.
       seeds: number of runs of each contender on each task, with consecutive seeds.
       budget: environment steps of a run, rounded down to whole updates. The transitions from an
@@ -48,18 +54,10 @@ class EvaluationConfig:
       rule_reward_scale: factor of the rewards that the same agents learn from, in place of
         `agent.reward_scale`. By default, and if that is 1, the one with which the rule was
         discovered.
-      rule_discount: discount of the same rules' value functions and of the baselines'; None for
-        each rule's own, 0.997 for the baselines.
-      baselines: algorithms to compare with, of `BASELINES` (`evaluation.baselines`).
-      baseline_learning_rate: of baselines without tuned settings.
-      baseline_entropy_cost: weight of the policy's entropy in the baselines' losses; the hand-set
-        rule has none.
-      baseline_normalize_advantage: whether actor-critic and policy gradient divide advantages by
-        their moving standard deviation. The hand-set rule does not, unless its settings
-        (`launch.tune`) say otherwise.
-      actor_critic_lambda: decay of actor-critic's traces.
-      actor_critic_replay_ratio: fraction of actor-critic's batches that is replayed; the number of
-        fresh trajectories is that of environments. Policy gradient never replays.
+      rule_discount: discount of the same rules' value functions and of tuned baselines'; None for
+        each rule's own, 0.997 for tuned baselines.
+      baselines: algorithms to compare with: of `BASELINES`, with their literature's settings, a
+        preset of an agent such as `"ppo/cleanrl"`, or `"ppo_tuned"` (`evaluation.baselines`).
       num_points: of a learning curve.
       score_window: the last fraction of a run's updates; the score is the mean return over it.
       confidence: level of the confidence intervals.
@@ -93,11 +91,6 @@ class EvaluationConfig:
     rule_reward_scale: float | None = None
     rule_discount: float | None = None
     baselines: tuple[str, ...] = ("actor_critic", "ppo")
-    baseline_learning_rate: float = 3e-3
-    baseline_entropy_cost: float = 0.01
-    baseline_normalize_advantage: bool = False
-    actor_critic_lambda: float = 0.95
-    actor_critic_replay_ratio: float = 0.0
     num_points: int = 20
     score_window: float = 0.2
     confidence: float = 0.95
@@ -108,20 +101,21 @@ class EvaluationConfig:
     checkpoint_seconds: float = 600.0
 
     # Fields of earlier versions, which are ignored where a stored config has them.
-    REMOVED: ClassVar[tuple[str, ...]] = ("baseline_learning_rates", "min_separation")
+    REMOVED: ClassVar[tuple[str, ...]] = (
+        "baseline_learning_rates",
+        "min_separation",
+        "baseline_learning_rate",
+        "baseline_entropy_cost",
+        "baseline_normalize_advantage",
+        "actor_critic_lambda",
+        "actor_critic_replay_ratio",
+    )
 
     def __post_init__(self):
         counts = "seeds num_points resamples updates_per_call runs_at_once".split()
         AT_LEAST_1.require(self, "", *counts)
-        AT_LEAST_0.require(
-            self,
-            "",
-            "strip_frames",
-            "baseline_entropy_cost",
-            "checkpoint_seconds",
-            "rule_lifetime",
-        )
-        FRACTION.require(self, "", "rule_discount", "actor_critic_lambda")
+        AT_LEAST_0.require(self, "", "strip_frames", "checkpoint_seconds", "rule_lifetime")
+        FRACTION.require(self, "", "rule_discount")
         if not 0 <= self.seed <= 2**32 - self.seeds:
             raise ValueError(f"seed is {self.seed}; expected 0 to 2**32 - seeds.")
         if self.budget < self.agent.steps_per_update:
@@ -131,14 +125,15 @@ class EvaluationConfig:
                 f" {self.agent.num_environments} times agent.unroll_length"
                 f" {self.agent.unroll_length})."
             )
-        unknown = sorted(set(self.baselines) - set(BASELINES))
+        unknown = sorted(x for x in self.baselines if kind_of(x) not in BASELINES)
         if unknown:
-            raise ValueError(f"baselines has {unknown}; known are {list(BASELINES)}.")
+            raise ValueError(
+                f"baselines has {unknown}; known are {list(BASELINES)}, each with {TUNED!r} behind"
+                " it, too, and presets of agents, such as 'ppo/cleanrl'."
+            )
         if len(set(self.baselines)) < len(self.baselines):
             raise ValueError(f"baselines is {self.baselines}; expected each once.")
-        POSITIVE.require(
-            self, "", "rule_learning_rate", "rule_reward_scale", "baseline_learning_rate"
-        )
+        POSITIVE.require(self, "", "rule_learning_rate", "rule_reward_scale")
         BELOW_1.require(self, "", "rule_replay_ratio")
         of_rules = self.rule_num_environments
         if of_rules is not None and (of_rules < 1 or self.agent.num_environments % of_rules):
@@ -147,15 +142,15 @@ class EvaluationConfig:
                 f" agent.num_environments, {self.agent.num_environments}."
             )
         POSITIVE.require(self.agent, "agent.", "learning_rate")
-        if not 0 <= self.actor_critic_replay_ratio < 1:
-            raise ValueError(
-                f"actor_critic_replay_ratio is {self.actor_critic_replay_ratio}; expected at"
-                " least 0 and less than 1."
-            )
         if not 0 < self.score_window <= 1:
             raise ValueError(f"score_window is {self.score_window}; expected more than 0, up to 1.")
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence is {self.confidence}; expected between 0 and 1.")
+
+    @property
+    def tuned_baselines(self) -> dict[str, str]:
+        """The algorithm of each baseline that has tuned settings, by its name."""
+        return {x: kind_of(x) for x in self.baselines if x.endswith(TUNED)}
 
     @property
     def num_updates(self) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 import disco
 import environments
 from agents import registry
+from agents.factories import ConfiguredFactory
 from agents.registry import AgentFactory, ObservingFactory
 from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
@@ -27,7 +28,7 @@ from disco_common import plugins
 from disco_common.configuration import from_json
 from disco_common.terminal import require_printable
 from evaluation import baselines, folder_names
-from evaluation.config import BASELINES, EvaluationConfig
+from evaluation.config import BASELINES, EvaluationConfig, kind_of
 from evaluation.rule_agents import agent_of
 
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
@@ -50,9 +51,8 @@ class Contender:
       kind: `DISCOVERED` for a `disco.DiscoveredRule`, `RULE` for another rule of another package,
         `RANDOM`, `AGENT` for an agent that needs no rule, or a baseline's name.
       rule: None for the uniformly random policy, which does not learn, and for other agents.
-      agent: configuration of the agent that learns by the rule. All contenders have the same
-        environments, unroll and network, but for its action-conditional LSTM, which only rules use.
-        For other agents, it only gives the unit of the budget, `steps_per_update`.
+      agent: configuration of the agent that learns by the rule. For other agents, it only gives
+        the unit of the budget, `steps_per_update`.
       other: makes an agent that learns without a rule, or is an agent that trains itself; None for
         the random policy and for agents that learn by a rule.
       source: origin of the rule; JSON values.
@@ -66,6 +66,11 @@ class Contender:
     other: AgentFactory | SelfContainedAgent | None = None
 
     @property
+    def is_agent(self) -> bool:
+        """Whether its settings are those of an agent of `agents.registry`."""
+        return "agent" in self.source
+
+    @property
     def trains_itself(self) -> bool:
         """Whether its agent trains itself (`agents.self_contained`)."""
         return isinstance(self.other, SelfContainedAgent)
@@ -76,20 +81,23 @@ class Contender:
 
     @classmethod
     def of_baseline(
-        cls, name: str, kind: str, config: EvaluationConfig, settings: baselines.Settings
+        cls, name: str, kind: str, config: EvaluationConfig, settings: baselines.Settings | None
     ) -> "Contender":
         """Make a baseline of an evaluation.
 
         Args:
-          name: of the contender.
-          kind: of the baseline.
-          config: of the evaluation.
-          settings: see `baselines.make`.
+          name: the contender's.
+          kind: the baseline's; a rule's where `settings` is None.
+          config: the evaluation's.
+          settings: see `baselines.make`; None for those of the literature.
 
         Raises:
           ValueError: if a setting is unknown or out of range.
         """
-        made = baselines.make(kind, config, settings)
+        if settings is None:
+            made = baselines.of_literature(kind, config)
+        else:
+            made = baselines.make(kind, config, settings)
         own: Any = made.rule if made.other is None else made.other.config
         contender = cls(
             name=name,
@@ -140,8 +148,8 @@ def make_contenders(
       agents: names of other agents (`agents.registry`).
       copies: folder with copies of rule files (`copy_of_rule`), which are read if the files no
         longer exist.
-      tuned: settings of baselines, and of the agents of rules, by kind and name; those that it
-        lacks have the config's.
+      tuned: settings of tuned baselines, and of the agents of rules, by kind and name; rules that
+        it lacks have their own.
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
@@ -150,9 +158,9 @@ def make_contenders(
     """
     random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=baselines.on_policy(config.agent))
     learning = (
-        *_baselines(config, tuned),
+        *_baselines(config, tuned or {}),
         *_rules(rules, config, copies, tuned or {}),
-        *_other(agents, config),
+        *(_agent(name, config) for name in agents),
     )
     contenders = (random, *learning)
     for contender in contenders:
@@ -162,13 +170,33 @@ def make_contenders(
 
 
 def _baselines(
-    config: EvaluationConfig, tuned: Mapping[str, baselines.Settings] | None
+    config: EvaluationConfig, tuned: Mapping[str, baselines.Settings]
 ) -> list[Contender]:
-    settings = tuned or {}
-    found = [Contender.of_baseline(x, x, config, settings.get(x, {})) for x in config.baselines]
-    return [
-        dataclasses.replace(x, source=x.source | _tuned_source(settings.get(x.name))) for x in found
-    ]
+    """Return the config's baselines.
+
+    Raises:
+      ValueError: if a tuned one has no tuned settings.
+    """
+    found = []
+    for name in config.baselines:
+        kind = kind_of(name)
+        if name not in config.tuned_baselines:
+            is_agent = kind in plugins.names(registry.PLUGINS)
+            one = (
+                _agent(name, config)
+                if is_agent
+                else Contender.of_baseline(name, kind, config, None)
+            )
+        elif kind not in tuned:
+            raise ValueError(
+                f"baselines has {name!r}, and there are no tuned settings of {kind!r}; expected"
+                f" some (launch.tune, --tuned=FILE), or {kind!r}, with its literature's settings."
+            )
+        else:
+            one = Contender.of_baseline(name, kind, config, tuned[kind])
+            one = dataclasses.replace(one, source=one.source | _tuned_source(tuned[kind]))
+        found.append(one)
+    return found
 
 
 def _tuned_source(settings: baselines.Settings | None) -> dict[str, Any]:
@@ -224,21 +252,19 @@ def _with_discount(name: str, rule: disco.Rule, discount: float) -> disco.Rule:
     return dataclasses.replace(rule, discount=discount)
 
 
-def _other(names: Sequence[str], config: EvaluationConfig) -> list[Contender]:
-    found = []
-    for name in names:
-        agent = registry.make(name)
-        found.append(
-            Contender(
-                name=name.replace("/", "_").replace(",", "_"),
-                kind=AGENT,
-                rule=None,
-                agent=baselines.on_policy(config.agent),
-                source={"agent": name, "hyper_parameters": dict(agent.settings)},
-                other=agent,
-            )
-        )
-    return found
+def _agent(name: str, config: EvaluationConfig) -> Contender:
+    """Return the contender of an agent `family/parameters`, whose family may be a baseline."""
+    agent, kind = registry.make(name), kind_of(name)
+    if isinstance(agent, ConfiguredFactory):
+        agent = agent.for_run(config.num_steps)
+    return Contender(
+        name=name.replace("/", "_").replace(",", "_"),
+        kind=kind if kind in BASELINES else AGENT,
+        rule=None,
+        agent=baselines.on_policy(config.agent),
+        source={"agent": name, "hyper_parameters": dict(agent.settings)},
+        other=agent,
+    )
 
 
 def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:
@@ -255,15 +281,18 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
     source = stored.source
     if stored.kind == RANDOM:
         return stored
-    if stored.kind in BASELINES:
+    if stored.kind in BASELINES and "agent" not in source:
         return _restored_baseline(stored, config)
-    if stored.kind == AGENT:
+    if stored.kind in (AGENT, *BASELINES):
         if "agent" not in source:
             raise ValueError(
                 f"The agent {stored.name!r} was trained by an older version, which did not store"
                 " what it was called."
             )
         agent = registry.make(source["agent"])
+        if isinstance(agent, ConfiguredFactory):
+            own = agent.with_settings(source["hyper_parameters"])
+            return dataclasses.replace(stored, other=own)
         if _as_json(agent.settings) != source["hyper_parameters"]:
             raise ValueError(
                 f"The agent {source['agent']!r} has other settings in this version:"
@@ -361,7 +390,7 @@ def _distinct_names(rules: Sequence[str]) -> list[str]:
                 f"--rule names {rule!r} and another rule that would also be called {name!r};"
                 " expected files of different names or in folders of different names."
             )
-        if name in (RANDOM, *BASELINES) or "@" in name:
+        if name == RANDOM or kind_of(name) in BASELINES or "@" in name:
             kept = ", ".join((RANDOM, *BASELINES))
             raise ValueError(
                 f"--rule {rule!r} would be called {name!r}, which is kept for other contenders;"

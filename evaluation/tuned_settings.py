@@ -164,7 +164,7 @@ def require_fit(
                 f"{path} has settings of another rule {name!r} (parameters_sha256"
                 f" {one.parameters_sha256!r:.70}); expected {fingerprint!r}."
             )
-    if missing := sorted(set(config.baselines) - set(tuned.contenders)):
+    if missing := sorted(set(config.tuned_baselines.values()) - set(tuned.contenders)):
         raise ValueError(
             f"{path} has no settings for {missing}; it has some for {sorted(tuned.contenders)}."
         )

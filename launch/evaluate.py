@@ -33,9 +33,8 @@ from absl import flags
 from disco_common.configuration import from_config
 from environments import Environment, names, registry
 from evaluation import tuned_settings
-from evaluation.config import BASELINES, EvaluationConfig
+from evaluation.config import BASELINES, TUNED, EvaluationConfig
 from evaluation.contenders import (
-    AGENT,
     Contender,
     copies_in,
     copy_of_rule,
@@ -53,7 +52,7 @@ from launch.score_tables import print_evaluation
 from launch.setup import keep_rule
 from launch.tuned import (
     SHIPPED,
-    TUNED,
+    TUNED_FILE,
     find_tuned,
     fingerprints,
     settings_by_contender,
@@ -134,8 +133,8 @@ def run(
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
         keep_rules(folder, contenders, config)
-        if chosen is not None and not (folder / TUNED).exists():
-            tuned_settings.write(folder / TUNED, chosen)
+        if chosen is not None and not (folder / TUNED_FILE).exists():
+            tuned_settings.write(folder / TUNED_FILE, chosen)
         return evaluate(
             tasks,
             contenders,
@@ -156,7 +155,7 @@ def _identity(
     return Identity(
         tasks=tuple(task.name for task in tasks),
         rules=fingerprints(contenders),
-        agents={c.name: c.source["hyper_parameters"] for c in contenders if c.kind == AGENT},
+        agents={c.name: c.source["hyper_parameters"] for c in contenders if c.is_agent},
         config=config,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
         tuned={name: dict(x) for name, x in settings_by_contender(chosen).items()},
@@ -248,8 +247,9 @@ def define_flags(default_suite: str) -> None:
     flags.DEFINE_string(
         "baselines",
         None,
-        "Baselines by commas, instead of those of the config: some of"
-        f" {', '.join(BASELINES)}. Empty: none.",
+        "Baselines by commas, instead of those of the config. With their literature's settings:"
+        f" {', '.join(BASELINES)}; presets, as ppo/cleanrl. With those of --tuned: the same names"
+        f" with {TUNED} behind them. Empty: none.",
     )
     is_local = execution.define_flags()
     # Runs in host environments are made one after the other, each on all cores.
@@ -263,9 +263,9 @@ def define_tuned() -> None:
     flags.DEFINE_string(
         "tuned",
         SHIPPED,
-        "File of tuned settings (launch.tune), which each baseline has instead of the config's, and"
-        f" each rule that was tuned instead of its own. {SHIPPED!r}: those that come with this"
-        " package, for budgets and agents that they fit. Empty: none.",
+        "File of tuned settings (launch.tune), for baselines as ppo_tuned, and for rules that were"
+        f" tuned. {SHIPPED!r}: those that come with this package, for budgets and agents that they"
+        " fit. Empty: none.",
     )
 
 

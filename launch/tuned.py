@@ -12,7 +12,7 @@ from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, Contender, copies_in, make_contenders
 
-TUNED = "tuned.json"  # In a workdir, the tuned settings of its contenders.
+TUNED_FILE = "tuned.json"  # In a workdir, the tuned settings of its contenders.
 SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
 # Settings of the config that tuned ones would replace.
 _UNTUNED = (
@@ -21,11 +21,6 @@ _UNTUNED = (
     "rule_num_environments",
     "rule_lifetime",
     "rule_reward_scale",
-    "baseline_learning_rate",
-    "baseline_entropy_cost",
-    "baseline_normalize_advantage",
-    "actor_critic_lambda",
-    "actor_critic_replay_ratio",
 )
 
 
@@ -40,8 +35,7 @@ def find_tuned(
 
     Args:
       file: of tuned settings, of `launch.tune`; `SHIPPED` for the copy in the workdir, or without
-        one those that come with this package, of which only those that fit are used, unless the
-        config sets any of them itself; empty for none.
+        one those that come with this package; empty for none.
       workdir: of the evaluation.
       config: of the evaluation.
       tasks: of the evaluation. There is a warning if the settings were tuned on one of them.
@@ -55,7 +49,7 @@ def find_tuned(
     if not file:
         return None
     rules = fingerprints(make_contenders(evaluated, config, copies=copies_in(workdir)))
-    path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED
+    path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED_FILE
     if copy.is_file() and (file == SHIPPED or not path.exists()):
         path = copy
     elif file == SHIPPED:
@@ -65,7 +59,7 @@ def find_tuned(
     if file != SHIPPED:
         for name in sorted(set(rules) - set(found.contenders)):
             logging.warning("%s has no settings for the rule %s, which keeps its own.", path, name)
-    return _of_contenders(found, path, tasks, {*config.baselines, *rules})
+    return _of_contenders(found, path, tasks, {*config.tuned_baselines.values(), *rules})
 
 
 def settings_by_contender(
@@ -108,34 +102,39 @@ def _shipped(
 ) -> tuned_settings.TunedSettings | None:
     """Return the tuned settings that come with this package and fit an evaluation.
 
-    None fit if the config sets any of these settings itself; there is a warning.
+    Rules keep their own where the config sets any of these settings itself, or where none fit;
+    there is a warning.
 
     Args:
       config: of the evaluation.
       tasks: of the evaluation.
       rules: fingerprints of the evaluated rules, by name.
+
+    Raises:
+      ValueError: if there are tuned baselines, which none fit.
     """
-    found = tuned_settings.read(tuned_settings.SHIPPED)
+    path = tuned_settings.SHIPPED
+    found = tuned_settings.read(path)
+    kinds = set(config.tuned_baselines.values())
     is_same = {x for x, sha in rules.items() if _is_tuned(found, x, sha)}
-    if not config.baselines and not is_same:
-        return None
-    if own := [x for x in _UNTUNED if getattr(config, x) != getattr(EvaluationConfig, x)]:
-        logging.warning("Contenders have the config's settings, not tuned ones: %s is set.", own[0])
+    own = [x for x in _UNTUNED if getattr(config, x) != getattr(EvaluationConfig, x)]
+    if own and is_same:
+        logging.warning("Rules have the config's settings, not tuned ones: %s is set.", own[0])
+        is_same = set()
+    if not kinds and not is_same:
         return None
     if reason := tuned_settings.misfit(found, config):
+        if kinds:
+            raise ValueError(
+                f"baselines has {', '.join(config.tuned_baselines)}, and the tuned settings of this"
+                f" package are {reason}. Expected others (launch.tune, --tuned=FILE), or baselines"
+                f" with their literature's settings: {', '.join(sorted(kinds))}."
+            )
         logging.warning(
-            "Contenders have the config's settings, as the tuned ones of this package are %s.",
-            reason,
+            "Rules have their own settings, as this package's tuned ones are %s.", reason
         )
         return None
-    if untuned := [x for x in config.baselines if x not in found.contenders]:
-        logging.warning(
-            "%s has no settings for the baselines %s: they have the config's, beside tuned ones of"
-            " others.",
-            tuned_settings.SHIPPED,
-            ", ".join(untuned),
-        )
-    return _of_contenders(found, tuned_settings.SHIPPED, tasks, {*config.baselines, *is_same})
+    return _of_contenders(found, path, tasks, kinds | is_same)
 
 
 def _is_tuned(found: tuned_settings.TunedSettings, name: str, fingerprint: str) -> bool:

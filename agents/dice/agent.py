@@ -226,7 +226,7 @@ class DiceAgent:
         steps = self.experience.updates[0].gradient_steps
         return scheduled_adamw(
             peak,
-            num_updates=config.total_steps // config.steps_per_update * steps,
+            num_updates=(config.total_steps or 0) // config.steps_per_update * steps,
             num_warmup=config.warmup,
             weight_decay=config.weight_decay,
             max_gradient_norm=config.max_gradient_norm,

@@ -24,7 +24,7 @@ class DiceConfig:
       num_tiles: of each bandit, of equal size on the scale of log(1 + 1/τ): 0.1 in both presets.
       learning_rate: of Adam, the peak.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one.
+        constant one, None for those of the run (`agents.factories.ConfiguredFactory.for_run`).
       warmup: gradient steps in which the learning rate rises linearly from 0.
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       adam_b2, adam_epsilon: of Adam.
@@ -55,7 +55,7 @@ class DiceConfig:
     max_inverse_temperature: float = 2.0
     num_tiles: int = 11
     learning_rate: float = 3e-3
-    total_steps: int = 0
+    total_steps: int | None = 0
     warmup: int = 0
     weight_decay: float = 0.0
     adam_b2: float = 0.98

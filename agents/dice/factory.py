@@ -8,7 +8,7 @@ from agents.dice.config import PAPER, DiceConfig
 from agents.factories import ConfiguredFactory
 from agents.settings import preset_with_overrides
 
-PRESETS: Mapping[str, DiceConfig] = {"laptop": DiceConfig(), "paper": PAPER}
+PRESETS: Mapping[str, DiceConfig] = {"laptop": DiceConfig(total_steps=None), "paper": PAPER}
 
 
 @dataclasses.dataclass(frozen=True)

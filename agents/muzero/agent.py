@@ -200,7 +200,7 @@ class MuZeroAgent:
         peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
         return scheduled_adamw(
             peak,
-            num_updates=round(config.total_steps * config.updates_per_step),
+            num_updates=round((config.total_steps or 0) * config.updates_per_step),
             weight_decay=config.weight_decay,
             max_gradient_norm=config.max_gradient_norm,
         )

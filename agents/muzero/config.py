@@ -14,7 +14,7 @@ class MuZeroConfig:
       network: sizes of the network and of its model. It has no memory.
       learning_rate: of Adam.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one.
+        constant one, None for those of the run (`agents.factories.ConfiguredFactory.for_run`).
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       num_simulations: of a search.
@@ -45,7 +45,7 @@ class MuZeroConfig:
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=64, head=(64,))
     learning_rate: float = 3e-3
-    total_steps: int = 0
+    total_steps: int | None = 0
     weight_decay: float = 1e-4
     max_gradient_norm: float = 5.0
     num_simulations: int = 16

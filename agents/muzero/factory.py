@@ -8,7 +8,7 @@ from agents.muzero.agent import MuZeroAgent
 from agents.muzero.config import PAPER, MuZeroConfig
 from agents.settings import preset_with_overrides
 
-PRESETS: Mapping[str, MuZeroConfig] = {"laptop": MuZeroConfig(), "paper": PAPER}
+PRESETS: Mapping[str, MuZeroConfig] = {"laptop": MuZeroConfig(total_steps=None), "paper": PAPER}
 
 
 @dataclasses.dataclass(frozen=True)

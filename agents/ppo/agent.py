@@ -192,7 +192,7 @@ class PPOAgent:
         """Adam, with a bound on the gradient's norm and a learning rate that may fall to 0."""
         config = self.config
         peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
-        num_updates = max(1, config.total_steps // config.steps_per_update)
+        num_updates = max(1, (config.total_steps or 0) // config.steps_per_update)
         per_update = config.num_epochs * config.num_minibatches
 
         def annealed(count: Int[Array, ""]) -> Float[Array, ""]:

@@ -9,7 +9,7 @@ from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
 @dataclasses.dataclass(frozen=True)
 class PPOConfig:
-    """Settings of PPO (Schulman et al. 2017, arXiv 1707.06347), by default those in common use.
+    """Settings of PPO (Schulman et al. 2017, arXiv 1707.06347), by default Stable-Baselines3's.
 
     Attributes:
       network: sizes of the network. With a memory, minibatches consist of whole unrolls.
@@ -17,7 +17,7 @@ class PPOConfig:
       drift: `"clip"`, or `"dpo"` for Discovered Policy Optimisation (`agents.ppo.losses`).
       learning_rate: of Adam.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one.
+        constant one, None for those of the run (`agents.factories.ConfiguredFactory.for_run`).
       num_environments: number of parallel environments.
       unroll_length: T, steps of each environment between two updates.
       num_epochs: passes over the transitions of an unroll.
@@ -27,7 +27,8 @@ class PPOConfig:
       gae_lambda: decay of the advantage estimates.
       clip: epsilon, the range of the probability ratio; for the drift `"clip"`.
       value_clip: range of a value's change in an update; 0 for no bound.
-      value_cost, entropy_cost: weights of the loss terms; that of the policy's is 1.
+      value_cost, entropy_cost: weights of half the squared error of values, and of the policy's
+        entropy; that of the policy's loss is 1.
       normalize_advantage: whether advantages have mean 0 and deviation 1 in each minibatch.
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       adam_epsilon: added to the denominator of Adam's update.
@@ -37,21 +38,21 @@ class PPOConfig:
       ValueError: if a setting is out of range, or minibatches have too few samples.
     """
 
-    network: NetworkConfig = NetworkConfig(torso=(64, 64))
-    separate_value_network: bool = False
+    network: NetworkConfig = NetworkConfig(torso=(64, 64), activation="tanh")
+    separate_value_network: bool = True
     drift: str = "clip"
-    learning_rate: float = 2.5e-4
-    total_steps: int = 0
-    num_environments: int = 8
-    unroll_length: int = 128
-    num_epochs: int = 4
-    num_minibatches: int = 4
+    learning_rate: float = 3e-4
+    total_steps: int | None = 0
+    num_environments: int = 1
+    unroll_length: int = 2048
+    num_epochs: int = 10
+    num_minibatches: int = 32
     discount: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2
     value_clip: float = 0.0
-    value_cost: float = 0.5
-    entropy_cost: float = 0.01
+    value_cost: float = 1.0
+    entropy_cost: float = 0.0
     normalize_advantage: bool = True
     max_gradient_norm: float = 0.5
     adam_epsilon: float = 1e-5

@@ -46,7 +46,7 @@ def learning_rate(contender: Contender) -> str:
     own: Mapping[str, Any] = contender.source.get("hyper_parameters", {})
     if contender.kind == RANDOM:
         return ""
-    if contender.kind == AGENT:
+    if contender.kind == AGENT or contender.is_agent:
         found = own.get("learning_rate")
         return f"{found:g}" if isinstance(found, int | float) else ""
     first, last = contender.agent.learning_rate, contender.agent.end_learning_rate
@@ -60,7 +60,7 @@ def _origin(contender: Contender) -> str:
     """Return where the learning rate of a contender comes from."""
     if "learning_rate" in contender.source.get("tuned", {}):
         return "tuned"
-    return contender.source.get("learning_rate_from", "config.baseline_learning_rate")
+    return contender.source.get("learning_rate_from", "literature")
 
 
 def _settings(contender: Contender) -> dict[str, str]:
@@ -70,7 +70,7 @@ def _settings(contender: Contender) -> dict[str, str]:
         "replayed": f"{agent.replay_ratio:.0%}",
         "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
     }
-    if contender.kind != AGENT:
+    if contender.kind != AGENT and not contender.is_agent:
         tuned = contender.source.get("tuned")
         own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
         return columns | {"tuned": own}

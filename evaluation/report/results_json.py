@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from evaluation.config import BASELINES, EvaluationConfig
+from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, RANDOM
 from evaluation.report.main_result import MainResult
 from evaluation.results import LearningCurves
@@ -84,14 +84,11 @@ def _settings(
     origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
     if "config.agent.learning_rate" not in origins:
         settings["agent"]["learning_rate"] = None
-    tuned = [x["source"].get("tuned") for x in descriptions.values() if x["kind"] in BASELINES]
-    if all("learning_rate" in (own or {}) for own in tuned):
-        settings["baseline_learning_rate"] = None
     return settings
 
 
 def _without_unused_learning_rate(description: dict[str, Any]) -> dict[str, Any]:
-    if description["kind"] not in (RANDOM, AGENT):
+    if description["kind"] not in (RANDOM, AGENT) and "agent" not in description["source"]:
         return description
     return description | {"agent": description["agent"] | {"learning_rate": None}}
 

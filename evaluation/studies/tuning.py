@@ -10,7 +10,8 @@ the random policy are left out.
     tuning.csv              a row for each trial
     manifest.json, runs/    as in an evaluation
 
-The first trial of each contender has the settings of the evaluation's config, recorded as `{}`. The
+The first trial of each contender has the defaults of `evaluation.baselines.make`, or a rule's own
+settings, recorded as `{}`. The
 tasks must be those of discovery: what is tuned on a task is not judged on it.
 """
 
@@ -28,7 +29,7 @@ from jaxtyping import Float
 import environments
 from disco_common.atomic import write_atomically
 from evaluation import tuned_settings
-from evaluation.config import EvaluationConfig
+from evaluation.config import EvaluationConfig, kind_of
 from evaluation.contenders import RANDOM, Contender, make_contenders
 from evaluation.evaluate import Execution, circumstances, make_runs
 from evaluation.report.csv_tables import to_csv
@@ -81,16 +82,24 @@ class Choice:
 
 _RATE = LogUniform(1e-4, 3e-2)
 _ENTROPY = LogUniform(1e-4, 0.3)
-# No contender learns more than eight times from a transition, by replay or by epochs: it is a bound
-# on compute, the same for all, and not an edge beyond which better settings are still to be found.
-_REPLAY = Choice((0.0, 0.5, 0.75, 0.875))
+_REPLAY = Choice((0.0, 0.5, 0.75, 0.875, 0.9375), may_be_higher=True)
+# How often a baseline learns from a transition is free: tables say how much each one computes.
+_SIZES = {
+    "width": Choice((32, 64, 128, 256), may_be_lower=True, may_be_higher=True),
+    "layers": Choice((1, 2)),
+    "num_environments": Choice((1, 2, 4, 8, 16)),
+    "unroll_length": Choice((8, 16, 32), may_be_lower=True, may_be_higher=True),
+}
 _YES_OR_NO = Choice((False, True))
 _TRACES = Choice((0.6, 0.8, 0.9, 0.95, 1.0), may_be_lower=True)
 _PPO = {
+    **_SIZES,
+    "unroll_length": Choice((16, 64, 256, 1024), may_be_lower=True, may_be_higher=True),
     "learning_rate": _RATE,
     "entropy_cost": _ENTROPY,
-    "num_epochs": Choice((1, 2, 4, 8)),
-    "num_minibatches": Choice((1, 2, 4, 8)),  # No minibatches of fewer than 8 transitions.
+    "num_epochs": Choice((1, 2, 4, 8, 16), may_be_higher=True),
+    # No minibatches of fewer than 8 transitions.
+    "num_minibatches": Choice((1, 4, 16, 64), may_be_higher=True),
     "gae_lambda": _TRACES,
 }
 # PPO's and IMPALA's learning rates fall to 0.
@@ -98,24 +107,28 @@ _END = Choice((0.1, 1.0))
 RULE_SPACE = {"learning_rate": _RATE, "end_learning_rate": _END, "replay_ratio": _REPLAY}
 SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
     "actor_critic": {
+        **_SIZES,
         **RULE_SPACE,
         "entropy_cost": _ENTROPY,
         "normalize_advantage": _YES_OR_NO,
         "lambda_": _TRACES,
     },
     "policy_gradient": {
+        **_SIZES,
         "learning_rate": _RATE,
         "end_learning_rate": _END,
         "entropy_cost": LogUniform(1e-5, 0.3),
         "normalize_advantage": _YES_OR_NO,
     },
     "impala": {
+        **_SIZES,
         # Of RMSProp: in Adam's range, the best rate was at the upper end.
         "learning_rate": LogUniform(1e-3, 0.3),
         "entropy_cost": _ENTROPY,
         "replay_ratio": _REPLAY,
     },
     "hand_set": {
+        **_SIZES,
         **RULE_SPACE,
         "policy_prior": Choice((0.8, 0.9, 0.95, 0.98, 0.99, 1.0), may_be_lower=True),
         "advantage_weight": LogUniform(0.1, 30.0),
@@ -125,6 +138,7 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
     "ppo": _PPO,
     "dpo": _PPO,
     "dice": {
+        **_SIZES,
         "learning_rate": _RATE,
         "sample_reuse": Choice((1, 2, 4), may_be_higher=True),
         # A search down to 0.1 and 0.6 had its best trial at both (docs/measurements/tuning.md).
@@ -135,14 +149,17 @@ SPACES: Mapping[str, Mapping[str, LogUniform | Choice]] = {
         "lambda_": Choice((0.2, 0.4, *_TRACES.values), may_be_lower=True),
     },
     "muesli": {
+        **_SIZES,
         **RULE_SPACE,
         "regularizer_cost": LogUniform(0.1, 10.0),
         "lambda_": _TRACES,
     },
     "muzero": {
+        **_SIZES,
         "learning_rate": _RATE,
-        # At most eight of an update's 64 positions per environment step, the bound of all.
-        "updates_per_step": Choice((0.03125, 0.0625, 0.125), may_be_lower=True),
+        "updates_per_step": Choice(
+            (0.03125, 0.0625, 0.125, 0.25), may_be_lower=True, may_be_higher=True
+        ),
         # One step is worse than three with the best settings (docs/measurements/tuning.md).
         "td_steps": Choice((3, 5, 10), may_be_higher=True),
         "weight_decay": LogUniform(1e-6, 1e-2),
@@ -225,7 +242,7 @@ def trials(rules: Sequence[Contender], config: EvaluationConfig, number: int) ->
       ValueError: if an agent's configuration is impossible.
     """
     found = []
-    for kind in config.baselines:
+    for kind in dict.fromkeys(map(kind_of, config.baselines)):
         for index in range(number):
             settings = _draw(kind, SPACES[kind], config.seed, index)
             contender = Contender.of_baseline(_name(kind, index), kind, config, settings)

@@ -61,8 +61,7 @@ def get_settings(family: str = "") -> EvaluationConfig:
             ),
             seeds=3,
             budget=200_000,
-            baselines=("actor_critic",),
-            baseline_learning_rate=1e-3,
+            baselines=("ppo",),
         )
     if family == "bsuite":
         # bsuite's scores are defined for one environment. Its budgets are small, so replay is high.
@@ -78,7 +77,7 @@ def get_settings(family: str = "") -> EvaluationConfig:
             ),
             seeds=3,
             budget=30_000,
-            baselines=("actor_critic",),
+            baselines=("ppo",),
         )
     if family in ("control_proprio", "control_vision"):
         # Actions are continuous, and rules need discrete ones.
@@ -104,8 +103,7 @@ def _of_images(family: str) -> EvaluationConfig:
         # Episodes are long, above all those of untrained agents in NetHack.
         budget=60_000 if family == "nethack" else 20_000,
         score_window=0.5,
-        baselines=("actor_critic",),
-        baseline_learning_rate=3e-4,
+        baselines=("ppo",),
     )
 
 

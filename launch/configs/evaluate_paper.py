@@ -183,9 +183,7 @@ def get_settings(family: str) -> EvaluationConfig:
         budget=column.budget,
         rule_learning_rate=column.learning_rate,
         rule_discount=column.discount,
-        baselines=("actor_critic",),
-        baseline_learning_rate=column.learning_rate,
-        actor_critic_replay_ratio=0.0,
+        baselines=("ppo",),
         num_points=100,
     )
 

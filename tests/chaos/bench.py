@@ -97,7 +97,6 @@ class Bench:
             "launch.evaluate",
             f"--workdir={workdir}",
             "--config.baselines=('actor_critic',)",
-            "--config.baseline_learning_rate=1e-3",
             *arguments,
         )
 

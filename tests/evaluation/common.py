@@ -21,7 +21,6 @@ from training.settings import Report
 CONFIG = EvaluationConfig(
     seeds=2,
     baselines=("actor_critic", "policy_gradient"),
-    baseline_learning_rate=1e-3,
     resamples=50,
     num_points=4,
 )

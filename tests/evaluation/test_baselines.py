@@ -23,13 +23,13 @@ from evaluation.training import make_agent
 from tests.evaluation.test_evaluate import CONFIG as TINY
 from training.static_agent import split_agent
 
-CONFIG = dataclasses.replace(TINY, baselines=BASELINES, baseline_learning_rate=1e-3)
+CONFIG = dataclasses.replace(TINY, baselines=BASELINES)
 (TASK,) = resolve(["catch/5x5"])
 
 
 @pytest.mark.slow
 def test_all_are_trained_side_by_side(tmp_path):
-    config = dataclasses.replace(CONFIG, baseline_learning_rate=1e-3, seeds=1)
+    config = dataclasses.replace(CONFIG, seeds=1)
     evaluate([TASK], make_contenders([], config), config, tmp_path)
     found = json.loads((tmp_path / "results.json").read_text())["contenders"]
     assert list(found) == ["random", *(f"{kind}" for kind in BASELINES)]

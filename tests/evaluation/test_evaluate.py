@@ -31,7 +31,6 @@ CONFIG = EvaluationConfig(
     seeds=2,
     budget=15 * 30,
     baselines=("actor_critic",),
-    baseline_learning_rate=1e-2,
     num_points=4,
     resamples=50,
     updates_per_call=5,
@@ -194,7 +193,7 @@ def test_other_tasks_and_batching_change_nothing(folder, rule_file, tasks, tmp_p
 
 
 def test_actor_critic_learns_catch(tmp_path):
-    config = EvaluationConfig(seeds=2, budget=20_000, baseline_learning_rate=1e-2)
+    config = EvaluationConfig(seeds=2, budget=20_000)
     scores = {
         c.kind: common.train(resolve(["catch/5x5"]), c, config, tmp_path).window.mean_return
         for c in make_contenders([], config)

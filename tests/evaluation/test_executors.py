@@ -30,7 +30,6 @@ CONFIG = EvaluationConfig(
     seeds=2,
     budget=10 * 30,
     baselines=("actor_critic",),
-    baseline_learning_rate=1e-2,
     num_points=4,
     resamples=50,
     updates_per_call=5,

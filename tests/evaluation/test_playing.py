@@ -32,7 +32,6 @@ CONFIG = EvaluationConfig(
     budget=64,
     num_points=1,
     baselines=("actor_critic",),
-    baseline_learning_rate=1e-3,
     strip_frames=3,
 )
 

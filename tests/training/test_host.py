@@ -37,7 +37,6 @@ CONFIG = EvaluationConfig(
     seeds=2,
     budget=20 * 15,
     baselines=("actor_critic",),
-    baseline_learning_rate=1e-2,
     num_points=4,
     updates_per_call=5,
 )
@@ -251,7 +250,7 @@ def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
 
 def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
     large = dataclasses.replace(CONFIG.agent, replay_capacity=10**13)
-    config = dataclasses.replace(CONFIG, agent=large, actor_critic_replay_ratio=0.5, budget=10**14)
+    config = dataclasses.replace(CONFIG, agent=large, budget=10**14)
     with pytest.raises(
         ValueError,
         match=r"corridor/host asks .* of 1\d+ traj.*replay_capacity.* GiB are free",
@@ -277,7 +276,6 @@ def test_actor_critic_learns_in_a_host_environment(tmp_path):
         seeds=1,
         budget=80_000,
         baselines=("actor_critic",),
-        baseline_learning_rate=3e-3,
     )
     contenders = {c.kind: c for c in make_contenders([], config)}
     scores = {

@@ -17,7 +17,7 @@ from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
 from tests.evaluation.common import DISCOVERY
 
-CONFIG = EvaluationConfig(seeds=2, baseline_learning_rate=1e-3, resamples=20, num_points=4)
+CONFIG = EvaluationConfig(seeds=2, resamples=20, num_points=4)
 NAMES = (r"a$\foo$", "_hidden", "$x$", r"\$5", "mine[a]", "two\nlines \x1b[31m \udcff")
 
 

@@ -22,7 +22,6 @@ CONFIG = EvaluationConfig(
     ),
     budget=1_024,
     baselines=("actor_critic",),
-    baseline_learning_rate=1e-2,
     num_points=2,
 )
 
