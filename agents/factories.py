@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
@@ -37,7 +37,7 @@ class ConfiguredFactory:
             return own
         return own | {_FOR_IMAGES: dataclasses.asdict(self.for_images)}
 
-    def with_settings(self, settings: Mapping[str, Any]) -> Self:
+    def with_settings(self, settings: Mapping[str, Any]) -> "ConfiguredFactory":
         """Return the factory with other `settings`, read from JSON.
 
         Raises:
@@ -48,7 +48,7 @@ class ConfiguredFactory:
         for_images = None if for_images is None else from_json(kind, for_images)
         return dataclasses.replace(self, config=from_json(kind, own), for_images=for_images)
 
-    def for_run(self, num_steps: int) -> Self:
+    def for_run(self, num_steps: int) -> "ConfiguredFactory":
         """Return the factory for runs of a length, over which learning rates fall that may.
 
         Args:

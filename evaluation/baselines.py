@@ -78,13 +78,16 @@ def make(kind: str, config: EvaluationConfig, settings: Settings) -> Baseline:
     """
     if unknown := sorted(set(settings) - set(SETTINGS[kind])):
         raise ValueError(f"{kind} has no settings {unknown}; it has {sorted(SETTINGS[kind])}.")
-    config = dataclasses.replace(config, agent=_sized(config.agent, settings))
+    config = dataclasses.replace(config, agent=_sized(config, settings))
     return _MAKE[kind](config, {**_DEFAULTS, **settings})
 
 
-def _sized(agent: AgentConfig, settings: Settings) -> AgentConfig:
-    """Return the agent with a network and environments of the sizes that are given."""
-    torso = agent.network.torso
+def _sized(config: EvaluationConfig, settings: Settings) -> AgentConfig:
+    """Return the agent with a network and environments of the sizes that are given.
+
+    An unroll is so short that the budget has an update.
+    """
+    agent, torso = config.agent, config.agent.network.torso
     if "width" in settings or "layers" in settings:
         torso = (settings.get("width", max(torso)),) * settings.get("layers", len(torso))
     number = settings.get("num_environments", agent.num_environments)
@@ -92,7 +95,9 @@ def _sized(agent: AgentConfig, settings: Settings) -> AgentConfig:
         agent,
         network=dataclasses.replace(agent.network, torso=torso),
         num_environments=number,
-        unroll_length=settings.get("unroll_length", agent.unroll_length),
+        unroll_length=min(
+            settings.get("unroll_length", agent.unroll_length), config.budget // number
+        ),
         batch_size=round(number * agent.batch_size / agent.num_environments),
     )
 

@@ -23,7 +23,7 @@ import dataclasses
 import json
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -35,6 +35,8 @@ from environments import Environment, names, registry
 from evaluation import tuned_settings
 from evaluation.config import BASELINES, TUNED, EvaluationConfig
 from evaluation.contenders import (
+    DISCOVERED,
+    RULE,
     Contender,
     copies_in,
     copy_of_rule,
@@ -46,7 +48,13 @@ from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
 from launch import commands, dry_run, execution, return_curves, tracking, workdirs
 from launch.configs import evaluate as default_config
-from launch.flag_parsing import define_config, define_output_folder, given, split_values
+from launch.flag_parsing import (
+    config_overrides,
+    define_config,
+    define_output_folder,
+    given,
+    split_values,
+)
 from launch.provenance import code_version
 from launch.score_tables import print_evaluation
 from launch.setup import keep_rule
@@ -108,6 +116,7 @@ def run(
     agents: Sequence[str] = (),
     tuned: str = SHIPPED,
     table: str = "",
+    settings: Iterable[str] = (),
 ) -> WrittenEvaluation:
     """Run or continue an evaluation.
 
@@ -120,6 +129,7 @@ def run(
       agents: names of agents that learn without a rule.
       tuned: see `find_tuned`.
       table: file of reference scores, of `launch.references`; empty for the shipped ones.
+      settings: names of the config's fields that flags give, each of which a contender must read.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt.
@@ -129,6 +139,7 @@ def run(
     tasks = resolve(suites)
     scales = _read_references(table, tasks, config) if table else None
     contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned)
+    require_read(settings, contenders)
     identity = _identity(tasks, contenders, config, chosen)
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
@@ -174,6 +185,32 @@ def _tuned_contenders(
     chosen = find_tuned(tuned, workdir, config, tasks, rules)
     settings = settings_by_contender(chosen)
     return make_contenders(rules, config, agents, copies_in(workdir), settings), chosen
+
+
+def require_read(settings: Iterable[str], contenders: Sequence[Contender]) -> None:
+    """Refuse settings that no contender reads.
+
+    Args:
+      settings: names of fields of `EvaluationConfig` that flags give.
+      contenders: of the evaluation.
+
+    Raises:
+      ValueError: naming the first one.
+    """
+    rules = [x for x in contenders if x.kind in (DISCOVERED, RULE)]
+    shared = [*rules, *(x for x in contenders if "tuned" in x.source or x.kind == "hand_set")]
+    for name in settings:
+        # The random policy has the number of environments and the unroll; both give the budget.
+        if name in ("agent.num_environments", "agent.unroll_length"):
+            continue
+        of_rules = name.startswith("rule_") and name != "rule_discount"
+        readers = rules if of_rules else shared
+        if name.startswith(("agent.", "rule_")) and not readers:
+            raise ValueError(
+                f"--config.{name} is given, and no contender reads it:"
+                f" {', '.join(x.name for x in contenders)} have settings of their own; expected a"
+                f" --rule{'' if of_rules else ' or a tuned baseline, such as ppo_tuned'}."
+            )
 
 
 def _read_references(
@@ -325,6 +362,7 @@ def main() -> None:
     if values.dry_run:
         tasks, workdir = resolve(suites), values.workdir
         contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, values.tuned)
+        require_read(config_overrides(), contenders)
         check(tasks, contenders, config)
         identity = _identity(tasks, contenders, config, chosen)
         workdirs.require_same_settings(workdir, identity, CHANGEABLE)
@@ -334,7 +372,15 @@ def main() -> None:
     with execution.opened(values, runs_per_job) as how:
         how = return_curves.tracked(how, values.workdir, shown)
         written = run(
-            rules, suites, config, values.workdir, how, agents, values.tuned, values.references
+            rules,
+            suites,
+            config,
+            values.workdir,
+            how,
+            agents,
+            values.tuned,
+            values.references,
+            config_overrides(),
         )
     print_evaluation(written)
 

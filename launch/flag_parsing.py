@@ -17,7 +17,7 @@ import sys
 import traceback
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -66,10 +66,14 @@ def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[A
 
 def config_arguments() -> list[str]:
     """Return flags that reproduce the config of this command: its file, and all overrides."""
-    flag: Any = flags.FLAGS[_NAME]
-    file = os.path.abspath(config_flags.get_config_filename(flag))
-    overrides = config_flags.get_override_values(flag)
-    return [f"--{_NAME}={file}"] + [f"--{_NAME}.{k}={value}" for k, value in overrides.items()]
+    file = os.path.abspath(config_flags.get_config_filename(typing.cast(Any, flags.FLAGS[_NAME])))
+    changed = [f"--{_NAME}.{k}={value}" for k, value in config_overrides().items()]
+    return [f"--{_NAME}={file}", *changed]
+
+
+def config_overrides() -> Mapping[str, Any]:
+    """Return the values of the config's fields that flags of this command give."""
+    return config_flags.get_override_values(typing.cast(Any, flags.FLAGS[_NAME]))
 
 
 def parse_config(arguments: Sequence[str]) -> ConfigDict:

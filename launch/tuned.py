@@ -48,7 +48,8 @@ def find_tuned(
     """
     if not file:
         return None
-    rules = fingerprints(make_contenders(evaluated, config, copies=copies_in(workdir)))
+    without = dataclasses.replace(config, baselines=())
+    rules = fingerprints(make_contenders(evaluated, without, copies=copies_in(workdir)))
     path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED_FILE
     if copy.is_file() and (file == SHIPPED or not path.exists()):
         path = copy

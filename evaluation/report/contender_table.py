@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from evaluation.contenders import AGENT, GRADIENT_STEPS, PARAMETERS, RANDOM, Contender
+from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, RANDOM, Contender
 from evaluation.report.merging import MergedEvaluation
 
 
@@ -46,12 +46,13 @@ def learning_rate(contender: Contender) -> str:
     own: Mapping[str, Any] = contender.source.get("hyper_parameters", {})
     if contender.kind == RANDOM:
         return ""
-    if contender.kind == AGENT or contender.is_agent:
+    # Others' than rules' falls to 0 in so many steps (`agents.ppo.config`).
+    falls_to_0 = bool(own.get("total_steps"))
+    if contender.is_agent:
         found = own.get("learning_rate")
-        return f"{found:g}" if isinstance(found, int | float) else ""
+        return f"{found:g}{' to 0' * falls_to_0}" if isinstance(found, int | float) else ""
     first, last = contender.agent.learning_rate, contender.agent.end_learning_rate
-    # PPO's falls to 0 in so many steps (`agents.ppo.config`).
-    end = 0.0 if "drift" in own and own.get("total_steps") else first * last
+    end = 0.0 if falls_to_0 else first * last
     falls = f" to {end:g}" * (end != first)
     return f"{first:g}{falls} ({_origin(contender)})"
 
@@ -70,7 +71,7 @@ def _settings(contender: Contender) -> dict[str, str]:
         "replayed": f"{agent.replay_ratio:.0%}",
         "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
     }
-    if contender.kind != AGENT and not contender.is_agent:
+    if not contender.is_agent:
         tuned = contender.source.get("tuned")
         own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
         return columns | {"tuned": own}

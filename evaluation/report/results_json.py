@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AGENT, RANDOM
+from evaluation.contenders import RANDOM
 from evaluation.report.main_result import MainResult
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
@@ -88,7 +88,7 @@ def _settings(
 
 
 def _without_unused_learning_rate(description: dict[str, Any]) -> dict[str, Any]:
-    if description["kind"] not in (RANDOM, AGENT) and "agent" not in description["source"]:
+    if description["kind"] != RANDOM and "agent" not in description["source"]:
         return description
     return description | {"agent": description["agent"] | {"learning_rate": None}}
 

@@ -1,4 +1,4 @@
-"""Baselines: they have the evaluation's network and unrolls, and train beside the rules."""
+"""Baselines: of the literature, or tuned with the evaluation's network; trained beside rules."""
 
 import dataclasses
 import json
@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 import disco
+import environments
+from agents import registry
 from agents.dice.agent import DiceAgent
 from agents.muesli.agent import MuesliAgent
 from agents.muzero.agent import MuZeroAgent
 from agents.networks import NetworkConfig
 from agents.ppo.agent import PPOAgent
+from agents.ppo.config import PPOConfig
 from agents.ppo.factory import PPO
 from agents.rule_agent import RuleAgent
 from evaluation import baselines
@@ -20,27 +23,84 @@ from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
 from evaluation.evaluate import evaluate, resolve
 from evaluation.training import make_agent
+from tests.evaluation import common
 from tests.evaluation.test_evaluate import CONFIG as TINY
 from training.static_agent import split_agent
 
 CONFIG = dataclasses.replace(TINY, baselines=BASELINES)
+TUNED = dataclasses.replace(TINY, baselines=tuple(f"{kind}_tuned" for kind in BASELINES))
+UNCHANGED = {kind: {} for kind in BASELINES}  # Tuned settings: the first trial's.
 (TASK,) = resolve(["catch/5x5"])
 
 
 @pytest.mark.slow
 def test_all_are_trained_side_by_side(tmp_path):
-    config = dataclasses.replace(CONFIG, seeds=1)
-    evaluate([TASK], make_contenders([], config), config, tmp_path)
+    config = dataclasses.replace(TUNED, baselines=(*BASELINES, *TUNED.baselines), seeds=1)
+    evaluate([TASK], make_contenders([], config, tuned=UNCHANGED), config, tmp_path)
     found = json.loads((tmp_path / "results.json").read_text())["contenders"]
-    assert list(found) == ["random", *(f"{kind}" for kind in BASELINES)]
+    assert list(found) == ["random", *config.baselines]
     for name, contender in found.items():
         assert np.isfinite(contender["tasks"]["catch/5x5"]["score_by_seed"]).all(), name
-    hyper_parameters = found["dpo"]["source"]["hyper_parameters"]
-    assert (hyper_parameters["drift"], hyper_parameters["learning_rate"]) == ("dpo", 1e-3)
+    hyper_parameters = found["dpo_tuned"]["source"]["hyper_parameters"]
+    assert (hyper_parameters["drift"], hyper_parameters["learning_rate"]) == ("dpo", 3e-3)
 
 
-def test_network_unroll_and_discount_are_those_of_the_rules_agents():
-    for contender in make_contenders([], CONFIG)[1:]:
+def test_a_name_means_the_same_under_each_flag():
+    """And no setting of the evaluation's agents is read."""
+    agent = dataclasses.replace(CONFIG.agent, network=NetworkConfig(torso=(7,)), learning_rate=0.5)
+    for config in (CONFIG, dataclasses.replace(CONFIG, agent=agent)):
+        as_baselines = make_contenders([], config)[1:]
+        nobody = dataclasses.replace(config, baselines=())
+        for one in as_baselines:
+            if one.is_agent:
+                (_, other) = make_contenders([], nobody, [one.name])
+                assert (other.name, other.kind, other.other) == (one.name, one.kind, one.other)
+                made: Any = registry.make(one.name)
+                assert one.other == made.for_run(config.num_steps)
+            elif one.kind != "hand_set":
+                assert one.agent.network.torso in ((64, 64), (128, 64))
+                assert one.agent.learning_rate < 0.01
+
+
+def test_settings_are_those_of_the_literature():
+    made = {x.name: x for x in make_contenders([], CONFIG)}
+    ppo, dpo = made["ppo"].other, made["dpo"].other
+    assert isinstance(ppo, PPO)
+    assert isinstance(dpo, PPO)
+    # Stable-Baselines3's `PPO("MlpPolicy", environment)`; its value loss is 0.5 times the square.
+    assert ppo.config == PPOConfig(
+        network=NetworkConfig(torso=(64, 64), activation="tanh"),
+        separate_value_network=True,
+        learning_rate=3e-4,
+        num_environments=1,
+        unroll_length=2048,
+        num_epochs=10,
+        num_minibatches=2048 // 64,
+        discount=0.99,
+        gae_lambda=0.95,
+        clip=0.2,
+        value_cost=2 * 0.5,
+        entropy_cost=0.0,
+        max_gradient_norm=0.5,
+    )
+    # CleanRL's `ppo.py`, whose learning rate falls to 0.
+    assert (dpo.config.num_environments, dpo.config.unroll_length) == (4, 128)
+    assert (dpo.config.learning_rate, dpo.config.total_steps) == (2.5e-4, CONFIG.num_steps)
+    on_images: Any = ppo.make(environments.make("atari/Pong"))
+    assert (on_images.config.num_environments, on_images.config.clip) == (8, 0.1)
+    a2c = made["actor_critic"]
+    assert a2c.rule == disco.ActorCritic(discount=0.99, value_cost=1.0, entropy_cost=0.0)
+    agent = a2c.agent
+    assert (agent.num_environments, agent.unroll_length, agent.learning_rate) == (8, 5, 7e-4)
+    convolutions = dataclasses.replace(CONFIG.agent.network, channels=(4,))
+    agent = dataclasses.replace(CONFIG.agent, network=convolutions)
+    config = dataclasses.replace(CONFIG, agent=agent)
+    impala = next(x for x in make_contenders([], config) if x.name == "impala")
+    assert impala.agent.network == convolutions
+
+
+def test_network_unroll_and_discount_of_tuned_ones_are_those_of_the_rules_agents():
+    for contender in make_contenders([], TUNED, tuned=UNCHANGED)[1:]:
         agent = make_agent(contender, TASK)
         assert agent.experience.num_environments == CONFIG.agent.num_environments
         assert agent.experience.unroll_length == CONFIG.agent.unroll_length
@@ -48,7 +108,7 @@ def test_network_unroll_and_discount_are_those_of_the_rules_agents():
             assert agent.config.network == CONFIG.agent.network
             assert agent.config.discount == disco.DiscoveredRule(parameters={}).discount
             assert agent.config.total_steps == CONFIG.num_steps
-            assert agent.config.entropy_cost == CONFIG.baseline_entropy_cost
+            assert agent.config.entropy_cost == 0.01
         elif isinstance(agent, DiceAgent | MuesliAgent | MuZeroAgent):
             assert agent.config.network == CONFIG.agent.network
             assert agent.config.discount == disco.DiscoveredRule(parameters={}).discount
@@ -126,8 +186,23 @@ def test_settings_are_those_of_the_algorithm():
     assert hand_set.agent.network.model == 0
     normalizing = baselines.make("hand_set", CONFIG, {"normalize_advantage": True}).rule
     assert normalizing == dataclasses.replace(expected, policy_prior=0.99, normalize_advantage=True)
+    sizes = {"width": 48, "layers": 3, "num_environments": 6, "unroll_length": 9}
+    agent = baselines.make("impala", CONFIG, {**sizes, "replay_ratio": 0.5}).agent
+    assert agent.network.torso == (48, 48, 48)
+    assert (agent.num_environments, agent.unroll_length, agent.batch_size) == (6, 9, 12)
     with pytest.raises(ValueError, match=r"impala has no settings \['num_epochs'\]; it has"):
         baselines.make("impala", CONFIG, {"num_epochs": 2})
+
+
+@pytest.mark.slow
+def test_ppo_has_the_scores_that_its_users_know(tmp_path):
+    """Stable-Baselines3 has 500 on CartPole with each of three seeds."""
+    config = EvaluationConfig(baselines=("ppo",), seeds=3)
+    (_, ppo) = make_contenders([], config)
+    for name, least in (("CartPole-v1", 475.0), ("Acrobot-v1", -110.0)):
+        tasks = resolve([f"gymnax/{name}"])
+        scores = common.train(tasks, ppo, config, tmp_path / name).window.mean_return
+        assert np.mean(scores) >= least
 
 
 def test_an_unknown_one_is_refused():

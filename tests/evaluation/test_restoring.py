@@ -74,12 +74,23 @@ def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
         restored(stored, CONFIG, copies)
 
 
-def test_an_agent_whose_preset_has_changed_is_refused(tmp_path):
-    (*_, made) = make_contenders([], CONFIG, ["ppo/learning_rate=0.002"])
+@pytest.mark.parametrize("name", ["ppo/learning_rate=0.002", "muesli"])
+def test_an_agent_whose_preset_has_changed_has_the_settings_of_its_run(name, tmp_path):
+    (*_, made) = make_contenders([], CONFIG, [name])
     (stored,) = written(tmp_path, [made])
-    assert parameters(restored(stored, CONFIG, tmp_path)) == parameters(made)
+    assert restored(stored, CONFIG, tmp_path).other == made.other
+    stored.source["hyper_parameters"]["learning_rate"] = 0.5
+    found = restored(stored, CONFIG, tmp_path).other
+    assert found is not None
+    assert found.settings["learning_rate"] == 0.5
+
+
+def test_another_agent_whose_preset_has_changed_is_refused(tmp_path):
+    (*_, made) = make_contenders([], CONFIG, ["dreamer"])
+    (stored,) = written(tmp_path, [made])
+    assert restored(stored, CONFIG, tmp_path).other == made.other
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    manifest["contenders"][1]["source"]["hyper_parameters"]["learning_rate"] = 0.5
+    manifest["contenders"][1]["source"]["hyper_parameters"]["horizon"] = 1
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match=r"'ppo/learning_rate=0\.002' has other settings"):
+    with pytest.raises(ValueError, match=r"'dreamer' has other settings"):
         restored(read_manifest(tmp_path).contenders[1], CONFIG, tmp_path)

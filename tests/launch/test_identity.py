@@ -226,7 +226,7 @@ def tuned(tmp_path):
 def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
     tuned, evaluated, tmp_path, caplog
 ):
-    config = dataclasses.replace(CONFIG, baselines=("actor_critic",))
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned",))
     file, _ = evaluated
     tasks = [environments.make(name) for name in ("catch/5x5", "catch/3x3")]
     found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=("catch/5x5",))
@@ -237,7 +237,7 @@ def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
 
 
 def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
-    config = dataclasses.replace(CONFIG, baselines=("actor_critic",))
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned",))
     workdir = str(tmp_path / "run")
 
     def run(file):
@@ -246,15 +246,15 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     file = tuned(0.125)
     run(file)
     results = json.loads((tmp_path / "run" / "results.json").read_text())["contenders"]
-    assert list(results) == ["random", "actor_critic"]
-    assert results["actor_critic"]["agent"]["learning_rate"] == 0.125
+    assert list(results) == ["random", "actor_critic_tuned"]
+    assert results["actor_critic_tuned"]["agent"]["learning_rate"] == 0.125
     file.unlink()
     capsys.readouterr()
     run(file)
     assert "2 of 2 runs are finished." in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"tuned.actor_critic.learning_rate is 0.125 there and 0."):
         run(tuned(0.25))
-    with pytest.raises(ValueError, match=r"config: tuned.actor_critic is .* there and None here"):
+    with pytest.raises(ValueError, match=r"there are no tuned settings of 'actor_critic'"):
         run("")
     run(SHIPPED)  # Those of the workdir.
     assert "2 of 2 runs are finished." in capsys.readouterr().out
@@ -262,7 +262,7 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
         evaluate.run(
             [],
             ["catch/5x5"],
-            dataclasses.replace(config, baselines=("ppo",)),
+            dataclasses.replace(config, baselines=("ppo_tuned",)),
             workdir,
             tuned=str(tmp_path / "tuned.json"),
         )
@@ -281,7 +281,7 @@ def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, 
     monkeypatch.setattr(tuned_settings, "SHIPPED", tmp_path / "shipped.json")
     tuned_settings.write(tuned_settings.SHIPPED, found)
     disco.save(small_rule(), tmp_path / "tiny.npz")
-    config = dataclasses.replace(CONFIG, baselines=("actor_critic",))
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned",))
     for _ in range(2):
         evaluate.run([str(tmp_path / "tiny.npz")], ["catch/5x5"], config, str(tmp_path / "run"))
     assert "3 of 3 runs are finished." in capsys.readouterr().out
@@ -291,18 +291,22 @@ def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, 
 
 def test_settings_that_the_shipped_ones_do_not_fit_are_told(tmp_path, caplog):
     tasks = [environments.make("catch/5x5")]
+    config = EvaluationConfig(baselines=("ppo_tuned",), budget=50_000)
+    with pytest.raises(ValueError, match=r"ppo_tuned, and .* for a budget of 99968 env"):
+        find_tuned(SHIPPED, tmp_path, config, tasks, [])
     config = EvaluationConfig(baselines=("ppo",), budget=50_000)
-    assert find_tuned(SHIPPED, tmp_path, config, tasks, []) is None
-    assert "as the tuned ones of this package are for a budget of 99968 env" in caplog.text
+    assert find_tuned(SHIPPED, tmp_path, config, tasks, ["grid57"]) is None
+    assert "as this package's tuned ones are for a budget of 99968 env" in caplog.text
     config = EvaluationConfig(baselines=("ppo",), rule_learning_rate=1e-3)
-    assert find_tuned(SHIPPED, tmp_path, config, tasks, []) is None
+    assert find_tuned(SHIPPED, tmp_path, config, tasks, ["grid57"]) is None
     assert "not tuned ones: rule_learning_rate is set." in caplog.text
 
 
 def test_the_shipped_settings_are_used_where_they_fit(tmp_path, monkeypatch, caplog):
     found = tuned_settings.read(tuned_settings.SHIPPED)
     shipped = found.contenders
-    config = EvaluationConfig(baselines=BASELINES)
+    config = EvaluationConfig(baselines=tuple(f"{kind}_tuned" for kind in BASELINES))
+    none = dataclasses.replace(config, baselines=())
     tasks = environments.suite("grid_heldout")
 
     def settings(config, *rules):
@@ -311,16 +315,18 @@ def test_the_shipped_settings_are_used_where_they_fit(tmp_path, monkeypatch, cap
     assert settings(config, "grid57") == {name: x.settings for name, x in shipped.items()}
     assert set(settings(config)) == set(BASELINES)
     assert not caplog.text
-    assert settings(dataclasses.replace(config, budget=50_000), "grid57") == {}
-    assert settings(dataclasses.replace(config, rule_discount=0.5), "grid57") == {}
-    assert settings(dataclasses.replace(config, baseline_learning_rate=1e-3), "grid57") == {}
+    assert set(settings(none, "grid57")) == {"grid57"}
+    assert settings(dataclasses.replace(none, budget=50_000), "grid57") == {}
+    assert settings(dataclasses.replace(none, rule_discount=0.5), "grid57") == {}
+    rates = dataclasses.replace(config, rule_learning_rate=1e-3)
+    assert set(settings(rates, "grid57")) == set(BASELINES)
     disco.save(small_rule(), tmp_path / "grid57.npz")  # Another rule of the same name.
     assert set(settings(config, str(tmp_path / "grid57.npz"))) == set(BASELINES)
     fewer = {name: one for name, one in shipped.items() if name not in ("dice", "muzero")}
     monkeypatch.setattr(tuned_settings, "SHIPPED", tmp_path / "shipped.json")
     tuned_settings.write(tuned_settings.SHIPPED, dataclasses.replace(found, contenders=fewer))
-    assert set(settings(config)) == set(BASELINES) - {"dice", "muzero"}
-    assert "has no settings for the baselines dice, muzero: they have" in caplog.text
+    with pytest.raises(ValueError, match="'dice_tuned', and there are no tuned settings of 'dice'"):
+        make_contenders([], config, tuned=settings(config))
 
 
 def test_the_shipped_settings_were_tuned_equally_and_on_discovery_tasks():

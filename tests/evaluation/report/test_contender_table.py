@@ -20,14 +20,18 @@ def test_a_rule_has_that_of_its_file_which_may_fall():
     found = shown()
     assert found["grid57"] == "0.005 (the rule file)"
     assert found["three_families"] == "0.02 to 0.002 (the rule file)"
-    assert found["actor_critic"] == "0.001 (config.baseline_learning_rate)"
-    assert found["ppo"] == "0.001 to 0 (config.baseline_learning_rate)"
+    assert found["actor_critic"] == "0.0007 (literature)"
+    assert found["ppo"] == "0.0003"
+    assert shown(agents=["ppo/cleanrl"])["ppo_cleanrl"] == "0.00025 to 0"
     assert found["random"] == ""
 
 
-@pytest.mark.parametrize("name", ["grid57", "actor_critic"])
-def test_tuned_settings_replace_it(name):
-    assert shown(tuned={name: {"learning_rate": 0.007}})[name] == "0.007 (tuned)"
+@pytest.mark.parametrize(("of", "name"), [("grid57", "grid57"), ("ppo", "ppo_tuned")])
+def test_tuned_settings_replace_it(of, name):
+    config = dataclasses.replace(CONFIG, baselines=("ppo_tuned",))
+    tuned = {"ppo": {}, of: {"learning_rate": 0.007}}
+    falls = " to 0" if of == "ppo" else ""
+    assert shown(config, tuned=tuned)[name] == f"0.007{falls} (tuned)"
 
 
 def test_an_agent_that_needs_no_rule_has_its_own():

@@ -51,23 +51,11 @@ def test_learning_rates_are_those_by_which_somebody_learned(tmp_path, changes, o
     rates = {name: x["agent"]["learning_rate"] for name, x in results["contenders"].items()}
     assert rates == {
         "random": None,
-        "actor_critic": 1e-3,
-        "policy_gradient": 1e-3,
+        "actor_critic": 7e-4,
+        "policy_gradient": 7e-4,
         "grid57": own,
     }
     assert results["config"]["agent"]["learning_rate"] == shared
-    assert results["config"]["baseline_learning_rate"] == 1e-3
-
-
-def test_a_learning_rate_that_tuned_settings_replaced_is_not_said(tmp_path):
-    tuned = {"actor_critic": {"learning_rate": 0.007}, "policy_gradient": {"learning_rate": 0.008}}
-    tasks = write_runs(tmp_path)
-    contenders = make_contenders(["grid57"], CONFIG, tuned=tuned)
-    evaluate(tasks, contenders, CONFIG, tmp_path)
-    results = json.loads((tmp_path / "results.json").read_text())
-    assert results["config"]["baseline_learning_rate"] is None
-    used = {name: x["agent"]["learning_rate"] for name, x in results["contenders"].items()}
-    assert (used["actor_critic"], used["policy_gradient"]) == (0.007, 0.008)
 
 
 def test_the_settings_learning_rate_stands_where_a_rule_has_none_of_its_own(tmp_path):

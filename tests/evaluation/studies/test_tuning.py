@@ -43,7 +43,7 @@ def test_trials_have_the_settings_that_were_drawn():
     for trial in tuning.trials(rules(), CONFIG, 3):
         agent = trial.contender.agent
         if trial.settings == {}:
-            assert agent.learning_rate == (5e-3 if trial.of == "grid57" else 1e-2)
+            assert agent.learning_rate == (5e-3 if trial.of == "grid57" else 3e-3)
             continue
         assert agent.learning_rate == trial.settings["learning_rate"]
         if trial.of == "grid57":
@@ -52,6 +52,10 @@ def test_trials_have_the_settings_that_were_drawn():
             other = trial.contender.other
             assert other is not None
             assert other.settings["num_epochs"] == trial.settings["num_epochs"]
+            longest = CONFIG.budget // trial.settings["num_environments"]
+            assert other.settings["unroll_length"] == min(trial.settings["unroll_length"], longest)
+            width, layers = trial.settings["width"], int(trial.settings["layers"])
+            assert other.settings["network"]["torso"] == (width,) * layers
             assert other.settings["learning_rate"] == trial.settings["learning_rate"]
 
 
@@ -94,7 +98,8 @@ def test_the_best_settings_are_written_and_used(tmp_path):
     again = tuning.tune([], tasks, config, 2, tune, {}, Execution(announce=said.append))
     assert again == found
     assert said == ["3 of 3 runs are finished."]
+    config = dataclasses.replace(config, baselines=("ppo_tuned",))
     contenders = make_contenders([], config, tuned={"ppo": best.settings})
-    assert [x.name for x in contenders] == ["random", "ppo"]
+    assert [x.name for x in contenders] == ["random", "ppo_tuned"]
     summary = evaluate(tasks, contenders, config, tmp_path / "tuned").summary
-    assert summary.scores["ppo"].shape == (1, 1)
+    assert summary.scores["ppo_tuned"].shape == (1, 1)
