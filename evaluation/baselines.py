@@ -45,13 +45,12 @@ class Baseline(NamedTuple):
 def of_literature(kind: str, config: EvaluationConfig) -> Baseline:
     """Return a baseline that is a rule, with the settings of its literature.
 
-    - `actor_critic`: A2C of Stable-Baselines3, with the eight environments of its model zoo.
+    - `actor_critic`: that of bsuite, whose updates also begin at an episode's end.
+    - `policy_gradient`: as `actor_critic`, with longer unrolls, as returns end with them.
     - `impala`: Haiku's example of IMPALA, which learns Catch.
-    - `policy_gradient`: as A2C, with longer unrolls, as returns end with them.
     - `hand_set`: the rule that discoveries start from, which has no literature.
 
-    Their networks are one torso with a head for each output, where A2C's has two torsos, and the
-    evaluation's where that has convolutions.
+    The network is the evaluation's where that has convolutions.
 
     Raises:
       KeyError: if there is no such rule.
@@ -134,30 +133,31 @@ def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
     return dataclasses.replace(agent, **rates)
 
 
-_A2C = AgentConfig(
-    network=NetworkConfig(torso=(64, 64), activation="tanh", model=0),
-    learning_rate=7e-4,
-    optimizer_kind="rmsprop",
+_BSUITE = AgentConfig(
+    network=NetworkConfig(torso=(64, 64), model=0),
+    learning_rate=3e-3,
     max_abs_update=_UNBOUNDED,
-    max_gradient_norm=0.5,
-    num_environments=8,
-    unroll_length=5,
-    batch_size=8,
+    num_environments=1,
+    unroll_length=32,
+    batch_size=1,
     replay_ratio=0.0,
 )
 _OF_LITERATURE: Mapping[str, tuple[disco.Rule, AgentConfig]] = {
-    "actor_critic": (disco.ActorCritic(discount=0.99, value_cost=1.0, entropy_cost=0.0), _A2C),
+    "actor_critic": (
+        disco.ActorCritic(discount=0.99, lambda_=0.9, value_cost=2.0, entropy_cost=0.0),
+        _BSUITE,
+    ),
     "policy_gradient": (
-        disco.PolicyGradient(discount=0.99, value_cost=1.0, entropy_cost=0.0),
-        dataclasses.replace(_A2C, unroll_length=128),
+        disco.PolicyGradient(discount=0.99, value_cost=2.0, entropy_cost=0.0),
+        dataclasses.replace(_BSUITE, unroll_length=128),
     ),
     "impala": (
         disco.ActorCritic(discount=0.99),
         dataclasses.replace(
-            _A2C,
+            _BSUITE,
             network=NetworkConfig(torso=(128, 64), model=0),
             learning_rate=5e-3,
-            max_gradient_norm=0.0,
+            optimizer_kind="rmsprop",
             num_environments=2,
             unroll_length=20,
             batch_size=2,

@@ -88,10 +88,11 @@ def test_settings_are_those_of_the_literature():
     assert (dpo.config.learning_rate, dpo.config.total_steps) == (2.5e-4, CONFIG.num_steps)
     on_images: Any = ppo.make(environments.make("atari/Pong"))
     assert (on_images.config.num_environments, on_images.config.clip) == (8, 0.1)
-    a2c = made["actor_critic"]
-    assert a2c.rule == disco.ActorCritic(discount=0.99, value_cost=1.0, entropy_cost=0.0)
-    agent = a2c.agent
-    assert (agent.num_environments, agent.unroll_length, agent.learning_rate) == (8, 5, 7e-4)
+    # bsuite's, whose value loss is the squared error.
+    actor_critic, agent = made["actor_critic"].rule, made["actor_critic"].agent
+    assert isinstance(actor_critic, disco.ActorCritic)
+    assert (actor_critic.lambda_, actor_critic.value_cost, actor_critic.entropy_cost) == (0.9, 2, 0)
+    assert (agent.num_environments, agent.unroll_length, agent.learning_rate) == (1, 32, 3e-3)
     convolutions = dataclasses.replace(CONFIG.agent.network, channels=(4,))
     agent = dataclasses.replace(CONFIG.agent, network=convolutions)
     config = dataclasses.replace(CONFIG, agent=agent)

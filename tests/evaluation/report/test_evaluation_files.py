@@ -51,8 +51,8 @@ def test_learning_rates_are_those_by_which_somebody_learned(tmp_path, changes, o
     rates = {name: x["agent"]["learning_rate"] for name, x in results["contenders"].items()}
     assert rates == {
         "random": None,
-        "actor_critic": 7e-4,
-        "policy_gradient": 7e-4,
+        "actor_critic": 3e-3,
+        "policy_gradient": 3e-3,
         "grid57": own,
     }
     assert results["config"]["agent"]["learning_rate"] == shared
