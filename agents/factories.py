@@ -18,15 +18,23 @@ class ConfiguredFactory:
 
     Attributes:
       config: all settings of the agent, among them `learning_rate`.
+      images: side in pixels and channels of the images, in environments that offer a choice; None
+        for the environments' own.
       kind: class of the agent. It has `create(config, dynamics)` and a field `learning_rate`.
     """
 
     config: Any
+    images: tuple[int, int] | None = None
     kind: ClassVar[Any]
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return dataclasses.asdict(self.config)
+        images = {"images": self.images} if self.images else {}
+        return dataclasses.asdict(self.config) | images
+
+    def observed(self, task: environments.Environment) -> environments.Environment:
+        """Return a task with the paper's images, where it offers a choice."""
+        return environments.with_images(task, *self.images) if self.images else task
 
     def check(self, task: environments.Environment, num_steps: int) -> None:
         del num_steps
