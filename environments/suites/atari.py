@@ -19,7 +19,8 @@ remaining lives, at every step; the stream itself continues.
 
 Papers with another protocol name it by arguments (`environments.names`): `sticky`, the probability
 of sticky actions, and `noops`, below which the number of no-ops is. `atari/Pong?noops=30&sticky=0`
-is Pong by the protocol of DiCE and of MuZero. Scores by other protocols are not those of the suite.
+is Pong by the protocol of DiCE (Xiao et al. 2021, table 5). Scores by other protocols are not those
+of the suite.
 
 In both an action is repeated for 4 frames, of which the last two are max-pooled. The observation is
 one grey uint8 `[84, 84, 1]` frame (agents stack 4: `agents.history`). Agents whose papers have

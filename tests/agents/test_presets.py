@@ -142,8 +142,8 @@ def test_an_update_of_dice_has_five_batches_of_64():
     assert agent.experience.updates[0].gradient_steps == 5
 
 
-# Table of benchmarks in the appendix of arXiv 2301.04104v2 and in the Nature version's extended
-# data: environments and replay ratio. Of sizes and control suites the two differ.
+# Environments and replay ratio in the table of benchmarks of arXiv 2301.04104v2. The Nature
+# version's, in its extended data, has 32 for ProcGen.
 NATURE = {
     "minecraft": (64, 32),
     "dmlab": (16, 32),

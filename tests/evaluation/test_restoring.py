@@ -83,3 +83,35 @@ def test_an_agent_whose_preset_has_changed_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match=r"'ppo/learning_rate=0\.002' has other settings"):
         restored(read_manifest(tmp_path).contenders[1], CONFIG, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("dreamer/paper", {"of_family": {"atari100k": {"replay_ratio": 256.0}}}),
+        ("iris/paper,10m", {"replay_capacity": 100_000}),
+        ("dice/paper", {"unroll_length": 40, "batch_size": 80}),
+        ("muesli/paper", {"images": None, "network": {"memory": 256, "channels": [16, 32, 32]}}),
+        ("muzero/paper", {"images": None, "frame_stack": 4, "replay_capacity": 1_000_000}),
+    ],
+)
+def test_an_agent_of_an_older_preset_has_the_settings_of_its_run(name, changes, tmp_path):
+    """Those of the presets before they had their papers' numbers."""
+
+    def changed(settings, changes):
+        for key, value in changes.items():
+            if value is None:
+                settings.pop(key)
+            else:
+                nested = isinstance(value, dict)
+                settings[key] = changed(settings[key], value) if nested else value
+        return settings
+
+    (*_, made) = make_contenders([], CONFIG, [name])
+    written(tmp_path, [made])
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    old = changed(manifest["contenders"][1]["source"]["hyper_parameters"], changes)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    found = restored(read_manifest(tmp_path).contenders[1], CONFIG, tmp_path).other
+    assert found is not None
+    assert json.loads(json.dumps(dict(found.settings))) == old

@@ -133,7 +133,7 @@ def test_a_lost_life_ends_an_episode_of_training_but_not_the_game(ends, mode, be
 
 
 def test_the_last_life_ends_an_episode_with_the_game_only():
-    """As in the authors' IRIS (src/envs/wrappers.py): in Qbert, the game goes on for some frames."""
+    """As in the code of IRIS' authors (src/envs/wrappers.py): Qbert goes on for some frames."""
     dynamics = HostCorridorsWithLives(3, lives=(1.0, 1.0, 0.0, 0.0))
     acting = HostActor(SeesEpisodes(dynamics), dynamics, True, BATCH, 0)
     batch = acting.collect((), jax.random.key(0), LENGTH).batch
