@@ -8,9 +8,6 @@ import jax.numpy as jnp
 
 import environments
 from agents.encoders import has_images
-from disco_common.configuration import from_json
-
-_FOR_IMAGES = "for_images"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,30 +20,26 @@ class ConfiguredFactory:
     Attributes:
       config: all settings of the agent, among them `learning_rate`.
       for_images: the settings where observations are images, if they are others.
+      images: side in pixels and channels of the images, in environments that offer a choice; None
+        for the environments' own.
       kind: class of the agent. It has `create(config, dynamics)` and a field `learning_rate`.
     """
 
     config: Any
     for_images: Any = None
+    images: tuple[int, int] | None = None
     kind: ClassVar[Any]
 
     @property
     def settings(self) -> Mapping[str, Any]:
         own = dataclasses.asdict(self.config)
-        if self.for_images is None:
-            return own
-        return own | {_FOR_IMAGES: dataclasses.asdict(self.for_images)}
+        if self.for_images is not None:
+            own["for_images"] = dataclasses.asdict(self.for_images)
+        return own | ({"images": self.images} if self.images else {})
 
-    def with_settings(self, settings: Mapping[str, Any]) -> "ConfiguredFactory":
-        """Return the factory with other `settings`, read from JSON.
-
-        Raises:
-          ValueError: if one is unknown or out of range.
-        """
-        own, kind = dict(settings), type(self.config)
-        for_images = own.pop(_FOR_IMAGES, None)
-        for_images = None if for_images is None else from_json(kind, for_images)
-        return dataclasses.replace(self, config=from_json(kind, own), for_images=for_images)
+    def observed(self, task: environments.Environment) -> environments.Environment:
+        """Return a task with the paper's images, where it offers a choice."""
+        return environments.with_images(task, *self.images) if self.images else task
 
     def for_run(self, num_steps: int) -> "ConfiguredFactory":
         """Return the factory for runs of a length, over which learning rates fall that may.

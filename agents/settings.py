@@ -1,8 +1,10 @@
 """Settings of an agent from text: `horizon=10,free_bits=0.5`."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+from disco_common.configuration import from_json
 
 T = TypeVar("T")
 
@@ -66,3 +68,43 @@ def preset_with_overrides(agent: str, presets: Mapping[str, T], parameters: str)
         )
     chosen = words[0] if words else next(iter(presets))
     return with_overrides(agent, presets[chosen], settings)
+
+
+def with_stored(factory: T, agent: str, settings: Mapping[str, Any]) -> T:
+    """Return an agent's factory with a run's settings, as a preset may have changed since the run.
+
+    A factory of another kind is returned as it is, and so is one of whose settings the agent's name
+    says something else, or whose settings are out of range.
+
+    Args:
+      factory: a dataclass with a `config`, another dataclass, and perhaps such for some tasks.
+      agent: its name, with parameters.
+      settings: of the run, JSON values of the factory's `settings`.
+    """
+    made: Any = factory
+    if not dataclasses.is_dataclass(getattr(made, "config", None)):
+        return factory
+    kind, own = type(made.config), dict(settings)
+    optional = {x.name: own.pop(x.name, None) for x in dataclasses.fields(made) if x.name in _OWN}
+    try:
+        config = from_json(kind, own)
+        changes = {name: _OWN[name](kind, value) for name, value in optional.items()}
+    except ValueError:
+        return factory
+    for name in split_parameters(agent.partition("/")[2])[1]:
+        if getattr(config, name, None) != getattr(made.config, name, None):
+            return factory
+    return dataclasses.replace(made, config=config, **changes)
+
+
+def _by_task(kind: type, stored: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: from_json(kind, x) for name, x in (stored or {}).items()}
+
+
+# What a factory has besides its config, and how it is read from a run's settings, or from None.
+_OWN: Mapping[str, Callable[[type, Any], Any]] = {
+    "of_family": _by_task,
+    "of_game": _by_task,
+    "images": lambda kind, stored: stored and tuple(stored),
+    "for_images": lambda kind, stored: stored and from_json(kind, stored),
+}

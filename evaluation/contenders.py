@@ -23,6 +23,7 @@ from agents.factories import ConfiguredFactory
 from agents.registry import AgentFactory, ObservingFactory
 from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
+from agents.settings import with_stored
 from disco import rule_files, rule_sources
 from disco_common import plugins
 from disco_common.configuration import from_json
@@ -289,15 +290,13 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
                 f"The agent {stored.name!r} was trained by an older version, which did not store"
                 " what it was called."
             )
-        agent = registry.make(source["agent"])
-        if isinstance(agent, ConfiguredFactory):
-            own = agent.with_settings(source["hyper_parameters"])
-            return dataclasses.replace(stored, other=own)
-        if _as_json(agent.settings) != source["hyper_parameters"]:
+        agent, of_run = registry.make(source["agent"]), source["hyper_parameters"]
+        agent = with_stored(agent, source["agent"], of_run)
+        if _as_json(agent.settings) != of_run:
             raise ValueError(
                 f"The agent {source['agent']!r} has other settings in this version:"
                 f" {_as_json(agent.settings)}; expected those of the run,"
-                f" {source['hyper_parameters']}."
+                f" {of_run}."
             )
         return dataclasses.replace(stored, other=agent)
     # A file may have changed since; its copy, by the name of the contender or of the file, has not.

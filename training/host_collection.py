@@ -251,9 +251,12 @@ class _Half:
         return _Part(memory_before, episodes, Timing(in_engine, in_policy))
 
     def _end_at_life_loss(self, rows: Batch, t: int) -> None:
-        """End the agent's episodes in which step t of an unroll took a life, but not the game."""
+        """End the agent's episodes in which step t of an unroll took a life, but not the last one.
+
+        With the last life the game ends by itself, in some games a few frames later.
+        """
         before, now = self._lives, self.simulators.results["lives"]
-        lost = (now < before) & ~self._tracker.ended
+        lost = (now < before) & (now > 0) & ~self._tracker.ended
         rows.last[t] |= lost
         rows.discount[t] = np.where(lost, 0.0, rows.discount[t])
         first = np.where(lost, dm_env.StepType.FIRST, self._timestep.step_type)

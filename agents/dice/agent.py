@@ -90,7 +90,6 @@ class DiceAgent:
     @property
     def experience(self) -> Experience:
         config = self.config
-        batches = config.num_environments // config.batch_size
         return Experience(
             num_environments=config.num_environments,
             unroll_length=config.unroll_length,
@@ -98,7 +97,7 @@ class DiceAgent:
             updates=(
                 UpdateSpec(
                     batch_size=config.num_environments,
-                    gradient_steps=config.sample_reuse * batches,
+                    gradient_steps=config.num_uses // config.batch_size,
                 ),
             ),
         )

@@ -98,10 +98,11 @@ class DiceConfig:
             raise ValueError(
                 f"exploration is {self.exploration!r}; expected one of {', '.join(EXPLORATIONS)}."
             )
-        if self.num_environments % self.batch_size:
+        if self.batch_size > self.num_environments or self.num_uses % self.batch_size:
             raise ValueError(
                 f"batch_size is {self.batch_size}; expected a divisor of num_environments"
-                f" ({self.num_environments}), as each sequence is learned from sample_reuse times."
+                f" ({self.num_environments}) times sample_reuse ({self.sample_reuse}), and at most"
+                " num_environments, as each sequence is learned from sample_reuse times."
             )
         if self.burn_in > self.unroll_length:
             raise ValueError(
@@ -125,13 +126,17 @@ class DiceConfig:
         )
 
     @property
+    def num_uses(self) -> int:
+        """Sequences of an update's batches, together."""
+        return self.num_environments * self.sample_reuse
+
+    @property
     def steps_per_update(self) -> int:
         """Environment steps between two updates."""
         return self.num_environments * self.unroll_length
 
 
-# Table 5. Of the 80 steps of a sequence, 40 are burn-in, which leaves 40 to learn from. 160
-# environments give no whole number of batches of 64: batches have 80 here.
+# Table 5. Its random no-ops are the environment's: `atari/<Game>?noops=30&sticky=0`.
 PAPER = DiceConfig(
     network=NetworkConfig(torso=(256,), channels=NETWORKS["impala"].channels, model=0, memory=256),
     max_inverse_temperature=50.0,
@@ -141,9 +146,9 @@ PAPER = DiceConfig(
     warmup=4000,
     weight_decay=0.01,
     num_environments=160,
-    unroll_length=40,
+    unroll_length=80,
     burn_in=40,
-    batch_size=80,
+    batch_size=64,
     max_gradient_norm=50.0,
     discount=0.997,
     value_cost=1.0,

@@ -5,6 +5,8 @@ import dataclasses
 from agents.iris.config import IrisConfig
 
 _64_TOKENS = (1, 1, 1, 1)  # One resolution less than for 16 tokens.
+# 30 GiB of frames of 64x64 RGB pixels: config/datasets/default.yaml, max_ram_usage.
+_LONG_REPLAY = 2_600_000
 
 # Games of the paper's settings that differ (appendices E and H).
 GAMES = {
@@ -19,9 +21,12 @@ def paper(tokens: int = 16) -> IrisConfig:
 
 
 def long_run(config: IrisConfig) -> IrisConfig:
-    """Return the settings for 10 million steps: one update in 50 steps (appendix F)."""
+    """Return the settings for 10 million steps: one update in 50 steps (appendix F).
+
+    The replay has as many steps as the authors' limit of memory holds.
+    """
     updates = max(1, config.epoch_updates // 50)
-    return dataclasses.replace(config, epoch_updates=updates)
+    return dataclasses.replace(config, epoch_updates=updates, replay_capacity=_LONG_REPLAY)
 
 
 def laptop() -> IrisConfig:

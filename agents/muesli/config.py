@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from agents.networks import NETWORKS, NetworkConfig
+from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
@@ -59,11 +59,12 @@ class MuesliConfig(AgentConfig):
 
 
 # Tables 5 and 6: 75% of a batch of 96 sequences is replayed, from a replay of 6 million frames
-# (1.5 million steps of 4 frames), the network is the deep residual one with a memory, and the
-# learning rate falls to 0 over 200 million frames (here by half a cosine, there linearly).
+# (1.5 million steps of 4 frames), and the learning rate falls to 0 over 200 million frames (here by
+# half a cosine, there linearly). The residual net has four sections, the memory 512 units, and
+# images are 96x96 RGB (`agents.muesli.factory`), by one reading of the appendix.
 PAPER = MuesliConfig(
     network=NetworkConfig(
-        torso=(256,), channels=NETWORKS["impala"].channels, memory=256, model=1024, head=(1024,)
+        torso=(256,), channels=(64, 128, 128, 64), memory=512, model=1024, head=(1024,)
     ),
     learning_rate=3e-4,
     end_learning_rate=0.0,

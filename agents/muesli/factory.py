@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from agents.factories import ConfiguredFactory
 from agents.muesli.agent import MuesliAgent
 from agents.muesli.config import PAPER, MuesliConfig
-from agents.settings import preset_with_overrides
+from agents.settings import preset_with_overrides, split_parameters
 
 PRESETS: Mapping[str, MuesliConfig] = {"laptop": MuesliConfig(), "paper": PAPER}
+PAPER_IMAGES = 96, 3  # Side and channels.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,4 +26,6 @@ def make(parameters: str = "") -> Muesli:
     Raises:
       ValueError: if a setting is unknown, cannot be parsed, or is out of range.
     """
-    return Muesli(preset_with_overrides("Muesli", PRESETS, parameters))
+    config = preset_with_overrides("Muesli", PRESETS, parameters)
+    is_paper = "paper" in split_parameters(parameters)[0]
+    return Muesli(config, images=PAPER_IMAGES if is_paper else None)

@@ -100,8 +100,10 @@ class MuZeroConfig:
 
 
 # MuZero Reanalyze's setting of 200 million frames (appendix H: two samples of each state, targets
-# of five steps, a weight of values of 0.25, 80% of samples searched again), with the network of the
-# other agents' Atari presets and Gumbel MuZero's search.
+# of five steps, a weight of values of 0.25, 80% of samples searched again), with the deep residual
+# network of IMPALA and Gumbel MuZero's search. The input is of 32 RGB frames of 96x96 pixels
+# (appendix E and `agents.muzero.factory`), and the replay of 125,000 sequences of 200 steps
+# (appendix G).
 PAPER = MuZeroConfig(
     network=NetworkConfig(
         torso=(512,), channels=NETWORKS["impala"].channels, model=512, head=(512,)
@@ -117,9 +119,9 @@ PAPER = MuZeroConfig(
     td_steps=5,
     priority_exponent=1.0,
     min_steps=20_000,
-    replay_capacity=1_000_000,
+    replay_capacity=25_000_000,
     discount=0.997,
     num_bins=601,
     max_value=300.0,
-    frame_stack=4,
+    frame_stack=32,
 )

@@ -17,6 +17,11 @@ after 108,000 frames. Budget, frame skip and games: Kaiser et al. 2020; IRIS, se
 at the loss of a life (IRIS, `agents.protocol.Experience.ends_at_life_loss`): `results` has the
 remaining lives, at every step; the stream itself continues.
 
+Papers with another protocol name it by arguments (`environments.names`): `sticky`, the probability
+of sticky actions, and `noops`, below which the number of no-ops is. `atari/Pong?noops=30&sticky=0`
+is Pong by the protocol of DiCE (Xiao et al. 2021, table 5). Scores by other protocols are not those
+of the suite.
+
 In both an action is repeated for 4 frames, of which the last two are max-pooled. The observation is
 one grey uint8 `[84, 84, 1]` frame (agents stack 4: `agents.history`). Agents whose papers have
 others choose them (`environments.with_images`): IRIS and DreamerV3 `[64, 64, 3]`. The end of a game
@@ -25,17 +30,20 @@ is a termination; the frame limit truncates.
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import dm_env
 import numpy as np
 from dm_env import specs
 
+from environments import names
 from environments.base import Environment
-from environments.errors import import_package, unknown_name
+from environments.errors import EnvironmentNameError, import_package, unknown_name
 from environments.processes import available_processors
 from environments.protocols import DISCORL, DREAMERV3, Paper, SuiteProtocol
 
+_ARGUMENTS = {"sticky": ("sticky", 1.0), "noops": ("max_noops", 100)}  # Field, largest value.
 FRAME_SKIP = 4
 MAX_FRAMES = 108_000
 NUM_ACTIONS = 18
@@ -200,28 +208,52 @@ def _channels_last(frames: np.ndarray) -> np.ndarray:
     return np.moveaxis(frames, 1, -1) if frames.ndim == 4 else frames[:, 0]
 
 
-def make(game: str) -> Environment:
-    """Make `atari/<game>`: a game by the protocol of `atari57`.
+def make(parameters: str) -> Environment:
+    """Make `atari/<game>`: a game by the protocol of `atari57`, or as arguments change it.
 
     Raises:
-      EnvironmentNameError: if there is no such game.
+      EnvironmentNameError: if there is no such game or argument.
       MissingPackageError: if ale-py is not installed.
     """
-    return Environment(name=f"atari/{game}", dynamics=Atari(), params=_rom(game, "atari", GAMES_57))
+    game, arguments = names.split(parameters)
+    return _made("atari", game, arguments, Atari(), _rom(game, "atari", GAMES_57))
 
 
-def make_100k(game: str) -> Environment:
-    """Make `atari100k/<game>`: a game by the protocol of `atari100k`.
+def make_100k(parameters: str) -> Environment:
+    """Make `atari100k/<game>`: a game by the protocol of `atari100k`, or as arguments change it.
 
     Raises:
-      EnvironmentNameError: if there is no such game.
+      EnvironmentNameError: if there is no such game or argument.
       MissingPackageError: if ale-py is not installed.
     """
+    game, arguments = names.split(parameters)
     rom = _rom(game, "atari100k", GAMES_100K)
     dynamics = Atari(
         num_actions=_num_minimal_actions(rom), full_action_set=False, sticky=0.0, max_noops=30
     )
-    return Environment(name=f"atari100k/{game}", dynamics=dynamics, params=rom)
+    return _made("atari100k", game, arguments, dynamics, rom)
+
+
+def _made(
+    family: str, game: str, arguments: Mapping[str, Any], dynamics: Atari, rom: str
+) -> Environment:
+    """Return a game's environment whose settings the arguments change."""
+    for argument, value in arguments.items():
+        field, largest = _ARGUMENTS.get(argument, ("", 0))
+        kind = type(largest)
+        if not field:
+            raise EnvironmentNameError(
+                f"{family}/{game} has no argument {argument!r}; expected {' or '.join(_ARGUMENTS)}."
+            )
+        if type(value) not in (int, kind) or not 0 <= value <= largest:
+            what = "a whole number" if kind is int else "a number"
+            raise EnvironmentNameError(
+                f"{family}/{game}'s argument {argument!r} is {value!r}; expected {what} from 0 to"
+                f" {largest}."
+            )
+        dynamics = dataclasses.replace(dynamics, **{field: kind(value)})
+    name = names.with_arguments(f"{family}/{game}", arguments)
+    return Environment(name=name, dynamics=dynamics, params=rom)
 
 
 def _rom(game: str, family: str, games: tuple[str, ...]) -> str:

@@ -1,4 +1,6 @@
-"""The presets of DiCE, Muesli and MuZero: sizes, and settings that make no sense."""
+"""Presets against the papers: numbers, sizes, images, and settings that make no sense."""
+
+import itertools
 
 import jax
 import pytest
@@ -36,13 +38,16 @@ def lstm(inputs: int, units: int) -> int:
     return linear(inputs + units, 4 * units)
 
 
-# Of 12 channels (4 frames of 3 colours): a convolution and two blocks of two in each section.
-CONVOLUTIONS = sum(
-    linear(9 * before, after) + 4 * linear(9 * after, after)
-    for before, after in ((12, 16), (16, 32), (32, 32))
-)
-FLAT, A, BINS = 8 * 8 * 32, 3, 601
-EMBEDDING = CONVOLUTIONS + linear(FLAT, 256) + lstm(256, 256)
+def convolutions(*channels: int) -> int:
+    """A convolution and two blocks of two in each section."""
+    return sum(
+        linear(9 * before, after) + 4 * linear(9 * after, after)
+        for before, after in itertools.pairwise(channels)
+    )
+
+
+A, BINS = 3, 601
+IMPALA, IMPALA_FLAT = (16, 32, 32), 8 * 8 * 32  # Of 64x64 pixels.
 
 
 def model(embedding: int, units: int) -> int:
@@ -54,9 +59,25 @@ def model(embedding: int, units: int) -> int:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("dice/paper", EMBEDDING + linear(256, A) + linear(256, 1)),
-        ("muesli/paper", EMBEDDING + model(256, 1024)),
-        ("muzero/paper", CONVOLUTIONS + linear(FLAT, 512) + model(512, 512)),
+        (
+            "dice/paper",  # Of 12 channels: 4 frames of 3 colours.
+            convolutions(12, *IMPALA)
+            + linear(IMPALA_FLAT, 256)
+            + lstm(256, 256)
+            + linear(256, A)
+            + linear(256, 1),
+        ),
+        (
+            "muesli/paper",
+            convolutions(12, 64, 128, 128, 64)
+            + linear(4 * 4 * 64, 256)
+            + lstm(256, 512)
+            + model(512, 1024),
+        ),
+        (
+            "muzero/paper",  # Of 96 channels: 32 frames.
+            convolutions(96, *IMPALA) + linear(IMPALA_FLAT, 512) + model(512, 512),
+        ),
     ],
 )
 def test_the_papers_sizes(name, expected):
@@ -70,11 +91,85 @@ def test_the_papers_sizes(name, expected):
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Xiao et al. 2021, table 5. The sequence of 80 follows the burn-in, as in R2D2.
+        ("dice/paper", {"burn_in": 40, "unroll_length": 80, "batch_size": 64, "sample_reuse": 2}),
+        ("dice/paper", {"num_environments": 160, "warmup": 4000, "adam_b2": 0.98, "candidates": 7}),
+        # Hessel et al. 2021, table 6: 6 million frames; 75% of 96 sequences of 30 steps.
+        ("muesli/paper", {"batch_size": 96, "unroll_length": 30, "replay_ratio": 0.75}),
+        ("muesli/paper", {"replay_capacity": 6_000_000 // 4 // 30, "discount": 0.995}),
+        # Schrittwieser et al. 2020, appendix G: 125,000 sequences of 200 steps; E: 32 frames.
+        ("muzero/paper", {"replay_capacity": 125_000 * 200, "frame_stack": 32}),
+        # Appendix H: 2 samples of each state, n = 5, a weight of values of 0.25.
+        ("muzero/paper", {"updates_per_step": 2 / 1000, "td_steps": 5, "value_cost": 0.25}),
+        # Micheli et al. 2023, appendix F: 1 update in 50 steps.
+        ("iris/paper,10m", {"epoch_updates": 4, "epoch_steps": 200}),
+        ("iris/paper", {"replay_capacity": 100_000}),  # All steps of its run.
+    ],
+)
+def test_the_papers_numbers(name, expected):
+    config = registry.make(name).config  # pyright: ignore[reportAttributeAccessIssue]
+    assert {field: getattr(config, field) for field in expected} == expected
+
+
+def test_a_long_run_of_iris_keeps_what_the_authors_30_gib_hold():
+    """Frames of 64x64 RGB pixels, actions, rewards, ends and masks (config/datasets)."""
+    held = 30 * 2**30 / (64 * 64 * 3 + 8 + 4 + 8 + 1)
+    config = registry.make("iris/paper,10m").config  # pyright: ignore[reportAttributeAccessIssue]
+    assert 0.98 * held < config.replay_capacity <= held
+
+
+def test_muesli_and_muzero_see_their_papers_images():
+    """RGB of 96x96 pixels (Hessel et al. 2021; Schrittwieser et al. 2020, appendix E)."""
+
+    def seen(name: str) -> tuple[int, ...]:
+        agent = registry.make(name)
+        assert isinstance(agent, registry.ObservingFactory)
+        return agent.observed(pong).dynamics.observation_spec().shape  # pyright: ignore
+
+    pong = environments.make("atari/Pong")
+    assert seen("muesli/paper") == seen("muzero/paper") == (96, 96, 3)
+    assert seen("muesli") == seen("muzero") == seen("dice/paper") == (84, 84, 1)
+    assert registry.make("muesli/paper").settings["images"] == (96, 3)
+    # Runs of older versions have no images among their settings, and are those of a laptop.
+    assert "images" not in registry.make("muzero").settings
+
+
+def test_an_update_of_dice_has_five_batches_of_64():
+    """160 sequences, each learned from twice (table 5), are no whole batches of 64 once."""
+    agent = registry.make("dice/paper").make(IMAGES)  # pyright: ignore[reportAttributeAccessIssue]
+    assert agent.experience.updates[0].gradient_steps == 5
+
+
+# Environments and replay ratio in the table of benchmarks of arXiv 2301.04104v2. The Nature
+# version's, in its extended data, has 32 for ProcGen.
+NATURE = {
+    "minecraft": (64, 32),
+    "dmlab": (16, 32),
+    "procgen": (16, 64),
+    "atari": (16, 32),
+    "atari100k": (1, 128),
+    "bsuite": (1, 1024),
+}
+# danijar/dreamerv3 at 2411f7d and e3f0224, dreamerv3/configs.yaml.
+CODE = NATURE | {"minecraft": (16, 32), "atari100k": (1, 256)}
+
+
+@pytest.mark.parametrize(("name", "table"), [("paper", NATURE), ("paper,nature", CODE)])
+def test_dreamers_replay_ratios(name, table):
+    families = registry.make(f"dreamer/{name}").of_family  # pyright: ignore
+    found = {x: (families[x].num_environments, families[x].replay_ratio) for x in table}
+    assert found == table
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("dice/laptop,paper", "expected one preset of laptop, paper"),
         ("dice/exploration=greedy", "exploration is 'greedy'; expected one of bandit, random, fix"),
         ("dice/batch_size=3", r"batch_size is 3; expected a divisor of num_environments \(8\)"),
+        ("dice/batch_size=16", "batch_size is 16; .* at most num_environments"),
         ("dice/burn_in=4", "burn_in is 4 and network.memory 0"),
         ("dice/max_ratio=0.5", "max_ratio is 0.5; expected at least 1"),
         ("muesli/num_bins=40", "num_bins is 40; expected an odd number"),

@@ -74,23 +74,45 @@ def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
         restored(stored, CONFIG, copies)
 
 
-@pytest.mark.parametrize("name", ["ppo/learning_rate=0.002", "muesli"])
-def test_an_agent_whose_preset_has_changed_has_the_settings_of_its_run(name, tmp_path):
-    (*_, made) = make_contenders([], CONFIG, [name])
-    (stored,) = written(tmp_path, [made])
-    assert restored(stored, CONFIG, tmp_path).other == made.other
-    stored.source["hyper_parameters"]["learning_rate"] = 0.5
-    found = restored(stored, CONFIG, tmp_path).other
-    assert found is not None
-    assert found.settings["learning_rate"] == 0.5
-
-
-def test_another_agent_whose_preset_has_changed_is_refused(tmp_path):
-    (*_, made) = make_contenders([], CONFIG, ["dreamer"])
+def test_an_agent_with_other_settings_than_its_name_says_is_refused(tmp_path):
+    (*_, made) = make_contenders([], CONFIG, ["ppo/learning_rate=0.002"])
     (stored,) = written(tmp_path, [made])
     assert restored(stored, CONFIG, tmp_path).other == made.other
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    manifest["contenders"][1]["source"]["hyper_parameters"]["horizon"] = 1
+    manifest["contenders"][1]["source"]["hyper_parameters"]["learning_rate"] = 0.5
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match=r"'dreamer' has other settings"):
+    with pytest.raises(ValueError, match=r"'ppo/learning_rate=0\.002' has other settings"):
         restored(read_manifest(tmp_path).contenders[1], CONFIG, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("ppo", {"for_images": None, "unroll_length": 128, "num_environments": 8}),
+        ("dreamer/paper", {"of_family": {"atari100k": {"replay_ratio": 256.0}}}),
+        ("iris/paper,10m", {"replay_capacity": 100_000}),
+        ("dice/paper", {"unroll_length": 40, "batch_size": 80}),
+        ("muesli/paper", {"images": None, "network": {"memory": 256, "channels": [16, 32, 32]}}),
+        ("muzero/paper", {"images": None, "frame_stack": 4, "replay_capacity": 1_000_000}),
+    ],
+)
+def test_an_agent_of_an_older_preset_has_the_settings_of_its_run(name, changes, tmp_path):
+    """Those of the presets before they had their papers' numbers."""
+
+    def changed(settings, changes):
+        for key, value in changes.items():
+            if value is None:
+                settings.pop(key)
+            else:
+                nested = isinstance(value, dict)
+                settings[key] = changed(settings[key], value) if nested else value
+        return settings
+
+    (*_, made) = make_contenders([], CONFIG, [name])
+    written(tmp_path, [made])
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    old = changed(manifest["contenders"][1]["source"]["hyper_parameters"], changes)
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    found = restored(read_manifest(tmp_path).contenders[1], CONFIG, tmp_path).other
+    assert found is not None
+    assert json.loads(json.dumps(dict(found.settings))) == old

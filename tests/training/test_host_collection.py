@@ -70,25 +70,27 @@ def test_instances_and_seeds_differ_and_the_same_seed_repeats():
 
 
 class CorridorsWithLives:
-    """Corridors of length 3, in each of which the second step takes a life."""
+    """Corridors of length 3, in each of which the second step takes a life of three."""
 
-    def __init__(self, simulators):
-        self._simulators = simulators
+    def __init__(self, simulators, lives):
+        self._simulators, self.lives = simulators, lives
         self.batch_size, self.restarts = simulators.batch_size, 0
         self.results = {"lives": np.zeros(self.batch_size, np.float32)}
         self.reset, self.close = simulators.reset, simulators.close
 
     def step(self, action):
         timestep = self._simulators.step(action)
-        of_state = np.array([3.0, 3.0, 2.0, 0.0], np.float32)
+        of_state = np.array(self.lives, np.float32)
         self.results["lives"] = of_state[timestep.observation[:, 0].astype(int)]
         return timestep
 
 
 @dataclasses.dataclass(frozen=True)
 class HostCorridorsWithLives(HostCorridors):
+    lives: tuple[float, ...] = (3.0, 3.0, 2.0, 0.0)
+
     def start(self, task, batch_size, seed, workers=None) -> Any:
-        return CorridorsWithLives(super().start(task, batch_size, seed, workers))
+        return CorridorsWithLives(super().start(task, batch_size, seed, workers), self.lives)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +130,16 @@ def test_a_lost_life_ends_an_episode_of_training_but_not_the_game(ends, mode, be
     # The game goes on: there is no transition between two episodes, and scores are whole games.
     assert_in_all(batch.mask, [True, True, True, False, True, True, True])
     assert [e.episode_return for e in collected.episodes] == [6.0] * 2 * BATCH
+
+
+def test_the_last_life_ends_an_episode_with_the_game_only():
+    """As in the code of IRIS' authors (src/envs/wrappers.py): Qbert goes on for some frames."""
+    dynamics = HostCorridorsWithLives(3, lives=(1.0, 1.0, 0.0, 0.0))
+    acting = HostActor(SeesEpisodes(dynamics), dynamics, True, BATCH, 0)
+    batch = acting.collect((), jax.random.key(0), LENGTH).batch
+    acting.close()
+    assert_in_all(batch.extras["first"], [True, False, False, False, True, False, False])
+    assert_in_all(batch.last, [False, False, True, False, False, False, True])
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,40 @@ def test_the_protocols_are_the_published_ones():
     assert pong_100k.dynamics == atari.Atari(6, False, sticky=0.0, max_noops=30, max_frames=108_000)
 
 
+def test_arguments_of_a_name_choose_another_protocol():
+    """That of DiCE (Xiao et al. 2021, table 5): 30 no-ops, no sticky actions."""
+    pong = environments.make("atari/Pong?sticky=0&noops=30")
+    assert pong.name == "atari/Pong?noops=30&sticky=0"
+    assert pong.dynamics == atari.Atari(sticky=0.0, max_noops=30)
+    assert environments.make(pong.name).dynamics == pong.dynamics
+    pong_100k = environments.make("atari100k/Pong?noops=0")
+    assert pong_100k.dynamics == atari.Atari(6, False, sticky=0.0, max_noops=0)
+    # Freeway without either is the same in all instances; with no-ops its cars are elsewhere.
+    actions = np.zeros((1, 8), np.int32)
+    seen = {
+        name: play(environments.make(name), actions).timestep.observation[0]
+        for name in ("atari/Freeway?sticky=0", "atari/Freeway?sticky=0&noops=30")
+    }
+    assert [len({x.tobytes() for x in frames}) > 1 for frames in seen.values()] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("noop=3", "no argument 'noop'; expected sticky or noops"),
+        ("sticky=2", "'sticky' is 2; expected a number from 0 to 1"),
+        ("sticky=True", "'sticky' is True; expected a number"),
+        ("noops=1.5", "'noops' is 1.5; expected a whole number from 0 to 100"),
+        ("noops=-1", "'noops' is -1; expected a whole number"),
+        ("sticky", "malformed; expected NAME=VALUE"),
+    ],
+)
+@pytest.mark.parametrize("family", ["atari", "atari100k"])
+def test_arguments_that_make_no_sense_are_refused(family, arguments, message):
+    with pytest.raises(EnvironmentNameError, match=message):
+        environments.make(f"{family}/Pong?{arguments}")
+
+
 @pytest.mark.parametrize(("side", "channels"), [(64, 3), (96, 1)])
 def test_images_of_other_papers(side, channels):
     pong = environments.with_images(environments.make("atari100k/Pong"), side, channels)
