@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-import jax.numpy as jnp
+import jax
 from jaxtyping import Array, Float
 
 Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
@@ -10,6 +10,9 @@ Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
 
 def linear(layer: Linear, x: Float[Array, "*s F"]) -> Float[Array, "*s G"]:
     """Return x w + b."""
-    mapped = x @ layer["w"]
-    # Explicitly, for those who set `jax_numpy_rank_promotion` to "raise".
-    return mapped + jnp.broadcast_to(layer["b"], mapped.shape)
+    return add_bias(x @ layer["w"], layer["b"])
+
+
+def add_bias(x: Float[Array, "*s G"], bias: Float[Array, "G"]) -> Float[Array, "*s G"]:
+    """Return x + bias, also where `jax_numpy_rank_promotion` is "raise"."""
+    return x + jax.lax.broadcast_to_rank(bias, x.ndim)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from disco import lstm, values
 from disco.architectures import ARCHITECTURES
-from disco.linear import Linear, linear
+from disco.linear import Linear, add_bias, linear
 from disco.sizes import ACTION_FEATURES, MetaNetworkSizes
 from disco.types import Outputs, Trajectory
 from disco.values import ActionValueEstimates, select_action
@@ -376,8 +376,7 @@ def _action_block(layer: Linear, x: Float[Array, "T B A F"]) -> Float[Array, "T 
     size = x.shape[-1]
     own = x @ layer["w"][:size]
     mean = jnp.mean(x, axis=2, keepdims=True) @ layer["w"][size:]
-    mixed = own + mean
-    return jax.nn.relu(mixed + jnp.broadcast_to(layer["b"], mixed.shape))
+    return jax.nn.relu(add_bias(own + mean, layer["b"]))
 
 
 def _pair(x: Float[Array, "T_plus_1 *s"]) -> tuple[Array, Array]:

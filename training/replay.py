@@ -309,7 +309,7 @@ def write_back(
     layout, (environment, first) = layout_of(experience, replay), sequences
     library = _library(first)
     length = jax.tree.leaves(refreshed)[0].shape[0]
-    rows = (first + update.context + library.arange(length)[:, None]) % layout.num_rows
+    rows = (first[None] + update.context + library.arange(length)[:, None]) % layout.num_rows
     extras = dict(replay.rows["transition"]["extras"])
     if library is np:
         # In this order, the last write of a row is that of the right sequence. One assignment of

@@ -334,7 +334,8 @@ def test_a_state_that_is_not_passed_on_is_noticed(rule, passes_on):
         state = aux.state if passes_on else state
     if passes_on or rule.target_params_coefficient is None:  # The latter has nothing to notice.
         disco.check_values(TRAJECTORY, state=state, params=params)
-        return check(state, params)[0].throw()
+        check(state, params)[0].throw()
+        return
     message = r"state\.target_params\[.*the state has seen no update: pass aux\.state.*rule\.init"
     with pytest.raises(ValueError, match=message):
         disco.check_values(TRAJECTORY, state=state, params=params)
