@@ -14,6 +14,7 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, Bool, PyTree
 
+from disco.distributions import select_straight_through
 from disco.moments import Moments
 from disco.types import Outputs, Params, RuleState, Trajectory, taken
 
@@ -114,7 +115,8 @@ def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory
     if "logits" in checked:
         logits = checked["logits"]
         has_action = ~jnp.all(logits == -jnp.inf, axis=-1, keepdims=True)
-        checked["logits"] = jnp.where(has_action, logits, 0.0)
+        has_action = jnp.broadcast_to(has_action, logits.shape)
+        checked["logits"] = select_straight_through(has_action, logits)
     return checked
 
 

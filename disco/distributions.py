@@ -3,8 +3,9 @@
 A log-probability may be -inf, that of an illegal action: 0 log 0 is 0, and so is its derivative.
 """
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 
 def entropy(log_p: Float[Array, "*s X"]) -> Float[Array, "*s"]:
@@ -19,7 +20,24 @@ def kl_divergence(log_p: Float[Array, "*s X"], log_q: Float[Array, "*s X"]) -> F
 
 def probability_times(p: Float[Array, "*s"], x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """Return p x, and 0 where the probability p is 0, also if x is infinite or not a number."""
-    return p * jnp.where(p > 0.0, x, 0.0)
+    return p * select_straight_through(p > 0.0, x)
+
+
+@jax.custom_jvp
+def select_straight_through(
+    condition: Bool[Array, "*s"], x: Float[Array, "*s"]
+) -> Float[Array, "*s"]:
+    """Return x where the condition holds, else 0; the derivative is 1 everywhere.
+
+    It is for numbers that are multiplied by 0 where the condition does not hold: without a
+    selection in the derivative, compilers round it as if there were no condition.
+    """
+    return jnp.where(condition, x, jnp.zeros_like(x))
+
+
+@select_straight_through.defjvp
+def _select_jvp(primals, tangents):
+    return select_straight_through(*primals), tangents[1]
 
 
 def mean_of_legal(

@@ -207,7 +207,7 @@ def test_masked_transitions_do_not_count_whatever_they_hold(rule, name, value):
 def test_actions_that_are_not_allowed_have_no_part(rule):
     """Their logits are -inf in the behaviour policy's; that of actions taken is finite."""
     is_taken = jax.nn.one_hot(TRAJECTORY.action, 3, dtype=bool)
-    forbidden = ~is_taken & (jnp.arange(3) == 1)
+    forbidden = ~is_taken & (jnp.arange(3) == 1)[None, None]
 
     def gradient(logit):
         logits = jnp.where(forbidden, logit, TRAJECTORY.behaviour_logits)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import disco
+from disco.checks import check_outputs
 from disco.distributions import entropy, kl_divergence, mean_of_legal
 from meta.objective import target_statistics
 from tests.disco.common import (
@@ -126,7 +127,8 @@ def test_meta_gradients_are_finite(rule):
         gradient, aux = rule.gradient(params, rule.init(params), trajectory, legal_unroll)
         after = jax.tree.map(lambda p, g: p - g, params, gradient)
         gradient, aux = rule.gradient(after, aux.state, trajectory, legal_unroll)
-        logits = legal_unroll(after, trajectory)["logits"]
+        outputs = legal_unroll(after, trajectory)
+        logits = check_outputs(outputs, rule.output_shapes(A), trajectory)["logits"]
         statistics = jax.tree.leaves(target_statistics(aux.targets, logits))
         return sum(jnp.sum(jnp.square(x)) for x in [*jax.tree.leaves(gradient), *statistics])
 
