@@ -26,6 +26,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from disco.linear import add_bias
+
 _LAYOUT = ("NHWC", "HWIO", "NHWC")
 Padding = tuple[tuple[int, int], tuple[int, int]]  # Before and after, of height and width.
 
@@ -44,7 +46,7 @@ class Conv2D(hk.Module):
         initializer = hk.initializers.TruncatedNormal(1.0 / math.sqrt(math.prod(shape[:-1])))
         weight = hk.get_parameter("w", shape, images.dtype, initializer)
         bias = hk.get_parameter("b", shape[-1:], images.dtype, jnp.zeros)
-        return convolve_same(images, weight) + bias
+        return add_bias(convolve_same(images, weight), bias)
 
 
 def convolve_same(

@@ -239,6 +239,7 @@ def _crop(
     """Return the cells around the hero, whose column and row are the first two of `blstats`."""
     height, width = glyphs.shape[-2:]
     reach = jnp.arange(_CROP, dtype=blstats.dtype) - _CROP // 2
+    reach = jax.lax.broadcast_to_rank(reach, blstats.ndim)
     rows = blstats[..., 1, None] + reach
     columns = blstats[..., 0, None] + reach
     is_inside = ((rows >= 0) & (rows < height))[..., None] & ((columns >= 0) & (columns < width))[

@@ -77,7 +77,7 @@ def stack(history: HistorySpec, spec: ObservationSpec, observation: Any) -> PyTr
     def stack_leaf(frames):
         stacked = jnp.stack([frames[i : i + rows] for i in range(size)], axis=2)
         offsets = jnp.arange(size, dtype=observation.age.dtype)[::-1]
-        is_in_episode = observation.age[..., None] >= offsets
+        is_in_episode = observation.age[..., None] >= offsets[None, None]
         is_in_episode = is_in_episode.reshape(
             *is_in_episode.shape, *(1,) * (stacked.ndim - is_in_episode.ndim)
         )

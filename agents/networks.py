@@ -310,6 +310,8 @@ class ActionConditionalModel(hk.Module):
         by_action = hk.get_parameter(
             "action_gates", (num_actions, 4 * self._size), cell.dtype, initializer
         )
-        i, g, f, o = jnp.split(by_hidden[..., None, :] + by_action, 4, axis=-1)
+        by_hidden = by_hidden[..., None, :]
+        by_action = jax.lax.broadcast_to_rank(by_action, by_hidden.ndim)
+        i, g, f, o = jnp.split(by_hidden + by_action, 4, axis=-1)
         cell = jax.nn.sigmoid(f + 1.0) * cell[..., None, :] + jax.nn.sigmoid(i) * jnp.tanh(g)
         return jax.nn.sigmoid(o) * jnp.tanh(cell)

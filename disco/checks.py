@@ -14,6 +14,8 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, Bool, PyTree
 
+from disco.distributions import select_straight_through
+from disco.moments import Moments
 from disco.types import Outputs, Params, RuleState, Trajectory, taken
 
 OutputShapes = dict[str, tuple[int, ...]]
@@ -27,6 +29,7 @@ _KINDS: dict[str, tuple[tuple[Any, ...], str]] = {
     "mask": ((jnp.bool_,), "booleans"),
     "behaviour_logits": ((jnp.floating,), "floats"),
 }
+_EXPECTED_STATE = "expected what rule.init(params) returned, or aux.state of the last update."
 
 
 def check_trajectory(trajectory: Trajectory) -> int:
@@ -76,7 +79,8 @@ def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory
     """Check the outputs that a rule needs, and drop the others.
 
     Returns:
-      The outputs, converted from half precision to float32, which the rule's computations need.
+      The outputs, converted from half precision to float32, which the rule's computations need;
+      `logits` are 0 in states without a legal action, where all are -inf.
 
     Raises:
       ValueError: naming the output, what was found and what was expected.
@@ -108,6 +112,11 @@ def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory
                     f" {whole}, of which rule.output_shapes says {shape} for a state."
                 )
             checked[given] = _full_precision(outputs[given])
+    if "logits" in checked:
+        logits = checked["logits"]
+        has_action = ~jnp.all(logits == -jnp.inf, axis=-1, keepdims=True)
+        has_action = jnp.broadcast_to(has_action, logits.shape)
+        checked["logits"] = select_straight_through(has_action, logits)
     return checked
 
 
@@ -122,18 +131,25 @@ def check_state(
     Raises:
       ValueError: saying what was found and what was expected.
     """
-    expected = "expected what rule.init(params) returned, or aux.state of the last update."
     if not isinstance(state, RuleState):
-        raise ValueError(f"The rule's state is a {type(state).__name__}; {expected}")
+        raise ValueError(f"The rule's state is a {type(state).__name__}; {_EXPECTED_STATE}")
     if difference := _difference(state.memory, jax.eval_shape(init_memory)):
-        raise ValueError(f"state.memory is of another rule: {difference}; {expected}")
+        raise ValueError(f"state.memory is of another rule: {difference}; {_EXPECTED_STATE}")
     if not has_target_network:
         if state.target_params is not None:
             raise ValueError(
-                f"state.target_params is there, and the rule has no target network; {expected}"
+                "state.target_params is there, and the rule has no target network;"
+                f" {_EXPECTED_STATE}"
             )
-    elif difference := _difference(state.target_params, params):
-        raise ValueError(f"state.target_params do not fit the parameters: {difference}; {expected}")
+    else:
+        _check_target_params(state, params)
+
+
+def _check_target_params(state: RuleState, params: Params) -> None:
+    if difference := _difference(state.target_params, params):
+        raise ValueError(
+            f"state.target_params do not fit the parameters: {difference}; {_EXPECTED_STATE}"
+        )
 
 
 def _require_kind(what: str, x: Any, kinds: tuple[Any, ...], expected: str) -> None:
@@ -177,12 +193,22 @@ class _Check(NamedTuple):
     expected: str
 
 
-def check_values(trajectory: Trajectory, outputs: Outputs | None = None) -> None:
-    """Check ranges and finiteness of a trajectory and of outputs, for debugging.
+def check_values(
+    trajectory: Trajectory,
+    outputs: Outputs | None = None,
+    state: RuleState | None = None,
+    params: Params | None = None,
+) -> None:
+    """Check the arguments of an update for values that no rule can learn from, for debugging.
 
-    Masked transitions are not checked. In a function that `jax.experimental.checkify.checkify`
-    transforms, the check becomes a part of the program, whose error has the same message;
-    elsewhere it must be called outside `jax.jit`:
+    Numbers must be finite, but for policy logits of illegal actions, which are -inf; actions in
+    range; discounts 0 or 1, as gamma is the rule's own. Masked transitions are not checked. A
+    state that has seen no update, as `rule.init` returns it, must have the target parameters of an
+    agent that has made none: otherwise the caller does not pass `aux.state` on. Rules without a
+    target network do not show it.
+
+    In a function that `jax.experimental.checkify.checkify` transforms, the check becomes a part of
+    the program, whose error has the same message; elsewhere it must be called outside `jax.jit`:
 
         error, result = jax.jit(checkify.checkify(update))(params, ...)
         error.throw()
@@ -190,13 +216,22 @@ def check_values(trajectory: Trajectory, outputs: Outputs | None = None) -> None
     Args:
       trajectory: to check.
       outputs: of the agent on it, if they are to be checked, too.
+      state: of the rule before the update, likewise; together with `params`.
+      params: of the agent before the update.
 
     Raises:
       ValueError: naming the first wrong value, its position and what was expected; or as
         `check_trajectory`.
     """
     num_actions = check_trajectory(trajectory)
-    for name, values, holds, expected in _checks(trajectory, outputs or {}, num_actions):
+    if (state is None) != (params is None):
+        missing = "state" if state is None else "params"
+        raise ValueError(f"{missing} is None; expected both state and params, or none.")
+    checks = _trajectory_checks(trajectory, num_actions)
+    checks += _output_checks(trajectory, outputs or {})
+    if state is not None and params is not None:
+        checks += _state_checks(state, params)
+    for name, values, holds, expected in checks:
         try:
             wrong = np.argwhere(~np.asarray(holds))
         except jax.errors.TracerArrayConversionError:
@@ -209,35 +244,80 @@ def check_values(trajectory: Trajectory, outputs: Outputs | None = None) -> None
             raise ValueError(f"{name} has {values[position]} at {list(position)}; {expected}.")
 
 
-def _checks(trajectory: Trajectory, outputs: Outputs, num_actions: int) -> list[_Check]:
+def _trajectory_checks(trajectory: Trajectory, num_actions: int) -> list[_Check]:
     t = jax.tree.map(jnp.asarray, dataclasses.replace(trajectory, observation=(), core_state=None))
     is_out = (t.action < 0) | (t.action >= num_actions)
-    logit_taken = jnp.take_along_axis(
-        t.behaviour_logits, jnp.clip(t.action, 0, num_actions - 1)[..., None], axis=-1
-    )[..., 0]
-    is_logit = t.behaviour_logits < jnp.inf  # Neither NaN nor infinite; -inf is an illegal action.
+    is_end = (t.discount == 0) | (t.discount == 1)
+    gamma = "expected 0 where the transition terminates its episode, else 1 (gamma is the rule's)"
     found = [
-        ("action", t.action, ~is_out, f"expected 0 to {num_actions - 1}"),
-        ("reward", t.reward, jnp.isfinite(t.reward), "expected a finite number"),
-        ("discount", t.discount, (t.discount >= 0) & (t.discount <= 1), "expected 0 to 1"),
-        (
-            "behaviour_logits",
-            t.behaviour_logits,
-            is_logit,
-            "expected finite numbers, or -inf for illegal actions",
-        ),
-        (
-            "behaviour_logits of the action taken",
-            logit_taken,
-            jnp.isfinite(logit_taken),
-            "expected a finite number",
-        ),
+        _Check("action", t.action, ~is_out, f"expected 0 to {num_actions - 1}"),
+        _Check("reward", t.reward, jnp.isfinite(t.reward), "expected a finite number"),
+        _Check("discount", t.discount, is_end, gamma),
+        *_policy_checks("behaviour_logits", t.behaviour_logits, t.action),
     ]
     checks = []
     for name, values, holds, expected in found:
         is_masked = ~t.mask.reshape(*t.mask.shape, *(1,) * (values.ndim - 2))
         checks.append(_Check(f"trajectory.{name}", values, holds | is_masked, expected))
-    for name, values in outputs.items():
-        finite = jnp.isfinite(values)
-        checks.append(_Check(f"The agent's output {name!r}", values, finite, "expected finite"))
     return checks
+
+
+def _policy_checks(name: str, logits: Array, action: Array) -> list[_Check]:
+    """Return the checks of logits, and of those of the actions taken in the first T rows."""
+    action = jnp.clip(action, 0, logits.shape[-1] - 1)[..., None]
+    taken_logit = jnp.take_along_axis(logits[: len(action)], action, axis=-1)[..., 0]
+    allowed = "expected finite numbers, or -inf for illegal actions"
+    expected = "expected a finite number"
+    return [
+        # Neither NaN nor infinite.
+        _Check(name, logits, logits < jnp.inf, allowed),
+        _Check(f"{name} of the action taken", taken_logit, jnp.isfinite(taken_logit), expected),
+    ]
+
+
+def _output_checks(trajectory: Trajectory, outputs: Outputs) -> list[_Check]:
+    checks = []
+    for name, values in outputs.items():
+        what = f"The agent's output {name!r}"
+        if name != "logits":
+            checks.append(_Check(what, values, jnp.isfinite(values), "expected finite"))
+            continue
+        num_transitions, *rest = jnp.shape(trajectory.behaviour_logits)
+        if jnp.shape(values) != (num_transitions + 1, *rest):
+            raise ValueError(
+                f"{what} has shape {jnp.shape(values)}; expected {(num_transitions + 1, *rest)}."
+            )
+        action, mask = jnp.asarray(trajectory.action), jnp.asarray(trajectory.mask)
+        policy, of_taken = _policy_checks(what, jnp.asarray(values), action)
+        checks += [policy, of_taken._replace(holds=of_taken.holds | ~mask)]
+    return checks
+
+
+def _state_checks(state: RuleState, params: Params) -> list[_Check]:
+    """Return the checks that a state without an update is of parameters without one."""
+
+    def is_moments(x: Any) -> bool:
+        return isinstance(x, Moments)
+
+    tracked = filter(is_moments, jax.tree.leaves(state.memory, is_leaf=is_moments))
+    updated = [x.decay_product < 1.0 for x in tracked]
+    if not updated or state.target_params is None:
+        return []
+    _check_target_params(state, params)
+    expected = (
+        "expected the parameter itself, as the state has seen no update: pass aux.state of an"
+        " update on to the next one, not the state of rule.init"
+    )
+    pairs = zip(
+        jax.tree.leaves_with_path(state.target_params), jax.tree.leaves(params), strict=True
+    )
+    return [
+        _Check(
+            f"state.target_params{jax.tree_util.keystr(path)}",
+            jnp.asarray(target),
+            # Rounding moves the average of equal numbers.
+            jnp.isclose(target, param, rtol=1e-5, atol=0.0) | jnp.stack(updated).any(),
+            expected,
+        )
+        for (path, target), param in pairs
+    ]

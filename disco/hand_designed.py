@@ -139,7 +139,9 @@ class ActorCritic(Rule):
 
         policy = distrax.Categorical(logits=outputs["logits"][:-1])
         advantage = jax.lax.stop_gradient(targets.normalized_advantage)
-        policy_loss = -advantage * policy.log_prob(trajectory.action)
+        log_prob = policy.log_prob(trajectory.action)
+        # A masked row may have an illegal action.
+        policy_loss = -advantage * jnp.where(log_prob == -jnp.inf, 0.0, log_prob)
         value_target = targets.value
         if self._is_transformed:
             value_target = values.signed_hyperbolic(value_target)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from disco import moments, values
 from disco.checks import OutputShapes
-from disco.distributions import entropy, kl_divergence
+from disco.distributions import entropy, kl_divergence, mean_of_legal
 from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
@@ -177,13 +177,14 @@ def policy_target(
 
     `target(a) = c (logits(a) - mean of logits) + k advantage 1[a = a_t] + m action_advantage(a)`
 
-    where c, k and m are the last three arguments. Where the target is reached, logits are 1 / (1 -
+    where c, k and m are the last three arguments, and -inf for illegal actions, whose logits are
+    -inf; the mean is over the others. Where the target is reached, logits are 1 / (1 -
     c) times the mean of what is added. The last term is that of regularised policy iteration with
     an action value (Vieillard et al. 2020, arXiv 2003.14089; CMPO in Muesli, Hessel et al. 2021,
     arXiv 2104.06159, section 3).
 
     Args:
-      logits: of the agent; their mean over actions is subtracted.
+      logits: of the agent, -inf for illegal actions; their mean over the others is subtracted.
       advantage: of the action taken, from its return.
       action_advantage: of all actions, by the action value.
       action: taken.
@@ -191,7 +192,9 @@ def policy_target(
       advantage_weight: weight of the advantage, at the action taken.
       action_advantage_weight: weight of the advantages of all actions.
     """
-    centred = logits - jnp.mean(logits, axis=-1, keepdims=True)
+    is_legal = logits != -jnp.inf
+    centred = jnp.where(is_legal, logits, 0.0) - mean_of_legal(logits, -1, keepdims=True)
     is_taken = jax.nn.one_hot(action, logits.shape[-1], dtype=advantage.dtype)
     of_taken = advantage_weight * advantage[..., None] * is_taken
-    return policy_prior * centred + of_taken + action_advantage_weight * action_advantage
+    target = policy_prior * centred + of_taken + action_advantage_weight * action_advantage
+    return jnp.where(is_legal, target, -jnp.inf)

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from disco.linear import linear
+
 NAME = "lstm"
 
 
@@ -31,7 +33,7 @@ def read_backwards(
     layer = layers[NAME]
     size = layer["b"].shape[-1] // 4
     split = inputs.shape[-1]
-    projected = inputs @ layer["w"][:split] + layer["b"]
+    projected = linear({"w": layer["w"][:split], "b": layer["b"]}, inputs)
     recurrent = layer["w"][split:]
     keep = 1.0 - ends.astype(inputs.dtype)
 
@@ -53,7 +55,7 @@ def step(
     cell: Float[Array, "H"],
 ) -> tuple[Float[Array, "H"], Float[Array, "H"]]:
     """Return the hidden state and the cell after one step."""
-    return _apply_gates(jnp.concatenate([x, hidden]) @ layer["w"] + layer["b"], cell)
+    return _apply_gates(linear(layer, jnp.concatenate([x, hidden])), cell)
 
 
 def _apply_gates(

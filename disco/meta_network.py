@@ -18,11 +18,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from disco import lstm, values
 from disco.architectures import ARCHITECTURES
+from disco.linear import Linear, add_bias, linear
 from disco.sizes import ACTION_FEATURES, MetaNetworkSizes
 from disco.types import Outputs, Trajectory
 from disco.values import ActionValueEstimates, select_action
 
-Linear = Mapping[str, Float[Array, "..."]]  # {"w": [in, out], "b": [out]}
 Parameters = Mapping[str, Linear]
 
 _LARGEST_LOG = 5.0  # Of probabilities and ratios that the prior reads.
@@ -177,13 +177,13 @@ def apply(
     features, actions = _features(sizes, trajectory_nets, shared, y[0], y_bar[0], z[0], z_bar[0])
     ends = (trajectory.discount == 0) | trajectory.last
     x = ARCHITECTURES[sizes.architecture].apply(trajectory_nets, features, ends)
-    x = x * _linear(trajectory_nets["lifetime_gate"], lifetime.hidden)
+    x = x * linear(trajectory_nets["lifetime_gate"], lifetime.hidden)[None, None]
 
     targets = RawTargets(
         pi=_policy_target(trajectory_nets, x, actions),
-        y=_linear(trajectory_nets["y_target"], x),
-        z=_linear(trajectory_nets["z_target"], x),
-        summary=_linear(trajectory_nets["summary"], x),
+        y=linear(trajectory_nets["y_target"], x),
+        z=linear(trajectory_nets["z_target"], x),
+        summary=linear(trajectory_nets["summary"], x),
         prior=_prior(sizes, trajectory_nets, x, of_agent, outputs["logits"], trajectory),
     )
 
@@ -191,7 +191,7 @@ def apply(
     features, _ = _features(sizes, lifetime_nets, shared, y[1], y_bar[1], z[1], z_bar[1])
     (y_hat,) = _embed(targets.y, (lifetime_nets,), "y_net")
     features = jnp.concatenate([features, targets.summary, y_hat[..., None]], axis=-1)
-    batch = jnp.mean(_linear(lifetime_nets["input"], features), axis=(0, 1))
+    batch = jnp.mean(linear(lifetime_nets["input"], features), axis=(0, 1))
     hidden, cell = lstm.step(lifetime_nets["lstm"], batch, lifetime.hidden, lifetime.cell)
     return targets, LifetimeState(hidden=hidden, cell=cell)
 
@@ -325,7 +325,7 @@ def _policy_target(
     per_action = jnp.broadcast_to(x[:, :, None], actions.shape[:3] + x.shape[-1:])
     inputs = jnp.concatenate([per_action, actions], axis=-1)
     hidden = _action_block(nets["policy_target_0"], inputs)
-    return _linear(nets["policy_target_1"], hidden)[..., 0]
+    return linear(nets["policy_target_1"], hidden)[..., 0]
 
 
 def _prior(
@@ -348,7 +348,7 @@ def _prior(
     )
     numbers = [*of_agent, *of_action[: sizes.prior_features]]
     columns = [jnp.broadcast_to(number, x.shape[:-1])[..., None] for number in numbers]
-    return _linear(nets["policy_prior"], jnp.concatenate([x, *columns], axis=-1))
+    return linear(nets["policy_prior"], jnp.concatenate([x, *columns], axis=-1))
 
 
 def _embed_outputs(outputs: Outputs, nets: Sequence[Parameters], name: str):
@@ -366,9 +366,9 @@ def _embed(logits: Float[Array, "*s Y"], nets: Sequence[Parameters], name: str):
     """Embed softmax(logits) as one number by each of the nets, in one pass over the logits."""
     weight = jnp.concatenate([net[f"{name}_0"]["w"] for net in nets], axis=-1)
     bias = jnp.concatenate([net[f"{name}_0"]["b"] for net in nets], axis=-1)
-    hidden = jax.nn.relu(jax.nn.softmax(logits) @ weight + bias)
+    hidden = jax.nn.relu(linear({"w": weight, "b": bias}, jax.nn.softmax(logits)))
     parts = jnp.split(hidden, len(nets), axis=-1)
-    return [_linear(net[f"{name}_1"], h)[..., 0] for net, h in zip(nets, parts, strict=True)]
+    return [linear(net[f"{name}_1"], h)[..., 0] for net, h in zip(nets, parts, strict=True)]
 
 
 def _action_block(layer: Linear, x: Float[Array, "T B A F"]) -> Float[Array, "T B A G"]:
@@ -376,11 +376,7 @@ def _action_block(layer: Linear, x: Float[Array, "T B A F"]) -> Float[Array, "T 
     size = x.shape[-1]
     own = x @ layer["w"][:size]
     mean = jnp.mean(x, axis=2, keepdims=True) @ layer["w"][size:]
-    return jax.nn.relu(own + mean + layer["b"])
-
-
-def _linear(layer: Linear, x: Float[Array, "*s F"]) -> Float[Array, "*s G"]:
-    return x @ layer["w"] + layer["b"]
+    return jax.nn.relu(add_bias(own + mean, layer["b"]))
 
 
 def _pair(x: Float[Array, "T_plus_1 *s"]) -> tuple[Array, Array]:

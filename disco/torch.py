@@ -31,7 +31,7 @@ from torch.autograd.function import once_differentiable
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from disco import types
-from disco.checks import OutputShapes
+from disco.checks import OutputShapes, check_values
 from disco.rule import Rule
 
 
@@ -144,6 +144,27 @@ class RuleLoss(torch.nn.Module):
         """
         call = self._call(outputs, target_outputs, trajectory)
         return jax.tree.map(_to_torch, _targets(_Constant(self.rule), call))
+
+    def check_values(
+        self,
+        outputs: Mapping[str, torch.Tensor],
+        target_outputs: Mapping[str, torch.Tensor] | None,
+        trajectory: Trajectory,
+    ) -> None:
+        """Check the arguments of a call, an update, as `disco.check_values`, for debugging.
+
+        Raises:
+          ValueError: if a value is out of range, or the module is in evaluation mode, in which a
+            call leaves the memory as it is.
+        """
+        if not self.training:
+            raise ValueError(
+                "RuleLoss is in evaluation mode, in which its memory stays as it is; expected"
+                " training mode (train()) in updates."
+            )
+        call = self._call(outputs, target_outputs, trajectory)
+        _, batch = _state_and_trajectory(self.rule, call)
+        check_values(batch, call.outputs)
 
     def _call(
         self,

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from disco.linear import linear
+
 NUM_HEADS = 4
 
 _NAME = "transformer"
@@ -51,20 +53,20 @@ def read(
     """
     visible, bias = _visible(ends), _bias(len(inputs)).astype(inputs.dtype)
 
-    def linear(name: str, x: Array) -> Array:
-        return x @ layers[f"{_NAME}/{name}"]["w"] + layers[f"{_NAME}/{name}"]["b"]
+    def mapped(name: str, x: Array) -> Array:
+        return linear(layers[f"{_NAME}/{name}"], x)
 
-    x = linear("input", jnp.swapaxes(inputs, 0, 1))
+    x = mapped("input", jnp.swapaxes(inputs, 0, 1))
     for i in itertools.takewhile(lambda i: f"{_NAME}/{i}/heads" in layers, itertools.count()):
-        heads = linear(f"{i}/heads", jax.nn.standardize(x))
+        heads = mapped(f"{i}/heads", jax.nn.standardize(x))
         heads = heads.reshape(*x.shape[:2], 3, NUM_HEADS, x.shape[-1] // NUM_HEADS)
         query, key, value = (heads[:, :, j] for j in range(3))
         with jax.numpy_dtype_promotion("standard"):  # JAX computes the softmax in float32.
             attended = jax.nn.dot_product_attention(query, key, value, bias=bias, mask=visible)
-        x = x + linear(f"{i}/mixed", attended.reshape(x.shape))
-        hidden = jax.nn.gelu(linear(f"{i}/hidden", jax.nn.standardize(x)))
-        x = x + linear(f"{i}/added", hidden)
-    return jnp.swapaxes(jnp.tanh(linear("output", jax.nn.standardize(x))), 0, 1)
+        x = x + mapped(f"{i}/mixed", attended.reshape(x.shape))
+        hidden = jax.nn.gelu(mapped(f"{i}/hidden", jax.nn.standardize(x)))
+        x = x + mapped(f"{i}/added", hidden)
+    return jnp.swapaxes(jnp.tanh(mapped("output", jax.nn.standardize(x))), 0, 1)
 
 
 def _visible(ends: Bool[Array, "T B"]) -> Bool[Array, "B 1 T T"]:
@@ -73,7 +75,7 @@ def _visible(ends: Bool[Array, "T B"]) -> Bool[Array, "B 1 T T"]:
     episode = jnp.cumsum(ends, axis=1) - ends
     same = episode[:, :, None] == episode[:, None, :]
     later = jnp.triu(jnp.ones(same.shape[1:], bool))
-    return (same & later)[:, None]
+    return (same & later[None])[:, None]
 
 
 def _bias(length: int) -> Float[np.ndarray, "1 N T T"]:

@@ -56,7 +56,7 @@ class Trajectory:
       reward: `[T, B]`, of the transition.
       discount: `[T, B]`, the environment's: 0 where the transition terminated its episode.
       last: `[T, B]`, the transition ends its episode, terminated or cut by a time limit.
-      behaviour_logits: `[T, B, A]`, of the policy that chose `action`.
+      behaviour_logits: `[T, B, A]`, of the policy that chose `action`; -inf for illegal actions.
       mask: `[T, B]`, transitions to learn from. False where the transition leads from the last
         state of an episode to the first of the next one; its reward, discount and logits need not
         be finite.
@@ -84,7 +84,9 @@ def without_masked_damage(trajectory: Trajectory) -> Trajectory:
         return jnp.where(mask | jnp.isfinite(x), x, jnp.asarray(neutral, x.dtype))
 
     # Some logits may be -inf; the policy's normaliser is finite then, too.
-    is_policy = jnp.isfinite(jax.nn.logsumexp(logits, axis=-1))
+    is_taken = jax.nn.one_hot(trajectory.action, logits.shape[-1], dtype=bool)
+    takes_illegal = jnp.any(is_taken & (logits == -jnp.inf), axis=-1)
+    is_policy = jnp.isfinite(jax.nn.logsumexp(logits, axis=-1)) & ~takes_illegal
     return dataclasses.replace(
         trajectory,
         reward=replace_non_finite(trajectory.reward, 0.0),
@@ -113,9 +115,10 @@ class Unroll(Protocol):
 
         Returns:
           By name, those of `Rule.output_shapes`, each `[T+1, B, *shape]`; logits and other numbers
-          before any softmax. An output with a row per action may be given a second time, as
-          `taken(name)`, for the actions taken only: `[T, B, ...]`. The loss reads only these, so
-          that its derivatives need not be computed for all actions.
+          before any softmax. `logits` are -inf for illegal actions; in a state without a legal one,
+          where nothing is chosen, they may all be. An output with a row per action may be given a
+          second time, as `taken(name)`, for the actions taken only: `[T, B, ...]`. The loss reads
+          only these, so that its derivatives need not be computed for all actions.
         """
         ...
 

@@ -70,6 +70,7 @@ def two_hot(x: Float[Array, "*s"], num_bins: int, max_value: float) -> Float[Arr
     lower_weight = (upper - position) * distance
     lower_weight /= (upper - lower) * distance + _BIN_DISTANCE_EPSILON
     bins = jnp.arange(num_bins, dtype=x.dtype) - num_bins // 2
+    bins = jax.lax.broadcast_to_rank(bins, x.ndim + 1)
     at_lower = (bins == lower[..., None]).astype(x.dtype)
     at_upper = (bins == upper[..., None]).astype(x.dtype)
     # On a bin lower == upper: lower_weight is 0 and all the weight is the second term's.

@@ -65,7 +65,7 @@ def learn(
         )
         trajectory = to_trajectory(batch)
         if args.check_values:
-            disco.check_values(trajectory, unroll(params, trajectory))
+            disco.check_values(trajectory, unroll(params, trajectory), rule_state, params)
         # The rule replaces the gradient of a loss.
         grads, aux = rule.gradient(params, rule_state, trajectory, unroll)
         updates, opt_state = optimizer.update(grads, opt_state)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 import disco
 from disco import values
-from disco.distributions import entropy, kl_divergence
+from disco.distributions import entropy, kl_divergence, mean_of_legal
 from disco.types import Metrics
 from disco_common.ranges import AT_LEAST_0
 
@@ -45,7 +45,7 @@ class TargetStatistics:
     """Statistics of an update's targets, for the regularisers; scalars, or `[K]` of K updates.
 
     Attributes:
-      pi_mean, y_mean, z_mean: mean of each target's logits.
+      pi_mean, y_mean, z_mean: mean of each target's logits, but those of illegal actions.
       policy_kl: mean of KL(target network's policy || policy target).
     """
 
@@ -67,7 +67,7 @@ def target_statistics(
     log_pi_target = jax.nn.log_softmax(targets.pi)
     log_pi_bar = jax.lax.stop_gradient(jax.nn.log_softmax(target_network_logits[:-1]))
     return TargetStatistics(
-        pi_mean=jnp.mean(targets.pi),
+        pi_mean=mean_of_legal(targets.pi),
         y_mean=jnp.mean(targets.y),
         z_mean=jnp.mean(targets.z),
         policy_kl=jnp.mean(kl_divergence(log_pi_bar, log_pi_target)),

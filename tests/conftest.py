@@ -54,6 +54,19 @@ _TESTS = pathlib.Path(__file__).parent
 # Compiled programs, which may use what this machine's processor has and another's has not.
 _CACHE = _TESTS.parent / ".jax_cache" / platform.node()
 _LARGEST_CACHE = 2 * 2**30  # In bytes.
+# Not yet: Dreamer's and IRIS' networks, and environments and evaluations with other packages.
+_STRICT_RANKS = (
+    "disco/",
+    "meta/",
+    "training/",
+    "agents/dice/",
+    "agents/muesli/",
+    "agents/muzero/",
+    "agents/ppo/",
+    "agents/test_encoders.py",
+    "agents/test_networks.py",
+    "agents/test_rule_agent.py",
+)
 
 
 def pytest_configure(config):
@@ -116,3 +129,11 @@ def _limit_programs():
     """After each module."""
     yield
     compilation.limit_programs()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _strict_ranks(request):
+    """No array is broadcast to more axes implicitly, in the tests of what strict users call."""
+    place = request.path.relative_to(_TESTS).as_posix()
+    with jax.numpy_rank_promotion("raise" if place.startswith(_STRICT_RANKS) else "allow"):
+        yield

@@ -261,7 +261,7 @@ def _gather(
     length = num_transitions(update, layout.unroll_length)
 
     def rows(begin: int, end: int):
-        return (first + library.arange(begin, end)[:, None]) % layout.num_rows
+        return (first[None] + library.arange(begin, end)[:, None]) % layout.num_rows
 
     observed = rows(-history.rows_before, length + 1)
     observation: Any = jax.tree.map(lambda x: x[observed, environment], replay.rows["observation"])
@@ -309,7 +309,7 @@ def write_back(
     layout, (environment, first) = layout_of(experience, replay), sequences
     library = _library(first)
     length = jax.tree.leaves(refreshed)[0].shape[0]
-    rows = (first + update.context + library.arange(length)[:, None]) % layout.num_rows
+    rows = (first[None] + update.context + library.arange(length)[:, None]) % layout.num_rows
     extras = dict(replay.rows["transition"]["extras"])
     if library is np:
         # In this order, the last write of a row is that of the right sequence. One assignment of
@@ -340,9 +340,11 @@ def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
     environment, first = sequences
     library, size = _library(first), first.shape[0]
     # [length, B, B]: where row t of sequence b is in sequence c.
-    time = library.arange(length)[:, None, None] + (first[:, None] - first)
-    is_there = (environment[:, None] == environment) & (time >= 0) & (time < length)
-    place = library.where(is_there, time * size + library.arange(size), -1).max(axis=-1)
+    time = library.arange(length)[:, None, None] + (first[:, None] - first[None])[None]
+    is_same = (environment[:, None] == environment[None])[None]
+    is_there = is_same & (time >= 0) & (time < length)
+    sequence = library.arange(size)[None, None]
+    place = library.where(is_there, time * size + sequence, -1).max(axis=-1)
     return place // size, place % size
 
 

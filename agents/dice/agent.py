@@ -16,7 +16,7 @@ import environments
 from agents.dice import bandits
 from agents.dice.bandits import Bandits
 from agents.dice.config import DiceConfig
-from agents.dice.losses import LossConfig, loss, shaped_reward
+from agents.dice.losses import LossConfig, at_temperature, loss, shaped_reward
 from agents.flat_parameters import flat_network
 from agents.networks import Network
 from agents.optimizers import scheduled_adamw
@@ -139,7 +139,7 @@ class DiceAgent:
         rewards = memory.episode_return + jnp.asarray(timestep.reward, dtype)
         episode_return = jnp.where(starts, jnp.zeros((), dtype), rewards)
         logits, inner = self.network.policy(params, timestep.observation, memory.network)
-        tempered = logits * inverse[:, None]
+        tempered = at_temperature(logits, inverse)
         memory = DiceMemory(
             network=inner, inverse_temperature=inverse, episode_return=episode_return
         )

@@ -108,8 +108,8 @@ def tile_of(config: VoteConfig, x: Float[Array, "*s"]) -> Int[Array, "*s"]:
 def tile_values(bandits: Bandits) -> Float[Array, "M N"]:
     """Return V, each bandit's value of each tile (equation 9)."""
     tiles = jnp.arange(bandits.counts.shape[0])
-    distance = jnp.abs(tiles[:, None] - tiles)
-    is_near = distance <= bandits.width[:, None, None]
+    distance = jnp.abs(tiles[:, None] - tiles[None])
+    is_near = distance[None] <= bandits.width[:, None, None]
     near = is_near.astype(bandits.weights.dtype)
     return jnp.einsum("mij,mj->mi", near, bandits.weights) / jnp.sum(near, axis=-1)
 
@@ -122,7 +122,7 @@ def scores(config: VoteConfig, bandits: Bandits) -> Float[Array, "M N"]:
     normalised = jnp.where(deviation > 0.0, centred / jnp.where(deviation > 0.0, deviation, 1.0), 0)
     counts = bandits.counts.astype(values.dtype)
     bound = jnp.sqrt(jnp.log1p(jnp.sum(counts)) / (1.0 + counts))
-    return normalised + config.exploration * bound
+    return normalised + config.exploration * bound[None]
 
 
 def draw(config: VoteConfig, bandits: Bandits, key: PRNGKeyArray) -> Float[Array, ""]:
@@ -154,7 +154,7 @@ def update(
     tile = tile_of(config, x)
     found = tile_values(bandits)[:, tile]
     distance = jnp.abs(jnp.arange(config.num_tiles) - tile)
-    is_near = distance <= bandits.width[:, None]
+    is_near = distance[None] <= bandits.width[:, None]
     change = bandits.learning_rate * (value - found)
     return dataclasses.replace(
         bandits,

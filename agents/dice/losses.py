@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import disco
+from disco.distributions import probability_times
 from disco.types import Metrics
 from disco.values import masked_mean, retrace, select_action, vtrace
 
@@ -45,8 +46,15 @@ def advantages(
 
     No gradient flows through that policy.
     """
-    policy = jax.nn.softmax(jax.lax.stop_gradient(logits) * inverse_temperature[..., None])
-    return logits - jnp.sum(policy * logits, axis=-1, keepdims=True)
+    policy = jax.nn.softmax(at_temperature(jax.lax.stop_gradient(logits), inverse_temperature))
+    return logits - jnp.sum(probability_times(policy, logits), axis=-1, keepdims=True)
+
+
+def at_temperature(
+    logits: Float[Array, "*s A"], inverse_temperature: Float[Array, "*s"]
+) -> Float[Array, "*s A"]:
+    """Return the policy's logits at a temperature, -inf for illegal actions at all of them."""
+    return jnp.where(logits == -jnp.inf, logits, logits * inverse_temperature[..., None])
 
 
 def loss(
@@ -71,7 +79,7 @@ def loss(
       config: constants.
     """
     inverse = jnp.concatenate([inverse_temperature, inverse_temperature[-1:]])
-    tempered = logits * inverse[..., None]
+    tempered = at_temperature(logits, inverse)
     advantage = advantages(logits, inverse)
     q = value[..., None] + advantage
     constants = {

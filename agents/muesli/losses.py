@@ -27,6 +27,7 @@ from jaxtyping import Array, Float
 import disco
 from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
 from disco import moments
+from disco.distributions import entropy, kl_divergence
 from disco.moments import Moments
 from disco.types import Metrics
 from disco.values import decode_value, importance_ratio, masked_mean, retrace, select_action
@@ -133,7 +134,7 @@ def policy_loss(
     ratio = jax.lax.stop_gradient(jnp.minimum(1.0, importance_ratio(logits, trajectory)))
     log_policy = jax.nn.log_softmax(logits[:-1])
     gradient_loss = -ratio * target.advantage * select_action(log_policy, trajectory.action)
-    regularizer = _kl(target.policy[:-1], log_policy)
+    regularizer = kl_divergence(target.policy[:-1], log_policy)
     return gradient_loss + regularizer_cost * regularizer, regularizer
 
 
@@ -150,7 +151,7 @@ def model_losses(
     found = unroll_model(model, params, embedding[:-1], wanted.action)
     reward_loss = bin_loss(found.reward, wanted.reward, config.max_value)
     value_loss = bin_loss(found.value, wanted.value, config.max_value)
-    policy = _kl(target.policy[wanted.index], jax.nn.log_softmax(found.logits))
+    policy = kl_divergence(target.policy[wanted.index], jax.nn.log_softmax(found.logits))
     return {
         "reward_loss": masked_mean(reward_loss, wanted.is_known),
         "value_loss": masked_mean(value_loss, wanted.is_known),
@@ -183,16 +184,10 @@ def loss(
         + config.model_policy_cost * parts["model_policy_loss"]
     )
     log_policy = jax.nn.log_softmax(logits[:-1])
-    entropy = -jnp.sum(jnp.exp(log_policy) * log_policy, axis=-1)
     metrics = parts | {
         "loss": total,
         "regularizer": masked_mean(regularizer, trajectory.mask),
-        "entropy": masked_mean(entropy, trajectory.mask),
+        "entropy": masked_mean(entropy(log_policy), trajectory.mask),
         "advantage_scale": moments.root_mean_square(target.moments),
     }
     return total, (target.moments, metrics)
-
-
-def _kl(log_p: Float[Array, "*s A"], log_q: Float[Array, "*s A"]) -> Float[Array, "*s"]:
-    """Return KL(p | q)."""
-    return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)

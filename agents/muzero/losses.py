@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float
 import disco
 from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
 from agents.protocol import Batch
+from disco.distributions import probability_times
 from disco.types import Metrics
 from disco.values import decode_value, masked_mean
 
@@ -138,5 +139,5 @@ def loss(
 
 
 def _cross_entropy(p: Float[Array, "*s A"], log_q: Float[Array, "*s A"]) -> Float[Array, "*s"]:
-    """Return -E_p[log q]."""
-    return -jnp.sum(p * log_q, axis=-1)
+    """Return -E_p[log q], to which actions of probability 0 add nothing."""
+    return -jnp.sum(probability_times(p, log_q), axis=-1)

@@ -207,7 +207,7 @@ def test_masked_transitions_do_not_count_whatever_they_hold(rule, name, value):
 def test_actions_that_are_not_allowed_have_no_part(rule):
     """Their logits are -inf in the behaviour policy's; that of actions taken is finite."""
     is_taken = jax.nn.one_hot(TRAJECTORY.action, 3, dtype=bool)
-    forbidden = ~is_taken & (jnp.arange(3) == 1)
+    forbidden = ~is_taken & (jnp.arange(3) == 1)[None, None]
 
     def gradient(logit):
         logits = jnp.where(forbidden, logit, TRAJECTORY.behaviour_logits)
@@ -241,7 +241,11 @@ BAD = {
     ),
     "action negative": (changed("action", UNMASKED, -1), r"trajectory\.action has -1"),
     "reward": (changed("reward", UNMASKED, jnp.nan), r"reward has nan.*expected a finite number"),
-    "discount": (changed("discount", UNMASKED, 2.0), r"discount has 2\.0.*expected 0 to 1"),
+    "discount": (changed("discount", UNMASKED, 2.0), r"discount has 2\.0.*expected 0 where"),
+    "discount with gamma": (
+        dataclasses.replace(TRAJECTORY, discount=0.5 * TRAJECTORY.discount),
+        r"discount has 0\.5.*expected 0 where.*else 1 \(gamma is the rule's\)",
+    ),
     "logits": (
         changed("behaviour_logits", (*UNMASKED, 0), jnp.inf),
         r"behaviour_logits has inf.*or -inf for illegal actions",
@@ -282,6 +286,72 @@ def test_outputs_that_are_not_finite_are_noticed():
     outputs["q"] = outputs["q"].at[2, 1, 0, 3].set(jnp.nan)
     with pytest.raises(ValueError, match=r"output 'q' has nan at \[2, 1, 0, 3\]; expected finite"):
         disco.check_values(TRAJECTORY, outputs)
+
+
+def with_logit(place, value):
+    outputs = random_outputs(RULES["discovered"], TRAJECTORY)
+    return outputs | {"logits": outputs["logits"].at[place].set(value)}
+
+
+NOT_TAKEN = (*UNMASKED, (int(TRAJECTORY.action[UNMASKED]) + 1) % 3)
+
+
+@pytest.mark.parametrize("place", [NOT_TAKEN, MASKED, -1])
+def test_logits_of_illegal_actions_pass(place):
+    disco.check_values(TRAJECTORY, with_logit(place, -jnp.inf))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (NOT_TAKEN, jnp.nan, "'logits' has nan at.*finite numbers, or -inf for illegal actions"),
+        (MASKED, jnp.inf, "'logits' has inf at"),
+        (UNMASKED, -jnp.inf, "'logits' of the action taken has -inf at.*a finite number"),
+    ],
+)
+def test_other_logits_that_are_not_finite_are_noticed(place, value, message):
+    with pytest.raises(ValueError, match=message):
+        disco.check_values(TRAJECTORY, with_logit(place, value))
+
+
+def test_logits_of_other_states_are_noticed():
+    outputs = random_outputs(RULES["discovered"], TRAJECTORY)
+    with pytest.raises(ValueError, match=r"'logits' has shape \(7, 3, 3\); expected \(8, 3, 3\)"):
+        disco.check_values(TRAJECTORY, outputs | {"logits": outputs["logits"][:-1]})
+
+
+@every_rule
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_state_that_is_not_passed_on_is_noticed(rule, passes_on):
+    params = mlp_params(rule, TRAJECTORY)
+    state = rule.init(params)
+    check = jax.jit(checkify.checkify(lambda *x: disco.check_values(TRAJECTORY, None, *x)))
+    disco.check_values(TRAJECTORY, state=state, params=params)
+    check(state, params)[0].throw()
+    for _ in range(2):
+        gradient, aux = update(rule, state=state)
+        params = jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient)
+        state = aux.state if passes_on else state
+    if passes_on or rule.target_params_coefficient is None:  # The latter has nothing to notice.
+        disco.check_values(TRAJECTORY, state=state, params=params)
+        check(state, params)[0].throw()
+        return
+    message = r"state\.target_params\[.*the state has seen no update: pass aux\.state.*rule\.init"
+    with pytest.raises(ValueError, match=message):
+        disco.check_values(TRAJECTORY, state=state, params=params)
+    with pytest.raises(checkify.JaxRuntimeError, match=message):
+        check(state, params)[0].throw()
+
+
+def test_a_state_is_checked_with_its_parameters():
+    rule = RULES["discovered"]
+    params = mlp_params(rule, TRAJECTORY)
+    with pytest.raises(ValueError, match="params is None; expected both"):
+        disco.check_values(TRAJECTORY, state=rule.init(params))
+    with pytest.raises(ValueError, match="state is None; expected both"):
+        disco.check_values(TRAJECTORY, params=params)
+    with pytest.raises(ValueError, match=r"state\.target_params do not fit"):
+        disco.check_values(TRAJECTORY, state=rule.init(params), params=params["torso"])
 
 
 # Meta-gradients.

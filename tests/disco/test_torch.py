@@ -242,6 +242,46 @@ def test_the_loss_and_its_gradient_are_those_in_jax(name):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["grid57", "actor_critic", "hand_set"])
+def test_illegal_actions_have_no_part(name):
+    """Their logits are -inf in all three policies."""
+    rule = RULES[name]()
+    outputs, target_outputs, trajectory = batch(rule)
+    found, target, given = leaves(outputs), fixed(target_outputs), tensors(trajectory)
+    forbidden = torch.zeros(T + 1, B, A, dtype=torch.bool)
+    forbidden[:-1].scatter_(2, (given.action.long()[..., None] + 1) % A, True)
+    for policies in (found, target or {}):
+        policies["logits"] = policies["logits"].masked_fill(forbidden, -torch.inf)
+    found["logits"].retain_grad()
+    given = given._replace(
+        behaviour_logits=given.behaviour_logits.masked_fill(forbidden[:-1], -torch.inf)
+    )
+    module = bridge.RuleLoss(rule)
+    module.check_values(found, target, given)
+    loss = module(found, target, given)
+    loss.backward()
+    assert all(x.isfinite().all() for x in (loss, *(x.grad for x in found.values())))
+    assert all(np.isfinite(list(module.metrics.values())))
+    assert not found["logits"].grad[forbidden].any()
+    if hasattr(module.targets(found, target, given), "pi"):
+        policy = torch.softmax(module.targets(found, target, given).pi, -1)
+        assert not policy[forbidden[:-1]].any()
+
+
+def test_wrong_values_are_noticed():
+    rule = RULES["hand_set"]()
+    outputs, target_outputs, trajectory = batch(rule)
+    given = fixed(outputs), fixed(target_outputs), tensors(trajectory)
+    module = bridge.RuleLoss(rule)
+    module.check_values(*given)
+    with_gamma = given[2]._replace(discount=0.5 * given[2].discount)
+    with pytest.raises(ValueError, match=r"discount has 0\.5 at.*gamma is the rule's"):
+        module.check_values(*given[:2], with_gamma)
+    module.eval()
+    with pytest.raises(ValueError, match="in evaluation mode, in which its memory stays"):
+        module.check_values(*given)
+
+
 def test_other_dtypes_and_memory_layouts():
     """64-bit integers and floats, half precision, and tensors that are not contiguous."""
     rule = RULES["three_families"]()

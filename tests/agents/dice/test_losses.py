@@ -125,3 +125,18 @@ def test_gradient_of_the_policys_loss_is_that_of_its_logarithm_times_the_tempera
 def test_shaped_reward():
     found = losses.shaped_reward(jnp.asarray([0.0, 1.0, -1.0, 99.0]))
     np.testing.assert_allclose(found, [0.0, 2 * np.log(2), -np.log(2), 2 * np.log(100)], rtol=1e-6)
+
+
+def test_illegal_actions_have_no_part(case):
+    """Their logits are -inf, also for the uniform policy of an infinite temperature."""
+    logits, value, inverse, trajectory = jax.tree.map(jnp.asarray, case)
+    illegal = (trajectory.action[..., None] + 1) % A
+    is_illegal = np.zeros((T + 1, B, A), bool)
+    np.put_along_axis(is_illegal[:-1], np.asarray(illegal), True, axis=-1)
+    found, slopes = jax.value_and_grad(
+        lambda x: losses.loss(x, value, inverse, trajectory, CONFIG)[0]
+    )(jnp.where(is_illegal, -jnp.inf, logits))
+    assert np.isfinite(found)
+    assert np.all(np.isfinite(slopes))
+    assert not np.any(slopes[is_illegal])
+    assert np.any(slopes)

@@ -122,3 +122,23 @@ def test_advantages_of_masked_rows_do_not_enter_the_scale(case):
     changed = trajectory.replace(reward=np.where(mask, trajectory.reward, 1e6))
     other = losses.targets(prior, values, jax.tree.map(jnp.asarray, changed), before, CONFIG)
     np.testing.assert_allclose(found.moments.second, other.moments.second, rtol=1e-6)
+
+
+def test_illegal_actions_have_no_part(case):
+    """Their logits are -inf in the prior and in the policy."""
+    prior_logits, q, trajectory, logits = case
+    is_illegal = np.zeros((T + 1, B, A), bool)
+    np.put_along_axis(is_illegal[:-1], (trajectory.action[..., None] + 1) % A, True, axis=-1)
+    with jax.enable_x64(True):
+        prior, policy = (jnp.where(is_illegal, -jnp.inf, x) for x in (prior_logits, logits))
+        q, data = jax.tree.map(jnp.asarray, (q, trajectory))
+        target = losses.targets(prior, q, data, moments.init(jnp.dtype(float)), CONFIG)
+
+        def of_policy(logits):
+            return jnp.sum(losses.policy_loss(logits, data, target, 2.0)[0])
+
+        value, slopes = jax.value_and_grad(of_policy)(policy)
+    assert np.isfinite(value)
+    assert np.all(np.isfinite(slopes))
+    assert not np.any(slopes[is_illegal])
+    assert np.any(slopes)

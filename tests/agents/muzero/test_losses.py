@@ -115,3 +115,26 @@ def test_importance_weights():
     np.testing.assert_allclose(found[:3], np.array([1.0, 0.5, 0.25]) / (1.75 / 3), rtol=1e-6)
     scaled = losses.importance_weights(jnp.array([3.0, 6.0, 12.0, 1.0]), jnp.asarray(acts))
     np.testing.assert_allclose(scaled[:3], found[:3], rtol=1e-6)
+
+
+def test_illegal_actions_have_no_part(batch):
+    """The model's logits of one are -inf, and the searches' probabilities 0."""
+    data, policy, value = batch
+    policy = np.where(np.arange(3) == 1, 0.0, policy).astype(np.float32)
+
+    def predict(params, state):
+        found = MODEL.predict(params, state)
+        return found._replace(logits=jnp.where(jnp.arange(3)[None] == 1, -jnp.inf, found.logits))
+
+    model = MODEL._replace(predict=predict)
+    embedding = jax.random.normal(jax.random.key(1), (B, 16))
+    extras = jnp.asarray(policy), jnp.asarray(value)
+
+    def of_params(params):
+        found, (metrics, _) = losses.loss(model, params, embedding, data, *extras, CONFIG)
+        return found, metrics
+
+    slopes, metrics = jax.grad(of_params, has_aux=True)(MODEL.init(jax.random.key(0)))
+    assert all(np.isfinite(x) for x in metrics.values())
+    assert np.all(np.isfinite(slopes))
+    assert np.any(slopes)

@@ -130,3 +130,15 @@ def test_changes_of_the_value_are_bounded():
     _, metrics = loss(LOGITS, VALUE, samples(), CONFIG._replace(value_clip=0.25))
     # 0 + 0.25 and 1 + 0.25 have the larger errors: 0.75 and 1.75.
     assert metrics["value_loss"] == pytest.approx(0.5 * (0.75**2 + 1.75**2) / 2)
+
+
+@pytest.mark.parametrize("drift", ["clip", "dpo"])
+def test_illegal_actions_have_no_part(drift):
+    """Their logits are -inf."""
+    logits = jnp.pad(LOGITS, ((0, 0), (0, 1)), constant_values=-jnp.inf)
+    config = CONFIG._replace(drift=drift)
+    found, slopes = jax.value_and_grad(lambda x: loss(x, VALUE, samples(), config)[0])(logits)
+    expected, others = jax.value_and_grad(lambda x: loss(x, VALUE, samples(), config)[0])(LOGITS)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(slopes[:, :2], others, rtol=1e-5)
+    assert not np.any(slopes[:, 2])
