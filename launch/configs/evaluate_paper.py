@@ -12,8 +12,9 @@ replay capacities count actions, each of which takes four frames in Atari and DM
 The budget is that of the published scores which a report prints beside ours (Extended Data Tables 1
 to 3 and 5): 200 million steps for Atari, 50 for ProcGen, 300 for DMLab, 1 for Crafter. The learning
 rate falls over the environment steps of Table 6: 200 million for ProcGen, 1,000 for DMLab, of which
-these scores are the first part. Crafter's second score is at 20 million steps (`--config.budget=20000000`). NetHack's
-table gives no budget, and Sokoban has no table: their budgets are those of Table 6.
+these scores are the first part. Crafter's second score is at 20 million steps
+(`--config.budget=20000000`). NetHack's table gives no budget, and Sokoban has no table: their
+budgets are those of Table 6.
 
 If the table gives less than one fresh trajectory per batch (Crafter: 1% of 24), there is one.
 """
