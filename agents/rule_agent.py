@@ -1,6 +1,6 @@
 """The agent that learns by an update rule, discovered or hand-designed.
 
-One update: the rule turns a batch into a gradient (`RuleAgent.learn`), and the agent's optimiser
+One update (`RuleAgent.learn`): the rule turns a batch into a gradient, and the agent's optimiser
 applies it (`RuleAgent.apply`).
 """
 
@@ -271,20 +271,31 @@ class RuleAgent:
         return Update(state, aux.metrics | {"gradient_norm": optax.tree.norm(gradients)})
 
     def learn(
-        self, state: LearnerState, trajectory: disco.Trajectory
+        self,
+        state: LearnerState,
+        trajectory: disco.Trajectory,
+        residuals: disco.UpdateResiduals | None = None,
     ) -> tuple[LearnerState, disco.Params, disco.Aux]:
         """Make one update by the rule.
+
+        Whatever an agent does to a batch or a gradient is done here. So an update and its
+        derivative, which discovery takes from the update's residuals, cannot differ in it.
 
         Args:
           state: before it.
           trajectory: with the environments' rewards, which are scaled here.
+          residuals: of this update, if it was made before and is to be differentiated.
 
         Returns:
           The state after it, the gradient, and the rule's auxiliary outputs.
         """
-        gradients, aux = self.rule.gradient(
-            state.params, state.rule_state, self.config.scaled(trajectory), self.network.unroll
-        )
+        inputs = (state.params, state.rule_state, self.config.scaled(trajectory))
+        if residuals is None:
+            gradients, aux = self.rule.gradient(*inputs, self.network.unroll)
+        else:
+            gradients, aux = self.rule.gradient_from_residuals(
+                *inputs, self.network.unroll, residuals
+            )
         return self.apply(state, gradients, aux), gradients, aux
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:

@@ -47,7 +47,7 @@ class AgentCost:
       family: of its environments.
       count: number of agents of its group.
       acting: work of its policy.
-      updates: work of its K updates and those of its meta-value function.
+      updates: work of its K updates, and of its meta-value function on their batches.
       meta_gradient: work of the backward pass through the updates, and of the meta-value function's
         last update.
       of_updates, of_meta_gradient: work of parts of these, by name.
@@ -90,7 +90,10 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
         return jax.vjp(lambda r, o: r.targets(o, o, batch, state)[0], rule, outputs)[1](cotangent)
 
     targets = (outputs, batch, learner.rule_state)
-    play = _policy(group, params, meta.validation_trajectories) * meta.validation_length
+    num_playing, play_length = meta.validation_trajectories, meta.validation_length
+    if unrolls := group.validation_unrolls(meta):
+        num_playing, play_length = agent.config.num_environments, unrolls * play_length
+    play = _policy(group, params, num_playing) * play_length
     act = _policy(group, params, agent.config.num_environments) * agent.config.unroll_length
     cotangent = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), residuals.update)
     return AgentCost(
@@ -104,22 +107,29 @@ def agent_cost(settings: DiscoverSettings, discovery: Discovery, group: Group) -
             "meta-value function": count(
                 group.value_function.update, member.value, outputs["logits"], batch
             )
-            * num_updates,
+            * (num_updates if group.value_function.config.learns_from_batches else 0),
         },
         of_meta_gradient={
             "rule": count(pull_back, rule, *targets, cotangent.targets) * num_updates
         },
-        environment_steps=num_updates * agent.config.steps_per_update
-        + meta.validation_trajectories * meta.validation_length,
-        policy_calls=NUM_HALVES
-        * (num_updates * agent.config.unroll_length + meta.validation_length),
+        environment_steps=num_updates * agent.config.steps_per_update + num_playing * play_length,
+        policy_calls=NUM_HALVES * (num_updates * agent.config.unroll_length + play_length),
         transferred=num_bytes((residuals.batch, validation)) if group.is_host else 0,
         replay=_replay_bytes(group),
-        # Each update sums its gradients. Its backward pass sums the derivatives with respect to
-        # the rule, the parameters and the target network's; the meta-loss the parameters'.
-        all_reduced=num_updates * num_bytes((member.value.params, rule, 3 * [params]))
-        + num_bytes((member.value.params, params)),
+        all_reduced=_all_reduced(group, num_updates, rule, member),
     )
+
+
+def _all_reduced(group: Group, num_updates: int, rule: disco.DiscoveredRule, member: Member) -> int:
+    """Return the bytes of the arrays that an agent's devices sum over each other.
+
+    Each update sums its gradients. Its backward pass sums the derivatives with respect to the rule,
+    the parameters and the target network's; the meta-loss the parameters'.
+    """
+    params, value_params = member.agent.learner.params, member.value.params
+    learned = [value_params] if group.value_function.config.learns_from_batches else []
+    in_update = num_bytes((learned, rule, 3 * [params]))
+    return num_updates * in_update + num_bytes((value_params, params))
 
 
 class DeviceMemory(NamedTuple):

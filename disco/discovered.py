@@ -150,15 +150,24 @@ class DiscoveredRule(Rule):
         cls,
         key: PRNGKeyArray,
         sizes: MetaNetworkSizes = MetaNetworkSizes(),
+        is_published: bool = False,
         **hyper_parameters: Any,
     ) -> "DiscoveredRule":
         """Return a random rule, to start a discovery from.
+
+        Args:
+          key: of the meta-parameters.
+          sizes: of the meta-network.
+          is_published: whether their distribution is exactly that of the authors' release
+            (`meta_network.init`).
+          **hyper_parameters: of the rule.
 
         Raises:
           ValueError: if a size or hyper-parameter is out of range.
         """
         rule = cls(parameters={}, sizes=sizes, **hyper_parameters)
-        parameters = meta_network.init(key, sizes, is_silent=rule.advantage_weight > 0.0)
+        is_silent = rule.advantage_weight > 0.0
+        parameters = meta_network.init(key, sizes, is_silent=is_silent, is_published=is_published)
         return dataclasses.replace(rule, parameters=parameters)
 
     def __post_init__(self):

@@ -97,21 +97,26 @@ _INIT_STDDEV = {
 
 
 def init(
-    key: PRNGKeyArray, sizes: MetaNetworkSizes, *, is_silent: bool = False
+    key: PRNGKeyArray,
+    sizes: MetaNetworkSizes,
+    *,
+    is_silent: bool = False,
+    is_published: bool = False,
 ) -> dict[str, dict[str, Array]]:
     """Return initial parameters: truncated normal weights, and biases of 0, of the gate 1.
 
-    The initialisation is that of DiscoRL (Methods, "Meta-network") with two exceptions, without
-    which the initial policy targets would be the same for all actions to within a hundredth of a
-    logit: the last layer of the policy target has a standard deviation of 3 instead of 0.3, and
-    the gate a bias of 1, so that the output of the backward LSTM reaches the targets while the
-    state of the lifetime RNN is still 0.
+    The initialisation is that of the authors' release (github.com/google-deepmind/disco_rl) with
+    two exceptions, without which the initial policy targets would be the same for all actions to
+    within a hundredth of a logit: the last layer of the policy target has a standard deviation of 3
+    instead of 0.3, and the gate a bias of 1 instead of 0, so that the output of the backward LSTM
+    reaches the targets while the state of the lifetime RNN is still 0.
 
     Args:
       key: of the weights.
       sizes: of the network.
       is_silent: whether the last layers of the policy target and of its prior start with weights of
         0, so that the policy target is its prior.
+      is_published: whether the initialisation is the release's without exceptions.
     """
     shapes = layer_shapes(sizes)
     counts = [inputs * outputs for inputs, outputs in shapes.values()]
@@ -123,7 +128,10 @@ def init(
         weight = stddev * draws[start : start + count].reshape(shape)
         parameters[name] = {"w": weight, "b": jnp.zeros(shape[1], weight.dtype)}
         start += count
-    parameters["trajectory/lifetime_gate"]["b"] += 1.0
+    if is_published:
+        parameters["trajectory/policy_target_1"]["w"] *= 0.1
+    else:
+        parameters["trajectory/lifetime_gate"]["b"] += 1.0
     if is_silent:
         for name in {"trajectory/policy_target_1", "trajectory/policy_prior"} & set(parameters):
             parameters[name] = jax.tree.map(jnp.zeros_like, parameters[name])

@@ -23,7 +23,7 @@ from environments.errors import (
 )
 from environments.processes import available_processors
 from environments.protocols import SuiteProtocol
-from environments.registry import Group, group, make, protocol, suite
+from environments.registry import Group, frames_per_action, group, make, protocol, suite
 from environments.simulators import JaxSimulators, seed_of, start
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "SuiteProtocol",
     "available_processors",
     "episode_results",
+    "frames_per_action",
     "group",
     "make",
     "num_actions",

@@ -180,6 +180,13 @@ def protocol(name: str) -> SuiteProtocol:
     return _module(_SUITES[name]).PROTOCOLS[name]
 
 
+def frames_per_action(family: str) -> int:
+    """Return the frames for which a family's environments repeat an action; 1 if no suite says."""
+    module = _FAMILIES[family].module if family in _FAMILIES else ""
+    suites = (name for name, of in _SUITES.items() if of == module and family_of(name) == family)
+    return next((protocol(name).frames_per_action for name in suites), 1)
+
+
 def family_of(name: str) -> str:
     """Return the family of an environment, or of a suite's first one: the part before the slash.
 

@@ -1,6 +1,7 @@
 """The settings of a discovery run, as a dataclass; config files return instances of it."""
 
 import dataclasses
+from typing import Any
 
 from agents.rule_agent import AgentConfig
 from disco import DiscoveredRule, MetaNetworkSizes
@@ -18,9 +19,12 @@ class RuleSettings:
     Attributes:
       start: a rule file or zoo name to start from, whose sizes and hyper-parameters replace those
         given here; empty to start from a random rule.
+      is_published_init: whether a random rule is drawn exactly as by the authors' release
+        (`disco.DiscoveredRule.create`).
     """
 
     start: str = ""
+    is_published_init: bool = False
     sizes: MetaNetworkSizes = MetaNetworkSizes()
     num_bins: int = 601
     max_value: float = 300.0
@@ -42,9 +46,13 @@ class RuleSettings:
     masks_moments: bool = False
 
     def __post_init__(self):
-        names = [field.name for field in dataclasses.fields(self) if field.name != "start"]
-        # Refuses what is out of range.
-        DiscoveredRule(parameters={}, **{name: getattr(self, name) for name in names})
+        DiscoveredRule(parameters={}, **self.of_rule)  # Refuses what is out of range.
+
+    @property
+    def of_rule(self) -> dict[str, Any]:
+        """The settings that are fields of the rule."""
+        names = {field.name for field in dataclasses.fields(self)} - {"start", "is_published_init"}
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclasses.dataclass(frozen=True)

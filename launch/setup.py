@@ -107,9 +107,9 @@ def make_rule(
     if rule.start:
         copy = folder / START if folder is not None else None
         return disco.load(copy if copy is not None and copy.is_file() else rule.start)
-    values = {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
-    del values["start"]
-    return disco.DiscoveredRule.create(jax.random.key(settings.seed), **values)
+    return disco.DiscoveredRule.create(
+        jax.random.key(settings.seed), is_published=rule.is_published_init, **rule.of_rule
+    )
 
 
 def kept_rule(folder: pathlib.Path, meta_step: int) -> pathlib.Path:

@@ -21,9 +21,11 @@ class MetaConfig:
       num_updates: K, the agent updates that a meta-gradient flows through.
       validation_trajectories: per agent and meta-step.
       validation_length: steps of each validation trajectory.
-      validation_from_training: whether some validation environments, in turn, go on from the
-        states of the training environments at each meta-step, so that their episodes are of all
-        ages. Of environments in JAX.
+      validation_from_training: whether validation goes on from the states of the training
+        environments, so that its episodes are of all ages. In JAX some validation environments, in
+        turn, take these states at each meta-step. Simulators' states cannot be copied: there, the
+        updated agent acts in the training environments, which go on from where validation ended.
+        Their validation trajectories also enter the replay, and count as experience.
       learning_rate: of the rule; the first one, if it decays.
       learning_rate_decay_steps: meta-steps in which the learning rate falls, along a cosine, to
         `end_learning_rate` times the first one, where it stays; 0 for a constant one.
@@ -93,11 +95,17 @@ class PopulationConfig:
       lifetimes: the categories of experience budget, in environment steps.
       first_reset_after: environment steps that are added to the budget of each agent of the first
         generation, so that the rule has been trained before the first agents are reset.
+      counts_frames: whether `lifetimes` and `first_reset_after` are frames, of which an
+        environment step has as many as its suite's protocol says (4 in Atari, 1 in ProcGen).
+      keeps_tasks: whether an agent that is reset keeps its task wherever a group has at least as
+        many agents as tasks.
     """
 
     size: int = 57
     lifetimes: tuple[int, ...] = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
     first_reset_after: int = dataclasses.field(default=0, metadata={"formerly": "first_rebirth"})
+    counts_frames: bool = False
+    keeps_tasks: bool = False
 
     def __post_init__(self):
         AT_LEAST_1.require(self, "population.", "size")
@@ -113,6 +121,15 @@ class PopulationConfig:
                 f" {self.first_reset_after}; expected lifetimes of at most {_MAX_LIFETIME}"
                 " environment steps, as an int32 counts them."
             )
+
+    def in_steps(self, frames_per_action: int) -> "PopulationConfig":
+        """Return the settings with budgets in environment steps of so many frames."""
+        return dataclasses.replace(
+            self,
+            lifetimes=tuple(-(-frames // frames_per_action) for frames in self.lifetimes),
+            first_reset_after=-(-self.first_reset_after // frames_per_action),
+            counts_frames=False,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ The algorithm is in `meta.meta_step`, the programs are in `meta.programs`.
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -242,7 +242,8 @@ class Discovery:
         if any(group.any() for group in is_reset):
             tasks = jax.device_get([part["task"] for part in metrics])
             task_meta_steps = jax.device_get(state.task_meta_steps)
-            new_tasks = list(map(reassign_tasks, tasks, is_reset, task_meta_steps))
+            reassigned = partial(reassign_tasks, keeps_tasks=self.config.population.keeps_tasks)
+            new_tasks = list(map(reassigned, tasks, is_reset, task_meta_steps))
             state = self._reset_agents(state, is_reset, new_tasks)
         if self._hosts:
             self._hosts.reset_agents(state, is_reset)

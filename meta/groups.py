@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 import disco
 import environments
 from agents.rule_agent import AgentConfig, RuleAgent
-from meta.config import DiscoveryConfig
+from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
 from meta.sharding import local_rows
 from meta.task_assignment import group_sizes
 from meta.value_function import ValueFunction, ValueFunctionConfig
@@ -32,6 +32,7 @@ class Group:
       indices: the agents' indices in the population.
       padded_indices: `indices`, and the first of them repeated until their number divides evenly
         among the devices. The copies do what their original does and do not count in the mean.
+      population: budgets of its agents, in environment steps.
     """
 
     agent: RuleAgent
@@ -41,6 +42,7 @@ class Group:
     names: tuple[str, ...]
     indices: Int[np.ndarray, "agents"]
     padded_indices: Int[np.ndarray, "rows"]
+    population: PopulationConfig
 
     @property
     def family(self) -> str:
@@ -65,6 +67,19 @@ class Group:
     def local_indices(self, mesh: Mesh) -> Int[np.ndarray, "local"]:
         """Return the indices in the population of the agents that this process holds."""
         return np.unique(self.padded_indices[local_rows(mesh, len(self.padded_indices))])
+
+    def validation_unrolls(self, meta: MetaConfig) -> int:
+        """Return the unrolls of the training environments that hold the validation trajectories.
+
+        It is 0 if there are validation environments.
+        """
+        if not (self.is_host and meta.validation_from_training):
+            return 0
+        return -(-meta.validation_trajectories // self.agent.config.num_environments)
+
+    def unrolls_per_meta_step(self, meta: MetaConfig) -> int:
+        """Return the unrolls of the training environments in a meta-step."""
+        return meta.num_updates + self.validation_unrolls(meta)
 
     def agent_with(self, rule: disco.Rule) -> RuleAgent:
         """Return the agent that learns by a rule."""
@@ -103,8 +118,8 @@ def make_groups(
       num_devices: over which the agents of each group are sharded.
 
     Raises:
-      ValueError: if there are fewer agents than groups, or a burn-in is longer than the validation
-        trajectories.
+      ValueError: if there are fewer agents than groups, a burn-in is longer than the validation
+        trajectories, or these cannot be unrolls of the training environments.
     """
     groups = []
     grouped = environments.group(tasks)
@@ -112,11 +127,6 @@ def make_groups(
     for group, indices in zip(grouped, assigned, strict=True):
         family = family_of(group.names[0])
         agent_config = family_agents.get(family, default_agent)
-        if agent_config.burn_in > config.meta.validation_length:
-            raise ValueError(
-                f"agent.burn_in of {family} is {agent_config.burn_in}; expected at most"
-                f" meta.validation_length ({config.meta.validation_length})."
-            )
         agent = RuleAgent.create(agent_config, group.dynamics, rule)
         value_function = ValueFunction.create(
             value_config,
@@ -124,6 +134,9 @@ def make_groups(
             agent_config.network,
             agent.network.history,
         )
+        population = config.population
+        if population.counts_frames:
+            population = population.in_steps(environments.frames_per_action(family))
         groups.append(
             Group(
                 agent=agent,
@@ -133,9 +146,27 @@ def make_groups(
                 names=group.names,
                 indices=np.array(indices),
                 padded_indices=np.array(indices + indices[:1] * (-len(indices) % num_devices)),
+                population=population,
             )
         )
+        _check_validation(config.meta, groups[-1])
     return tuple(groups)
+
+
+def _check_validation(meta: MetaConfig, group: Group) -> None:
+    """Raise a ValueError if an agent's sequences do not fit the validation trajectories."""
+    agent, length = group.agent.config, meta.validation_length
+    if agent.burn_in > length:
+        raise ValueError(
+            f"agent.burn_in of {group.family} is {agent.burn_in}; expected at most"
+            f" meta.validation_length ({length})."
+        )
+    if group.validation_unrolls(meta) and agent.unroll_length != length:
+        raise ValueError(
+            f"meta.validation_length is {length}; expected agent.unroll_length"
+            f" ({agent.unroll_length}) with meta.validation_from_training, as the trajectories of"
+            f" {group.family} are unrolls of the training environments."
+        )
 
 
 def _assign_indices(

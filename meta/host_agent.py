@@ -4,10 +4,14 @@ import contextlib
 from typing import Any
 
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
+import disco
 import environments
 from agents.protocol import Batch
+from meta.config import MetaConfig
 from meta.groups import Group
+from training import batches
 from training.host_collection import Collected, HostActor
 from training.host_experience import HostExperience
 
@@ -17,7 +21,6 @@ class HostAgentExperience:
 
     Attributes:
       experience: collects and replays the batches that the agent learns from.
-      validation: collects validation trajectories.
     """
 
     def __init__(
@@ -25,7 +28,7 @@ class HostAgentExperience:
         group: Group,
         task: Any,
         address: tuple[int, ...],
-        num_validation: int,
+        meta: MetaConfig,
         workers: int,
     ):
         """Start the environments.
@@ -34,7 +37,7 @@ class HostAgentExperience:
           group: of the agent.
           task: of the environments.
           address: non-negative integers from which their seeds are derived.
-          num_validation: validation environments.
+          meta: the meta-step, which says how it validates.
           workers: threads or processes for each half of the environments.
 
         Raises:
@@ -47,9 +50,11 @@ class HostAgentExperience:
         with contextlib.ExitStack() as started:
             self.experience = HostExperience(agent, dynamics, task, int(seeds[0]), workers=workers)
             started.callback(self.experience.close)
-            self.validation = HostActor(
-                agent, dynamics, task, num_validation, int(seeds[1]), workers
-            )
+            self._meta, self._validation = meta, None
+            self._num_unrolls = group.validation_unrolls(meta)
+            if not self._num_unrolls:
+                number = meta.validation_trajectories
+                self._validation = HostActor(agent, dynamics, task, number, int(seeds[1]), workers)
             started.pop_all()
 
     def take(self, update: int) -> tuple[Collected, Batch]:
@@ -61,12 +66,42 @@ class HostAgentExperience:
         collected = self.experience.take()
         return collected, self.experience.draw(self._update, collected.batch, update).batch
 
+    def validate(
+        self, params: disco.Params, key: PRNGKeyArray, unroll: int
+    ) -> tuple[list[Collected], Batch]:
+        """Return what an updated agent collects for validation, and the trajectories in it.
+
+        Without validation environments it acts in the training environments, which go on.
+
+        Args:
+          params: of the agent. No unroll is requested.
+          key: of acting in validation environments.
+          unroll: number of the first unroll of the training environments.
+
+        Raises:
+          SimulatorError: if a simulator failed, or died and could not be replaced.
+        """
+        number, collected = self._meta.validation_trajectories, []
+        if self._validation is not None:
+            collected.append(self._validation.collect(params, key, self._meta.validation_length))
+        for i in range(self._num_unrolls):
+            self.experience.request(params, unroll + i)
+            collected.append(self.experience.take())
+        every = batches.concatenate([part.batch for part in collected])
+        # The last unroll may have more than are needed.
+        return collected, batches.map_batch(
+            lambda axis, x: x[:number] if axis == 0 else x[:, :number], every
+        )
+
     @property
     def restarts(self) -> int:
         """Number of simulators that died and were replaced."""
-        return self.experience.restarts + self.validation.restarts
+        others = self._validation.restarts if self._validation is not None else 0
+        return self.experience.restarts + others
 
     def close(self) -> None:
         """Stop the environments."""
-        with contextlib.closing(self.validation):
+        with contextlib.ExitStack() as closing:
+            if self._validation is not None:
+                closing.callback(self._validation.close)
             self.experience.close()

@@ -3,8 +3,9 @@
 Threads act, store and sample while the device learns. The first batch of a meta-step is collected
 from the end of the last meta-step on, by the agents' parameters at that time; each further batch
 by the parameters from before the last update. After the K updates, the updated agents collect
-their validation trajectories, which are therefore on-policy. The meta-gradient is computed from the
-stored residuals of the updates, so that the backward pass repeats no update.
+their validation trajectories, which are therefore on-policy: in environments of their own, or in
+the training environments. The meta-gradient is computed from the stored residuals of the updates,
+so that the backward pass repeats no update.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from jaxtyping import Array, Bool, Int, Shaped
 
 import disco
 import environments
+from agents.protocol import Batch
 from agents.rule_agent import to_trajectory
 from disco_common import keys
 from disco_common.keys import Purpose
@@ -170,8 +172,8 @@ class HostGroup:
         group = self._group
         assert isinstance(self._config.seed, int)
         address = (self._config.seed, index, resets, meta_step)
-        num_validation = self._config.meta.validation_trajectories
-        return HostAgentExperience(group, group.tasks[task], address, num_validation, self._workers)
+        meta = self._config.meta
+        return HostAgentExperience(group, group.tasks[task], address, meta, self._workers)
 
     def meta_step(
         self, rule: disco.DiscoveredRule, meta_step: int, members: Member
@@ -186,22 +188,21 @@ class HostGroup:
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
         """
-        num_updates = self._config.meta.num_updates
+        num_unrolls = self._group.unrolls_per_meta_step(self._config.meta)
         learners_before = jax.tree.map(jnp.copy, members.agent.learner)
-        members, experiences, learning = self._inner_loop(rule, meta_step * num_updates, members)
+        members, experiences, learning = self._inner_loop(rule, meta_step * num_unrolls, members)
         params = self._params(members)
         validations = self._validate(params, meta_step)
-        self._request(params, (meta_step + 1) * num_updates)
-        stacked = self._stack([to_trajectory(validation.batch) for validation in validations])
+        self._request(params, (meta_step + 1) * num_unrolls)
+        stacked = self._stack([to_trajectory(batch) for _, batch in validations])
         residuals = self._residuals
         assert residuals is not None
         members, contribution = self._clock.follow(
             lambda: self._programs.meta_update(rule, members, learners_before, residuals, stacked),
             watched=lambda results: results[1].metrics["finite"],
         )
-        self._add_timings(
-            [x.timing for row in experiences for x in row] + [x.timing for x in validations]
-        )
+        unrolls = (*experiences, *(collected for collected, _ in validations))
+        self._add_timings([x.timing for row in unrolls for x in row])
         metrics = contribution.metrics | self._metrics(experiences, learning, validations)
         return members, contribution._replace(metrics=metrics)
 
@@ -212,7 +213,7 @@ class HostGroup:
 
         Args:
           rule: by which the agents learn.
-          first: number of the first update.
+          first: number of the first unroll.
           members: donated.
 
         Returns:
@@ -323,14 +324,18 @@ class HostGroup:
             )
         self._residuals = self._programs.store_residuals(stored, residuals, jnp.int32(number))
 
-    def _validate(self, params: list[disco.Params], meta_step: int) -> list[Collected]:
+    def _validate(
+        self, params: list[disco.Params], meta_step: int
+    ) -> list[tuple[list[Collected], Batch]]:
         """Collect the validation trajectories of the updated agents."""
+        meta = self._config.meta
+        first = meta_step * self._group.unrolls_per_meta_step(meta) + meta.num_updates
         collecting = [
             self._threads.submit(
-                agent.validation.collect,
+                agent.validate,
                 own,
                 keys.key(self._config.seed, Purpose.VALIDATE, meta_step, index),
-                self._config.meta.validation_length,
+                first,
             )
             for agent, own, index in zip(self._agents, params, self._indices.tolist(), strict=True)
         ]
@@ -341,7 +346,7 @@ class HostGroup:
         self,
         experiences: list[list[Collected]],
         learning: list[AgentMetrics],
-        validations: list[Collected],
+        validations: list[tuple[list[Collected], Batch]],
     ) -> AgentMetrics:
         """Return each agent's metrics of acting and learning."""
 
@@ -349,8 +354,13 @@ class HostGroup:
             return self._place(np.asarray([values[i] for i in self._source], np.float32))
 
         by_agent = list(zip(*experiences, strict=True))
+        if self._group.validation_unrolls(self._config.meta):  # Of the same episodes.
+            by_agent = [
+                (*own, *collected)
+                for own, (collected, _) in zip(by_agent, validations, strict=True)
+            ]
         episodes = [[e for x in experiences for e in x.episodes] for experiences in by_agent]
-        batches = [validation.batch for validation in validations]
+        batches = [batch for _, batch in validations]
         metrics = {
             "validation_reward": place([float(x.reward.sum() / x.mask.sum()) for x in batches]),
             "episode_return_sum": place([sum(e.episode_return for e in x) for x in episodes]),

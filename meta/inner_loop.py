@@ -69,10 +69,11 @@ def update(
     value_state: ValueFunctionState,
     batch: disco.Trajectory,
 ) -> tuple[TrainingState, ValueFunctionState, InnerLoopResiduals, Metrics]:
-    """Update an agent and its meta-value function on one batch."""
+    """Update an agent, and its meta-value function if it learns from batches, on one batch."""
     batch = split_batch(batch)
-    logits = agent.network.unroll(state.learner.params, batch)["logits"]
-    value_state = value_function.update(value_state, logits, batch)
+    if value_function.config.learns_from_batches:
+        logits = agent.network.unroll(state.learner.params, batch)["logits"]
+        value_state = value_function.update(value_state, logits, batch)
     learner, residuals, metrics = update_with_residuals(agent, state.learner, batch)
     state = dataclasses.replace(state, learner=learner, updates=state.updates + 1)
     return state, value_state, residuals, metrics
@@ -88,7 +89,7 @@ def inner_loop(
     key: PRNGKeyArray,
     num_updates: int,
 ) -> tuple[TrainingState, ValueFunctionState, InnerLoopResiduals, EpisodeStatistics, Metrics]:
-    """Make K updates of an agent and of its meta-value function, acting before each.
+    """Make K updates of an agent and its meta-value function (`update`), acting before each.
 
     Returns:
       The two states, the residuals of the updates, the sums of the episodes' statistics, and the
@@ -133,6 +134,7 @@ def differentiable_inner_loop(
     Returns:
       The learner after the last update, and statistics of the targets of each update, `[K]`.
     """
+    agent = dataclasses.replace(agent, rule=rule)
     num_updates = residuals.batch.action.shape[0]
     if segment_length is None:
         segment_length = _divisor_near_square_root(num_updates)
@@ -140,15 +142,8 @@ def differentiable_inner_loop(
         raise ValueError(f"segment_length {segment_length} does not divide K = {num_updates}.")
 
     def step(learner: LearnerState, residuals: InnerLoopResiduals):
-        gradients, aux = rule.gradient_from_residuals(
-            learner.params,
-            learner.rule_state,
-            residuals.batch,
-            agent.network.unroll,
-            residuals.update,
-        )
-        statistics = target_statistics(aux.targets, residuals.target_network_logits)
-        return agent.apply(learner, gradients, aux), statistics
+        learner, _, aux = agent.learn(learner, residuals.batch, residuals.update)
+        return learner, target_statistics(aux.targets, residuals.target_network_logits)
 
     def segment(learner, residuals):
         return jax.lax.scan(step, learner, residuals)

@@ -162,7 +162,7 @@ def agent_meta_update(
     value = group.value_function.update(member.value, logits, validation)
     norm = jnp.linalg.norm(gradient)
     update, meta_optimizer = scale_by_own_adam(config.meta, gradient, norm, member.meta_optimizer)
-    steps = config.meta.num_updates * group.agent.config.steps_per_update
+    steps = group.unrolls_per_meta_step(config.meta) * group.agent.config.steps_per_update
     lifetime = dataclasses.replace(member.lifetime, steps=member.lifetime.steps + steps)
     is_finite = jnp.isfinite(norm)
     member = dataclasses.replace(

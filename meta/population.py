@@ -131,7 +131,7 @@ def init_member(
         task=task,
         resets=resets,
         steps=jnp.zeros((), jnp.int32),
-        budget=draw_budget(config.population, budget_key, resets),
+        budget=draw_budget(group.population, budget_key, resets),
     )
     return Member(
         agent=agent,

@@ -84,8 +84,9 @@ class SeveralSeeds:
         if any(group.any() for group in is_reset):
             before = jax.device_get([part["task"] for part in metrics])
             made = jax.device_get(state.task_meta_steps)
+            keeps = self._config.population.keeps_tasks
             tasks = [
-                np.stack([reassign_tasks(*row) for row in zip(*group, strict=True)])
+                np.stack([reassign_tasks(*row, keeps) for row in zip(*group, strict=True)])
                 for group in zip(before, is_reset, made, strict=True)
             ]
             state = self._reset(self._seeds, state, (is_reset, tasks))

@@ -33,6 +33,7 @@ def reassign_tasks(
     tasks: Int[np.ndarray, "agents"],
     is_reset: Bool[np.ndarray, "agents"],
     task_meta_steps: Int[np.ndarray, "tasks"],
+    keeps_tasks: bool = False,
 ) -> Int[np.ndarray, "agents"]:
     """Return the task of each agent of a group after some agents are reset.
 
@@ -43,8 +44,11 @@ def reassign_tasks(
       tasks: the agents' tasks before, as indices.
       is_reset: which agents are reset.
       task_meta_steps: the meta-steps that agents have spent on each task.
+      keeps_tasks: whether each agent keeps its task also where some tasks have one agent more than
+        others.
     """
-    if len(tasks) % len(task_meta_steps) == 0:
+    is_covered = keeps_tasks and len(tasks) >= len(task_meta_steps)
+    if is_covered or len(tasks) % len(task_meta_steps) == 0:
         return tasks
     tasks = tasks.copy()
     num_agents = np.bincount(tasks[~is_reset], minlength=len(task_meta_steps))

@@ -37,12 +37,15 @@ class ValueFunctionConfig:
       learning_rate: of Adam.
       discount: gamma.
       lambda_: trace decay of V-trace.
+      learns_from_batches: whether it learns from each batch that the agent learns from, as in the
+        authors' notebook, besides the validation trajectories. The paper names only the latter.
     """
 
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4
     discount: float = 0.997
     lambda_: float = 0.95
+    learns_from_batches: bool = True
 
     def __post_init__(self):
         AT_LEAST_1.require(self, "value_function.", "hidden")

@@ -2,15 +2,17 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 import environments
 from disco_common.configuration import from_config
 from environments import registry
+from evaluation.published.scores import published_tables
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
 from launch.evaluate import listed
 from launch.settings import DiscoverSettings
-from launch.setup import make_discovery, make_family_agents
+from launch.setup import make_discovery, make_family_agents, make_rule
 from launch.smoke import play
 from meta.task_assignment import initial_tasks
 
@@ -41,6 +43,10 @@ def test_the_papers_numbers_of_discovery():
     agent = settings.agent
     assert (agent.batch_size, agent.unroll_length, agent.num_replayed) == (96, 29, 86)
     assert (settings.meta.num_updates, settings.meta.validation_trajectories) == (20, 48)
+    assert settings.meta.average_decay == 0.0  # The newest rule is the result.
+    assert settings.meta.validation_from_training
+    assert settings.population.keeps_tasks
+    assert not settings.value_function.learns_from_batches
     larger = disco103.get_settings()
     members = [name for suite in larger.suite.split(",") for name in registry.members_of(suite)]
     assert 2 * len(members) == larger.population.size == 206
@@ -48,6 +54,30 @@ def test_the_papers_numbers_of_discovery():
     assert agents["dmlab"].network.memory == 256
     assert agents["dmlab"].frame_stack == 1
     assert agents["dmlab"].unroll_length == agent.unroll_length
+
+
+def test_the_initial_rule_of_disco57_is_drawn_as_the_releases():
+    """Truncated normal: of standard deviation 0.3, or of 1 over the root of a layer's inputs."""
+    layers = make_rule(disco57.get_settings()).parameters
+    assert all(np.all(layer["b"] == 0.0) for layer in layers.values())
+    for name, stddev in {"policy_target_1": 0.3, "y_target": 0.3, "lifetime_gate": 1.0}.items():
+        weights = layers[f"trajectory/{name}"]["w"]
+        assert np.max(np.abs(weights)) <= 2 * stddev
+        # A normal distribution that is cut at two standard deviations has 0.88 of one.
+        assert np.std(weights) == pytest.approx(0.88 * stddev, rel=0.5)
+
+
+def test_lifetimes_are_the_papers_frames_in_every_suite():
+    settings = dataclasses.replace(
+        disco103.get_settings(),
+        suite="atari/Pong,catch/5x5",
+        population=dataclasses.replace(disco103.get_settings().population, size=2),
+    )
+    frames = np.array([200, 100, 50, 20]) * 1_000_000
+    for group, per_action in zip(make_discovery(settings).groups, (4, 1), strict=True):
+        np.testing.assert_array_equal(group.population.lifetimes, frames // per_action)
+    families = ("atari", "dmlab", "procgen", "gymnasium", "no_such_family")
+    assert [environments.frames_per_action(name) for name in families] == [4, 4, 1, 1, 1]
 
 
 def test_the_population_of_disco57_goes_through_the_games_in_order():
@@ -87,7 +117,22 @@ def test_presets_of_the_paper(name):
     agent = config.agent
     fresh = agent.batch_size - agent.num_replayed
     assert fresh == agent.num_environments >= 1
-    assert config.budget >= 50_000_000
+    # The tables' schedules are as long as Table 6 says, and longer than some runs that it scores.
+    table_6 = {"crafter": 50, "dmlab_test": 1_000}.get(name, 200) * 1_000_000
+    frames = environments.frames_per_action(name)
+    assert (agent.lifetime or config.budget) * frames == table_6
+
+
+@pytest.mark.parametrize("family", ["atari", "crafter", "dmlab_test", "procgen"])
+def test_budgets_are_those_of_the_scores_that_are_printed_beside(family):
+    budgets = {
+        score.budget
+        for table in published_tables()
+        for score in table.scores
+        if score.agent == "Disco57" and registry.family_of(score.task) == family
+    }
+    config = evaluate_paper.get_settings(family)
+    assert config.budget * environments.frames_per_action(family) in budgets
 
 
 def test_a_preset_that_the_paper_has_not():

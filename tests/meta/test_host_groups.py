@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import threading
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,12 +17,13 @@ from environments import SimulatorError
 from environments.processes import SerialSimulators
 from meta.config import MetaConfig, PopulationConfig
 from meta.discovery import Discovery
+from meta.host_agent import HostAgentExperience
 from meta.objective import ObjectiveConfig
 from meta.run import restore, run
 from meta.value_function import ValueFunctionConfig
 from tests.agents.common import HostCorridors
 from tests.meta.common import AGENT, NUM_UPDATES, STEPS, small_rule
-from training import memory_budget
+from training import batches, memory_budget
 from training.device_clock import DeviceClock
 
 # Agents 0 and 2 are in the corridors, one each; 1 and 3 play Catch.
@@ -32,15 +34,26 @@ TASKS = (
 )
 
 
-def make(lifetime: int = 3, agent: AgentConfig = AGENT, tasks=(*TASKS, TASKS[1])) -> Discovery:
+def make(
+    lifetime: int = 3,
+    agent: AgentConfig = AGENT,
+    tasks=(*TASKS, TASKS[1]),
+    size: int = 4,
+    **meta: Any,
+) -> Discovery:
     return Discovery(
         tasks,
         small_rule(),
         agent,
         ValueFunctionConfig(hidden=(8,)),
         ObjectiveConfig(),
-        PopulationConfig(size=4, lifetimes=(lifetime * STEPS,), first_reset_after=lifetime * STEPS),
-        MetaConfig(num_updates=NUM_UPDATES, validation_trajectories=2, validation_length=6),
+        PopulationConfig(
+            size=size, lifetimes=(lifetime * STEPS,), first_reset_after=lifetime * STEPS
+        ),
+        dataclasses.replace(
+            MetaConfig(num_updates=NUM_UPDATES, validation_trajectories=2, validation_length=6),
+            **meta,
+        ),
         seed=0,
     )
 
@@ -177,3 +190,68 @@ def test_a_run_continues_from_its_checkpoint(outcome):
     assert all(np.asarray(report["finite"]).all() for report in metrics)
     discovery.close()
     checkpoints.close()
+
+
+# Three trajectories in two environments: two unrolls of five steps, as those that are learned from.
+FROM_TRAINING: dict[str, Any] = {
+    "validation_from_training": True,
+    "validation_trajectories": 3,
+    "validation_length": AGENT.unroll_length,
+}
+LONG = environments.Environment("corridor/long", HostCorridors(1_000), True)
+
+
+def test_validation_goes_on_from_training_and_training_from_validation():
+    discovery = make(tasks=(LONG,), size=1, **FROM_TRAINING)
+    (group,), meta = discovery.groups, discovery.config.meta
+    params = jax.jit(group.agent.init)(jax.random.key(0)).params
+    with contextlib.closing(HostAgentExperience(group, True, (0,), meta, 1)) as agent:
+
+        def learned(unroll: int):
+            agent.experience.request(params, unroll)
+            return agent.take(unroll)
+
+        before, _ = learned(0)
+        unrolls, validation = agent.validate(params, jax.random.key(1), 1)
+        after, batch = learned(3)
+        for _ in range(6):
+            _, replayed = learned(4)
+            batch = batches.concatenate([batch, replayed])
+
+    steps = [part.batch.observation[..., 0] for part in (before, *unrolls, after)]
+    for number, row in enumerate(steps):  # As one episode of each environment.
+        np.testing.assert_array_equal(row[:, 0], np.arange(6) + 5 * number)
+    np.testing.assert_array_equal(validation.observation[0, :, 0], [5, 5, 10])
+    # What is replayed has no gap either, and the validation's steps are among it.
+    first, last = batch.observation[[0, -1], :, 0]
+    np.testing.assert_array_equal(last - first, 5)
+    assert {5, 10} & set(first)
+
+
+@pytest.mark.slow
+def test_agents_that_validate_in_their_training_environments_have_no_others(monkeypatch):
+    """And what they spend there is of their budget."""
+    started, start = [], HostCorridors.start
+
+    def count(self, *arguments):
+        started.append(arguments[1])
+        return start(self, *arguments)
+
+    monkeypatch.setattr(HostCorridors, "start", count)
+    discovery = make(100, tasks=(LONG,), size=1, **FROM_TRAINING)
+    with contextlib.closing(discovery):
+        state, _ = discovery.step(discovery.init())
+        _, (metrics,) = discovery.step(state)
+    assert started == [1, 1]  # The halves of two training environments.
+    assert metrics["steps_since_reset"].tolist() == [2 * (NUM_UPDATES + 2) * AGENT.steps_per_update]
+    assert np.isfinite(metrics["meta_gradient_norm"]).all()
+    # The steps of a corridor pay 1, 2, 3, ...: the second validation follows on 30 of them.
+    rewards = [*range(31, 36), *range(31, 36), *range(36, 41)]
+    assert float(metrics["validation_reward"][0]) == pytest.approx(np.mean(rewards))
+
+
+def test_validation_in_training_environments_has_their_unrolls():
+    with pytest.raises(
+        ValueError, match=r"validation_length is 6; expected agent.unroll_length \(5"
+    ):
+        make(**(FROM_TRAINING | {"validation_length": 6}))

@@ -77,6 +77,19 @@ def test_agents_have_tasks_that_no_other_has_and_all_tasks_in_turn(size, num_tas
         assert trained.max() - trained.min() <= 250
 
 
+def test_agents_keep_their_tasks_if_asked_and_every_task_has_one():
+    trained, is_reset = np.arange(57)[::-1], np.ones(128, bool)
+    tasks = initial_tasks(128, 57)
+    np.testing.assert_array_equal(reassign_tasks(tasks, is_reset, trained, True), tasks)
+    fewer = reassign_tasks(np.array([0, 1]), np.array([True, False]), np.array([3, 3, 1]), True)
+    assert fewer.tolist() == [2, 1]
+
+
+def test_budgets_in_frames():
+    config = PopulationConfig(lifetimes=(200, 20), first_reset_after=9, counts_frames=True)
+    assert config.in_steps(4) == PopulationConfig(lifetimes=(50, 5), first_reset_after=3)
+
+
 def test_an_agent_that_is_reset_takes_the_least_trained_of_the_free_tasks():
     trained = np.array([9, 4, 7, 2, 5])
     tasks = reassign_tasks(np.array([3, 1, 0]), np.array([False, True, True]), trained)

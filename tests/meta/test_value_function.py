@@ -3,10 +3,34 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import disco
 import environments
+from agents.rule_agent import RuleAgent, to_trajectory
+from meta import inner_loop
 from meta.value_function import ValueFunction, ValueFunctionConfig
+from tests.environments.streams import dynamics_of
+from tests.meta.common import AGENT, small_rule
+from training import iteration
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_value_function_learns_from_the_agents_batches_or_not(learns):
+    environment = environments.make("catch/4x3")
+    dynamics, task = dynamics_of(environment), environment.params
+    agent = RuleAgent.create(AGENT, dynamics, small_rule())
+    config = ValueFunctionConfig(hidden=(4,), learns_from_batches=learns)
+    value_function = ValueFunction.create(config, dynamics.observation_spec())
+
+    def update(value_state):
+        state = iteration.init(agent, dynamics, task, jax.random.key(0))
+        _, batch, _ = iteration.experience(agent, dynamics, task, state, jax.random.key(1))
+        batch = to_trajectory(batch)
+        return inner_loop.update(agent, value_function, state, value_state, batch)[1]
+
+    program = jax.make_jaxpr(update)(jax.eval_shape(value_function.init, jax.random.key(0))).jaxpr
+    assert (program.outvars == program.invars) != learns
 
 
 def test_value_function_learns_the_return():
