@@ -32,7 +32,7 @@ from environments.errors import OutputError
 RESET, STEP = "reset", "step"
 SMALLEST_PICTURE = 16  # Side in pixels.
 
-_MOST_CHARACTERS = 100  # Of a name in a message.
+_MOST_CHARACTERS = 200  # Of a name in a message.
 _TOLERANCE = 1e-3  # Of the range of pictures of floating-point numbers.
 _LARGEST = np.finfo(np.float32).max
 _checked: set[Any] = set()  # Dynamics and tasks.
@@ -136,7 +136,7 @@ def check_observation(
     else:
         fits = _fits(declared, found, lead)
     if not fits:
-        what = f"as the observation {shown('/'.join(path))}" if path else "as the observation"
+        what = f"as the observation '{shown('/'.join(path))}'" if path else "as the observation"
         raise wrong(call, what, found, f"{_described(declared, lead)}, as it declares")
     if isinstance(declared, Mapping | tuple):
         for key in declared if isinstance(declared, Mapping) else range(len(declared)):
@@ -163,9 +163,8 @@ def number(found: Any) -> Any:
 
 
 def shown(name: str) -> str:
-    """Return a name for a message: in quotes, shortened, without control characters."""
-    short = name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…"
-    return f"'{printable(short)}'"
+    """Return a name for a message: shortened, without control characters."""
+    return printable(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…")
 
 
 def wrong(call: str, what: str, found: Any, expected: str) -> OutputError:
@@ -208,7 +207,7 @@ def _check_jax(dynamics: JaxEnvironment, task: Any) -> None:
             is_equal = one.dtype == other.dtype
             is_kept = is_equal or jnp.promote_types(one.dtype, other.dtype) == one.dtype
         if one.shape != other.shape or not is_kept:
-            what = f"as the state's part {shown(jax.tree_util.keystr(path) or '()')}"
+            what = f"as the state's part '{shown(jax.tree_util.keystr(path))}'"
             raise wrong(STEP, what, other, f"{_described(one)}, as its reset returns")
 
 
@@ -289,7 +288,7 @@ def _as_array(found: Any) -> np.ndarray | jax.ShapeDtypeStruct | None:
 def _described(thing: Any, lead: tuple[int, ...] = ()) -> str:
     """Return words for a spec, an array, or anything else that was returned."""
     if isinstance(thing, Mapping):
-        keys = ", ".join(shown(str(key)) for key in list(thing)[:10])
+        keys = ", ".join(f"'{shown(str(key))}'" for key in list(thing)[:10])
         return f"a dictionary of {keys or 'nothing'}"
     if isinstance(thing, specs.Array):
         text = f"{thing.dtype} {(*lead, *thing.shape)}"

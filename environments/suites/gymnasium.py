@@ -243,11 +243,13 @@ def _observations(dynamics: Gymnasium, space: Any) -> _Observations:
     if () in leaves:
         return leaves[()][1]
     if not leaves:
-        raise ValueError(f"{dynamics.name} has observations of the space {space}, which is empty.")
+        raise ValueError(
+            f"{dynamics.name} has observations of the space {shown(str(space))}, which is empty."
+        )
     for path in leaves:
         if "/".join(path) in {"/".join(other) for other in leaves if other != path}:
             name = shown("/".join(path))
-            raise ValueError(f"{dynamics.name} has two observations named {name}.")
+            raise ValueError(f"{dynamics.name} has two observations named '{name}'.")
     parts = {"/".join(path): part for path, part in leaves.items()}
 
     def convert(observation: Any) -> dict[str, Any]:
@@ -295,7 +297,7 @@ def _leaf(environment: str, path: str, space: Any) -> _Observations:
     if _is_text(space):
         text = TextSpec(_MOST_WORDS, name)
         return _Observations(text, text.tokens)
-    what = f"the observation {shown(path)}" if path else "observations"
+    what = f"the observation '{shown(path)}'" if path else "observations"
     raise ValueError(
         f"{environment} has {what} of the space {shown(str(space))}; expected Box, Discrete,"
         " MultiDiscrete, MultiBinary, Text, or a Dict or Tuple of these."
@@ -375,6 +377,6 @@ def _actions(dynamics: Gymnasium, space: Any) -> _Actions:
             lambda action: np.clip(action, low, high).astype(space.dtype).reshape(space.shape),
         )
     raise ValueError(
-        f"{dynamics.name} has actions of the space {space}; expected Discrete, or a Box of"
-        " floating-point numbers."
+        f"{dynamics.name} has actions of the space {shown(str(space))}; expected Discrete, or a Box"
+        " of floating-point numbers."
     )

@@ -273,7 +273,7 @@ JAX_REFUSED = {
     "no reward at first": "None as the reward",
     "rewards": r"float32 \(1,\) as the reward",
     "no time step": "expected a dm_env.TimeStep",
-    "state grows": r"float32 \(3,\) as the state's part '\(\)'; expected float32 \(2,\)",
+    "state grows": r"float32 \(3,\) as the state's part ''; expected float32 \(2,\)",
     "state changes": "as the state; expected the structure of its reset's state",
 }
 

@@ -84,7 +84,7 @@ def test_what_is_certainly_wrong_is_refused(case):
         stepped(case)
     message = str(refused.value)
     assert re.search(words, message), message
-    assert message.startswith(f"'{named(case)}': its first ")
+    assert message.startswith(f"{named(case)}: its first ")
     assert "\n" not in message
     assert "\x1b" not in message
     assert len(message) < 600
@@ -102,14 +102,14 @@ def test_jax_environments_are_refused_by_name(case):
     with pytest.raises(SimulatorError) as refused:
         environments.start(environments.make(f"{MAKE}/{case}"), 1, 0)
     assert re.search(habits.JAX_REFUSED[case], str(refused.value)), refused.value
-    assert str(refused.value).startswith(f"'{MAKE}/{case}': its first ")
+    assert str(refused.value).startswith(f"{MAKE}/{case}: its first ")
 
 
 @pytest.mark.parametrize("name", REFUSED_STARTS)
 def test_simulators_are_not_started_before_one_is_checked(name):
     with pytest.raises(SimulatorError, match=REFUSED_STARTS[name]) as refused:
         environments.start(environments.make(name), 2, 0, workers=1)
-    assert str(refused.value).startswith(f"'{name}': its ")
+    assert str(refused.value).startswith(f"{name}: its ")
     assert "\n" not in str(refused.value)
 
 
@@ -176,5 +176,5 @@ def test_commands_say_it_in_a_sentence(tmp_path):
     for name, (status, output) in outcomes_of(cases).items():
         assert status == 2, output
         assert re.search(REFUSED_STARTS[name], output), output
-        assert output.startswith(f"{cases[name][0]}: '{name}': its first"), output
+        assert output.startswith(f"{cases[name][0]}: {name}: its first"), output
         assert output.count("\n") == 1, output
