@@ -19,8 +19,10 @@ from environments.errors import (
     EngineDiedError,
     EnvironmentNameError,
     MissingPackageError,
+    OutputError,
     SimulatorError,
 )
+from environments.output_checks import require_declared_outputs
 from environments.processes import available_processors
 from environments.protocols import SuiteProtocol
 from environments.registry import Group, frames_per_action, group, make, protocol, suite
@@ -38,6 +40,7 @@ __all__ = [
     "JaxSimulators",
     "MissingPackageError",
     "ObservationSpec",
+    "OutputError",
     "SimulatorError",
     "Simulators",
     "SuiteProtocol",
@@ -48,6 +51,7 @@ __all__ = [
     "make",
     "num_actions",
     "protocol",
+    "require_declared_outputs",
     "restart",
     "seed_of",
     "start",

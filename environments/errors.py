@@ -37,6 +37,10 @@ class SimulatorError(RuntimeError):
     """A simulator died or failed, and could not be replaced."""
 
 
+class OutputError(SimulatorError):
+    """An environment's first reset or step returned something else than it declares."""
+
+
 def simulator_failed(where: str, trace: str) -> SimulatorError:
     """Return an error whose first line has the last one of a traceback."""
     cause = trace.strip().splitlines()[-1]

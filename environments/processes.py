@@ -17,7 +17,7 @@ from absl import logging
 from dm_env import specs
 
 from environments.base import ObservationSpec
-from environments.errors import SimulatorError, simulator_failed
+from environments.errors import OutputError, SimulatorError, simulator_failed
 from environments.workers import STEPS_OF_PROGRESS, Batch, Make, Worker, advance
 
 _ANSWER_SECONDS = 300.0
@@ -66,6 +66,8 @@ class SerialSimulators:
     def _advance(self, command: str) -> dm_env.TimeStep:
         try:
             advance(self._simulators, self._batch, 0, command)
+        except OutputError:
+            raise
         except Exception as error:  # The simulators'.
             raise simulator_failed("", traceback.format_exc()) from error
         return self._batch.timestep()

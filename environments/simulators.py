@@ -17,6 +17,7 @@ from environments.base import (
     episode_results,
     stream,
 )
+from environments.output_checks import require_declared_outputs
 
 
 def start(
@@ -35,8 +36,10 @@ def start(
       workers: see `HostEnvironment.start`; a JAX environment has none.
 
     Raises:
+      OutputError: if the environment returns something else than it declares.
       SimulatorError: if one cannot be started.
     """
+    require_declared_outputs(environment)
     dynamics = environment.dynamics
     if isinstance(dynamics, HostEnvironment):
         return dynamics.start(environment.params, batch_size, seed, workers)

@@ -20,7 +20,8 @@ import numpy as np
 from dm_env import specs
 
 from environments.base import ObservationSpec
-from environments.errors import EngineDiedError, simulator_failed
+from environments.errors import EngineDiedError, OutputError, simulator_failed
+from environments.output_checks import RESET, STEP, check_timestep, number
 
 Make = Callable[[int], dm_env.Environment]
 """Makes a simulator of a seed. Pickled for worker processes: a function of a module, or a
@@ -28,6 +29,7 @@ Make = Callable[[int], dm_env.Environment]
 
 STEPS_OF_PROGRESS = 1000  # Of a process, after which its next death counts as the first.
 _ENGINE_DIED = "engine died: "
+_REFUSED = "refused: "
 
 
 class Batch:
@@ -47,6 +49,8 @@ class Batch:
         buffer: memoryview | None = None,
     ):
         """Lay out the arrays in a buffer of `size` bytes, or in new memory."""
+        self._spec, self._checked = observation_spec, set[tuple[int, str]]()
+        self._is_single = not isinstance(observation_spec, dict)
         leaves = observation_spec if isinstance(observation_spec, dict) else {"": observation_spec}
         shapes: dict[str, tuple[tuple[int, ...], Any]] = {
             f"observation/{name}": (spec.shape, spec.dtype) for name, spec in leaves.items()
@@ -73,12 +77,19 @@ class Batch:
         self.step_type, self.reward = arrays["step_type"], arrays["reward"]
         self.discount, self.action = arrays["discount"], arrays["action"]
 
+    def checked(self, index: int, call: str, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
+        """Return a simulator's time step; that of the first reset and step is checked before."""
+        if (index, call) not in self._checked:
+            check_timestep(call, self._spec, timestep)
+            self._checked.add((index, call))
+        return timestep
+
     def write(self, index: int, timestep: dm_env.TimeStep, simulator: dm_env.Environment) -> None:
         """Store a simulator's time step."""
         self.step_type[index] = timestep.step_type
-        self.reward[index] = 0.0 if timestep.reward is None else timestep.reward
+        self.reward[index] = 0.0 if timestep.reward is None else number(timestep.reward)
         self.discount[index] = 1.0 if timestep.discount is None else timestep.discount
-        if "" in self.observation:
+        if self._is_single:
             self.observation[""][index] = timestep.observation
         else:
             for name, array in self.observation.items():
@@ -98,12 +109,11 @@ class Batch:
 
     def timestep(self) -> dm_env.TimeStep:
         """Return the time steps as one, with a leading batch axis."""
-        is_single = "" in self.observation
         return dm_env.TimeStep(
             step_type=self.step_type,
             reward=self.reward,
             discount=self.discount,
-            observation=self.observation[""] if is_single else self.observation,
+            observation=self.observation[""] if self._is_single else self.observation,
         )
 
 
@@ -111,9 +121,10 @@ def advance(simulators: list[dm_env.Environment], batch: Batch, first: int, comm
     """Reset or step simulators numbered from `first`, or continue after their process died."""
     for index, simulator in enumerate(simulators, first):
         if command == "reset" or batch.step_type[index] == dm_env.StepType.LAST:
-            batch.write(index, simulator.reset(), simulator)
+            batch.write(index, batch.checked(index, RESET, simulator.reset()), simulator)
         elif command == "step":
-            batch.write(index, simulator.step(batch.action[index]), simulator)
+            timestep = simulator.step(batch.action[index])
+            batch.write(index, batch.checked(index, STEP, timestep), simulator)
         else:
             batch.truncate(index)
 
@@ -172,6 +183,7 @@ class Worker:
         """Wait for an answer. Return how the process died, or None.
 
         Raises:
+          OutputError: if a simulator returned something else than it declares.
           SimulatorError: if a simulator raised an exception.
         """
         try:
@@ -185,6 +197,8 @@ class Worker:
             return f"died ({_exit_reason(self._process.exitcode)})"
         if answer.startswith(_ENGINE_DIED):
             return f"died ({answer.removeprefix(_ENGINE_DIED)})"
+        if answer.startswith(_REFUSED):
+            raise OutputError(answer.removeprefix(_REFUSED))
         if answer != "done":
             raise simulator_failed(" in its worker process", answer)
         return None
@@ -239,6 +253,8 @@ def _work(pipe, seed, make, memory, layout, first, last):
                     advance(simulators, batch, first, command)
             except EngineDiedError as error:
                 pipe.send_bytes(f"{_ENGINE_DIED}{error}".encode())
+            except OutputError as error:
+                pipe.send_bytes(f"{_REFUSED}{error}".encode())
             except Exception:
                 pipe.send_bytes(traceback.format_exc().encode())
             else:

@@ -118,6 +118,7 @@ def evaluate(
 
     Raises:
       JobsFailedError: if some runs failed at each attempt. The results of all others are kept.
+      OutputError: if an environment returns something else than it declares.
       OSError: if something cannot be written.
       ValueError: if a rule cannot act in an environment, or the missing runs of a job do not fit in
         memory together.
@@ -178,6 +179,8 @@ def _make_checked_runs(
     runs = {contender.name: runs_of(contender, tasks, config) for contender in contenders}
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
     missing = [run for run in every if storage.load(folder, run) is None]
+    for run in missing:
+        environments.require_declared_outputs(run.task)
     _require_memory(missing, config, execution.runs_per_job)
     write_manifest(folder, config, [task.name for task in tasks], contenders, provenance)
     execution.announce(f"{len(every) - len(missing)} of {len(every)} runs are finished.")

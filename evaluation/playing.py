@@ -43,6 +43,7 @@ def play(
     Raises:
       SimulatorError: if a simulator failed.
     """
+    environments.require_declared_outputs(task)
     key, acting_state = jax.random.key(seed), jax.device_put(agent.acting_state(learner))
     if task.is_host:
         assert isinstance(task.dynamics, environments.HostEnvironment)

@@ -51,6 +51,7 @@ def play(
       `reward` (of all steps), `episodes`, `return` and `length` (means, or None if no episode
       ended), `results`, `seconds`.
     """
+    environments.require_declared_outputs(task)
     per_environment = -(-num_steps // num_environments)
     dynamics = task.dynamics
     acting: Agent = RandomAgent(dynamics, num_environments)

@@ -82,7 +82,7 @@ class Discovery:
         self.config = DiscoveryConfig(
             meta=meta, objective=objective, population=population, seed=seed
         )
-        self._initial_rule = rule
+        self._initial_rule, self._tasks = rule, tasks
         self._mesh = make_mesh() if mesh is None else mesh
         self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
         self.groups = make_groups(
@@ -141,9 +141,10 @@ class Discovery:
         return jax.tree.map_with_path(value, self._shapes)
 
     def check(self) -> None:
-        """Check that the machines have work and memory, before anything starts.
+        """Check that the machines have work and memory, and what environments return.
 
         Raises:
+          OutputError: if an environment returns something else than it declares.
           ValueError: if there are more processes than agents, a batch cannot be split over an
             agent's devices, or the replays of this process do not fit in memory together.
         """
@@ -172,6 +173,8 @@ class Discovery:
                 and isinstance(group.dynamics, environments.HostEnvironment)
             ]
         )
+        for task in self._tasks:
+            environments.require_declared_outputs(task)
 
     def init(self) -> DiscoveryState:
         """Return the first generation of agents and the rule to start from."""

@@ -74,9 +74,12 @@ def train(
 
     Raises:
       CheckpointError: if a checkpoint cannot be written, or none can be read.
+      OutputError: if an environment returns something else than it declares.
       StoppedBySignal: after a stop signal; a checkpoint was saved.
       ValueError: if the budget is less than one unroll, or agents differ in more than arrays.
     """
+    for run in runs:
+        environments.require_declared_outputs(run.task)
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
         together = _Runs(agent, runs, settings, checkpoints)
         together.train(report)

@@ -61,10 +61,12 @@ def train(
 
     Raises:
       CheckpointError: if a checkpoint cannot be written, or none can be read.
+      OutputError: if the environment returns something else than it declares.
       SimulatorError: if a simulator failed, or died and could not be replaced.
       StoppedBySignal: after a stop signal; a checkpoint was saved.
       ValueError: if the budget is less than one unroll.
     """
+    environments.require_declared_outputs(run.task)
     with contextlib.ExitStack() as stack:
         checkpoints = Checkpoints(run.folder / "checkpoints", keep=2)
         stack.enter_context(contextlib.closing(checkpoints))

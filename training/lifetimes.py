@@ -46,12 +46,15 @@ def mean_returns(
       Mean returns; NaN where no scored episode ended.
 
     Raises:
+      OutputError: if an environment returns something else than it declares.
       StoppedBySignal: after a stop signal; nothing is kept.
       ValueError: if the agents differ in more than arrays, or the runs do not fit in memory.
     """
     agent, dynamics, number = agents[0], tasks[0].dynamics, len(agents) * len(tasks)
     assert isinstance(dynamics, environments.JaxEnvironment)
     require_consistent(agent.experience)
+    for task in tasks:
+        environments.require_declared_outputs(task)
     require_memory_for_runs(
         f"{number} agents", agent, dynamics, number, settings.num_steps, settings.runs_at_once
     )

@@ -17,6 +17,9 @@ Actions are `Discrete`, or a `Box`, for agents with continuous actions. Observat
 - `Dict`, `Tuple`, and any nest of them: a dictionary of these; names are joined by slashes, and
   members of tuples have their numbers as names.
 
+The first reset and step are compared with the spaces (`environments.output_checks`): arrays may be
+lists, numbers wider than declared, rewards arrays of one number.
+
 An episode that is truncated has discount 1 at its end, one that has terminated discount 0, also
 where both are true. Simulators run in worker processes; each is seeded once, at its first reset.
 """
@@ -42,14 +45,28 @@ from environments.errors import (
     import_package,
     unknown_name,
 )
+from environments.output_checks import (
+    RESET,
+    SMALLEST_PICTURE,
+    STEP,
+    check_number,
+    check_observation,
+    naming,
+    number,
+    shown,
+    wrong,
+)
 from environments.processes import ProcessSimulators
 from environments.text import TextSpec
 
 gym: Any = import_package("gymnasium", "gymnasium", "gymnasium/…")
 
-_SMALLEST_IMAGE = 16  # Side in pixels.
 _CHANNELS = (1, 3, 4)
 _MOST_WORDS = 32
+_RETURNED = {
+    RESET: ("observation", "info"),
+    STEP: ("observation", "reward", "terminated", "truncated", "info"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,21 +117,36 @@ class GymnasiumSimulator(FilmedSimulator):
         self._environment = _make(dynamics, render_mode)
         self._observations = _observations(dynamics, self._environment.observation_space)
         self._actions = _actions(dynamics, self._environment.action_space)
+        self._unchecked = {RESET, STEP}
 
     def reset(self) -> dm_env.TimeStep:
-        observation, _ = self._environment.reset(seed=self._seed)
+        observation, _ = self._checked(RESET, self._environment.reset(seed=self._seed))
         self._seed = None  # The generator's state goes on.
         return dm_env.restart(self._observations.convert(observation))
 
     def step(self, action: Any) -> dm_env.TimeStep:
-        action = self._actions.convert(action)
-        observation, reward, terminated, truncated, _ = self._environment.step(action)
-        observation, reward = self._observations.convert(observation), float(reward)
-        if terminated:
+        returned = self._checked(STEP, self._environment.step(self._actions.convert(action)))
+        observation, reward, terminated, truncated, _ = returned
+        observation, reward = self._observations.convert(observation), float(number(reward))
+        if number(terminated):
             return dm_env.termination(reward, observation)
-        if truncated:
+        if number(truncated):
             return dm_env.truncation(reward, observation, discount=1.0)
         return dm_env.transition(reward, observation)
+
+    def _checked(self, call: str, returned: Any) -> Any:
+        """Return what the environment returned; that of the first reset and step is checked."""
+        if call not in self._unchecked:
+            return returned
+        names = _RETURNED[call]
+        with naming(self._dynamics.name):
+            if not isinstance(returned, tuple | list) or len(returned) != len(names):
+                raise wrong(call, "in all", returned, ", ".join(names))
+            check_observation(call, _declared(self._environment.observation_space), returned[0])
+            for name, value in zip(names[1:-1], returned[1:-1], strict=True):
+                check_number(call, name, value)
+        self._unchecked.remove(call)
+        return returned
 
     def observation_spec(self) -> ObservationSpec:
         return self._observations.spec
@@ -210,9 +242,14 @@ def _observations(dynamics: Gymnasium, space: Any) -> _Observations:
     leaves = dict(_leaves(dynamics.name, space, (), ()))
     if () in leaves:
         return leaves[()][1]
+    if not leaves:
+        raise ValueError(
+            f"{dynamics.name} has observations of the space {shown(str(space))}, which is empty."
+        )
     for path in leaves:
         if "/".join(path) in {"/".join(other) for other in leaves if other != path}:
-            raise ValueError(f"{dynamics.name} has two observations named {'/'.join(path)!r}.")
+            name = shown("/".join(path))
+            raise ValueError(f"{dynamics.name} has two observations named '{name}'.")
     parts = {"/".join(path): part for path, part in leaves.items()}
 
     def convert(observation: Any) -> dict[str, Any]:
@@ -247,22 +284,50 @@ def _leaf(environment: str, path: str, space: Any) -> _Observations:
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         spec = specs.DiscreteArray(int(space.n), name=name)
-        return _Observations(spec, lambda x: np.asarray(x - first, np.int32))
+        return _Observations(spec, lambda x: (np.asarray(x, np.int64) - first).astype(np.int32))
     if isinstance(space, spaces.Box):
         return _box(name, space)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         size = spaces.flatdim(space)
         spec = specs.BoundedArray((size,), np.float32, 0.0, 1.0, name=name)
-        return _Observations(spec, lambda x: np.asarray(spaces.flatten(space, x), np.float32))
-    # MiniGrid's own space of its missions is no `Text`.
-    if isinstance(space, spaces.Text) or np.issubdtype(space.dtype, np.str_):
+        return _Observations(
+            spec,
+            lambda x: np.asarray(spaces.flatten(space, np.asarray(x, space.dtype)), np.float32),
+        )
+    if _is_text(space):
         text = TextSpec(_MOST_WORDS, name)
         return _Observations(text, text.tokens)
-    what = f"the observation {path!r}" if path else "observations"
+    what = f"the observation '{shown(path)}'" if path else "observations"
     raise ValueError(
-        f"{environment} has {what} of the space {space}; expected Box, Discrete, MultiDiscrete,"
-        " MultiBinary, Text, or a Dict or Tuple of these."
+        f"{environment} has {what} of the space {shown(str(space))}; expected Box, Discrete,"
+        " MultiDiscrete, MultiBinary, Text, or a Dict or Tuple of these."
     )
+
+
+def _is_text(space: Any) -> bool:
+    # MiniGrid's own space of its missions is no `Text`.
+    return isinstance(space, gym.spaces.Text) or np.issubdtype(
+        getattr(space, "dtype", None), np.str_
+    )
+
+
+def _declared(space: Any) -> Any:
+    """Return what `output_checks.check_observation` compares members of a space with."""
+    spaces = gym.spaces
+    if isinstance(space, spaces.Dict):
+        return {key: _declared(member) for key, member in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_declared(member) for member in space.spaces)
+    if _is_text(space):
+        return str
+    low, high = 0, 1  # Of MultiBinary.
+    if isinstance(space, spaces.Box):
+        low, high = space.low, space.high
+    elif isinstance(space, spaces.Discrete):
+        low, high = space.start, space.start + space.n - 1
+    elif isinstance(space, spaces.MultiDiscrete):
+        low, high = space.start, space.start + space.nvec - 1
+    return specs.BoundedArray(space.shape, space.dtype, low, high)
 
 
 def _box(name: str, space: Any) -> _Observations:
@@ -271,23 +336,26 @@ def _box(name: str, space: Any) -> _Observations:
     if space.dtype == np.uint8 and len(shape) in (2, 3):
         in_front = (
             len(shape) == 3
-            and shape[0] < min(shape[2], _SMALLEST_IMAGE)
+            and shape[0] < min(shape[2], SMALLEST_PICTURE)
             and shape[2] not in _CHANNELS
         )
         sides = shape[1:] if in_front else shape[:2]
-        if min(sides) >= _SMALLEST_IMAGE:
+        if min(sides) >= SMALLEST_PICTURE:
             channels = 1 if len(shape) == 2 else shape[0 if in_front else 2]
             spec = specs.BoundedArray((*sides, channels), np.uint8, 0, 255, name=name)
             if in_front:
-                return _Observations(spec, lambda x: np.moveaxis(x, 0, -1))
-            return _Observations(spec, lambda x: x.reshape(spec.shape))
+                return _Observations(spec, lambda x: np.moveaxis(np.asarray(x, np.uint8), 0, -1))
+            if len(shape) == 2:
+                return _Observations(spec, lambda x: np.asarray(x, np.uint8)[..., None])
+            return _Observations(spec, lambda x: np.asarray(x, np.uint8))
     if np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_:
         limits = np.iinfo(np.int32)
         low = max(limits.min, int(np.min(space.low)) if space.low.size else 0)
         high = min(limits.max, int(np.max(space.high)) if space.high.size else 0)
         spec = specs.BoundedArray(shape, np.int32, low, high, name=name)
         return _Observations(
-            spec, lambda x: np.clip(x, limits.min, limits.max).astype(np.int32).reshape(shape)
+            spec,
+            lambda x: np.clip(np.asarray(x), limits.min, limits.max).astype(np.int32),
         )
     return _Observations(
         specs.Array(shape, np.float32, name=name), lambda x: np.asarray(x, np.float32)
@@ -309,6 +377,6 @@ def _actions(dynamics: Gymnasium, space: Any) -> _Actions:
             lambda action: np.clip(action, low, high).astype(space.dtype).reshape(space.shape),
         )
     raise ValueError(
-        f"{dynamics.name} has actions of the space {space}; expected Discrete, or a Box of"
-        " floating-point numbers."
+        f"{dynamics.name} has actions of the space {shown(str(space))}; expected Discrete, or a Box"
+        " of floating-point numbers."
     )
