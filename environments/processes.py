@@ -18,6 +18,7 @@ from dm_env import specs
 
 from environments.base import ObservationSpec
 from environments.errors import SimulatorError, simulator_failed
+from environments.global_generators import Isolated
 from environments.workers import STEPS_OF_PROGRESS, Batch, Make, Worker, advance
 
 _ANSWER_SECONDS = 300.0
@@ -45,7 +46,7 @@ class SerialSimulators:
         """Make the simulators, with consecutive seeds."""
         self.batch_size, self.restarts = batch_size, 0
         self._batch = Batch(observation_spec, action_spec, result_names, batch_size)
-        self._simulators = [make(seed + i) for i in range(batch_size)]
+        self._simulators = [Isolated(make, seed + i) for i in range(batch_size)]
         self.results: Mapping[str, np.ndarray] = self._batch.results
 
     def reset(self) -> dm_env.TimeStep:

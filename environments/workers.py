@@ -21,6 +21,7 @@ from dm_env import specs
 
 from environments.base import ObservationSpec
 from environments.errors import EngineDiedError, simulator_failed
+from environments.global_generators import Isolated
 
 Make = Callable[[int], dm_env.Environment]
 """Makes a simulator of a seed. Pickled for worker processes: a function of a module, or a
@@ -225,8 +226,6 @@ def _is_shadowed() -> bool:
 def _work(pipe, seed, make, memory, layout, first, last):
     """Run commands in a worker process until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
-    # For simulators that draw from NumPy's global generator: forked processes share its state.
-    np.random.seed((seed + first) % 2**32)  # noqa: NPY002
     batch = Batch(*layout, buffer=memoryview(memory))
     simulators: list[dm_env.Environment] = []
     try:
@@ -234,7 +233,7 @@ def _work(pipe, seed, make, memory, layout, first, last):
             command = pipe.recv_bytes().decode()
             try:
                 if command == "start":
-                    simulators = [make(seed + i) for i in range(first, last)]
+                    simulators = [Isolated(make, seed + i) for i in range(first, last)]
                 else:
                     advance(simulators, batch, first, command)
             except EngineDiedError as error:

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from environments import EngineDiedError, SimulatorError, workers
+from environments import EngineDiedError, SimulatorError, global_generators, workers
 from environments.processes import ProcessSimulators, SerialSimulators
 from tests.agents.common import Corridor, HostCorridor
 from tests.environments.streams import FIRST, LAST, MID, assert_same, record
@@ -50,14 +51,15 @@ def staggered(seed: int) -> Mortal:
 
 
 class Global(HostCorridor):
-    """A corridor whose second observation is drawn from NumPy's global generator."""
+    """A corridor that draws from Python's and NumPy's global generators wherever it can."""
+
+    def __init__(self, seed: int):
+        self._made = random.random() + np.random.uniform()  # noqa: NPY002
+        super().__init__(3 + random.randrange(3), terminates=True, seed=seed)
 
     def _observe(self):
-        return np.array([self._at, np.random.uniform()], np.float32)  # noqa: NPY002
-
-
-def drawing(seed: int) -> Global:
-    return Global(3, terminates=True, seed=seed)
+        drawn = self._made + random.gauss(0.0, 1.0) + np.random.normal()  # noqa: NPY002
+        return np.array([self._at, drawn], np.float32)
 
 
 def unmakeable(seed: int):
@@ -106,16 +108,31 @@ def test_streams_depend_on_the_seeds_only_and_not_on_who_steps(workers):
     )
 
 
-def test_numpys_global_generators_differ_between_workers_and_depend_on_the_seed():
-    def first_draws() -> list[float]:
-        simulators = ProcessSimulators(drawing, *SPECS, 2, 0, ("reached",), 2)
-        observation = simulators.reset().observation
-        simulators.close()
-        return observation[:, 1].tolist()
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_what_global_generators_give_depends_on_the_seeds_only_and_not_on_who_steps(workers):
+    actions = np.zeros((20, 3), int)
+    alone = record(SerialSimulators(Global, *SPECS, 3, 0, ("reached",)), actions)
+    again = ProcessSimulators(Global, *SPECS, 3, 0, ("reached",), workers)
+    assert_same(record(again, actions), alone)
+    assert len(np.unique(alone.timestep.observation[..., 1])) == 21 * 3
 
-    draws = first_draws()
-    assert draws[0] != draws[1]
-    assert first_draws() == draws
+
+def test_the_generators_of_this_process_go_on_as_if_no_simulator_had_drawn():
+    np.random.seed(5)  # noqa: NPY002
+    before, expected = random.getstate(), np.random.RandomState(5).uniform()  # noqa: NPY002
+    global_generators.Isolated(Global, 0).reset()
+    assert random.getstate() == before
+    assert np.random.uniform() == expected  # noqa: NPY002
+
+
+def test_each_state_of_pythons_generator_is_kept_also_where_its_memory_is_unknown(monkeypatch):
+    def drawn() -> list[float]:
+        one, other = (global_generators.Isolated(Global, seed) for seed in (0, 1))
+        return [float(x.reset().observation[1]) for x in (one, other, one, other)]
+
+    expected = drawn()
+    monkeypatch.setattr(global_generators, "_MEMORY", None)
+    assert drawn() == expected
 
 
 def test_workers_find_this_package_where_the_working_folder_has_one_of_its_name(tmp_path):
