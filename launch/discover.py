@@ -226,6 +226,7 @@ class _Stop:
     def __init__(self):
         self.signal = 0
         self._previous: dict[int, Any] = {}
+        self._in_time = contextlib.ExitStack()
 
     @property
     def status(self) -> int:
@@ -244,7 +245,10 @@ class _Stop:
 
         # With several processes, JAX handles SIGTERM, and informs the other processes.
         handlers = {signal.SIGTERM: note, signal.SIGINT: note}
-        if processes.are_several():
+        if not processes.are_several():
+            self._in_time.enter_context(stopping.ending_in_time())
+            stopping.set_unsaved(False)  # Until the first meta-step.
+        else:
             handlers = {signal.SIGINT: lambda *_: os.kill(os.getpid(), signal.SIGTERM)}
         self._previous = {number: signal.signal(number, h) for number, h in handlers.items()}
         return self
@@ -252,6 +256,7 @@ class _Stop:
     def __exit__(self, *exception) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        self._in_time.close()
 
 
 def main() -> int:

@@ -77,6 +77,7 @@ def train(
       StoppedBySignal: after a stop signal; a checkpoint was saved.
       ValueError: if the budget is less than one unroll, or agents differ in more than arrays.
     """
+    stopping.set_unsaved(False)
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
         together = _Runs(agent, runs, settings, checkpoints)
         together.train(report)
@@ -204,11 +205,13 @@ class _Runs:
                 report(self._unrolls * self._steps_per_unroll, made / (now - begun_at), mean_return)
                 is_last = self._unrolls == self._intervals[-1][1]
                 is_due = now - saved_at > self._settings.checkpoint_seconds
+                stopping.set_unsaved(True)
                 if not is_last and (is_due or stopping.is_requested()):
                     self._save()
                     saved_at = now
                     if stopping.is_requested():
                         self._checkpoints.wait()
+                        stopping.set_unsaved(False)
                         stopping.raise_if_requested()
 
     def _record(self, first: int, speed: float) -> float | None:
