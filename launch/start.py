@@ -3,14 +3,19 @@
 `python -m launch.COMMAND` imports the package `launch` first, and that calls `begin`.
 """
 
+import functools
 import importlib.util
 import itertools
 import json
+import os
 import pathlib
 import re
 import shlex
+import signal
 import sys
+import types
 from collections.abc import Sequence
+from typing import NoReturn
 
 ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
 HELP = ("help", "helpshort", "h", "?")  # Flags that ask for a command's help.
@@ -36,7 +41,7 @@ def module_to_run() -> str:
 def begin(module: str, arguments: list[str]) -> None:
     """Answer `--help` and `--version`, or say what the command is about to do.
 
-    A command that has only `--workdir` continues with the other arguments that the workdir knows.
+    From now on Ctrl-C ends it with a line. A command that has only `--workdir` continues with the other arguments that the workdir knows.
 
     Args:
       module: of the command, `launch.NAME`.
@@ -45,6 +50,8 @@ def begin(module: str, arguments: list[str]) -> None:
     name = module.removeprefix(_PREFIX)
     if module == name or name == "child":
         return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, functools.partial(_end, module))
     text = TEXTS / f"{name}.txt"
     if has_flag(arguments, *HELP) and text.exists():
         print(text.read_text(encoding="utf-8"), end="")
@@ -61,6 +68,13 @@ def begin(module: str, arguments: list[str]) -> None:
         what = "goes on in" if there else "begins in"
         if not is_read_only:
             print(f"{name} {version()} {what} {workdir}.", file=sys.stderr, flush=True)
+
+
+def _end(module: str, number: int, frame: types.FrameType | None) -> NoReturn:
+    """End the program at Ctrl-C; until `commands.run`, which has its own way to end."""
+    del frame
+    os.write(2, f"{module}: stopped by Ctrl-C.\n".encode())
+    os._exit(128 + number)
 
 
 def arguments_to_keep() -> str | None:
