@@ -24,6 +24,7 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
+from disco_common import plugins
 from environments.base import ObservationSpec
 from environments.errors import EngineDiedError, simulator_failed
 from environments.global_generators import Isolated
@@ -140,7 +141,7 @@ class Worker:
         self.first, self.last = first, last
         self.steps = 0
         self._num_replaced = self._deaths = 0
-        self._arguments = (make, memory, layout, first, last)
+        self._arguments = (make, memory, layout, first, last, plugins.imported())
         self._seed = seed
         self._start()
 
@@ -271,7 +272,7 @@ def _is_shadowed() -> bool:
     return found is not None and found.origin != sys.modules[package].__file__
 
 
-def _work(pipe, seed, make, memory, layout, first, last):
+def _work(pipe, seed, make, memory, layout, first, last, modules):
     """Run commands in a worker process until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -282,6 +283,7 @@ def _work(pipe, seed, make, memory, layout, first, last):
             command = pipe.recv_bytes().decode()
             try:
                 if command == "start":
+                    plugins.import_modules(modules)
                     simulators = [Isolated(make, seed + i) for i in range(first, last)]
                 else:
                     advance(simulators, batch, first, command)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from disco_common import stopping
+from disco_common import plugins, stopping
 from evaluation.executors import (
     ATTEMPTS,
     Attempts,
@@ -118,7 +118,8 @@ class RayExecutor:
 
             def begin(number: int) -> Any:
                 named = submit.options(name=jobs[number].name)
-                return named.remote(_pickled(jobs[number].work), environment, board, number)
+                work = _pickled(jobs[number].work)
+                return named.remote(work, plugins.imported(), environment, board, number)
 
             pending = {begin(number): number for number in range(len(jobs))}
             try:
@@ -246,7 +247,9 @@ class _ProgressBoard:
         return sum(self._units.get(job, 0) for job in jobs), self._numbers
 
 
-def _work(pickled: bytes, environment: Mapping[str, str], board: Any, number: int) -> None:
+def _work(
+    pickled: bytes, modules: Sequence[str], environment: Mapping[str, str], board: Any, number: int
+) -> None:
     """Run a job; the function of a Ray task.
 
     The work is unpickled, which imports JAX, after the environment variables are set.
@@ -257,6 +260,7 @@ def _work(pickled: bytes, environment: Mapping[str, str], board: Any, number: in
     from agents import compilation
 
     compilation.keep_programs()
+    plugins.import_modules(modules)
     last = 0.0
 
     def report(units: int, numbers: Numbers) -> None:

@@ -18,7 +18,6 @@ workdir. Kubernetes' `podFailurePolicy` with `onExitCodes` can use these statuse
 """
 
 import contextlib
-import functools
 import io
 import logging as python_logging
 import os
@@ -71,8 +70,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
                 stream.reconfigure(errors="backslashreplace")
         compilation.keep_programs()
         name = _name_of(command.__module__)
-        if isinstance(signal.getsignal(signal.SIGINT), functools.partial):  # Of `start.begin`.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        start.raise_at_interrupts()
         try:
             status = command()
         except (Exception, KeyboardInterrupt) as error:

@@ -35,7 +35,7 @@ from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.static_plots import discovery_curves
 from launch import commands, dry_run, metric_tags, probes, processes, tracking, workdirs
 from launch.configs import grid57_laptop
-from launch.flag_parsing import define_config, define_output_folder
+from launch.flag_parsing import define_config, define_imports, define_output_folder
 from launch.metrics_log import MetricsLog
 from launch.progress import Progress
 from launch.provenance import code_version
@@ -271,6 +271,8 @@ if __name__ == "__main__":
     define_output_folder("workdir", "Folder of the run.")
     processes.define_flags()
     tracking.define_flags()
+    with commands.ended_by_user_errors():
+        define_imports()
     define_config(grid57_laptop)
     dry_run.define_flag()
     commands.use_all_cores()

@@ -47,7 +47,13 @@ from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
 from launch import commands, dry_run, execution, return_curves, tracking, workdirs
 from launch.configs import evaluate as default_config
-from launch.flag_parsing import define_config, define_output_folder, given, split_values
+from launch.flag_parsing import (
+    define_config,
+    define_imports,
+    define_output_folder,
+    given,
+    split_values,
+)
 from launch.provenance import code_version
 from launch.score_tables import print_evaluation
 from launch.setup import keep_rule
@@ -218,6 +224,8 @@ def define_task_flags(default_suite: str) -> str:
         """ '{"is_slippery": false}'. They become part of the names.""",
     )
     define_output_folder("workdir", "Folder for all results.")
+    with commands.ended_by_user_errors():
+        define_imports()
     first_suite = (given("suite") or default_suite).partition(",")[0].strip()
     define_config(default_config, _settings_for(first_suite))
     return first_suite
