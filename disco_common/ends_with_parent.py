@@ -1,4 +1,4 @@
-"""What the process that forks workers imports first: it and they end with their parent.
+"""What the process that forks workers imports first: it and they end with its parent.
 
 Their imports take seconds, in which they look at nothing else.
 """
@@ -6,7 +6,7 @@ Their imports take seconds, in which they look at nothing else.
 import os
 import sys
 
-_parents = {os.getpid(): os.getppid()}  # Of this process, and of those that are forked from it.
+_PARENT = os.getppid()
 
 
 class _EndsWithParent:
@@ -14,7 +14,9 @@ class _EndsWithParent:
 
     @staticmethod
     def find_spec(*_: object) -> None:
-        if _parents.setdefault(os.getpid(), os.getppid()) != os.getppid():
+        try:
+            os.kill(_PARENT, 0)  # It sends nothing.
+        except ProcessLookupError:
             os._exit(1)
 
 

@@ -35,7 +35,7 @@ Make = Callable[[int], dm_env.Environment]
 
 STEPS_OF_PROGRESS = 1000  # Of a process, after which its next death counts as the first.
 _ENGINE_DIED = "engine died: "
-_SECONDS_WITHOUT_PARENT = 1.5
+_SECONDS_WITHOUT_PARENT = 1.0
 # A socket's path has 107 bytes at most, of which `multiprocessing` needs 32 behind the folder.
 _LONGEST_FOLDER, _SHORT_FOLDERS = 75, ("/tmp", "/var/tmp", "/dev/shm")
 
