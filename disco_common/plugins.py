@@ -7,7 +7,8 @@ import contextlib
 import contextvars
 import importlib
 import re
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from typing import Any
 
@@ -16,8 +17,39 @@ _MODULE_AND_FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", re.ASCII)
 _IMPORTS = contextvars.ContextVar("imports", default=True)
 
 
+_imported: list[str] = []  # Modules.
+
+
 class PluginError(ImportError):
     """A plugin cannot be imported, or it fails."""
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules that register environments; worker processes import them, too.
+
+    Raises:
+      PluginError: naming the module, if it cannot be imported.
+    """
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # The module may raise any.
+            raise PluginError(
+                f"--imports: the module {name!r} cannot be imported:"
+                f" {type(error).__name__}: {error}{place_of(error)}."
+            ) from error
+        _imported.append(name)
+
+
+def imported() -> tuple[str, ...]:
+    """Return the modules that `import_modules` has imported."""
+    return tuple(dict.fromkeys(_imported))
+
+
+def place_of(error: BaseException) -> str:
+    """Return the file and line that raised an error, in brackets; empty if it was not raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
 
 
 def names(group: str) -> list[str]:
@@ -94,15 +126,15 @@ def _of_module(name: str) -> Callable[..., Any]:
         return getattr(importlib.import_module(module), function)
     except Exception as error:  # The module may raise any.
         raise PluginError(
-            f"{name!r} cannot be imported: {type(error).__name__}: {error}; expected"
-            " <module>:<function>."
+            f"{name!r} cannot be imported: {type(error).__name__}: {error}{place_of(error)};"
+            " expected <module>:<function>."
         ) from error
 
 
 def _failure(entry: metadata.EntryPoint, what: str, error: Exception) -> PluginError:
     return PluginError(
         f"{entry.name!r} of {_package(entry)} (entry point {entry.value!r} of the group"
-        f" {entry.group!r}) {what}: {type(error).__name__}: {error}"
+        f" {entry.group!r}) {what}: {type(error).__name__}: {error}{place_of(error)}"
     )
 
 

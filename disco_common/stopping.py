@@ -1,13 +1,27 @@
-"""Graceful stops: a handler notes the signal, and the computation polls for it."""
+"""Graceful stops: a handler notes the signal, and the computation polls for it.
+
+A computation that cannot poll, such as a compilation, is ended with its process (`ending_in_time`)
+if nothing would be lost (`set_unsaved`).
+"""
 
 import contextlib
 import logging
+import os
+import select
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
+SECONDS = 4.0
+"""From a signal to the end of the process, if nothing has to be saved."""
+
+_SECONDS_AFTER_SECOND = 1.0
+
 _log = logging.getLogger(__name__)
 _noted: list[int] = []
+_saved_at: float | None = None  # None while something would be lost.
 
 
 class StoppedBySignal(SystemExit):
@@ -30,6 +44,72 @@ def raise_if_requested() -> None:
     """
     if _noted:
         raise StoppedBySignal
+
+
+def set_unsaved(is_unsaved: bool) -> None:
+    """Say whether the end of the process would lose something that a stop saves; at first it would.
+
+    Without it, `ending_in_time` ends the process some seconds after a signal.
+    """
+    global _saved_at
+    _saved_at = None if is_unsaved else time.monotonic()
+
+
+@contextlib.contextmanager
+def ending_in_time(*numbers: signal.Signals) -> Iterator[None]:
+    """End the process if it has not ended in time after a signal; for commands.
+
+    That is 4 seconds after the signal, and after what is unsaved has been saved, or a second after
+    a second signal. The main thread need not run Python for it. Workers end with their pipes.
+
+    Args:
+      *numbers: of the signals; by default SIGTERM and SIGINT.
+    """
+    set_unsaved(True)
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    ending = threading.Thread(
+        target=_end_in_time, args=(read, numbers or (signal.SIGTERM, signal.SIGINT)), daemon=True
+    )
+    ending.start()
+    previous, is_stopped = signal.set_wakeup_fd(write, warn_on_full_buffer=False), False
+    try:
+        yield
+    except StoppedBySignal:  # The end of the interpreter, which is left, is in time, too.
+        is_stopped = True
+        set_unsaved(False)
+        raise
+    finally:
+        signal.set_wakeup_fd(previous)
+        if not is_stopped:
+            os.close(write)
+            ending.join()
+
+
+def _end_in_time(pipe: int, numbers: tuple[int, ...]) -> None:
+    """Read the numbers of signals from a pipe until it is closed, and end the process in time."""
+    first = second = None
+    while True:
+        if select.select([pipe], [], [], None if first is None else 0.1)[0]:
+            found = os.read(pipe, 64)
+            if not found:
+                os.close(pipe)
+                return
+            for number in set(found) & set(numbers):
+                first, second = first or (number, time.monotonic()), first and time.monotonic()
+        now = time.monotonic()
+        is_saved = first and _saved_at is not None and now - max(first[1], _saved_at) > SECONDS
+        if is_saved or (second and now - second > _SECONDS_AFTER_SECOND):
+            _end(first[0], "" if second else " Nothing was left to save.")
+
+
+def _end(number: int, saved: str) -> None:
+    """End the process at once; its files are whole at any time."""
+    for terminal in filter(os.isatty, (1, 2)):
+        os.write(terminal, b"\x1b[?25h\n")  # A progress bar hides the cursor.
+    with contextlib.suppress(OSError):
+        os.write(2, f"Stopped by signal {number}.{saved}\n".encode())
+    os._exit(128 + number)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ numbers by name for the episode so far and is called at its end.
 import itertools
 import multiprocessing
 import os
+import time
 import traceback
 from collections.abc import Mapping
 from multiprocessing.sharedctypes import RawArray
@@ -16,11 +17,21 @@ import numpy as np
 from absl import logging
 from dm_env import specs
 
+from disco_common import stopping
 from environments.base import ObservationSpec
 from environments.errors import OutputError, SimulatorError, simulator_failed
-from environments.workers import STEPS_OF_PROGRESS, Batch, Make, Worker, advance
+from environments.global_generators import Isolated
+from environments.workers import (
+    STEPS_OF_PROGRESS,
+    Batch,
+    Make,
+    Worker,
+    advance,
+    use_short_folder,
+)
 
 _ANSWER_SECONDS = 300.0
+_SECONDS_TO_CLOSE, _SECONDS_IN_HASTE = 5.0, 1.0
 # A worker may die any number of times in a long run, but no more than this many times in a row
 # without progress.
 _MOST_DEATHS = 3
@@ -45,7 +56,7 @@ class SerialSimulators:
         """Make the simulators, with consecutive seeds."""
         self.batch_size, self.restarts = batch_size, 0
         self._batch = Batch(observation_spec, action_spec, result_names, batch_size)
-        self._simulators = [make(seed + i) for i in range(batch_size)]
+        self._simulators = [Isolated(make, seed + i) for i in range(batch_size)]
         self.results: Mapping[str, np.ndarray] = self._batch.results
 
     def reset(self) -> dm_env.TimeStep:
@@ -120,6 +131,7 @@ class ProcessSimulators:
         self.batch_size, self.restarts = batch_size, 0
         self._patience, self._is_closed = patience, False
         num_processes = min(batch_size, num_processes or available_processors())
+        use_short_folder()
         layout = (observation_spec, action_spec, result_names, batch_size)
         # Unlike `SharedMemory`, this stays allocated while any array uses it, even after `close`.
         memory = RawArray("b", Batch(*layout).size)
@@ -151,7 +163,11 @@ class ProcessSimulators:
         """See `Simulators`."""
         self._is_closed = True
         for worker in self._workers:
-            worker.stop()
+            worker.hang_up()
+        patience = _SECONDS_IN_HASTE if stopping.is_requested() else _SECONDS_TO_CLOSE
+        end = time.monotonic() + patience  # Of all of them together.
+        for worker in self._workers:
+            worker.stop(max(0.0, end - time.monotonic()))
         self._workers = []
 
     def _exchange(self, command: str) -> None:
@@ -177,6 +193,8 @@ class ProcessSimulators:
         if command == "start":
             hint = f" {_GUARD}" if worker.failed_by_itself else ""
             raise SimulatorError(f"{whose} {died}.{hint}")
+        if stopping.is_requested():  # Whoever asked this process may have ended the worker, too.
+            raise SimulatorError(f"{whose} {died} while this process stops.")
         mine = slice(worker.first, worker.last)
         last, mid = dm_env.StepType.LAST, dm_env.StepType.MID
         while died:
@@ -194,7 +212,7 @@ class ProcessSimulators:
                 worker.send(order)
                 died = worker.wait(self._patience)
                 if self._is_closed:  # By another thread.
-                    worker.stop()
+                    worker.stop(0.0)
                     raise SimulatorError("The simulators were closed during a step.")
                 if died:
                     break

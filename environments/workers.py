@@ -8,19 +8,26 @@ import contextlib
 import importlib.machinery
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.util
 import os
 import signal
 import sys
+import tempfile
+import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dm_env
 import numpy as np
 from dm_env import specs
 
+from disco_common import plugins
 from environments.base import ObservationSpec
 from environments.errors import EngineDiedError, OutputError, simulator_failed
+from environments.global_generators import Isolated
 from environments.output_checks import RESET, STEP, check_timestep, number
 
 Make = Callable[[int], dm_env.Environment]
@@ -30,6 +37,9 @@ Make = Callable[[int], dm_env.Environment]
 STEPS_OF_PROGRESS = 1000  # Of a process, after which its next death counts as the first.
 _ENGINE_DIED = "engine died: "
 _REFUSED = "refused: "
+_SECONDS_WITHOUT_PARENT = 1.0
+# A socket's path has 107 bytes at most, of which `multiprocessing` needs 32 behind the folder.
+_LONGEST_FOLDER, _SHORT_FOLDERS = 75, ("/tmp", "/var/tmp", "/dev/shm")
 
 
 class Batch:
@@ -142,7 +152,7 @@ class Worker:
         self.first, self.last = first, last
         self.steps = 0
         self._num_replaced = self._deaths = 0
-        self._arguments = (make, memory, layout, first, last)
+        self._arguments = (make, memory, layout, first, last, plugins.imported())
         self._seed = seed
         self._start()
 
@@ -154,7 +164,8 @@ class Worker:
         self._process = context.Process(
             target=_work, args=(theirs, seed, *self._arguments), daemon=True
         )
-        self._process.start()
+        with _started_apart():
+            self._process.start()
         theirs.close()
 
     def count_death(self) -> int:
@@ -163,7 +174,7 @@ class Worker:
         return self._deaths
 
     def restart(self) -> None:
-        self.stop()
+        self.stop(5.0)
         self._num_replaced, self.steps = self._num_replaced + 1, 0
         self._start()
 
@@ -203,9 +214,13 @@ class Worker:
             raise simulator_failed(" in its worker process", answer)
         return None
 
-    def stop(self) -> None:
+    def hang_up(self) -> None:
         self._pipe.close()  # The process exits then.
-        self._process.join(5.0)
+
+    def stop(self, seconds: float) -> None:
+        """End the process: by itself within some seconds, or killed after them."""
+        self.hang_up()
+        self._process.join(seconds)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
@@ -222,8 +237,43 @@ def _context() -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     if not _is_shadowed():
-        context.set_forkserver_preload([__name__])
+        context.set_forkserver_preload(["disco_common.ends_with_parent", __name__])
     return context
+
+
+@contextlib.contextmanager
+def _started_apart() -> Iterator[None]:
+    """Start processes that a Ctrl-C in the terminal does not reach.
+
+    What they start ignores the signal, too, from its first instruction on.
+    """
+    resource_tracker.ensure_running()  # It would unblock the signal.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def use_short_folder() -> None:
+    """Have `multiprocessing` keep its sockets where their paths are short enough."""
+    if len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_FOLDER:
+        return
+    short = (x for x in _SHORT_FOLDERS if os.access(x, os.W_OK | os.X_OK))
+    kept, tempfile.tempdir = tempfile.tempdir, next(short, None)
+    try:
+        multiprocessing.util.get_temp_dir()  # It remembers the folder.
+    finally:
+        tempfile.tempdir = kept
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent has ended and simulators have had time to close."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    time.sleep(_SECONDS_WITHOUT_PARENT)
+    os._exit(1)
 
 
 def _is_shadowed() -> bool:
@@ -236,11 +286,10 @@ def _is_shadowed() -> bool:
     return found is not None and found.origin != sys.modules[package].__file__
 
 
-def _work(pipe, seed, make, memory, layout, first, last):
+def _work(pipe, seed, make, memory, layout, first, last, modules):
     """Run commands in a worker process until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
-    # For simulators that draw from NumPy's global generator: forked processes share its state.
-    np.random.seed((seed + first) % 2**32)  # noqa: NPY002
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     batch = Batch(*layout, buffer=memoryview(memory))
     simulators: list[dm_env.Environment] = []
     try:
@@ -248,7 +297,8 @@ def _work(pipe, seed, make, memory, layout, first, last):
             command = pipe.recv_bytes().decode()
             try:
                 if command == "start":
-                    simulators = [make(seed + i) for i in range(first, last)]
+                    plugins.import_modules(modules)
+                    simulators = [Isolated(make, seed + i) for i in range(first, last)]
                 else:
                     advance(simulators, batch, first, command)
             except EngineDiedError as error:

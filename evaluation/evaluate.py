@@ -9,6 +9,7 @@ import os
 import pathlib
 import platform
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -278,7 +279,8 @@ def _train_all(
         raise JobsFailedError(
             failed,
             len(jobs),
-            "The other runs are kept; started again, the command tries only what is missing.",
+            "The other runs are kept; started again, the command tries only what is missing."
+            f" Tracebacks are in the files {storage.FAILURE} of the runs' folders.",
         )
     storage.remove_all_group_checkpoints(folder)
 
@@ -305,9 +307,13 @@ def _train(
         report(steps * runs, {"steps/s": steps_per_second, "return": mean_return})
 
     folders = [storage.run_folder(folder, run) for run in group]
-    results = train_runs(group, config, folders, storage.group_folder(folder, group), show)
-    for run, result in zip(group, results, strict=True):
-        storage.save(folder, run, result)
+    try:
+        results = train_runs(group, config, folders, storage.group_folder(folder, group), show)
+        for run, result in zip(group, results, strict=True):
+            storage.save(folder, run, result)
+    except Exception:
+        storage.save_failure(folders, traceback.format_exc())
+        raise
     storage.remove_group_checkpoints(folder, group)
 
 

@@ -2,9 +2,9 @@
 
 `evaluation.ray_executor` runs them on a Ray cluster.
 
-A job that fails is retried, up to `ATTEMPTS` attempts in all. A job that fails each time is
-reported, and the others continue. A job must therefore be restartable: it skips or continues what
-an earlier attempt did.
+A job that fails by chance (`Attempts`) is retried, up to `ATTEMPTS` attempts in all. A job that
+fails each time is reported, and the others continue. A job must therefore be restartable: it skips
+or continues what an earlier attempt did.
 
 This module does not import JAX: a Ray worker sets environment variables before JAX reads them.
 """
@@ -75,13 +75,51 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A job that failed at each attempt, with its last error."""
+    """A job that failed at each of some attempts, with its last error."""
 
     job: Job
     error: str
+    attempts: int = ATTEMPTS
 
     def __str__(self) -> str:
-        return f"{self.job.name}: {self.error} ({ATTEMPTS} attempts)"
+        number = f"{self.attempts} attempt{'s' * (self.attempts > 1)}"
+        return f"{self.job.name}: {self.error} ({number})"
+
+
+class Attempts:
+    """The failed attempts of a job.
+
+    Another one is made after an error of the system, of memory, of a device or of a simulator,
+    which may pass, unless the job has failed in the same way before. Other errors are of the code
+    that runs, and would be repeated.
+    """
+
+    def __init__(self, job: Job):
+        self._job, self._errors = job, list[str]()
+
+    def failed(self, error: BaseException, trace: str) -> Failure | None:
+        """Note a failure, and log its traceback if it is a new one.
+
+        Returns:
+          The failure of the job; None if there is to be another attempt.
+        """
+        found = sentence(error)
+        is_new = found not in self._errors
+        self._errors.append(found)
+        number = len(self._errors)
+        if is_new:
+            _log.warning("%s failed (attempt %d):\n%s", self._job.name, number, trace.rstrip())
+        if is_new and number < ATTEMPTS and _may_pass(error):
+            return None
+        return Failure(self._job, found, number)
+
+
+def _may_pass(error: BaseException) -> bool:
+    from jax.errors import JaxRuntimeError  # Jobs have imported both.
+
+    from environments.errors import SimulatorError
+
+    return isinstance(error, OSError | EOFError | MemoryError | JaxRuntimeError | SimulatorError)
 
 
 class JobsFailedError(Exception):
@@ -149,20 +187,17 @@ class LocalExecutor:
 
 
 def _try(job: Job, report: Report) -> Failure | None:
-    error = None
-    for attempt in range(1, ATTEMPTS + 1):
+    attempts = Attempts(job)
+    while True:
         try:
             job.work(report)
-        except Exception as caught:
-            error = caught
+        except Exception as error:
             if stopping.is_requested():
                 raise
-            _log.warning("%s failed (attempt %d): %s", job.name, attempt, sentence(caught))
-            _log.info("%s", traceback.format_exc())
+            if failure := attempts.failed(error, traceback.format_exc()):
+                return failure
         else:
             return None
-    assert error is not None
-    return Failure(job, sentence(error))
 
 
 def sentence(error: BaseException) -> str:

@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from disco_common import stopping
+from disco_common import plugins, stopping
 from evaluation.executors import (
     ATTEMPTS,
+    Attempts,
     Failure,
     Job,
     Numbers,
@@ -111,18 +112,18 @@ class RayExecutor:
             submit = ray.remote(
                 num_cpus=self._cpus_per_job,
                 num_gpus=self._gpus_per_job,
-                max_retries=ATTEMPTS - 1,
-                retry_exceptions=True,
+                max_retries=ATTEMPTS - 1,  # After the death of a worker.
             )(_work)
             environment = self._environment()
-            pending = {
-                submit.options(name=job.name).remote(
-                    _pickled(job.work), environment, board, number
-                ): number
-                for number, job in enumerate(jobs)
-            }
+
+            def begin(number: int) -> Any:
+                named = submit.options(name=jobs[number].name)
+                work = _pickled(jobs[number].work)
+                return named.remote(work, plugins.imported(), environment, board, number)
+
+            pending = {begin(number): number for number in range(len(jobs))}
             try:
-                return self._wait(jobs, pending, board, progress)
+                return self._wait(jobs, pending, begin, board, progress)
             except BaseException:
                 self._stop(jobs, pending)
                 raise
@@ -131,24 +132,32 @@ class RayExecutor:
         self,
         jobs: Sequence[Job],
         pending: dict[Any, int],
+        begin: Callable[[int], Any],
         board: Any,
         progress: Progress | None,
     ) -> list[Failure]:
-        """Remove jobs from `pending` as they end, until none is left; return the failed jobs."""
+        """Remove jobs from `pending` as they end, until none is left; return the failed jobs.
+
+        `begin` starts a job, for another attempt, and returns its reference.
+        """
         ray = self._ray
         failures, done = [], 0
+        attempts = [Attempts(job) for job in jobs]
         while pending:
             stopping.raise_if_requested()
             ready, _ = ray.wait(list(pending), timeout=_POLL_SECONDS)
             for reference in ready:
-                job = jobs[pending.pop(reference)]
-                done += job.units
+                number = pending.pop(reference)
                 try:
                     ray.get(reference)
                 except ray.exceptions.RayError as error:
-                    failures.append(Failure(job, sentence(getattr(error, "cause", None) or error)))
-                    _log.warning("%s failed: %s", job.name, failures[-1].error)
-                    _log.info("%s", error)
+                    cause = getattr(error, "cause", None)  # None after the death of a worker.
+                    failure = attempts[number].failed(cause or error, str(error))
+                    if failure is None:
+                        pending[begin(number)] = number
+                        continue
+                    failures.append(failure if cause else Failure(failure.job, failure.error))
+                done += jobs[number].units
             if progress is not None:
                 partial, numbers = 0, {}
                 with contextlib.suppress(ray.exceptions.RayError):  # Its machine may have died.
@@ -238,7 +247,9 @@ class _ProgressBoard:
         return sum(self._units.get(job, 0) for job in jobs), self._numbers
 
 
-def _work(pickled: bytes, environment: Mapping[str, str], board: Any, number: int) -> None:
+def _work(
+    pickled: bytes, modules: Sequence[str], environment: Mapping[str, str], board: Any, number: int
+) -> None:
     """Run a job; the function of a Ray task.
 
     The work is unpickled, which imports JAX, after the environment variables are set.
@@ -249,6 +260,7 @@ def _work(pickled: bytes, environment: Mapping[str, str], board: Any, number: in
     from agents import compilation
 
     compilation.keep_programs()
+    plugins.import_modules(modules)
     last = 0.0
 
     def report(units: int, numbers: Numbers) -> None:

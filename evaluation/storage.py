@@ -18,6 +18,7 @@ The workdir of an evaluation holds
 A run's folder, runs/<contender>/<task>/seed_<n>/, holds
 
     result.json                the run's result, once it is finished; the run is not repeated then
+    failure.txt                the traceback of its newest failure, until it is finished
     result.json.damaged        a result that could not be read; its run was repeated
     result.json.repeated       the result before `repeat`
     strip.png                  frames of an episode of the trained agent, side by side in one
@@ -36,6 +37,7 @@ and all else that an agent that trains itself keeps. Folder names are those of
 `evaluation.folder_names`, or of older versions, whose folders keep their names.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -55,6 +57,7 @@ from evaluation.training import Run
 _CHECKSUM = "crc32"
 _RESULT = "result.json"
 _UNFINISHED = "unfinished"
+FAILURE = "failure.txt"
 STRIP = "strip.png"
 REFERENCES = "references.json"  # Of the tasks, in the folder of an evaluation.
 _PICTURES = (STRIP, "reconstruction.png", "prediction.png", "imagination.png")
@@ -159,6 +162,15 @@ def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
     if result.strip:
         write_atomically(path.with_name(STRIP), result.strip)
     write_atomically(path, json.dumps(values | {_CHECKSUM: json_lines.crc32(values)}) + "\n")
+    path.with_name(FAILURE).unlink(missing_ok=True)
+
+
+def save_failure(folders: Sequence[pathlib.Path], trace: str) -> None:
+    """Write the traceback of a failure of runs that were trained together in their folders."""
+    for folder in folders:
+        with contextlib.suppress(OSError):  # Which may be the failure.
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / FAILURE, trace)
 
 
 def repeat(folder: pathlib.Path, run: Run) -> None:

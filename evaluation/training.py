@@ -197,7 +197,7 @@ def _keeping_result(run: Run, missing: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _log.warning("There are no %s of %s: %r", missing, run, error)
+        _log.warning("There are no %s of %s: %r", missing, run, error, exc_info=True)
 
 
 def _strip(run: Run, config: EvaluationConfig, agent: Agent, learner: Any) -> bytes:

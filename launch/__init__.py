@@ -17,6 +17,7 @@ def require_platform() -> None:
 
 
 _module = start.module_to_run()
+start.end_at_interrupts(_module)
 start.begin(_module, sys.argv)
 # The lists of commands, and the script `disco`, answer some questions without those packages.
 if _module not in ("launch", "launch.help") and os.path.basename(sys.argv[0]) != "disco":

@@ -24,6 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments and arguments[0] in _names_of_commands():
         module = f"launch.{arguments[0]}"
         sys.argv = [f"disco {arguments[0]}", *arguments[1:]]
+        start.end_at_interrupts(module)
         start.begin(module, sys.argv)
         require_platform()
         runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -70,6 +70,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
                 stream.reconfigure(errors="backslashreplace")
         compilation.keep_programs()
         name = _name_of(command.__module__)
+        start.raise_at_interrupts()
         try:
             status = command()
         except (Exception, KeyboardInterrupt) as error:

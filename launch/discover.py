@@ -35,7 +35,7 @@ from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.static_plots import discovery_curves
 from launch import commands, dry_run, metric_tags, probes, processes, tracking, workdirs
 from launch.configs import grid57_laptop
-from launch.flag_parsing import define_config, define_output_folder
+from launch.flag_parsing import define_config, define_imports, define_output_folder
 from launch.metrics_log import MetricsLog
 from launch.progress import Progress
 from launch.provenance import code_version
@@ -226,6 +226,7 @@ class _Stop:
     def __init__(self):
         self.signal = 0
         self._previous: dict[int, Any] = {}
+        self._in_time = contextlib.ExitStack()
 
     @property
     def status(self) -> int:
@@ -244,7 +245,10 @@ class _Stop:
 
         # With several processes, JAX handles SIGTERM, and informs the other processes.
         handlers = {signal.SIGTERM: note, signal.SIGINT: note}
-        if processes.are_several():
+        if not processes.are_several():
+            self._in_time.enter_context(stopping.ending_in_time())
+            stopping.set_unsaved(False)  # Until the first meta-step.
+        else:
             handlers = {signal.SIGINT: lambda *_: os.kill(os.getpid(), signal.SIGTERM)}
         self._previous = {number: signal.signal(number, h) for number, h in handlers.items()}
         return self
@@ -252,6 +256,7 @@ class _Stop:
     def __exit__(self, *exception) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        self._in_time.close()
 
 
 def main() -> int:
@@ -266,6 +271,8 @@ if __name__ == "__main__":
     define_output_folder("workdir", "Folder of the run.")
     processes.define_flags()
     tracking.define_flags()
+    with commands.ended_by_user_errors():
+        define_imports()
     define_config(grid57_laptop)
     dry_run.define_flag()
     commands.use_all_cores()

@@ -51,6 +51,7 @@ from launch.configs import evaluate as default_config
 from launch.flag_parsing import (
     config_overrides,
     define_config,
+    define_imports,
     define_output_folder,
     given,
     split_values,
@@ -254,6 +255,8 @@ def define_task_flags(default_suite: str) -> str:
         """ '{"is_slippery": false}'. They become part of the names.""",
     )
     define_output_folder("workdir", "Folder for all results.")
+    with commands.ended_by_user_errors():
+        define_imports()
     first_suite = (given("suite") or default_suite).partition(",")[0].strip()
     define_config(default_config, _settings_for(first_suite))
     return first_suite

@@ -85,6 +85,7 @@ def main() -> None:
         "command": sys.argv,
     }
     with (
+        stopping.ending_in_time(),
         stopping.noting(),
         workdirs.opened(values.workdir, identity, (*CHANGEABLE, "search.generations")) as folder,
     ):

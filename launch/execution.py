@@ -59,7 +59,8 @@ def opened_executor(values: Any) -> Iterator[Executor]:
     """Open the executor that the flags name.
 
     While it is open, SIGTERM and Ctrl-C make unfinished runs write a checkpoint, and then end the
-    command with status 128 + the signal's number.
+    command with status 128 + the signal's number. If nothing has to be saved, it ends within 5
+    seconds, whatever it does.
 
     Raises:
       ValueError: if flags contradict each other, or no machine has the resources for a job.
@@ -78,7 +79,8 @@ def opened_executor(values: Any) -> Iterator[Executor]:
             gpus_per_job=values.ray_gpus_per_job,
         )
 
-    with executor, stopping.noting():  # In this order, as Ray installs handlers of its own.
+    # In this order, as Ray installs handlers of its own.
+    with stopping.ending_in_time(), executor, stopping.noting():
         try:
             yield executor
         except BaseException:

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from disco_common import plugins
 from launch import start
 
 _NAME = "config"
@@ -189,6 +190,27 @@ def _problem_of_folder(path: str | os.PathLike[str]) -> str:
     if not os.access(there, os.W_OK | os.X_OK):
         return f"Nothing can be written in {str(there)!r}."
     return ""
+
+
+def define_imports() -> None:
+    """Define `--imports`, and import the modules that it names, here and in all workers.
+
+    Must be called before flags whose defaults depend on an environment.
+
+    Raises:
+      PluginError: if a module cannot be imported.
+    """
+    flags.DEFINE_string(
+        "imports",
+        "",
+        "Modules to import, which register environments, by commas. With or without any, modules"
+        " that a workdir's or run's files name may be imported, as of gymnasium/<module>:<id>; only"
+        " for files that you trust.",
+    )
+    flags.FLAGS["imports"].boolean = True  # It needs no value, and then is "true".
+    found = [x.partition("=")[2] for x in sys.argv if start.name_of(x) == "imports"]
+    named = split_values(found[-1]) if found else []
+    plugins.import_modules(x for x in named if x not in ("", "true", "false"))
 
 
 def only_prints_config() -> bool:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from disco_common import plugins
 from disco_common.configuration import from_config
 from disco_common.terminal import printable
 from evaluation.executors import Report
@@ -121,10 +122,11 @@ def discover(
             report(last["meta_step"], {"validation reward": last["validation_reward"]})
         modified = now
 
-    log = run / LOG
+    log, modules = run / LOG, ",".join(plugins.imported())
+    imports = [f"--imports={modules}"] if modules else []
     status = child.run_command(
         "launch.discover",
-        [f"--workdir={run}", *point.arguments, *tracking.arguments()],
+        [f"--workdir={run}", *point.arguments, *tracking.arguments(), *imports],
         directory,
         log,
         report_progress,

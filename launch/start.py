@@ -3,26 +3,32 @@
 `python -m launch.COMMAND` imports the package `launch` first, and that calls `begin`.
 """
 
+import functools
 import importlib.util
 import itertools
 import json
+import os
 import pathlib
 import re
 import shlex
+import signal
 import sys
+import types
 from collections.abc import Sequence
+from typing import NoReturn
 
 ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
 HELP = ("help", "helpshort", "h", "?")  # Flags that ask for a command's help.
 TEXTS = pathlib.Path(__file__).parent / "help_texts"  # `launch.help` writes them.
 
 _PREFIX = "launch."
+_IMPORTS = "imports"  # A flag: modules that a file names are to be trusted.
 _READ_ONLY = ("dry_run", "print_config")  # Flags with which a command writes nothing.
 _CONFIGS = pathlib.Path(__file__).parent / "configs"
 # Flags of one process, not of a run.
 _OF_A_PROCESS = ("coordinator", "coordinator_timeout", "num_processes", "process_id")
 # Flags that no file may give: what they name is run, written, or worked with on other machines.
-_ONLY_TYPED = ("workdir", "flagfile", "imports", "ray_address", *_OF_A_PROCESS)
+_ONLY_TYPED = ("workdir", "flagfile", _IMPORTS, "ray_address", *_OF_A_PROCESS)
 _FLAG = re.compile(r"--?(?P<name>[A-Za-z]\w*(\.\w+)*)(=(?P<value>.*))?", re.DOTALL)
 _WITH_COLONS = ("env_kwargs", "config.families")  # Whose values have colons, and name no module.
 _RULES = ("rule", "config.rule.start")  # Which may be of the hub, `hf:owner/name`.
@@ -55,12 +61,35 @@ def begin(module: str, arguments: list[str]) -> None:
     is_read_only = has_flag(arguments, *_READ_ONLY)
     if (workdir := value_of("workdir", arguments)) and name != "export":
         there = (pathlib.Path(workdir) / "config.json").exists()
-        others = {_name_of(x) for x in _joined(arguments[1:])} - {"workdir"}
-        if there and others <= set(_READ_ONLY):
-            arguments += _known_arguments(pathlib.Path(workdir), module)
+        others = {name_of(x) for x in _joined(arguments[1:])} - {"workdir"}
+        if there and others <= {*_READ_ONLY, _IMPORTS}:
+            arguments += _known_arguments(pathlib.Path(workdir), module, _IMPORTS in others)
         what = "goes on in" if there else "begins in"
         if not is_read_only:
             print(f"{name} {version()} {what} {workdir}.", file=sys.stderr, flush=True)
+
+
+def end_at_interrupts(module: str) -> None:
+    """Have Ctrl-C end this program with a line, also within imports, until `commands.run`.
+
+    Args:
+      module: of the command, `launch.NAME`; nothing changes for others.
+    """
+    is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    if module.startswith(_PREFIX) and not is_ignored:
+        signal.signal(signal.SIGINT, functools.partial(_end, module))
+
+
+def raise_at_interrupts() -> None:
+    """Have Ctrl-C raise `KeyboardInterrupt` again, after `end_at_interrupts`."""
+    if isinstance(signal.getsignal(signal.SIGINT), functools.partial):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(module: str, number: int, frame: types.FrameType | None) -> NoReturn:
+    del frame
+    os.write(2, f"{module}: stopped by Ctrl-C.\n".encode())
+    os._exit(128 + number)
 
 
 def arguments_to_keep() -> str | None:
@@ -69,14 +98,15 @@ def arguments_to_keep() -> str | None:
     if spec is None or not spec.name.startswith(_PREFIX):
         return None
     left_out = ("workdir", *_OF_A_PROCESS)
-    others = [x for x in _joined(sys.argv[1:]) if _name_of(x) not in left_out]
+    others = [x for x in _joined(sys.argv[1:]) if name_of(x) not in left_out]
     return json.dumps({"command": spec.name, "arguments": others}, indent=2) + "\n"
 
 
-def _known_arguments(folder: pathlib.Path, module: str) -> list[str]:
+def _known_arguments(folder: pathlib.Path, module: str, imports: bool) -> list[str]:
     """Return the arguments, without the workdir, of the command that wrote in a folder last.
 
-    Files are data: arguments that could have Python run are refused, with what to type.
+    Files are data: arguments that could have Python run are refused, with what to type. `imports`
+    is whether they may name modules.
     """
     try:
         found = json.loads((folder / ARGUMENTS).read_text(encoding="utf-8"))
@@ -86,7 +116,7 @@ def _known_arguments(folder: pathlib.Path, module: str) -> list[str]:
     if command != module or not arguments:
         return []
     shown = shlex.join(arguments)
-    if refused := [x for x in arguments if not _is_data(x)]:
+    if refused := [x for x in arguments if not _is_data(x, imports)]:
         print(
             f"{module}: {folder / ARGUMENTS} has arguments that may run code or are not of a run:"
             f" {shlex.join(refused)}. If you trust them, repeat all: python -m {module}"
@@ -109,28 +139,28 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
-def _is_data(argument: str) -> bool:
+def _is_data(argument: str, imports: bool = False) -> bool:
     """Return whether an argument cannot have Python run what a file names.
 
     What can: config files but those of `launch/configs`, files of flags, modules to import, and
-    names in modules, which have a colon.
+    names in modules, which have a colon. With `imports` the last two may.
     """
     found = _FLAG.fullmatch(argument)
     if found is None:
         return False
     name, value = found["name"], found["value"] or ""
     if name in _ONLY_TYPED:
-        return False
+        return imports and name == _IMPORTS
     if name == "config":
         file = value.partition(":")[0]
         named = _CONFIGS / f"{file}.py" if re.fullmatch(r"\w+", file) else pathlib.Path(file)
         return named.is_file() and named.resolve().parent == _CONFIGS.resolve()
     if name in _RULES:
         value = ",".join(x.strip().removeprefix("hf:") for x in value.split(","))
-    return ":" not in value or name in _WITH_COLONS
+    return imports or ":" not in value or name in _WITH_COLONS
 
 
-def _name_of(argument: str) -> str:
+def name_of(argument: str) -> str:
     """Return the name of the flag in `--flag` or `--flag=value`."""
     return argument.lstrip("-").partition("=")[0]
 

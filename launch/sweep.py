@@ -144,6 +144,8 @@ if __name__ == "__main__":
         " the sweep has all combinations.",
         required=not only_prints_config(),
     )
+    with commands.ended_by_user_errors():
+        define_imports()
     define_config(grid57_laptop)
     tracking.define_flags()
     execution.define_flags()

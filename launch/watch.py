@@ -21,7 +21,7 @@ from absl import flags
 from evaluation import films
 from evaluation.loading import load_agent, runs_near
 from launch import commands
-from launch.flag_parsing import define_output_file, define_path
+from launch.flag_parsing import define_imports, define_output_file, define_path
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
-    agent = load_agent(values.run, imports=values.imports)
+    agent = load_agent(values.run, imports=values.imports not in ("", "false"))
     print(f"{agent.name} on {agent.task.name}: {values.episodes} episodes …", flush=True)
     arguments = agent, values.episodes, values.seed, values.steps
     if values.imagine is None:
@@ -56,12 +56,8 @@ if __name__ == "__main__":
         "Film: a file .mp4 or .gif (default: film.gif in the run's folder; reports play it).",
         required=False,
     )
-    flags.DEFINE_bool(
-        "imports",
-        False,
-        "Import the modules that the run's files name, as of gymnasium/<module>:<id>. Only for"
-        " files that you trust.",
-    )
+    with commands.ended_by_user_errors():
+        define_imports()
     flags.DEFINE_integer("episodes", 1, "Number of episodes.", lower_bound=1)
     flags.DEFINE_integer("steps", 1000, "Steps of an episode at most.", lower_bound=1)
     flags.DEFINE_integer(

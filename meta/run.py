@@ -11,6 +11,7 @@ import psutil
 from jaxtyping import Shaped
 
 from disco_common.checkpoints import CheckpointReader, Checkpoints
+from disco_common.stopping import set_unsaved
 from meta.discovery import Discovery
 from meta.meta_step import AgentMetrics
 from meta.state import DiscoveryState
@@ -82,6 +83,7 @@ def run(
             state, metrics = discovery.step(state)
             window.append(metrics)
             step += 1
+            set_unsaved(True)
             stopping = should_stop(step)
             is_kept = step == meta_steps or stopping or is_probed(step)
             if step % log_interval == 0 or is_kept:
@@ -92,6 +94,7 @@ def run(
                 checkpoints.save(step, state, agents=discovery.agents_stacked)
                 on_checkpoint(step, state)
             if is_probed(step) and not stopping:
+                checkpoints.wait()  # Nothing is unsaved while fresh agents are compiled.
                 stopping, started = not probe(step, state), time.monotonic()
     checkpoints.wait()
     return state

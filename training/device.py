@@ -80,6 +80,7 @@ def train(
     """
     for run in runs:
         environments.require_declared_outputs(run.task)
+    stopping.set_unsaved(False)
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
         together = _Runs(agent, runs, settings, checkpoints)
         together.train(report)
@@ -207,11 +208,13 @@ class _Runs:
                 report(self._unrolls * self._steps_per_unroll, made / (now - begun_at), mean_return)
                 is_last = self._unrolls == self._intervals[-1][1]
                 is_due = now - saved_at > self._settings.checkpoint_seconds
+                stopping.set_unsaved(True)
                 if not is_last and (is_due or stopping.is_requested()):
                     self._save()
                     saved_at = now
                     if stopping.is_requested():
                         self._checkpoints.wait()
+                        stopping.set_unsaved(False)
                         stopping.raise_if_requested()
 
     def _record(self, first: int, speed: float) -> float | None:

@@ -40,6 +40,7 @@ from training.static_agent import StaticAgent, initial_state, split_agent
 
 _log = logging.getLogger(__name__)
 _finite = jax.jit(all_finite)
+_POLL_SECONDS = 0.1
 
 
 def train(
@@ -67,6 +68,7 @@ def train(
       ValueError: if the budget is less than one unroll.
     """
     environments.require_declared_outputs(run.task)
+    stopping.set_unsaved(False)
     with contextlib.ExitStack() as stack:
         checkpoints = Checkpoints(run.folder / "checkpoints", keep=2)
         stack.enter_context(contextlib.closing(checkpoints))
@@ -212,6 +214,7 @@ class _Training:
     def train(self, report: Report) -> None:
         """Make the remaining unrolls."""
         progress, first = self._progress, self._unrolls
+        saved = first
         started = saved_at = time.monotonic()
         seconds_before, restarts_before = progress.seconds, progress.restarts
         intervals = self._settings.intervals(self._spec.steps_per_unroll)
@@ -220,12 +223,16 @@ class _Training:
         window = _Window(self._experience)
         self._request()
         while self._unrolls < num_unrolls:
+            while not self._experience.wait(_POLL_SECONDS):
+                if stopping.is_requested():
+                    self._stop(saved)
             collected = self._experience.take()
             is_last = self._unrolls + 1 == num_unrolls
             self._unrolls += 1
             if not is_last and self._spec.acts_one_behind:
                 self._request()
             window.add(collected, self._learn(collected.batch))
+            stopping.set_unsaved(True)
             if not is_last and not self._spec.acts_one_behind:
                 self._request()
             steps = self._unrolls * self._spec.steps_per_unroll
@@ -239,12 +246,11 @@ class _Training:
                 self._record(window, report)
                 window = _Window(self._experience)
             is_due = time.monotonic() - saved_at > self._settings.checkpoint_seconds
-            if not is_last and (is_due or stopping.is_requested()):
+            if not is_last and stopping.is_requested():
+                self._stop(saved)
+            if not is_last and is_due:
                 self._save()
-                saved_at = time.monotonic()
-                if stopping.is_requested():
-                    self._checkpoints.wait()
-                    stopping.raise_if_requested()
+                saved, saved_at = self._unrolls, time.monotonic()
         self._experience.flush()
         self._checkpoints.wait()
 
@@ -307,6 +313,20 @@ class _Training:
             _log.warning("%s has metrics that are not finite at step %d.", self._run.folder, steps)
         self._progress.is_finite &= is_finite
         report(steps, line["environment_steps_per_second"], line["episode_return"])
+
+    def _stop(self, saved: int) -> None:
+        """End the run with a checkpoint; `saved` is the number of unrolls that the newest one has.
+
+        An unroll in collection is lost: a restored run starts new episodes anyway.
+
+        Raises:
+          StoppedBySignal: after a stop signal.
+        """
+        if self._unrolls > saved:
+            self._save()
+        self._checkpoints.wait()
+        stopping.set_unsaved(False)
+        stopping.raise_if_requested()
 
     def _save(self) -> None:
         self._records.sync()

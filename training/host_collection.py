@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import dm_env
@@ -28,6 +28,7 @@ from training.static_agent import StaticAgent, split_agent
 Act = Callable[..., tuple[PyTree[Array], Array, PyTree[Array]]]
 
 NUM_HALVES = 2
+_SECONDS_OF_A_STEP = 1.0
 
 
 class Timing(NamedTuple):
@@ -117,6 +118,7 @@ class HostActor:
         self._history = agent.experience.history
         self._shapes: dict[int, Batch] = {}  # Shapes of unrolls, by number of steps.
         self._threads = ThreadPoolExecutor(len(sizes), "actor")
+        self._going: list[Future[_Part]] = []
         starting = [
             self._threads.submit(
                 _Half,
@@ -155,7 +157,7 @@ class HostActor:
         batch: Batch = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), shapes)
         rows = dataclasses.replace(batch, memory=None)
         ends = np.cumsum([half.batch_size for half in self._halves])
-        going = [
+        self._going = [
             self._threads.submit(
                 half.collect,
                 acting_state,
@@ -165,8 +167,8 @@ class HostActor:
             )
             for number, (half, end) in enumerate(zip(self._halves, ends, strict=True))
         ]
-        wait(going)
-        parts = [half.result() for half in going]
+        wait(self._going)
+        parts = [half.result() for half in self._going]
         memory = jax.tree.map(lambda *x: np.concatenate(x), *(part.memory for part in parts))
         return Collected(
             batch=dataclasses.replace(rows, memory=memory if self._history.is_history else None),
@@ -175,18 +177,28 @@ class HostActor:
         )
 
     def close(self) -> None:
-        """End the environments, after an unroll in collection is complete."""
-        self._threads.shutdown()
+        """End the environments; an unroll in collection ends after the step in progress.
+
+        A step that takes longer than a second is interrupted, if its simulators can be.
+        """
+        for half in self._halves:
+            half.is_closed = True
+        wait(self._going, _SECONDS_OF_A_STEP)
         for half in self._halves:
             half.simulators.close()
+        self._threads.shutdown()
 
 
 class _Half:
-    """Some of an actor's environments. Only one thread at a time may use it."""
+    """Some of an actor's environments. Only one thread at a time may use it.
+
+    Attributes:
+      is_closed: whether an unroll in collection is to end.
+    """
 
     def __init__(self, start, agent: Agent, act: Act, is_training: bool, arguments):
         self._spec: HistorySpec = agent.experience.history
-        self._act = act
+        self._act, self.is_closed = act, False
         self.simulators: environments.Simulators = start(*arguments)
         batch_size = self.batch_size = self.simulators.batch_size
         self._timestep = self.simulators.reset()
@@ -218,6 +230,8 @@ class _Half:
         memory_before = self._memory_before
         episodes, in_engine, in_policy = [], 0.0, 0.0
         for t in range(num_steps):
+            if self.is_closed:
+                raise environments.SimulatorError("The simulators were closed during an unroll.")
             if spec.burn_in and t == num_steps - spec.burn_in:
                 self._memory_before = jax.device_get(self._memory)
             now = time.perf_counter()

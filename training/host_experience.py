@@ -11,7 +11,7 @@ is drawn, and the update dispatched, while the device still computes the previou
 import contextlib
 import operator
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 import jax
@@ -118,6 +118,15 @@ class HostExperience:
         assert self._going is None, "the last request's unroll was not taken"
         self._going = self._thread.submit(self._collect, acting_state, unroll)
 
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long for the requested unroll; return whether `take` has to wait no more.
+
+        The last update's extras are written into the replay before, while it is in collection.
+        """
+        assert self._going is not None, "nothing was requested"
+        self.flush()
+        return bool(wait([self._going], seconds).done)
+
     def take(self) -> Collected:
         """Wait for the requested unroll, store it in the replay, and return it.
 
@@ -207,9 +216,9 @@ class HostExperience:
         replay_checkpoints.cut_episodes(self._spec, self._replay)
 
     def close(self) -> None:
-        """End the environments, after an unroll in collection, and free the replay."""
-        self._thread.shutdown()
+        """End the environments and an unroll in collection, and free the replay."""
         self._actor.close()
+        self._thread.shutdown()
         self._replay = self._refreshed = self._going = None
 
     def _collect(self, acting_state: Any, unroll: int) -> Collected:

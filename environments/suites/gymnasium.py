@@ -200,14 +200,19 @@ def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise MissingPackageError(f"{dynamics.name!r} cannot be made: {error}") from error
     except gym.error.Error as error:
-        hint = "Environments that another package registers are 'gymnasium/<module>:<id>'."
+        hint = (
+            "Environments that another package or a module of yours registers are"
+            " 'gymnasium/<module>:<id>'; worker processes do not know those that a script registers"
+            " for itself."
+        )
         known = tuple(gym.registry)
         raise unknown_name(
             "environment of Gymnasium", identifier, known, hint, prefix="gymnasium/"
         ) from error
     except Exception as error:  # Of its constructor, which may raise any.
         raise EnvironmentNameError(
-            f"{dynamics.name!r} cannot be made: {type(error).__name__}: {error}"
+            f"{dynamics.name!r} cannot be made: {type(error).__name__}:"
+            f" {error}{plugins.place_of(error)}"
         ) from error
 
 

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from launch import commands
-from tests.chaos import disks, memory, non_finite, simulators, stops
+from tests.chaos import disks, in_time, memory, non_finite, simulators, stops
 from tests.chaos.bench import Bench, Fault, Outcome
 
 FAULTS: dict[str, Fault] = {
@@ -46,6 +46,8 @@ FAULTS: dict[str, Fault] = {
         disks.damaged_checkpoint,
         simulators.simulator_killed,
         simulators.simulators_killed_again,
+        in_time.evaluation_stopped_in_time,
+        in_time.workers_end_with_evaluation,
         non_finite.nan_in_an_agent,
         non_finite.nan_from_a_simulator,
         non_finite.nan_in_an_evaluation,

@@ -90,6 +90,10 @@ class Bench:
         arguments = (disturbance, command, *config, *arguments)
         return self._started(start("tests.chaos.driver", *arguments, **quickly(self._compiled)))
 
+    def command(self, module: str, *arguments: object) -> subprocess.Popen[str]:
+        """Start a command, as users do."""
+        return self._started(start(module, *arguments, **quickly(self._compiled)))
+
     def evaluate(self, workdir: pathlib.Path, *arguments: object) -> subprocess.Popen[str]:
         """Start or continue an evaluation of one baseline."""
         return self.disturbed(

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -14,7 +15,13 @@ import numpy as np
 import psutil
 import pytest
 
-from environments import EngineDiedError, SimulatorError, workers
+from environments import (
+    EngineDiedError,
+    SimulatorError,
+    global_generators,
+    processes,
+    workers,
+)
 from environments.processes import ProcessSimulators, SerialSimulators
 from tests.agents.common import Corridor, HostCorridor
 from tests.environments.streams import FIRST, LAST, MID, assert_same, record
@@ -50,14 +57,15 @@ def staggered(seed: int) -> Mortal:
 
 
 class Global(HostCorridor):
-    """A corridor whose second observation is drawn from NumPy's global generator."""
+    """A corridor that draws from Python's and NumPy's global generators wherever it can."""
+
+    def __init__(self, seed: int):
+        self._made = random.random() + np.random.uniform()  # noqa: NPY002
+        super().__init__(3 + random.randrange(3), terminates=True, seed=seed)
 
     def _observe(self):
-        return np.array([self._at, np.random.uniform()], np.float32)  # noqa: NPY002
-
-
-def drawing(seed: int) -> Global:
-    return Global(3, terminates=True, seed=seed)
+        drawn = self._made + random.gauss(0.0, 1.0) + np.random.normal()  # noqa: NPY002
+        return np.array([self._at, drawn], np.float32)
 
 
 def unmakeable(seed: int):
@@ -106,16 +114,31 @@ def test_streams_depend_on_the_seeds_only_and_not_on_who_steps(workers):
     )
 
 
-def test_numpys_global_generators_differ_between_workers_and_depend_on_the_seed():
-    def first_draws() -> list[float]:
-        simulators = ProcessSimulators(drawing, *SPECS, 2, 0, ("reached",), 2)
-        observation = simulators.reset().observation
-        simulators.close()
-        return observation[:, 1].tolist()
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_what_global_generators_give_depends_on_the_seeds_only_and_not_on_who_steps(workers):
+    actions = np.zeros((20, 3), int)
+    alone = record(SerialSimulators(Global, *SPECS, 3, 0, ("reached",)), actions)
+    again = ProcessSimulators(Global, *SPECS, 3, 0, ("reached",), workers)
+    assert_same(record(again, actions), alone)
+    assert len(np.unique(alone.timestep.observation[..., 1])) == 21 * 3
 
-    draws = first_draws()
-    assert draws[0] != draws[1]
-    assert first_draws() == draws
+
+def test_the_generators_of_this_process_go_on_as_if_no_simulator_had_drawn():
+    np.random.seed(5)  # noqa: NPY002
+    before, expected = random.getstate(), np.random.RandomState(5).uniform()
+    global_generators.Isolated(Global, 0).reset()
+    assert random.getstate() == before
+    assert np.random.uniform() == expected  # noqa: NPY002
+
+
+def test_each_state_of_pythons_generator_is_kept_also_where_its_memory_is_unknown(monkeypatch):
+    def drawn() -> list[float]:
+        one, other = (global_generators.Isolated(Global, seed) for seed in (0, 1))
+        return [float(x.reset().observation[1]) for x in (one, other, one, other)]
+
+    expected = drawn()
+    monkeypatch.setattr(global_generators, "_MEMORY", None)
+    assert drawn() == expected
 
 
 def test_workers_find_this_package_where_the_working_folder_has_one_of_its_name(tmp_path):
@@ -332,29 +355,81 @@ def test_a_simulator_that_cannot_be_made_is_an_error_at_the_start():
     assert children() == before
 
 
-def test_workers_end_with_the_process_that_uses_them():
-    code = """
-import multiprocessing, os, signal
-from tests.environments.test_processes import in_processes, staggered
-simulators = in_processes(staggered, 1, 1)
-(child,) = multiprocessing.active_children()
-print(child.pid, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def slow(seed: int) -> Mortal:
+    time.sleep(600.0)
+    return staggered(seed)
+
+
+@pytest.mark.parametrize("moment", ["starting", "making", "stepping", "waiting"])
+def test_workers_end_with_the_process_that_uses_them(moment):
+    """Within two seconds, with the process that forks them, whatever they do."""
+    make = "slow" if moment == "making" else "staggered"
+    code = f"""
+import threading, time
+import numpy as np
+from tests.environments.test_processes import HANG, in_processes, slow, staggered
+if {moment in ("starting", "making")}:
+    threading.Thread(target=in_processes, args=({make}, 2, 1), daemon=True).start()
+else:
+    simulators = in_processes(staggered, 2, 1)
+    simulators.reset()
+if {moment == "stepping"}:
+    threading.Thread(target=simulators.step, args=(np.array([HANG, 0]),), daemon=True).start()
+print("started", flush=True)
+time.sleep(600.0)
 """
-    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert outcome.returncode == -signal.SIGKILL, outcome.stderr
-    pid = int(outcome.stdout)
-
-    def lives() -> bool:
-        try:
-            return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
-
-    deadline = time.monotonic() + 20.0
-    while lives() and time.monotonic() < deadline:
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    main, family = psutil.Process(process.pid), list[psutil.Process]()
+    while len(family) < (2 if moment == "starting" else 3):  # The tracker, the server, the worker.
         time.sleep(0.05)
-    assert not lives()
+        family = main.children(recursive=True)
+    time.sleep(0.5)  # The server, of `starting`, imports.
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    ended = time.monotonic()
+    while any(map(lives, family)):
+        time.sleep(0.05)
+        assert time.monotonic() - ended < 5.0  # Of which three are for a busy machine.
+
+
+def test_simulators_that_step_for_long_are_closed_together(monkeypatch):
+    simulators = in_processes(staggered, 3, 3)
+    simulators.reset()
+    monkeypatch.setattr(processes, "_SECONDS_TO_CLOSE", 1.0)
+    with ThreadPoolExecutor(1) as threads:
+        step = threads.submit(simulators.step, np.full(3, HANG))
+        time.sleep(0.5)
+        began = time.monotonic()
+        simulators.close()
+        assert time.monotonic() - began < 2.5
+        with pytest.raises(SimulatorError, match="closed during a step"):
+            step.result()
+
+
+def test_a_long_folder_for_temporary_files_is_no_obstacle(tmp_path):
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    code = """
+from tests.environments.test_processes import in_processes, staggered
+if __name__ == "__main__":
+    simulators = in_processes(staggered, 1, 1)
+    print(simulators.reset().step_type)
+    simulators.close()
+"""
+    environment = os.environ | {"TMPDIR": str(folder)}
+    command = [sys.executable, "-c", code]
+    outcome = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert outcome.stdout == "[0]\n", outcome.stderr
 
 
 @pytest.mark.parametrize("workers", [0, -1])

@@ -64,8 +64,15 @@ def _note(folder: pathlib.Path, name: str) -> int:
 
 def _fails_at_first(folder, name, times, report):
     report(1, {"loss": 0.5})
-    if _note(folder, name) < times:
-        raise ValueError(f"not yet\n{name}")
+    number = _note(folder, name)
+    if number < times:
+        raise OSError(f"not yet {number if name == 'differently' else ''}\n{name}")
+
+
+def _has_a_bug(folder, name, times, report):
+    del times, report
+    _note(folder, name)
+    raise TypeError("a bug of the agent")
 
 
 def _dies_at_first(folder, name, times, report):
@@ -81,17 +88,28 @@ def _job(function, folder, name, times) -> Job:
 
 
 @pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
-def test_a_job_that_fails_is_tried_again_and_the_others_go_on(executors, executor, tmp_path):
+def test_a_job_that_fails_is_tried_again_and_the_others_go_on(
+    executors, executor, tmp_path, caplog
+):
     jobs = [
         _job(_fails_at_first, tmp_path, "always", 100),
+        _job(_fails_at_first, tmp_path, "differently", 100),
+        _job(_has_a_bug, tmp_path, "bug", 100),
         _job(_fails_at_first, tmp_path, "once", 1),
         _job(_fails_at_first, tmp_path, "good", 0),
     ]
-    (failure,) = executors[executor].run("test", jobs, silent)
-    assert failure.job.name == "always"
-    assert str(failure) == "always: ValueError: not yet (3 attempts)"
+    failures = executors[executor].run("test", jobs, silent)
+    assert sorted(map(str, failures)) == [
+        "always: OSError: not yet  (2 attempts)",
+        "bug: TypeError: a bug of the agent (1 attempt)",
+        "differently: OSError: not yet 2 (3 attempts)",
+    ]
     attempts = {job.name: len(list(tmp_path.glob(f"{job.name}.*"))) for job in jobs}
-    assert attempts == {"always": ATTEMPTS, "once": 2, "good": 1}
+    assert attempts == {"always": 2, "differently": ATTEMPTS, "bug": 1, "once": 2, "good": 1}
+    # Each failure shows once where it is from.
+    assert caplog.text.count("TypeError: a bug of the agent") == 1
+    assert caplog.text.count("in _has_a_bug") == 1
+    assert caplog.text.count("\nalways") == caplog.text.count("OSError: not yet \nalways") == 1
 
 
 @pytest.mark.slow
@@ -139,7 +157,7 @@ def test_runs_that_cannot_be_kept_are_named_and_the_others_are_made(tmp_path):
     with pytest.raises(JobsFailedError, match="1 of 4 jobs failed") as caught:
         evaluate(tasks, contenders, CONFIG, tmp_path)
     assert "random on deep_sea/4 (seeds 0, 1): " in str(caught.value)
-    assert "(3 attempts)" in str(caught.value)
+    assert "(2 attempts)" in str(caught.value)  # As both are equal.
     assert len(list(tmp_path.glob("runs/*/*/*/result.json"))) == 6
     assert not (tmp_path / "results.json").exists()
     (blocked / "seed_1").unlink()

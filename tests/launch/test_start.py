@@ -2,12 +2,14 @@
 
 import json
 import pathlib
+import signal
 import sys
 from importlib.machinery import ModuleSpec
 
 import pytest
 
 from launch import start
+from tests.launch import common
 
 
 @pytest.mark.parametrize(
@@ -133,3 +135,22 @@ def test_flags_of_a_process_are_not_kept(monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("launch.evaluate", None))
     kept = json.loads(start.arguments_to_keep() or "")
     assert kept == {"command": "launch.evaluate", "arguments": ["--suite=a", "--train"]}
+
+
+@pytest.mark.parametrize("command", [["launch.evaluate"], ["launch", "discover"]])
+def test_an_interrupt_within_the_imports_ends_a_command_with_a_line(tmp_path, command):
+    module, *rest = command
+    process = common.start(module, *rest, f"--workdir={tmp_path / 'run'}")
+    assert process.stderr is not None
+    first = process.stderr.readline()  # Before the imports.
+    process.send_signal(signal.SIGINT)
+    status, output = common.outcome(process)
+    name = ".".join(["launch", (rest or [module])[-1].removeprefix("launch.")])
+    assert (status, output) == (130, f"{name}: stopped by Ctrl-C.\n"), first
+
+
+@pytest.mark.parametrize("argument", ["--suite=gymnasium/package:Task-v0", "--imports=package"])
+def test_modules_that_a_file_names_are_allowed_by_a_flag(tmp_path, argument):
+    arguments = ["-m", f"--workdir={workdir_with(tmp_path, argument)}", "--imports"]
+    start.begin("launch.discover", arguments)
+    assert arguments[3:] == [argument]

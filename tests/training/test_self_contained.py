@@ -15,6 +15,8 @@ from environments.episodes import Episode
 from evaluation import training
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AGENT, Contender, make_contenders
+from evaluation.evaluate import evaluate
+from evaluation.executors import JobsFailedError
 from tests.annotations import unchecked
 
 CONFIG = EvaluationConfig(
@@ -215,3 +217,27 @@ def test_the_random_policy_acts_where_actions_are_vectors(tmp_path):
     assert result.results["length"] == 500.0
     assert result.curve.count.sum() == 6
     assert 0.0 < result.window.mean_return < 1_000.0
+
+
+class Broken(Scripted):
+    def train(self, task, seed, num_steps, folder, checkpoint_seconds):
+        yield self.reports[0]
+        raise KeyError("optimizer")
+
+
+def test_an_agents_error_is_shown_once_and_kept_with_its_run_until_it_is_mended(tmp_path, caplog):
+    def run_all(agent: Scripted) -> None:
+        contender = Contender("mine", AGENT, None, CONFIG.agent, {}, other=agent)
+        evaluate([environments.make("catch/5x5")], [contender], CONFIG, tmp_path)
+
+    told = reports(0, CONFIG.num_steps)
+    with pytest.raises(JobsFailedError) as caught:
+        run_all(Broken(told))
+    assert "mine on catch/5x5 (seed 0): KeyError: 'optimizer' (1 attempt)" in str(caught.value)
+    assert "Tracebacks are in the files failure.txt" in str(caught.value)
+    (file,) = tmp_path.glob("runs/mine/catch_5x5/seed_0/failure.txt")
+    for text in (file.read_text(), caplog.text):
+        assert text.count("Traceback") == text.count("KeyError: 'optimizer'") == 1
+        assert f'File "{__file__}", line' in text
+    run_all(Scripted(told))
+    assert not file.exists()
