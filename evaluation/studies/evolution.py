@@ -20,7 +20,6 @@ for each generation, and are the same for all its candidates.
 """
 
 import dataclasses
-import json
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +32,8 @@ from jaxtyping import Float
 import disco
 import environments
 from agents.rule_agent import AgentConfig
+from disco_common import json_lines
 from disco_common.atomic import write_atomically
-from disco_common.json_lines import read_object
 from disco_common.ranges import AT_LEAST_1, POSITIVE
 from evaluation import baselines
 from evaluation.config import EvaluationConfig
@@ -184,8 +183,10 @@ def evolve(
                 made = [_candidate(contender, x) for x in candidates]
                 report = _reporting(progress, number * steps, found)
                 fitness = _fitness(made, chosen, config, known, number, report)
-                text = json.dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
-                write_atomically(file, text + "\n")
+                names = [x.name for x in chosen]
+                write_atomically(
+                    file, json_lines.dumps({"fitness": fitness, "tasks": names}) + "\n"
+                )
             mean = search.tell(candidates, fitness)
             found.append(Generation(tuple(x.name for x in chosen), tuple(fitness), mean))
             changed = _candidate(contender, mean)
@@ -291,7 +292,7 @@ def _fitness(
 def _read(path: pathlib.Path, population: int) -> list[float] | None:
     """Return the fitness of a generation's candidates; None if the file is missing or damaged."""
     try:
-        found = read_object(path)["fitness"]
+        found = json_lines.read_object(path)["fitness"]
         fitness = [float(x) for x in found]
     except (OSError, ValueError, KeyError, TypeError):
         return None
