@@ -115,16 +115,10 @@ def compare(
         | aggregates_over_discoveries(scores, summary.discoveries, config),
         thresholds=thresholds,
         profiles={name: _profile(x, thresholds, config) for name, x in scores.items()},
-        improvement={
-            pair: statistics.estimate(
-                statistics.probability_of_improvement,
-                *(scores[x] for x in pair),
-                bounds=(0.0, 1.0),
-                **config.bootstrap,
-            )
-            for pair in itertools.permutations(scores, 2)
-        },
-        differences=_differences(scores, config),
+        improvement=_of_pairs(
+            statistics.probability_of_improvement, scores, config, bounds=(0.0, 1.0)
+        ),
+        differences=_of_pairs(statistics.difference_of_means, scores, config),
         steps=steps,
         curves=curves,
         areas={
@@ -144,14 +138,17 @@ def compare(
     )
 
 
-def _differences(
-    scores: Mapping[str, Float[np.ndarray, "counted seeds"]], config: EvaluationConfig
+def _of_pairs(
+    statistic: statistics.Statistic,
+    scores: Mapping[str, Float[np.ndarray, "counted seeds"]],
+    config: EvaluationConfig,
+    **options: tuple[float, float],
 ) -> dict[tuple[str, str], Estimate]:
-    found, statistic = {}, statistics.difference_of_means
-    for x, y in itertools.combinations(scores, 2):
-        found[x, y] = statistics.estimate(statistic, scores[x], scores[y], **config.bootstrap)
-        found[y, x] = found[x, y].mirrored(0.0)
-    return found
+    options |= config.bootstrap
+    return {
+        (x, y): statistics.estimate(statistic, scores[x], scores[y], **options)
+        for x, y in itertools.permutations(scores, 2)
+    }
 
 
 def _best(means: Mapping[str, Float[np.ndarray, "counted"]]) -> dict[str, int]:

@@ -70,7 +70,8 @@ def interval(
         return np.asarray(statistic(joined[drawn], *(x[drawn] for x in others)))
 
     def of_rules(drawn: Int[np.ndarray, "_ _"]) -> np.ndarray:
-        return np.asarray(statistic(join(rules[drawn]), *(x[None] for x in others)))
+        beside = (np.broadcast_to(x, (len(drawn), *x.shape)) for x in others)
+        return np.asarray(statistic(join(rules[drawn]), *beside))
 
     value = np.asarray(statistic(joined[None], *(x[None] for x in others))).item()
     levels = [(of_tasks, tasks)] + ([(of_rules, number)] if number > 1 else [])

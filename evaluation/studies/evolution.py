@@ -32,8 +32,8 @@ from jaxtyping import Float
 import disco
 import environments
 from agents.rule_agent import AgentConfig
-from disco_common import json_lines
 from disco_common.atomic import write_atomically
+from disco_common.json_lines import dumps, read_object
 from disco_common.ranges import AT_LEAST_1, POSITIVE
 from evaluation import baselines
 from evaluation.config import EvaluationConfig
@@ -183,10 +183,8 @@ def evolve(
                 made = [_candidate(contender, x) for x in candidates]
                 report = _reporting(progress, number * steps, found)
                 fitness = _fitness(made, chosen, config, known, number, report)
-                names = [x.name for x in chosen]
-                write_atomically(
-                    file, json_lines.dumps({"fitness": fitness, "tasks": names}) + "\n"
-                )
+                text = dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
+                write_atomically(file, text + "\n")
             mean = search.tell(candidates, fitness)
             found.append(Generation(tuple(x.name for x in chosen), tuple(fitness), mean))
             changed = _candidate(contender, mean)
@@ -292,7 +290,7 @@ def _fitness(
 def _read(path: pathlib.Path, population: int) -> list[float] | None:
     """Return the fitness of a generation's candidates; None if the file is missing or damaged."""
     try:
-        found = json_lines.read_object(path)["fitness"]
+        found = read_object(path)["fitness"]
         fitness = [float(x) for x in found]
     except (OSError, ValueError, KeyError, TypeError):
         return None
