@@ -11,7 +11,6 @@ is executed or unpickled.
 
 import dataclasses
 import io
-import json
 import os
 import pathlib
 import re
@@ -36,6 +35,7 @@ from disco.rule_headers import (
     shown,
 )
 from disco.sizes import MetaNetworkSizes
+from disco_common import json_lines
 from disco_common.atomic import write_atomically
 
 _LIFETIME = "lstm/~/meta_lstm/~unroll"
@@ -134,7 +134,7 @@ def save(
         "provenance": dict(provenance or {}),
     }
     try:
-        arrays[HEADER] = np.array(json.dumps(header))
+        arrays[HEADER] = np.array(json_lines.dumps(header))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"The provenance for {path} is not JSON: {error}.") from error
     buffer = io.BytesIO()

@@ -1,6 +1,7 @@
 """JSON on disk: checksums, and logs with one object per line."""
 
 import json
+import math
 import os
 import pathlib
 import zlib
@@ -13,6 +14,33 @@ _LONGEST_EXCERPT = 60  # Bytes of a damaged line that a message shows.
 _MOST_DIGITS = 20  # Of integers in int64, with the sign.
 
 
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: arrays as lists, numbers that are not finite as None.
+
+    JSON has no NaN and no infinity, which Python's writer would write all the same.
+    """
+    if isinstance(value, Mapping):
+        return {key: plain(x) for key, x in value.items()}
+    if hasattr(value, "tolist"):  # An array, or a number of NumPy's.
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(x) for x in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def dumps(value: Any, **options: Any) -> str:
+    """Return the JSON text of a value (`plain`).
+
+    Args:
+      value: of JSON values, arrays and numbers that may be not finite.
+      **options: of `json.dumps`.
+
+    Raises:
+      TypeError: if it holds something else.
+    """
+    return json.dumps(plain(value), allow_nan=False, **options)
+
+
 def crc32(value: Any) -> int:
     """Return the CRC-32 of a JSON value; the order of its objects' names does not matter."""
     return zlib.crc32(json.dumps(value, sort_keys=True).encode())
@@ -20,6 +48,8 @@ def crc32(value: Any) -> int:
 
 def loads(text: str | bytes) -> Any:
     """Return the value of a JSON text; integers that int64 cannot hold are floats.
+
+    Files of older versions may hold bare NaN and infinities; they are read.
 
     Python's own reader makes integers of any length, which fail as an `OverflowError` wherever
     they become a float or an array's element.
@@ -75,7 +105,7 @@ class JsonLines:
         Raises:
           OSError: naming the file, if they cannot be written.
         """
-        lines = [json.dumps(dict(item)) + "\n" for item in objects]
+        lines = [dumps(item) + "\n" for item in objects]
         with naming(self.path), self.path.open("a") as file:
             file.writelines(lines)
 

@@ -25,8 +25,13 @@ class Episodes(NamedTuple):
 
     @property
     def mean_return(self) -> Float[np.ndarray, "..."]:
-        """Mean return of the episodes; NaN where no episode ended."""
-        return divide(self.return_sum, self.count)
+        """Mean return of the episodes; NaN where no episode ended, or where it is not finite."""
+        return np.where(self.is_not_finite, np.nan, divide(self.return_sum, self.count))
+
+    @property
+    def is_not_finite(self) -> Bool[np.ndarray, "..."]:
+        """Whether episodes ended, and a return of them is not finite."""
+        return np.asarray((self.count > 0) & ~np.isfinite(self.return_sum), bool)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,7 +38,6 @@ and all else that an agent that trains itself keeps. Folder names are those of
 """
 
 import contextlib
-import json
 import logging
 import os
 import pathlib
@@ -147,21 +146,24 @@ def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
     Raises:
       OSError: if it cannot be written.
     """
-    values = {
-        "curve": _to_json(result.curve),
-        "window": _to_json(result.window),
-        "results": result.results,
-        "is_finite": result.is_finite,
-        "start_seconds": result.start_seconds,
-        "train_seconds": result.train_seconds,
-        "devices": result.devices,
-        "restarts": result.restarts,
-    }
+    values = json_lines.plain(
+        {
+            "curve": result.curve._asdict(),
+            "window": result.window._asdict(),
+            "results": result.results,
+            "is_finite": result.is_finite,
+            "start_seconds": result.start_seconds,
+            "train_seconds": result.train_seconds,
+            "devices": result.devices,
+            "restarts": result.restarts,
+        }
+    )
     path = run_folder(folder, run) / _RESULT
     path.parent.mkdir(parents=True, exist_ok=True)
     if result.strip:
         write_atomically(path.with_name(STRIP), result.strip)
-    write_atomically(path, json.dumps(values | {_CHECKSUM: json_lines.crc32(values)}) + "\n")
+    text = json_lines.dumps(values | {_CHECKSUM: json_lines.crc32(values)})
+    write_atomically(path, text + "\n")
     path.with_name(FAILURE).unlink(missing_ok=True)
 
 
@@ -210,7 +212,7 @@ def read(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> Ru
         return RunResult(
             curve=_of_json(values["curve"], axes=1),
             window=_of_json(values["window"], axes=0),
-            results={name: float(x) for name, x in values["results"].items()},
+            results={k: np.nan if x is None else float(x) for k, x in values["results"].items()},
             is_finite=bool(values["is_finite"]),
             start_seconds=float(values["start_seconds"]),
             train_seconds=float(values["train_seconds"]),
@@ -221,10 +223,6 @@ def read(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> Ru
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise DamagedResultError(f"{path} is damaged ({error})") from error
-
-
-def _to_json(episodes: Episodes) -> dict[str, Any]:
-    return {name: np.asarray(x).tolist() for name, x in episodes._asdict().items()}
 
 
 def _of_json(values: dict[str, Any], axes: int) -> Episodes:

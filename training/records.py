@@ -4,8 +4,8 @@
                      one line per interval from JAX environments
     metrics.jsonl    the agent's metrics, speed, and mean return: one line per interval
 
-Each line has `environment_steps`, the run's steps so far over all of its environments. Metrics that
-are not finite are null.
+Each line has `environment_steps`, the run's steps so far over all of its environments. Metrics and
+returns that are not finite are null.
 """
 
 import dataclasses
@@ -55,6 +55,8 @@ class EpisodeSums:
     def of_line(cls, line: Mapping[str, Any]) -> "EpisodeSums":
         """Return the sums in a line of `episodes.jsonl`, also in an older version's format.
 
+        Returns and results that are null, as they were not finite, are NaN.
+
         Raises:
           KeyError: if the line lacks a field.
           TypeError: if a field is not a number.
@@ -64,10 +66,12 @@ class EpisodeSums:
         else:
             sums = [line[field.name] for field in dataclasses.fields(cls)]
         steps, episodes, return_sum, length_sum, results = sums
+        return_sum = math.nan if return_sum is None else return_sum
+        results = {name: math.nan if x is None else x for name, x in results.items()}
         for number in (steps, episodes, return_sum, length_sum, *results.values()):
             if not isinstance(number, int | float):
                 raise TypeError(f"expected a number, found {number!r}")
-        return cls(steps, float(episodes), float(return_sum), float(length_sum), dict(results))
+        return cls(steps, float(episodes), float(return_sum), float(length_sum), results)
 
     def as_means(self) -> dict[str, float | None]:
         """Return metrics: the number of episodes and their means, None without episodes."""
@@ -115,10 +119,9 @@ class Records:
         Raises:
           OSError: naming the file, if they cannot be written.
         """
-        there = {name: float(x) for name, x in metrics.items() if x is not None}
-        line = {name: x if math.isfinite(x) else None for name, x in there.items()}
+        line = {name: float(x) for name, x in metrics.items() if x is not None}
         self._metrics.append([{**line, STEPS: environment_steps}])
-        return None not in line.values()
+        return all(map(math.isfinite, line.values()))
 
     def sync(self) -> None:
         """Wait until the records are on disk; called before a checkpoint is saved."""

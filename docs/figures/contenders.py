@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 
 _HERE = pathlib.Path(__file__).parent
 _TABLES = _HERE.parent / "measurements" / "contenders.md"
-_INTERVAL = re.compile(r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\]")
-_BEST = "three_families"
+_ENDS = r"\[(-?[\d.]+), (-?[\d.]+)\]"
+_INTERVAL = re.compile(rf"(-?[\d.]+) {_ENDS}(?:, tasks {_ENDS})?")
+_OURS = "three_families"
 _RULE, _OTHER = "#D55E00", "#0072B2"
 _FEWEST_ROWS = 6  # That a panel has room for, so that bars are not thicker than elsewhere.
 _INK = "#767676"  # Legible on white and on black.
@@ -39,21 +40,24 @@ def main() -> None:
     figure.savefig(_HERE / "contenders.svg", transparent=True, metadata={"Date": None})
 
 
-def iqm_tables(page: str) -> list[dict[str, tuple[float, float, float]]]:
-    """Return, of the page's first two tables, each contender's IQM and the interval's ends."""
+def iqm_tables(page: str) -> list[dict[str, tuple[float, ...]]]:
+    """Return, of the page's first two tables, each contender's IQM and the intervals' ends.
+
+    The second interval is that over tasks, where a table has one.
+    """
     found = []
     tables = re.finditer(r"^\| +\| (.*) \|\n\|[- |]*\n\| IQM \| (.*) \|$", page, re.M)
     for match in itertools.islice(tables, 2):
         names = [name.strip("` ") for name in match[1].split("|")]
         cells = [_INTERVAL.search(cell) for cell in match[2].split("|")]
-        values = {n: tuple(map(float, c.groups())) for n, c in zip(names, cells, strict=True) if c}
-        found.append({n: (v[0], v[1], v[2]) for n, v in values.items() if n != "random"})
-    if not all(_BEST in table for table in found):
-        raise ValueError(f"{_TABLES} begins with tables without {_BEST}.")
+        values = {n: c.groups() for n, c in zip(names, cells, strict=True) if c and n != "random"}
+        found.append({n: tuple(float(x) for x in v if x) for n, v in values.items()})
+    if not all(_OURS in table for table in found):
+        raise ValueError(f"{_TABLES} begins with tables without {_OURS}.")
     return found
 
 
-def relative_to_ppo(page: str) -> dict[str, tuple[float, float, float]]:
+def relative_to_ppo(page: str) -> dict[str, tuple[float, ...]]:
     """Return the mean over MinAtar's games of returns between random's (0) and PPO's (1).
 
     They are in the section's first table; contenders without a return on each game are left out.
@@ -74,15 +78,21 @@ def relative_to_ppo(page: str) -> dict[str, tuple[float, float, float]]:
     return {name: (mean, mean, mean) for name, mean in means.items()}
 
 
-def draw(panel: Axes, table: dict[str, tuple[float, float, float]]) -> None:
-    """Draw a bar for each contender, the best on top, with its interval."""
+def draw(panel: Axes, table: dict[str, tuple[float, ...]]) -> None:
+    """Draw a bar for each contender, the highest on top, with its intervals.
+
+    The thick one is over seeds, the thin one over tasks and seeds. A rule that is not above the
+    random policy has no colour of its own.
+    """
     ordered = sorted(table, key=lambda name: table[name][0])
     for row, name in enumerate(ordered):
-        value, low, high = table[name]
-        colour = _RULE if name == _BEST else _OTHER
+        value, low, high, *wide = table[name]
+        colour = _RULE if name == _OURS and value > 0.0 else _OTHER
         panel.barh(row, value, color=colour, height=0.65)
         if low < high:
             panel.plot([low, high], [row, row], color=_INK, linewidth=1.5)
+        if wide:
+            panel.plot(wide, [row, row], color=_INK, linewidth=0.7)
     panel.set_ylim(min(0, len(ordered) - _FEWEST_ROWS) - 0.6, len(ordered) - 0.4)
     panel.set_yticks(range(len(ordered)), ordered, fontsize=9, color=_INK)
     panel.tick_params(axis="x", labelsize=8, colors=_INK)

@@ -1,6 +1,7 @@
 """Plots of comparisons as files (Matplotlib): aggregates, improvement, profiles, efficiency.
 
-They show what the report's interactive plots show (`evaluation.report.plotly_figures`).
+They show what the report's interactive plots show (`evaluation.report.plotly_figures`). Of the two
+intervals of a number the thick one is over seeds, the thin one over tasks and seeds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,7 +103,8 @@ def _lines(
 
 
 def _interval(panel: Axes, row: int, estimate: Estimate, colour: str) -> None:
-    panel.plot([estimate.low, estimate.high], [row, row], color=colour, linewidth=2.0)
+    panel.plot([estimate.low, estimate.high], [row, row], color=colour, linewidth=3.0)
+    panel.plot(estimate[3:], [row, row], color=colour, linewidth=1.0)
     panel.plot(estimate.value, row, color=colour, marker="o", markersize=4)
 
 

@@ -20,10 +20,21 @@ from evaluation.config import EvaluationConfig
 from evaluation.published.scores import METRICS, RETURN, PublishedScore, published_scores
 from evaluation.results import LearningCurves
 from evaluation.scoring.normalization import Scale
+from evaluation.scoring.over_tasks import FEWEST_TASKS
 from evaluation.scoring.statistics import Estimate
 from evaluation.scoring.summary import Summary
 
 Row = dict[str, Any]
+
+_ENDS = {
+    "low": "end of its interval over seeds, or discoveries, with these tasks; empty if no task has"
+    " two runs",
+    "high": "the other end",
+    "low_over_tasks": "end of its interval over tasks and seeds, and discoveries; empty with fewer"
+    f" than {FEWEST_TASKS} tasks",
+    "high_over_tasks": "the other end",
+    "confidence": "of the intervals",
+}
 
 TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "scores.csv": (
@@ -66,9 +77,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "contender": "name",
             "aggregate": "IQM, median, mean capped at 1, optimality gap or mean",
             "value": "the aggregate",
-            "low": "end of its interval; empty if no task has two runs",
-            "high": "end of its interval",
-            "confidence": "of the interval",
+            **_ENDS,
         },
     ),
     "comparisons.csv": (
@@ -80,9 +89,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "other": "the contender that it is compared with",
             "statistic": "probability of improvement, or difference of means",
             "value": "the statistic",
-            "low": "end of its interval; empty if no task has two runs",
-            "high": "end of its interval",
-            "confidence": "of the interval",
+            **_ENDS,
         },
     ),
     "published.csv": (
@@ -119,6 +126,13 @@ class Aggregated(NamedTuple):
     scale: Scale
     aggregates: Mapping[str, Mapping[str, Estimate]]
     comparisons: Mapping[str, Mapping[tuple[str, str], Estimate]]
+
+
+def comparisons(
+    improvement: Mapping[tuple[str, str], Estimate], differences: Mapping[tuple[str, str], Estimate]
+) -> dict[str, Mapping[tuple[str, str], Estimate]]:
+    """Return the statistics of pairs of contenders, by the names that tables have for them."""
+    return {"probability of improvement": improvement, "difference of means": differences}
 
 
 class Tabulated(NamedTuple):

@@ -11,17 +11,17 @@ Each plot is also an SVG file.
 """
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from disco_common import json_lines
 from disco_common.atomic import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.published.scores import published_scores
 from evaluation.report import csv_tables, static_plots
-from evaluation.report.csv_tables import Aggregated, Tabulated
+from evaluation.report.csv_tables import Aggregated, Tabulated, comparisons
 from evaluation.report.main_result import MainResult, main_result
 from evaluation.report.results_json import to_json
 from evaluation.report.score_table import ScoreTable, remarks, score_table
@@ -87,7 +87,7 @@ def write_evaluation(
     )
     drawn = static_plots.learning_curves(summary, shown, contender_curves, config)
     files: dict[str, str | bytes] = {
-        "results.json": json.dumps(results, allow_nan=False, indent=1),
+        "results.json": json_lines.dumps(results, indent=1),
         **csv_tables.csv_files({"": tables}),
         **drawn.files("curves"),
     }
@@ -111,11 +111,8 @@ def _aggregated(summary: Summary) -> list[Aggregated]:
     """Return the summary's statistics over tasks, if any task counts."""
     if not summary.aggregates:
         return []
-    comparisons = {
-        "probability of improvement": summary.improvement,
-        "difference of means": summary.differences,
-    }
-    return [Aggregated(summary.scale, summary.aggregates, comparisons)]
+    compared = comparisons(summary.improvement, summary.differences)
+    return [Aggregated(summary.scale, summary.aggregates, compared)]
 
 
 def _remark_on_papers(number: int) -> list[str]:

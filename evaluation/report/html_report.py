@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from disco_common.atomic import write_atomically
 from evaluation.published.aggregates import reproductions, to_csv
 from evaluation.report import comparison_plots, page, static_plots
-from evaluation.report.csv_tables import Aggregated, Tabulated, csv_files
+from evaluation.report.csv_tables import Aggregated, Tabulated, comparisons, csv_files
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.evaluation_report import EvaluationReport, compute_report
 from evaluation.report.merging import MergedEvaluation
@@ -133,7 +133,7 @@ def _tabulated(report: EvaluationReport) -> Tabulated:
         merged.seeds,
         [x.scale for x in report.comparisons],
         [
-            Aggregated(x.scale, x.aggregates, {"probability of improvement": x.improvement})
+            Aggregated(x.scale, x.aggregates, comparisons(x.improvement, x.differences))
             for x in report.comparisons
         ],
     )

@@ -1,19 +1,21 @@
 """The main result of an evaluation in sentences: who is ahead, by how much, and where it loses.
 
-Contenders are ranked by their interquartile mean (IQM), on a single task by their mean. Two are
-told apart by it if their intervals do not overlap. Several discoveries, which differ in their seed
-only, count as one contender.
+Contenders are ranked by their interquartile mean (IQM), on a single task by their mean. The data
+separate two of them if the widest interval of the difference excludes 0: that over tasks and seeds,
+where there are enough tasks. Several discoveries, which differ in their seed only, count as one
+contender. A contender that is not above the random policy leads nothing.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
-from evaluation.report.texts import number_of
+from evaluation.report.texts import interval_legend, number_of
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale
 from evaluation.scoring.statistics import AGGREGATES, Estimate
@@ -29,8 +31,10 @@ class MainResult:
     Attributes:
       sentences: the result, for a reader.
       leader: the contender with the highest IQM (mean of a single task) or, where there is none,
-        with the highest mean score on the most tasks; empty if no contender that learns has scores.
-      is_ahead: whether its interval is above that of every other contender that learns.
+        with the highest mean score on the most tasks; empty if no contender that learns is above
+        the random policy.
+      is_ahead: whether the data separate it from every other contender that learns and from the
+        random policy.
       worse_on: tasks on which another contender has a higher mean score, the furthest below first.
     """
 
@@ -86,17 +90,35 @@ class _Entrant:
     def improvement(self, other: "_Entrant", config: EvaluationConfig) -> Estimate:
         """Return the probability that a run of it scores higher, on the tasks that both have."""
         both = self.scored & other.scored
-        if not both.all():
-            return self.on(both).improvement(other.on(both), config)
+        one, two, options = self.on(both), other.on(both), {"bounds": (0.0, 1.0)}
+        return one._compared(two, statistics.probability_of_improvement, 1.0, config, options)
+
+    def difference(self, other: "_Entrant", label: str, config: EvaluationConfig) -> Estimate:
+        """Return an aggregate of its runs (`statistics.AGGREGATES`) minus that of another's."""
+        aggregate = AGGREGATES[label].statistic
+
+        def statistic(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+            return np.asarray(aggregate(scores) - aggregate(others))
+
+        return self._compared(other, statistic, 0.0, config, {})
+
+    def _compared(
+        self,
+        other: "_Entrant",
+        statistic: statistics.Statistic,
+        total: float,
+        config: EvaluationConfig,
+        options: Mapping[str, Any],
+    ) -> Estimate:
+        """Return a statistic of both; `total` is its sum with that of the other and this one."""
         if len(other.parts) > len(self.parts):  # Whose rules are resampled: they are more.
-            value, low, high = other.improvement(self, config)
-            return Estimate(1.0 - value, 1.0 - high, 1.0 - low)
-        statistic, options = statistics.probability_of_improvement, config.bootstrap
+            return other._compared(self, statistic, total, config, options).mirrored(total)
+        options = {**options, **config.bootstrap}
         if len(self.parts) > 1:
             return statistics.estimate_over_discoveries(
-                statistic, self.parts, other.runs, bounds=(0.0, 1.0), **options
+                statistic, self.parts, other.runs, **options
             )
-        return statistics.estimate(statistic, self.runs, other.runs, bounds=(0.0, 1.0), **options)
+        return statistics.estimate(statistic, self.runs, other.runs, **options)
 
 
 def main_result(
@@ -118,21 +140,23 @@ def main_result(
     every = [x.on(is_counted) for x in _entrants(summary, contenders)]
     learning = [x for x in every if x.name != RANDOM and x.scored.any()]
     if not learning:
-        return MainResult(("No contender that learns has a score.",))
+        infinite = [x.name for x in every if summary.not_finite.get(x.name, is_counted).any()]
+        why = f": no return of {_listed(infinite)} is finite" if infinite else ""
+        return MainResult((f"No contender that learns has a score{why}.",))
     tasks = [task for task, counts in zip(summary.tasks, is_counted, strict=True) if counts]
-    where, means = _where(summary, config, len(tasks)), _Means.of(tasks, learning)
+    where, means = _where(summary, config, len(tasks)), _Means.of(tasks, every)
     if config.seeds == 1 or not any(x.has_several_runs for x in learning):
         return MainResult(
             (
-                f"{where}, no interval is known: contenders are not told apart, and normalised"
-                " means are not shown.",
+                f"{where}, no interval is known: the data cannot separate contenders, and"
+                " normalised means are not shown.",
                 f"{means.wins()}.",
             ),
             means.leader,
         )
     complete = [x for x in every if x.scored.all()]
     if (scale is None and len(tasks) > 1) or all(x.name == RANDOM for x in complete):
-        return _by_tasks(where, learning, means, config)
+        return _by_tasks(where, every, means, config)
     found = _by_aggregates(where, complete, means, config, scale)
     if omitted := [x.name for x in every if x not in complete]:
         end = f"{_listed(omitted)}: left out of these means, as scores on some task are missing."
@@ -147,35 +171,47 @@ class _Means:
     Attributes:
       tasks: names.
       means: by contender; NaN without a score.
+      chance: of the random policy; NaN without a score.
       spread: standard deviation of all runs on each task.
     """
 
     tasks: Sequence[str]
     means: Mapping[str, Float[np.ndarray, "tasks"]]
+    chance: Float[np.ndarray, "tasks"]
     spread: Float[np.ndarray, "tasks"]
 
     @classmethod
-    def of(cls, tasks: Sequence[str], learning: Sequence[_Entrant]) -> "_Means":
+    def of(cls, tasks: Sequence[str], every: Sequence[_Entrant]) -> "_Means":
         """Return the means of contenders on tasks."""
+        learning = [x for x in every if x.name != RANDOM and x.scored.any()]
         runs = np.concatenate([x.runs for x in learning], axis=1)
         spread = np.std(np.where(np.isfinite(runs), runs, statistics.mean(runs)[:, None]), axis=1)
-        return cls(tasks, {x.name: statistics.mean(x.runs) for x in learning}, spread)
+        means = {x.name: statistics.mean(x.runs) for x in learning}
+        chance = [statistics.mean(x.runs) for x in every if x.name == RANDOM]
+        return cls(tasks, means, chance[0] if chance else np.full(len(tasks), np.nan), spread)
 
     @property
     def _wins(self) -> list[tuple[str, int]]:
-        """The number of tasks on which each contender has the highest mean, or ties; most first."""
+        """The number of tasks on which each contender has the highest mean, or ties; most first.
+
+        Where the random policy's mean is as high, nobody has it.
+        """
         highest = _highest(self.means)
-        wins = {name: int(np.sum(x >= highest)) for name, x in self.means.items()}
+        is_won = ~(highest <= self.chance)
+        wins = {name: int(np.sum((x >= highest) & is_won)) for name, x in self.means.items()}
         return sorted(wins.items(), key=lambda pair: -pair[1])
 
     @property
     def leader(self) -> str:
-        """The contender with the highest mean on the most tasks."""
-        return self._wins[0][0]
+        """The contender with the highest mean on the most tasks; empty if nobody has it on any."""
+        name, number = self._wins[0]
+        return name if number else ""
 
     def wins(self) -> str:
         """Return who has the highest mean on how many tasks, as a clause."""
         (first, most), *others = self._wins[:_MOST_NAMED]
+        if not most:
+            return "no contender that learns has a higher mean score than the random policy"
         also = "".join(f", {name} on {number}" for name, number in others if number)
         return f"{first} has the highest mean score on {most} of {len(self.tasks)} tasks{also}"
 
@@ -208,24 +244,25 @@ class _Means:
 
 
 def _by_tasks(
-    where: str, learning: Sequence[_Entrant], means: _Means, config: EvaluationConfig
+    where: str, every: Sequence[_Entrant], means: _Means, config: EvaluationConfig
 ) -> MainResult:
     """Return the result by the number of tasks won, and by probabilities of improvement."""
-    [first] = [x for x in learning if x.name == means.leader]
-    others = [x for x in learning if x is not first]
-    if not others:
-        return MainResult(
-            (f"{where}, {first.name} is the only contender that learns.",), first.name
-        )
-    found = {
-        x.name: first.improvement(x, config) for x in others if (first.scored & x.scored).any()
-    }
-    level = [name for name, estimate in found.items() if estimate.low <= 0.5]
-    told = f" It is not told apart from {_listed(level)} by it." if level else ""
+    if not means.leader:
+        return MainResult((f"{where}, {means.wins()}.",))
+    [first] = [x for x in every if x.name == means.leader]
+    others = [x for x in every if x is not first and (first.scored & x.scored).any()]
+    found = {x.name: first.improvement(x, config) for x in others}
+    level = [name for name, estimate in found.items() if not estimate.is_above(0.5)]
+    told = f" The data cannot separate it from {_listed(level)}." if level else ""
     lost, worse = means.lost_by(first.name, means.spread)
-    compared = f"; {_improvement(found, config)}" if found else ""
-    text = f"{where}, which no scale puts together, {means.wins()}{compared}."
-    return MainResult((text + told, *lost), first.name, not level, worse)
+    learning = {name: x for name, x in found.items() if name != RANDOM}
+    tasks, several = len(means.tasks), any(len(x.parts) > 1 for x in every)
+    compared = f"; {_improvement(learning, config, tasks, several)}" if learning else ""
+    won = (
+        means.wins() if len(means.means) > 1 else f"{first.name} is the only contender that learns"
+    )
+    text = f"{where}, which no scale puts together, {won}{compared}."
+    return MainResult((text + told, *lost), first.name, bool(learning) and not level, worse)
 
 
 def _by_aggregates(
@@ -252,25 +289,39 @@ def _by_aggregates(
     found = {x.name: x.aggregate(label, config) for x in scaled}
     ranked = sorted(scaled, key=lambda x: -found[x.name].value)
     first, *others = [x for x in ranked if x.name != RANDOM]
-    level = [x.name for x in others if found[x.name].high >= found[first.name].low]
+    if RANDOM in found and not found[first.name].value > found[RANDOM].value:
+        best, chance = (found[name].text(2) for name in (first.name, RANDOM))
+        return MainResult(
+            (
+                f"{where}, no contender that learns is above the random policy: {label} {chance}"
+                f" of the random policy, {best} of {first.name}.",
+            )
+        )
+    differences = {x.name: first.difference(x, label, config) for x in ranked if x is not first}
+    level = [name for name, x in differences.items() if not x.is_above(0.0)]
     rivals = others or [x for x in ranked if x.name == RANDOM]
     numbers = []
     for one in (label, *further):
         of_two = [x.aggregate(one, config).text(2) for x in (first, *rivals[:1])]
         against = f" of {rivals[0].name}" if rivals else ""
         numbers.append(f"{one} {' against '.join(of_two)}{against if one == label else ''}")
+        if rivals and one == label:
+            numbers.append(f"difference {differences[rivals[0].name].text(2)}")
     compared = rivals[: _MOST_NAMED if len(rivals) <= _MOST_NAMED else 1]
     if compared:
         improvement = {x.name: first.improvement(x, config) for x in compared}
-        numbers.append(_improvement(improvement, config))
+        several = any(len(x.parts) > 1 for x in known)
+        numbers.append(_improvement(improvement, config, len(means.tasks), several))
     unit = means.spread if scale is None else scale.high - scale.low
     lost, worse = means.lost_by(first.name, unit)
     standing = _standing(first.name, [x.name for x in others], level, label)
     ranks = _rank_of_rule(first, others, found, label)
     sentences = [f"{where}, {standing}: {'; '.join(numbers)}.", *ranks]
-    if RANDOM in found and found[first.name].low <= found[RANDOM].high:
+    if RANDOM in level:
         random = found[RANDOM].text(2)
-        sentences.append(f"The random policy, with {random}, is not told apart from {first.name}.")
+        sentences.append(
+            f"The data cannot separate {first.name} from the random policy, which has {random}."
+        )
     return MainResult((*sentences, *lost), first.name, bool(others) and not level, worse)
 
 
@@ -286,10 +337,13 @@ def _rank_of_rule(
     return [f"{rule} is number {places[0] + 1} of {len(ranked)}: {label} {found[rule].text(2)}."]
 
 
-def _improvement(found: Mapping[str, Estimate], config: EvaluationConfig) -> str:
-    """Return probabilities of improvement as a clause."""
+def _improvement(
+    found: Mapping[str, Estimate], config: EvaluationConfig, tasks: int, several: bool
+) -> str:
+    """Return probabilities of improvement, and what all intervals are over, as a clause."""
     parts = [f"{estimate.text(2)} over {name}" for name, estimate in found.items()]
-    return f"probability of improvement {', '.join(parts)} ({config.confidence:.0%} intervals)"
+    legend = interval_legend(tasks, config.confidence, "tasks", several)
+    return f"probability of improvement {', '.join(parts)} ({legend})"
 
 
 def _standing(first: str, others: Sequence[str], level: Sequence[str], label: str) -> str:
@@ -297,9 +351,8 @@ def _standing(first: str, others: Sequence[str], level: Sequence[str], label: st
     if not others:
         return f"{first} is the only contender that learns"
     if level:
-        return (
-            f"{first} has the highest {label}, but is not told apart from {_listed(level)}, whose"
-            f" {'interval overlaps' if len(level) == 1 else 'intervals overlap'} its own"
+        return f"{first} has the highest {label}, but the data cannot separate it from" + (
+            f" {_listed(level)}"
         )
     if len(others) == 1:
         return f"{first} is ahead of {others[0]}"

@@ -4,7 +4,6 @@ It is written when the evaluation starts, so that unfinished evaluations can be 
 """
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -65,7 +64,7 @@ def write_manifest(
         "provenance": dict(provenance),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1) + "\n")
+    write_atomically(folder / MANIFEST, json_lines.dumps(manifest, indent=1) + "\n")
 
 
 def read_manifest(folder: pathlib.Path) -> StoredEvaluation:

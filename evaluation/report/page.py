@@ -11,6 +11,7 @@ Besides jinja2's own filters, templates have
                              searched, and filtered by each column (DataTables)
     picture | data_uri       a PNG as the source of an image
     seeds | over_seeds       what follows "mean", with errors if there are several seeds
+    tasks | interval_legend  what intervals of statistics over so many tasks are over
 """
 
 import base64
@@ -29,7 +30,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from evaluation.report import plotly_style
-from evaluation.report.texts import over_seeds
+from evaluation.report.texts import interval_legend, over_seeds
 
 TEMPLATES = pathlib.Path(__file__).parents[1] / "templates"
 
@@ -81,6 +82,7 @@ def environment() -> jinja2.Environment:
         "data_table": _data_table,
         "data_uri": _data_uri,
         "over_seeds": over_seeds,
+        "interval_legend": interval_legend,
     }
     made.globals |= {"plotly_js": Markup(get_plotlyjs()), "data_tables": _data_tables_script()}
     return made

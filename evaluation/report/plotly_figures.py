@@ -18,7 +18,7 @@ from evaluation.report.plotly_style import (
     band_traces,
     finish,
     fit_rows,
-    interval_trace,
+    interval_traces,
     stacked_panels,
 )
 from evaluation.report.probe_scores import Probe
@@ -28,7 +28,7 @@ from evaluation.scoring.statistics import AGGREGATES
 
 
 def aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> list[go.Figure]:
-    """Return a plot for each aggregate, with each contender's value and interval."""
+    """Return a plot for each aggregate, with each contender's value and intervals."""
     shown = list(_styled(contenders, comparison.aggregates))
     return [_aggregate(label, comparison, shown) for label in AGGREGATES]
 
@@ -38,7 +38,7 @@ def _aggregate(
 ) -> go.Figure:
     figure = go.Figure()
     for name, colour, _ in shown[::-1]:
-        figure.add_trace(interval_trace(name, comparison.aggregates[name][label], colour))
+        figure.add_traces(interval_traces(name, comparison.aggregates[name][label], colour))
     finish(figure, height=90 + 34 * (len(shown) + 1))
     figure.update_layout(title={"text": label, "font": {"size": 14}, "x": 0.5})
     fit_rows(figure, len(shown))
@@ -88,7 +88,7 @@ def improvement(comparison: Comparison, contenders: Sequence[Contender]) -> go.F
     figure = go.Figure()
     for pair in pairs[::-1]:
         label = f"{pair[0]} > {pair[1]}"
-        figure.add_trace(interval_trace(label, comparison.improvement[pair], colours[pair[0]]))
+        figure.add_traces(interval_traces(label, comparison.improvement[pair], colours[pair[0]]))
     figure.add_vline(x=0.5, line={"color": INK, "dash": "dot"})
     figure.update_xaxes(title="probability of improvement", range=[-0.02, 1.02])
     finish(figure, height=120 + 30 * len(pairs))

@@ -80,14 +80,18 @@ def fit_rows(figure: go.Figure, number: int) -> None:
     figure.update_yaxes(range=[-0.6, number - 0.4])
 
 
-def interval_trace(name: str, estimate: Estimate, colour: str) -> go.Scatter:
-    """Return a horizontal interval with its value, in the row of a name."""
-    value, low, high = estimate
-    error = None
+def interval_traces(name: str, estimate: Estimate, colour: str) -> list[go.Scatter]:
+    """Return a value in the row of a name: a thick interval over seeds, a thin one over tasks."""
+    value, low, high, *wide = estimate
+    error, drawn = None, []
+    if np.isfinite(wide).all():
+        line = {"color": colour, "width": 2}
+        row = {"x": wide, "y": [name, name], "mode": "lines", "line": line}
+        drawn = [go.Scatter(row, showlegend=False, hoverinfo="skip")]
     if np.isfinite(low):
         error = {"type": "data", "symmetric": False, "array": [high - value]}
         error |= {"arrayminus": [value - low], "color": colour, "thickness": 6, "width": 0}
-    return go.Scatter(
+    point = go.Scatter(
         x=[value],
         y=[name],
         name=name,
@@ -95,8 +99,9 @@ def interval_trace(name: str, estimate: Estimate, colour: str) -> go.Scatter:
         mode="markers",
         marker={"color": colour, "size": 11, "line": {"color": INK, "width": 1}},
         showlegend=False,
-        hovertemplate=f"{value:.3f} [{low:.3f}, {high:.3f}]",
+        hovertemplate=estimate.text(3),
     )
+    return [*drawn, point]
 
 
 def band_traces(

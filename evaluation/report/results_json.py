@@ -1,13 +1,13 @@
 """An evaluation's `results.json`: every number, the settings, and the provenance."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from disco_common import json_lines
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM
 from evaluation.report.main_result import MainResult
@@ -50,7 +50,7 @@ def to_json(
         | _contender_to_json(name, summary, contender_curves[name], config, curves)
         for name, description in descriptions.items()
     }
-    return _plain(
+    return json_lines.plain(
         {
             "result": dataclasses.asdict(result),
             "score": config.score_definition,
@@ -137,16 +137,3 @@ def _tasks_to_json(
         task: {name: values[i] for name, values in columns.items()}
         for i, task in enumerate(summary.tasks)
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return JSON values; numbers that are not finite become None."""
-    if isinstance(value, Mapping):
-        return {key: _plain(x) for key, x in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from disco_common import json_lines
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.report.merging import MergedEvaluation
-from evaluation.report.texts import number_of
+from evaluation.report.texts import interval_legend, number_of
 from evaluation.scoring import statistics
 from evaluation.scoring.comparison import Comparison, compare, scales
 from evaluation.scoring.summary import Summary, in_order
 
 _CLEARLY = 3.0  # Standard errors.
+_LEVEL = "The data cannot separate {} from"
 
 
 def rule_card(
@@ -49,7 +51,7 @@ def rule_card(
         failures = _failures(merged, summary, own)
         parts += [
             _heading(merged),
-            *(_aggregates(comparison) for comparison in compared),
+            *(_aggregates(x, own.name, merged.config.confidence) for x in compared),
             _scores(summary, shown),
             "Where it fails: " + ("; ".join(failures) if failures else "nothing was found") + ".\n",
         ]
@@ -98,7 +100,8 @@ def _heading(merged: MergedEvaluation) -> str:
     )
 
 
-def _aggregates(comparison: Comparison) -> str:
+def _aggregates(comparison: Comparison, own: str, confidence: float) -> str:
+    """Return a table of the aggregates, and whom the rule is better than."""
     labels = list(next(iter(comparison.aggregates.values()), {}))
     lines = [
         f"{comparison.scale.name}: {comparison.scale.definition}\n",
@@ -107,7 +110,27 @@ def _aggregates(comparison: Comparison) -> str:
     ]
     for name, found in comparison.aggregates.items():
         lines.append(f"| {name} | " + " | ".join(found[x].text(2) for x in labels) + " |")
-    return "\n".join([*lines, ""])
+    tasks = int(comparison.scale.counted.sum())
+    legend = interval_legend(tasks, confidence, "tasks", comparison.has_discoveries)
+    return "\n".join([*lines, "", f"In brackets: {legend}.", "", *_standing(comparison, own)])
+
+
+def _standing(comparison: Comparison, own: str) -> list[str]:
+    """Return whom a rule is better and worse than, by the widest interval of the difference.
+
+    A rule that is not better than the random policy is compared with it alone.
+    """
+    differences = {y: found for (x, y), found in comparison.differences.items() if x == own}
+    if RANDOM in differences and not differences[RANDOM].is_above(0.0):
+        differences = {RANDOM: differences[RANDOM]}
+    found: dict[str, list[str]] = {}
+    for other, difference in differences.items():
+        above, below = difference.is_above(0.0), difference.is_below(0.0)
+        what = "Better than" if above else "Worse than" if below else _LEVEL.format(own)
+        better = comparison.improvement[own, other].text(2)
+        numbers = f"difference of means {difference.text(2)}, P(better) {better}"
+        found.setdefault(what, []).append(f"{other} ({numbers})")
+    return [f"{what} {'; '.join(others)}.\n" for what, others in found.items()]
 
 
 def _scores(summary: Summary, shown: Sequence[Contender]) -> str:
@@ -121,7 +144,8 @@ def _scores(summary: Summary, shown: Sequence[Contender]) -> str:
             scores = summary.scores[contender.name][i]
             mean, error = statistics.mean(scores), statistics.standard_error(scores)
             plus_minus = "" if np.isnan(error) else f" ± {error:.2f}"
-            cells.append("no episode" if np.isnan(mean) else f"{mean:.2f}{plus_minus}")
+            missing = summary.missing(contender.name, i)
+            cells.append(missing if np.isnan(mean) else f"{mean:.2f}{plus_minus}")
         lines.append(f"| {task} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
@@ -148,26 +172,13 @@ def _numbers(
     own: Contender,
     failures: Sequence[str],
 ) -> dict[str, Any]:
-    """Return the numbers of one evaluation, as JSON values."""
-    return {
+    """Return the numbers of one evaluation, as JSON values; an estimate is a list of its fields."""
+    found = {
         "tasks": list(summary.tasks),
         "seeds": list(merged.seeds),
         "score": merged.config.score_definition,
-        "scores": {
-            task: None if np.isnan(x) else float(x)
-            for task, x in zip(
-                summary.tasks, statistics.mean(summary.scores[own.name]), strict=True
-            )
-        },
-        "aggregates": {
-            comparison.scale.name: {
-                name: {
-                    label: [None if np.isnan(x) else float(x) for x in estimate]
-                    for label, estimate in found.items()
-                }
-                for name, found in comparison.aggregates.items()
-            }
-            for comparison in compared
-        },
+        "scores": dict(zip(summary.tasks, statistics.mean(summary.scores[own.name]), strict=True)),
+        "aggregates": {x.scale.name: x.aggregates for x in compared},
         "failures": list(failures),
     }
+    return json_lines.plain(found)

@@ -8,7 +8,7 @@ import numpy as np
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, Contender
-from evaluation.report.texts import over_seeds
+from evaluation.report.texts import interval_legend, over_seeds
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.statistics import Estimate
@@ -21,7 +21,7 @@ class Cell:
 
     Attributes:
       text: mean and standard error.
-      is_best: whether no shown contender that learns has a higher mean.
+      is_best: whether no shown contender has a higher mean, and the random policy a lower one.
     """
 
     text: str
@@ -83,9 +83,13 @@ def remarks(summary: Summary, contender_curves: Mapping[str, LearningCurves]) ->
 def non_finite_runs(contender_curves: Mapping[str, LearningCurves]) -> list[str]:
     """Return a sentence for each contender with runs that ended with non-finite numbers."""
     return [
-        f"{name}: {np.sum(~curves.is_finite)} runs ended with non-finite numbers."
+        f"{name}: {np.sum(runs)} runs {what}."
         for name, curves in contender_curves.items()
-        if not curves.is_finite.all()
+        for what, runs in (
+            ("ended with non-finite numbers", ~curves.is_finite),
+            ("with returns that are not finite, which have no score", curves.window.is_not_finite),
+        )
+        if runs.any()
     ]
 
 
@@ -94,9 +98,9 @@ def _caption(summary: Summary, config: EvaluationConfig) -> str:
     if summary.aggregates and config.seeds == 1:
         sentences.append("One seed: no intervals, and no means over tasks.")
     elif summary.aggregates:
-        sentences.append(
-            f"{summary.scale.definition} In brackets: {config.confidence:.0%} intervals."
-        )
+        tasks, several = int(summary.counted.sum()), bool(summary.discoveries)
+        legend = interval_legend(tasks, config.confidence, "over tasks", several)
+        sentences.append(f"{summary.scale.definition} In brackets: {legend}.")
     if summary.above_random:
         sentences.append("Tasks above random: by mean score, without a significance test.")
     return " ".join(sentences)
@@ -108,16 +112,21 @@ def _score_rows(
     own = [summary.scores[c.name] for c in shown]
     scores = [*own, *summary.scores_over_discoveries.values()]
     learns = [*(c.kind != RANDOM for c in shown), *[True] * len(summary.discoveries)]
-    means = [statistics.mean(x) for x in scores]
+    names = [*(c.name for c in shown), *summary.discoveries]
+    means, chance = [statistics.mean(x) for x in scores], statistics.mean(summary.scores[RANDOM])
     errors = [statistics.standard_error(x) for x in scores]
     for i, task in enumerate(summary.tasks):
         learned = [x[i] for x, is_one in zip(means, learns, strict=True) if is_one]
         best = max(filter(math.isfinite, learned), default=None)
+        best = best if best is not None and not best <= chance[i] else None
         yield (
             task,
             tuple(
-                Cell(_with_error(mean[i], error[i]), is_one and bool(mean[i] == best))
-                for mean, error, is_one in zip(means, errors, learns, strict=True)
+                Cell(
+                    _with_error(mean[i], error[i]) or summary.missing(name, i),
+                    is_one and bool(mean[i] == best),
+                )
+                for name, mean, error, is_one in zip(names, means, errors, learns, strict=True)
             ),
         )
 
@@ -127,10 +136,10 @@ def _aggregate_rows(
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     names = [*(c.name for c in shown), *summary.discoveries]
     for label in statistics.AGGREGATES if summary.aggregates else ():
-        yield label, tuple(_with_interval(summary.aggregates[name][label]) for name in names)
+        yield from _with_intervals(label, [summary.aggregates[name][label] for name in names])
     for baseline in dict.fromkeys(baseline for _, baseline in summary.improvement):
-        cells = (_with_interval(summary.improvement.get((name, baseline))) for name in names)
-        yield f"P(better than {baseline})", tuple(cells)
+        found = [summary.improvement.get((name, baseline)) for name in names]
+        yield from _with_intervals(f"P(better than {baseline})", found)
     if summary.above_random:
         cells = (
             "" if c.kind == RANDOM else f"{len(summary.above_random[c.name])}/{len(summary.tasks)}"
@@ -141,9 +150,15 @@ def _aggregate_rows(
 
 def _with_error(mean: float, error: float) -> str:
     if math.isnan(mean):
-        return "no episode"
+        return ""
     return f"{mean:.3f}" if math.isnan(error) else f"{mean:.3f} ± {error:.3f}"
 
 
-def _with_interval(estimate: Estimate | None) -> str:
-    return "" if estimate is None else estimate.text(2)
+def _with_intervals(
+    label: str, estimates: Sequence[Estimate | None]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield a row of statistics and, if they are known, one of the intervals over tasks."""
+    yield label, tuple("" if x is None else x.text_over_seeds(2) for x in estimates)
+    wide = tuple("" if x is None else x.text_over_tasks(2) for x in estimates)
+    if any(wide):
+        yield "  over tasks", wide

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from evaluation.scoring.over_tasks import FEWEST_TASKS
+
 
 def format_number(value: float) -> str:
     """Return a number with four significant digits; empty if it is not finite."""
@@ -23,3 +25,19 @@ def number_of(what: str, count: int) -> str:
 def over_seeds(seeds: int) -> str:
     """Return what follows "mean" where means over seeds are shown, with errors if there are any."""
     return f"{' of' if seeds == 1 else ' ± standard error over'} {number_of('seed', seeds)}"
+
+
+def interval_legend(tasks: int, confidence: float, mark: str, discoveries: bool) -> str:
+    """Return what intervals are over.
+
+    Args:
+      tasks: number that the statistics are over.
+      confidence: of the intervals.
+      mark: by which a reader finds the intervals over tasks.
+      discoveries: whether some contender is several discoveries.
+    """
+    nested = "seeds (of several discoveries, over discoveries)" if discoveries else "seeds"
+    found = f"{confidence:.0%} intervals over {nested} with these tasks"
+    if tasks < FEWEST_TASKS:
+        return f"{found}; {number_of('task', tasks)}: too few for an interval over tasks"
+    return f'{found}, and after "{mark}" over tasks, too'

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AGENT, DISCOVERED, GRADIENT_STEPS, RULE, Contender
+from evaluation.contenders import AGENT, DISCOVERED, GRADIENT_STEPS, RANDOM, RULE, Contender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import aggregate_curves
@@ -39,6 +39,7 @@ class Comparison:
       profiles: by contender, the fraction of runs above each threshold, `[value, low, high]`.
       improvement: by pair of contenders, the probability that a run of the first has a higher score
         than a run of the second.
+      differences: by pair of contenders, of their mean scores over tasks.
       steps: environment steps of the curves' points.
       curves: by contender, the IQM along the budget, `[value, low, high]`; NaN where a task has no
         episode.
@@ -46,7 +47,8 @@ class Comparison:
         without an episode on some task.
       gradient_steps: by contender, the optimiser's steps per environment step, if they are known.
       seconds: by contender, wall seconds of training per environment step of a run.
-      best: by contender, the number of tasks on which its mean score is the highest, or ties.
+      best: by contender, the number of tasks on which its mean score is the highest, or ties, and
+        above the random policy's.
       above_one: by contender, the number of tasks on which its mean score is above 1.
     """
 
@@ -56,6 +58,7 @@ class Comparison:
     thresholds: Float[np.ndarray, "thresholds"]
     profiles: dict[str, Float[np.ndarray, "3 thresholds"]]
     improvement: dict[tuple[str, str], Estimate]
+    differences: dict[tuple[str, str], Estimate]
     steps: Int[np.ndarray, "points"]
     curves: dict[str, Float[np.ndarray, "3 points"]]
     areas: dict[str, Estimate]
@@ -63,6 +66,11 @@ class Comparison:
     seconds: dict[str, float]
     best: dict[str, int]
     above_one: dict[str, int]
+
+    @property
+    def has_discoveries(self) -> bool:
+        """Whether some aggregates are of several discoveries."""
+        return len(self.aggregates) > len(self.profiles)
 
 
 def scales(summary: Summary) -> list[Scale]:
@@ -89,7 +97,6 @@ def compare(
     """
     scores, left_out = _complete_scores(scale, summary, shown)
     means = {name: statistics.mean(x) for name, x in scores.items()}
-    highest = np.max(list(means.values()), axis=0) if means else np.zeros(0)
     thresholds = _thresholds(scores)
     steps, curves, areas = np.zeros(0, int), {}, {}
     compared = {name: contender_curves[name] for name in scores}
@@ -108,15 +115,10 @@ def compare(
         | aggregates_over_discoveries(scores, summary.discoveries, config),
         thresholds=thresholds,
         profiles={name: _profile(x, thresholds, config) for name, x in scores.items()},
-        improvement={
-            pair: statistics.estimate(
-                statistics.probability_of_improvement,
-                *(scores[x] for x in pair),
-                bounds=(0.0, 1.0),
-                **config.bootstrap,
-            )
-            for pair in itertools.permutations(scores, 2)
-        },
+        improvement=_of_pairs(
+            statistics.probability_of_improvement, scores, config, bounds=(0.0, 1.0)
+        ),
+        differences=_of_pairs(statistics.difference_of_means, scores, config),
         steps=steps,
         curves=curves,
         areas={
@@ -131,9 +133,29 @@ def compare(
             name: x.train_seconds / (x.is_finite.size * config.num_steps)
             for name, x in compared.items()
         },
-        best={name: int(np.sum(x >= highest)) for name, x in means.items()},
+        best=_best(means),
         above_one={name: int(np.sum(x > 1.0)) for name, x in means.items()},
     )
+
+
+def _of_pairs(
+    statistic: statistics.Statistic,
+    scores: Mapping[str, Float[np.ndarray, "counted seeds"]],
+    config: EvaluationConfig,
+    **options: tuple[float, float],
+) -> dict[tuple[str, str], Estimate]:
+    options |= config.bootstrap
+    return {
+        (x, y): statistics.estimate(statistic, scores[x], scores[y], **options)
+        for x, y in itertools.permutations(scores, 2)
+    }
+
+
+def _best(means: Mapping[str, Float[np.ndarray, "counted"]]) -> dict[str, int]:
+    """Return on how many tasks each mean is the highest, and above the random policy's."""
+    chance, learning = means.get(RANDOM, -np.inf), {k: x for k, x in means.items() if k != RANDOM}
+    highest = np.max(list(learning.values()), axis=0) if learning else 0.0
+    return {k: int(np.sum((x >= highest) & (x > chance))) for k, x in learning.items()}
 
 
 def shown_pairs(comparison: Comparison, contenders: Sequence[Contender]) -> list[tuple[str, str]]:

@@ -134,7 +134,8 @@ def aggregate_curves(
 
     Returns:
       The environment steps at which the points' intervals end (see `join_intervals`), and each
-      contender's value, low and high end of the interval at each; NaN where a task has no episode.
+      contender's value, low and high end of the interval over seeds at each; NaN where a task has
+      no episode.
     """
     updates, joined = join_intervals(list(contender_curves.values()), tasks)
     curves = {}
@@ -144,6 +145,7 @@ def aggregate_curves(
         for point in range(len(updates)):
             runs = normalize(returns[..., point])
             if np.isfinite(runs).any(axis=-1).all():
-                curve[:, point] = statistics.estimate(statistic, runs, **config.bootstrap)
+                ends = statistics.interval(statistic, runs, **config.bootstrap)
+                curve[:, point] = statistic(runs), *ends
         curves[name] = curve
     return updates * config.agent.steps_per_update, curves

@@ -11,32 +11,24 @@ that the resamples have the variance of the estimate (the rescaled bootstrap of 
 Rao and Wu 1988, doi 10.1080/01621459.1988.10478591), whose standard deviation gives Student's
 interval; these cover the true value in 93% to 97% of cases (`benchmarks.coverage`), except for the
 median (`interval`) and for rules of several discoveries beside a baseline (98% to 100%).
+
+These intervals hold for the given tasks. A claim about other tasks needs the interval over tasks
+(`evaluation.scoring.over_tasks`), which every `Estimate` also has.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-Statistic = Callable[..., Float[np.ndarray, "*s"] | np.float64]
+from evaluation.scoring import over_tasks
+from evaluation.scoring.estimates import Estimate
+from evaluation.scoring.over_tasks import Statistic
 
-# Number of scores that a bootstrap holds in memory at once: 64 MiB.
-_CHUNK = 2**23
-
-
-class Estimate(NamedTuple):
-    """A statistic with its confidence interval, whose ends are NaN if no task has two runs."""
-
-    value: float
-    low: float
-    high: float
-
-    def text(self, decimals: int) -> str:
-        """Return the value and, if known, the interval, for a reader."""
-        value, low, high = (f"{x:.{decimals}f}" for x in self)
-        return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
+_CHUNK = over_tasks.CHUNK
 
 
 def mean(values: Float[np.ndarray, "*s runs"]) -> Float[np.ndarray, "*s"]:
@@ -104,6 +96,13 @@ def probability_of_improvement(
     differences = scores[..., :, None] - others[..., None, :]
     wins = np.where(np.isfinite(differences), 0.5 * (np.sign(differences) + 1.0), np.nan)
     return mean_over_tasks(wins.reshape(*wins.shape[:-2], -1))
+
+
+def difference_of_means(
+    scores: Float[np.ndarray, "*s tasks runs"], others: Float[np.ndarray, "*s tasks other_runs"]
+) -> Float[np.ndarray, "*s"] | np.float64:
+    """Return the difference of two means over tasks."""
+    return mean_over_tasks(scores) - mean_over_tasks(others)
 
 
 def performance_profile(
@@ -182,10 +181,18 @@ def estimate(
     seed: int,
     bounds: tuple[float, float] = (-np.inf, np.inf),
 ) -> Estimate:
-    """Return a statistic of runs with its `interval`, whose arguments and errors it shares."""
+    """Return a statistic of runs with its `interval`, whose arguments and errors it shares.
+
+    It also has the interval over tasks and seeds.
+    """
     settings = {"resamples": resamples, "confidence": confidence, "seed": seed, "bounds": bounds}
-    low, high = interval(statistic, *samples, **settings)
-    return Estimate(_whole(statistic, samples).item(), float(low), float(high))
+    low, high = map(float, interval(statistic, *samples, **settings))
+    whole, least = _whole(statistic, samples).item(), partial(_least, statistic, confidence)
+    if np.isnan(low):
+        return Estimate(whole, low, high)
+    own, *others = samples
+    wide = over_tasks.interval(statistic, own[None], others, least=least, **settings)
+    return Estimate(whole, low, high, *wide)
 
 
 def interval(
@@ -223,7 +230,7 @@ def interval(
     values = bootstrap(statistic, samples, resamples, np.random.default_rng(seed))
     degrees, whole = _degrees_of_freedom(samples), _whole(statistic, samples)
     trials = np.min([np.isfinite(scores).sum(axis=-1) for scores in samples], axis=0).sum()
-    least = _without_spread(statistic, int(trials), confidence)
+    least = _least(statistic, confidence, int(trials))
     return _students(whole, values, degrees, confidence, bounds, least)
 
 
@@ -242,7 +249,7 @@ def estimate_over_discoveries(
     The rules are one sample of what the discovery finds, and the runs are nested in them. Whole
     rules with all their runs are resampled, D - 1 of D; the spread of their scores contains that of
     the runs. It is computed as `interval` is, with D - 1 degrees of freedom and D trials. The tasks
-    are fixed.
+    are fixed; the interval over tasks, which it also has, resamples them, too.
 
     Args:
       statistic: see `bootstrap`.
@@ -263,17 +270,19 @@ def estimate_over_discoveries(
     if not np.isfinite(stacked).any(axis=-1).all():
         raise ValueError("A rule has no run on some task; expected at least one.")
     drawn = rng.integers(len(stacked), size=(resamples, len(stacked) - 1))
-    values = np.concatenate(
-        [
-            statistic(_joined(stacked[part]), *_others(others, len(part), rng))
-            for part in np.array_split(drawn, max(1, resamples * stacked.size // _CHUNK))
-        ]
-    )
-    joined = _joined(stacked[None])[0]
-    value = _whole(statistic, (joined,) if others is None else (joined, others))
-    least = _without_spread(statistic, len(stacked), confidence)
-    low, high = _students(value, values, len(stacked) - 1, confidence, bounds, least)
-    return Estimate(value.item(), float(low), float(high))
+    beside = () if others is None else (others,)
+
+    def of_rules(part: np.ndarray) -> np.ndarray:
+        drawn_others = (_resampled(_compact(x), len(part), rng) for x in beside)
+        return np.asarray(statistic(over_tasks.join(stacked[part]), *drawn_others))
+
+    values = over_tasks.in_parts(of_rules, drawn, stacked.size)
+    value = _whole(statistic, (over_tasks.join(stacked), *beside))
+    least = partial(_least, statistic, confidence)
+    low, high = _students(value, values, len(stacked) - 1, confidence, bounds, least(len(stacked)))
+    settings = {"resamples": resamples, "confidence": confidence, "seed": seed, "bounds": bounds}
+    wide = over_tasks.interval(statistic, stacked, beside, least=least, **settings)
+    return Estimate(value.item(), float(low), float(high), *wide)
 
 
 def _whole(
@@ -306,7 +315,7 @@ def _students(
     return np.maximum(value - half, low), np.minimum(value + half, high)
 
 
-def _without_spread(statistic: Statistic, trials: int, confidence: float) -> float:
+def _least(statistic: Statistic, confidence: float, trials: int) -> float:
     """Return half an interval's width where all resamples are the same (see `interval`).
 
     Of a probability it is the width of Wilson's interval where all trials had one outcome.
@@ -315,20 +324,6 @@ def _without_spread(statistic: Statistic, trials: int, confidence: float) -> flo
         return 0.0
     square = float(np.square(scipy.stats.norm.ppf(0.5 * (1.0 + confidence))))
     return square / (trials + square)
-
-
-def _joined(
-    discoveries: Float[np.ndarray, "resamples rules tasks runs"],
-) -> Float[np.ndarray, "resamples tasks all_runs"]:
-    """Return the runs of all rules as runs of one."""
-    found = np.moveaxis(discoveries, 1, 2)
-    return found.reshape(*found.shape[:2], -1)
-
-
-def _others(
-    others: Float[np.ndarray, "tasks _"] | None, resamples: int, rng: np.random.Generator
-) -> tuple[Float[np.ndarray, "resamples tasks drawn"], ...]:
-    return () if others is None else (_resampled(_compact(others), resamples, rng),)
 
 
 def _degrees_of_freedom(samples: Sequence[Float[np.ndarray, "tasks _"]]) -> float:

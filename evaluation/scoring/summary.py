@@ -34,6 +34,7 @@ class Summary:
     Attributes:
       tasks: names.
       scores: of each contender's runs; NaN where no episode ended in the window.
+      not_finite: of each contender, the tasks without a score because returns are not finite.
       references: the scale of each task that has one, by name.
       left_out: tasks that are left out of means over tasks, and why.
       baseline: the best mean score of a hand-designed contender on each task; NaN without any.
@@ -50,6 +51,7 @@ class Summary:
 
     tasks: tuple[str, ...]
     scores: dict[str, Float[np.ndarray, "tasks seeds"]]
+    not_finite: dict[str, Bool[np.ndarray, "tasks"]]
     references: Mapping[str, Reference]
     left_out: dict[str, str]
     baseline: Float[np.ndarray, "tasks"]
@@ -63,6 +65,11 @@ class Summary:
     def counted(self) -> Bool[np.ndarray, "tasks"]:
         """Whether each task counts in means over tasks."""
         return np.array([task not in self.left_out for task in self.tasks], bool)
+
+    def missing(self, contender: str, task: int) -> str:
+        """Return why a contender has no score on a task, for a cell of a table."""
+        is_infinite = contender in self.not_finite and self.not_finite[contender][task]
+        return "not finite" if is_infinite else "no episode"
 
     @property
     def scores_over_discoveries(self) -> dict[str, Float[np.ndarray, "tasks rules"]]:
@@ -98,14 +105,19 @@ def summarize(
     """
     scores = {c.name: contender_curves[c.name].window.mean_return for c in contenders}
     means = {name: statistics.mean(x) for name, x in scores.items()}
+    not_finite = {
+        name: contender_curves[name].window.is_not_finite.any(axis=1) & np.isnan(mean)
+        for name, mean in means.items()
+    }
     baselines = [means[c.name] for c in contenders if c.kind in BASELINES]
     nothing = np.full(len(tasks), -np.inf)
     best = np.max([np.nan_to_num(x, nan=-np.inf) for x in (nothing, *baselines)], axis=0)
     summary = Summary(
         tasks=tuple(tasks),
         scores=scores,
+        not_finite=not_finite,
         references=references,
-        left_out=_left_out(tasks, means, references, reasons or {}),
+        left_out=_left_out(tasks, means, not_finite, references, reasons or {}),
         baseline=np.where(np.isfinite(best), best, np.nan),
         aggregates={},
         improvement={},
@@ -159,7 +171,7 @@ def _aggregated(
         }
         | aggregates_over_discoveries(normalized, summary.discoveries, config),
         improvement=compared(statistics.probability_of_improvement, 0.0, 1.0),
-        differences=compared(_difference, -np.inf, np.inf),
+        differences=compared(statistics.difference_of_means, -np.inf, np.inf),
     )
 
 
@@ -212,24 +224,22 @@ def aggregates_over_discoveries(
     }
 
 
-def _difference(
-    scores: Float[np.ndarray, "*s tasks runs"], others: Float[np.ndarray, "*s tasks other_runs"]
-) -> Float[np.ndarray, "*s"] | np.float64:
-    return statistics.mean_over_tasks(scores) - statistics.mean_over_tasks(others)
-
-
 def _left_out(
     tasks: Sequence[str],
     means: Mapping[str, Float[np.ndarray, "tasks"]],
+    not_finite: Mapping[str, Bool[np.ndarray, "tasks"]],
     references: Mapping[str, Reference],
     reasons: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the tasks that are left out of means over tasks, with the reasons."""
     found = {}
     for i, task in enumerate(tasks):
-        missing = [name for name, mean in means.items() if np.isnan(mean[i])]
+        infinite = [name for name, is_one in not_finite.items() if is_one[i]]
+        missing = [x for x, mean in means.items() if np.isnan(mean[i]) and x not in infinite]
         if task not in references:
             found[task] = reasons.get(task, "there is no reference score")
+        elif infinite:
+            found[task] = f"no return of {', '.join(infinite)} in the score's window is finite"
         elif missing:
             found[task] = f"no episode of {', '.join(missing)} ended in the score's window"
     return found

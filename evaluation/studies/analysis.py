@@ -20,7 +20,6 @@ these hidden from it.
 
 import dataclasses
 import io
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -37,6 +36,7 @@ import environments
 from agents import pictures
 from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
 from disco.discovered import DiscoveredRule
+from disco_common import json_lines
 from disco_common.atomic import write_atomically
 from evaluation import playing, storage
 from evaluation.config import EvaluationConfig
@@ -192,7 +192,7 @@ def analyse(
     merged = merge([read_manifest(runs)])
     title = f"Analysis of {contender.name}"
     files = write_report(folder, merged, title=title, first=sections)
-    text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
+    text = json_lines.dumps(numbers, indent=1) + "\n"
     write_atomically(folder / "analysis.json", text)
     return [*files, folder / "analysis.json"]
 
@@ -282,7 +282,7 @@ def _predictions(
         information=plotly_figures.bars(informed) if informed else None,
     )
     numbers = {
-        "influence": {name: _plain(x) for name, x in influences.items()},
+        "influence": influences,
         "information": informed,
         "spikes": peaks,
     }
@@ -361,7 +361,3 @@ def _influences(
         **{f"{name} of the rule": found[name] for name in ("pi", "y", "z")},
         _CRITIC: np.sqrt(sum(np.square(x) for x in none.values())),
     }
-
-
-def _plain(values: Float[np.ndarray, "_"]) -> list[float | None]:
-    return [float(x) if np.isfinite(x) else None for x in values]

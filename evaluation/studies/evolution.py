@@ -20,7 +20,6 @@ for each generation, and are the same for all its candidates.
 """
 
 import dataclasses
-import json
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,7 @@ import disco
 import environments
 from agents.rule_agent import AgentConfig
 from disco_common.atomic import write_atomically
-from disco_common.json_lines import read_object
+from disco_common.json_lines import dumps, read_object
 from disco_common.ranges import AT_LEAST_1, POSITIVE
 from evaluation import baselines
 from evaluation.config import EvaluationConfig
@@ -184,7 +183,7 @@ def evolve(
                 made = [_candidate(contender, x) for x in candidates]
                 report = _reporting(progress, number * steps, found)
                 fitness = _fitness(made, chosen, config, known, number, report)
-                text = json.dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
+                text = dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
                 write_atomically(file, text + "\n")
             mean = search.tell(candidates, fitness)
             found.append(Generation(tuple(x.name for x in chosen), tuple(fitness), mean))

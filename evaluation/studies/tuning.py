@@ -16,7 +16,6 @@ tasks must be those of discovery: what is tuned on a task is not judged on it.
 """
 
 import dataclasses
-import json
 import math
 import pathlib
 import zlib
@@ -27,6 +26,7 @@ import numpy as np
 from jaxtyping import Float
 
 import environments
+from disco_common import json_lines
 from disco_common.atomic import write_atomically
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig, kind_of
@@ -228,7 +228,7 @@ def tune(
     )
     tuned_settings.write(folder / TUNED, found)
     rows = [
-        {"contender": x.of, "settings": json.dumps(dict(x.settings)), "score": score}
+        {"contender": x.of, "settings": json_lines.dumps(x.settings), "score": score}
         for x, score in zip(made, scores, strict=True)
     ]
     write_atomically(folder / "tuning.csv", to_csv(rows))

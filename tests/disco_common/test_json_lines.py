@@ -4,9 +4,10 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 
-from disco_common.json_lines import JsonLines, read_object
+from disco_common.json_lines import JsonLines, dumps, loads, read_object
 
 DAMAGED = {
     "cut": b'{"step": 3, "loss": 0.',
@@ -77,3 +78,25 @@ def test_what_is_kept_is_not_written_again(tmp_path):
     inode = log.path.stat().st_ino
     log.keep("step", 4)
     assert log.path.stat().st_ino == inode
+
+
+def _refuse(constant: str):
+    raise AssertionError(f"{constant} is no JSON")
+
+
+def test_what_is_not_finite_is_null(tmp_path):
+    """JSON has no NaN; files of older versions do, and are read."""
+    values = {
+        "a": math.nan,
+        "b": [1.5, -math.inf],
+        "c": np.array([np.inf, 2.0]),
+        "d": np.float32(3),
+    }
+    plain = {"a": None, "b": [1.5, None], "c": [None, 2.0], "d": 3.0}
+    assert json.loads(dumps(values), parse_constant=_refuse) == plain
+    log = JsonLines(tmp_path / "log.jsonl")
+    log.append([values])
+    assert json.loads(log.path.read_text(), parse_constant=_refuse) == plain
+    assert log.read() == [plain]
+    assert math.isnan(loads("[NaN]")[0])
+    assert dumps({"b": 1, "a": 0.1}, indent=1) == json.dumps({"b": 1, "a": 0.1}, indent=1)

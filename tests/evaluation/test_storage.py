@@ -2,15 +2,20 @@
 
 import dataclasses
 import itertools
+import json
 import re
 
+import numpy as np
 import pytest
 
 import environments
 from evaluation import folder_names, storage
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import Execution, check, make_runs, resolve
+from evaluation.results import Episodes
+from evaluation.training import Run
 from tests.evaluation import common
+from training.records import EpisodeSums, Records
 
 ORDINARY = {
     "catch/5x5": "catch_5x5",
@@ -115,3 +120,38 @@ def test_folder_of_older_code_that_two_tasks_share_is_refused(tmp_path):
     (tmp_path / "runs" / "random" / "sokoban_file:x_q_r.txt").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"random on '.*q/r.txt' and on '.*q_r.txt' would be in"):
         make_runs(tasks, contenders, config, tmp_path, {}, Execution())
+
+
+def test_a_result_that_is_not_finite_is_json_and_is_read_again(tmp_path):
+    """Also as older versions wrote it, with bare NaN and Infinity."""
+    config = common.CONFIG
+    run = Run(make_contenders([], config)[0], environments.make("catch/5x5"), 0)
+    window = Episodes(np.array(2.0), np.array(np.inf))
+    curve = Episodes(np.array([1.0, 2.0]), np.array([np.nan, 3.0]))
+    made = dataclasses.replace(
+        common.result(1.0), window=window, curve=curve, results={"a": np.nan}
+    )
+    storage.save(tmp_path, run, made)
+    path = storage.run_folder(tmp_path, run) / "result.json"
+    values = json.loads(path.read_text(), parse_constant=lambda x: pytest.fail(f"{x} is no JSON"))
+    old = {**values, "window": {"count": 2.0, "return_sum": np.inf}, "results": {"a": np.nan}}
+    del old["crc32"]
+    for text in (path.read_text(), json.dumps(old | {"crc32": storage.json_lines.crc32(old)})):
+        path.write_text(text)
+        found = storage.load(tmp_path, run)
+        assert found is not None
+        assert found.curve.mean_return[1] == 1.5
+        assert np.isnan(found.curve.mean_return[0])
+        assert np.isnan([found.window.mean_return, found.results["a"]]).all()
+        assert found.window.is_not_finite
+
+
+def test_returns_that_are_not_finite_are_null_in_the_records(tmp_path):
+    records = Records(tmp_path)
+    records.add_episodes([EpisodeSums(8, 1.0, np.nan, 4.0, {"won": np.inf})])
+    line = (tmp_path / "episodes.jsonl").read_text()
+    json.loads(line, parse_constant=lambda x: pytest.fail(f"{x} is no JSON"))
+    [found] = records.episodes()
+    assert np.isnan([found.return_sum, found.result_sums["won"]]).all()
+    (tmp_path / "episodes.jsonl").write_text(line.replace("null", "NaN"))
+    assert np.isnan(next(iter(records.episodes())).return_sum)

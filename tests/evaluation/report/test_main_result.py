@@ -1,14 +1,16 @@
 """The main result of evaluations whose scores are made up."""
 
 import dataclasses
+import re
 
 import numpy as np
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.report.main_result import main_result
+from evaluation.report.score_table import non_finite_runs, score_table
 from evaluation.results import Episodes, LearningCurves, intervals
-from evaluation.scoring.comparison import scales
+from evaluation.scoring.comparison import compare, scales
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
 
@@ -63,7 +65,9 @@ def test_a_leader_whose_interval_is_above_all_others_is_ahead():
     assert "probability of improvement 0.67 [0.42, 0.91] over ppo, 1.00 [0.76, 1.00] over slow" in (
         first
     )
-    assert first.endswith("(95% intervals).")
+    assert first.endswith(
+        "(95% intervals over seeds with these tasks; 3 tasks: too few for an interval over tasks)."
+    )
     assert lost == (
         "mine has a lower mean score than another contender on 1 of 3 tasks: one/c (0.3; ppo 0.5)."
     )
@@ -73,7 +77,7 @@ def test_a_leader_whose_interval_is_above_all_others_is_ahead():
 def test_overlapping_intervals_do_not_tell_contenders_apart():
     found = result({"mine": (0.905, 0.9, 0.9), "ppo": (0.9, 0.9, 0.9), "slow": (0.1, 0.2, 0.2)})
     assert (
-        "mine has the highest IQM, but is not told apart from ppo, whose interval overlaps"
+        "mine has the highest IQM, but the data cannot separate it from ppo: IQM"
         in (found.sentences[0])
     )
     assert "slow" not in found.sentences[0].partition(":")[0]
@@ -86,7 +90,7 @@ def test_one_seed_tells_nobody_apart_and_has_no_normalised_mean():
     found = result({"mine": (0.9, 0.9, 0.9), "ppo": (0.1, 0.2, 0.95)}, config)
     text = " ".join(found.sentences)
     assert text == (
-        "On 3 tasks with one seed, no interval is known: contenders are not told apart, and"
+        "On 3 tasks with one seed, no interval is known: the data cannot separate contenders, and"
         " normalised means are not shown. mine has the highest mean score on 2 of 3 tasks, ppo on"
         " 1."
     )
@@ -105,7 +109,8 @@ def test_the_place_of_a_rule_that_is_not_among_the_first_two_is_said():
 def test_who_is_not_above_the_random_policy_is_not_told_apart_from_it():
     found = result({"mine": (0.0, 0.0, 0.001)})
     assert "mine is the only contender that learns: IQM 0.00 [" in found.sentences[0]
-    assert found.sentences[1].endswith("is not told apart from mine.")
+    assert found.sentences[1].startswith("The data cannot separate mine from the random policy")
+    assert not found.is_ahead
 
 
 def test_tasks_without_a_scale_are_compared_by_wins_and_probabilities():
@@ -113,12 +118,13 @@ def test_tasks_without_a_scale_are_compared_by_wins_and_probabilities():
     assert found.sentences[0] == (
         "On 3 tasks with 4 seeds, which no scale puts together, mine has the highest mean score on"
         " 2 of 3 tasks, ppo on 1; probability of improvement 0.67 [0.42, 0.91] over ppo (95%"
-        " intervals). It is not told apart from ppo by it."
+        " intervals over seeds with these tasks; 3 tasks: too few for an interval over tasks)."
+        " The data cannot separate it from ppo."
     )
     assert not found.is_ahead
     assert found.worse_on == ("one/c",)
     drawn = result({"mine": (5.0, 5.0, 5.0), "ppo": (5.0, 5.0, 5.0)}, has_scale=False)
-    assert drawn.sentences[0].endswith("(95% intervals). It is not told apart from ppo by it.")
+    assert drawn.sentences[0].endswith(" The data cannot separate it from ppo.")
 
 
 def test_the_returns_of_a_single_task_need_no_scale():
@@ -156,7 +162,7 @@ def test_several_discoveries_are_one_contender():
     summary = summarize(tasks, made, own, config, references)
     found = main_result(summary, made, config, summary.scale)
     assert found.leader == "ppo"
-    assert "not told apart from 3 discoveries (a, b, c)" in found.sentences[0]
+    assert "cannot separate it from 3 discoveries (a, b, c)" in found.sentences[0]
 
 
 def test_the_tasks_furthest_below_come_first():
@@ -168,3 +174,72 @@ def test_the_tasks_furthest_below_come_first():
         "mine has a lower mean score than another contender on 4 of 10 tasks, furthest below:"
         " one/8 (0.2; ppo 0.6), one/9 (0.3; ppo 0.6), one/7 (0.4; ppo 0.6)."
     )
+
+
+def test_who_is_not_above_the_random_policy_leads_nothing():
+    tasks = TASKS[:1]
+    found = result({"random": (4.97,), "ppo": (0.0,), "dpo": (-1.0,)}, has_scale=False, tasks=tasks)
+    assert found.sentences[0].startswith(
+        "On one/a with 4 seeds, no contender that learns is above the random policy: mean 4.97 ["
+    )
+    assert found.sentences[0].endswith("] of ppo.")
+    assert (found.leader, found.is_ahead, found.worse_on) == ("", False, ())
+    no_one = {"random": (5.0, 5.0, 5.0), "ppo": (0.0, 1.0, 5.0)}
+    said = "no contender that learns has a higher mean score than the random policy."
+    assert result(no_one, has_scale=False).sentences == (f"On 3 tasks with 4 seeds, {said}",)
+    config = dataclasses.replace(CONFIG, seeds=1)
+    one_seed = result(no_one, config)
+    assert one_seed.sentences[1] == said
+    assert one_seed.leader == ""
+    one = result({"random": (1.0, 5.0, 5.0), "ppo": (2.0, 1.0, 1.0)}, config)
+    assert "ppo has the highest mean score on 1 of 3 tasks" in one.sentences[1]
+
+
+def test_a_return_that_is_not_finite_is_not_called_a_missing_episode():
+    made = [contender("random", "random"), contender("ppo", "ppo")]
+    own = {x.name: curves(np.zeros((3, 4))) for x in made}
+    window = Episodes(np.ones((3, 4)), np.full((3, 4), np.nan))
+    own["ppo"] = dataclasses.replace(own["ppo"], window=window)
+    references = {task: Reference("", 0.0, 1.0, None, "") for task in TASKS}
+    summary = summarize(TASKS, made, own, CONFIG, references)
+    found = main_result(summary, made, CONFIG, None)
+    assert found.sentences == ("No contender that learns has a score: no return of ppo is finite.",)
+    reason = "no return of ppo in the score's window is finite"
+    assert summary.left_out == dict.fromkeys(TASKS, reason)
+    table = score_table(summary, made, CONFIG)
+    assert [cell.text for cell in table.scores[0][1]] == ["0.000 ± 0.000", "not finite"]
+    assert non_finite_runs(own) == [
+        "ppo: 12 runs with returns that are not finite, which have no score."
+    ]
+
+
+def test_no_score_below_the_random_policys_is_bold():
+    made = [contender("random", "random"), contender("ppo", "ppo")]
+    means = {"random": (5.0, 0.0, 1.0), "ppo": (1.0, 1.0, 1.0)}
+    own = {name: curves(np.array(x)[:, None] + SPREAD) for name, x in means.items()}
+    references = {task: Reference("", 0.0, 1.0, None, "") for task in TASKS}
+    summary = summarize(TASKS, made, own, CONFIG, references)
+    rows = score_table(summary, made, CONFIG).scores
+    assert [cells[1].is_best for _, cells in rows] == [False, True, False]
+    [compared] = [compare(x, summary, own, CONFIG, made) for x in scales(summary)]
+    assert compared.best == {"ppo": 1}
+
+
+def test_better_means_over_tasks():
+    """The interval over seeds is above 0, that over tasks is not."""
+    tasks = tuple(f"one/{i}" for i in range(8))
+    mine = (0.5,) * 4 + (0.4, 0.6, 0.8, 0.9)
+    found = result({"mine": mine, "ppo": (0.5,) * 8}, tasks=tasks)
+    assert (
+        "mine has the highest IQM, but the data cannot separate it from ppo" in found.sentences[0]
+    )
+    assert found.sentences[0].endswith(
+        '(95% intervals over seeds with these tasks, and after "tasks" over tasks, too).'
+    )
+    difference = found.sentences[0].partition("difference ")[2].partition(";")[0]
+    value, low, high, *wide = map(float, re.findall(r"-?\d+\.\d+", difference))
+    assert wide[0] < 0.0 < low <= value <= high < wide[1]
+    assert not found.is_ahead
+    better = result({"mine": [x + 0.3 for x in mine], "ppo": (0.5,) * 8}, tasks=tasks)
+    assert "mine is ahead of ppo" in better.sentences[0]
+    assert better.is_ahead

@@ -51,8 +51,11 @@ def test_a_card_says_where_from_how_good_and_how_bad(tmp_path, own):
     assert figures["tasks"] == list(TASKS)
     assert figures["scores"]["catch/5x5"] == pytest.approx(3.0, abs=0.3)
     [aggregates] = figures["aggregates"].values()
-    value, low, high = aggregates["grid57"]["IQM"]
+    value, low, high, *over_tasks = aggregates["grid57"]["IQM"]
     assert low <= value <= high
+    assert over_tasks == [None, None]  # Of two tasks.
+    assert "2 tasks: too few for an interval over tasks" in text
+    assert "Better than actor_critic (difference of means" in text
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
 
 
