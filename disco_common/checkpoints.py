@@ -23,6 +23,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
+from disco_common import files
 from disco_common.checkpoint_manifests import (
     CRC,
     CheckpointError,
@@ -181,6 +182,7 @@ class CheckpointReader:
     def _read_own(self, step: int, like: T, counts: Mapping[str, int], part: bool) -> T:
         """Return the part of a checkpoint's state that this process's devices hold."""
         folder = self.directory / str(step)
+        files.require_regular_within(folder)
         read = ocp.args.Composite(manifest=ocp.args.JsonRestore())  # pyright: ignore
         described = arrays_of(self._reader.restore(folder, args=read)["manifest"], folder)
         expected = by_path(like)

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from disco_common import files
 from disco_common.atomic import naming, write_atomically
 
 _LONGEST_EXCERPT = 60  # Bytes of a damaged line that a message shows.
@@ -41,11 +42,11 @@ def read_object(file: pathlib.Path) -> dict[str, Any]:
     """Return the JSON object in a file.
 
     Raises:
-      OSError: if the file cannot be read.
+      OSError: if the file cannot be read, is no regular file, or is too large.
       ValueError: naming the file, if it does not hold a JSON object.
     """
     try:
-        found = loads(file.read_text("utf-8"))
+        found = loads(files.read_text(file, files.MOST_OBJECT))
     except UnicodeDecodeError as error:
         # The error's own message quotes the whole file.
         reason = f"byte {error.start} is not UTF-8"
@@ -76,8 +77,8 @@ class JsonLines:
           OSError: naming the file, if they cannot be written.
         """
         lines = [json.dumps(dict(item)) + "\n" for item in objects]
-        with naming(self.path), self.path.open("a") as file:
-            file.writelines(lines)
+        with naming(self.path), files.opened(self.path, files.MOST_ARRAYS, "ab") as file:
+            file.writelines(line.encode() for line in lines)
 
     def sync(self) -> None:
         """Wait until the file's content is on the disk.
@@ -86,7 +87,7 @@ class JsonLines:
           OSError: naming the file, if it cannot be written.
         """
         if self.path.exists():
-            with naming(self.path), self.path.open("ab") as file:
+            with naming(self.path), files.opened(self.path, files.MOST_ARRAYS, "ab") as file:
                 os.fsync(file.fileno())
 
     def keep(self, name: str, most: float) -> None:
@@ -134,8 +135,10 @@ class JsonLines:
         return f"Line {number} of {self.path} is damaged: expected {expected}."
 
     def _lines(self) -> list[bytes]:
+        if not self.path.exists():
+            return []
         with naming(self.path):
-            return self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+            return files.read_bytes(self.path, files.MOST_DATA).splitlines(keepends=True)
 
 
 def _number(line: bytes, name: str) -> float:

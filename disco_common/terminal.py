@@ -1,10 +1,16 @@
 """Text for terminals and plots: names of rules, tasks and folders are shown literally."""
 
+from __future__ import annotations
+
 import os
 import re
+import typing
 
-from rich.console import Console
 
+if typing.TYPE_CHECKING:
+    from rich.console import Console
+
+_LONGEST_WORD, _LONGEST_LINE = 300, 2_000  # Characters of a message.
 # Control characters, line separators, and surrogates, which stand for bytes of file names that are
 # not UTF-8.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -13,6 +19,26 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 def printable(text: str | os.PathLike) -> str:
     """Return a text with control characters and surrogates as backslash escapes."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+
+
+def message(text: object) -> str:
+    """Return a message as a terminal shows it: printable lines, with long names shortened."""
+    lines = (
+        _shortened(
+            re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda x: _shortened(x[0], _LONGEST_WORD), line),
+            _LONGEST_LINE,
+        )
+        for line in map(printable, str(text).split("\n"))
+    )
+    return "\n".join(lines)
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return a text without its middle if it has more than `most` characters."""
+    if len(text) <= most:
+        return text
+    kept = most // 2 - 20
+    return f"{text[:kept]}[{len(text) - 2 * kept} characters]{text[-kept:]}"
 
 
 def require_printable(what: str, name: str) -> None:
@@ -38,6 +64,8 @@ def console(log_width: int = 80) -> Console:
     Args:
       log_width: number of columns if the output is not a terminal.
     """
+    from rich.console import Console  # `launch.start` prints before imports that take long.
+
     made = Console(markup=False, emoji=False)
     if not made.is_terminal:
         made.width = log_width

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from disco_common import plugins
 from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
 from environments.errors import EnvironmentNameError, unknown_member, unknown_name
+from environments.names import require_length
 from environments.protocols import SuiteProtocol
 
 # The modules of `environments.suites` are imported when one of their names is used: some need
@@ -113,7 +114,7 @@ _FAMILIES = {
     "pixels": _Family("pixels", examples=("pixels/catch/8x8", "pixels/grid57/00_dense_fixed")),
 }
 
-PLUGINS = "disco.environments"
+PLUGINS = plugins.define("disco.environments", Environment, parameters=1)
 
 
 class Group(NamedTuple):
@@ -138,6 +139,7 @@ def make(name: str) -> Environment:
       EnvironmentNameError: (a `ValueError`) if there is none, saying which names are near.
       MissingPackageError: (an `ImportError`) if a package that it needs is not installed.
     """
+    require_length(name)
     family, _, parameters = name.partition("/")
     if family in _SUITES and not parameters:
         members = members_of(family)

@@ -31,7 +31,7 @@ from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.rule_agents import agent_of
 
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
-PLUGINS = "disco.rules"
+PLUGINS = plugins.define("disco.rules", disco.Rule, parameters=0)
 # Of a contender's source: steps of its optimiser per environment step; its parameters, the fewest
 # and the most over tasks; hash of the rule's file.
 GRADIENT_STEPS = "gradient_steps_per_environment_step"
@@ -374,8 +374,12 @@ def fingerprint(rule: disco.Rule) -> str:
     """Return a hash of a rule's class, its parameters, and its settings that are not the default.
 
     A setting that a later version adds therefore does not change it.
+
+    Raises:
+      ValueError: if its class is no dataclass.
     """
-    assert dataclasses.is_dataclass(rule)
+    if not dataclasses.is_dataclass(rule):
+        raise ValueError(f"The rule is of {type(rule).__name__}; expected a dataclass.")
     leaves = jax.tree.flatten_with_path(rule)[0]
     digest = hashlib.sha256(type(rule).__name__.encode())
     digest.update(json.dumps(_own_settings(rule), sort_keys=True).encode())

@@ -17,7 +17,6 @@ which the rule fails. The file's header has the same figures.
 """
 
 import contextlib
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -28,10 +27,11 @@ from absl import flags
 
 import disco
 from disco import rule_files
+from disco_common import files
 from disco_common.atomic import write_atomically
 from disco_common.checkpoints import CheckpointError, CheckpointReader
 from disco_common.configuration import from_json
-from disco_common.json_lines import read_object
+from disco_common.json_lines import loads, read_object
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.manifest import read_manifest
@@ -186,7 +186,10 @@ def _tasks(folder: pathlib.Path) -> list[list[str]]:
     if not file.exists():
         return []
     try:
-        return [[str(name) for name in names] for names in json.loads(file.read_text("utf-8"))]
+        return [
+            [str(name) for name in names]
+            for names in loads(files.read_text(file, files.MOST_OBJECT))
+        ]
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{file} is damaged: {str(error)[:200].rstrip('.')}.") from error
 

@@ -11,6 +11,7 @@ import disco
 import environments
 from agents.rule_agent import AgentConfig
 from disco import rule_sources
+from disco_common import files
 from disco_common.atomic import write_atomically
 from evaluation.contenders import fingerprint
 from launch.settings import DiscoverSettings
@@ -174,7 +175,7 @@ def keep_rule(name: str, copy: pathlib.Path, rule: disco.Rule, **changes: Any) -
     """
     if copy.exists():
         return
-    content = rule_sources.find(name).read_bytes()
+    content = files.read_bytes(rule_sources.find(name), files.MOST_DATA)
     copy.parent.mkdir(exist_ok=True)
     write_atomically(copy, content)
     if fingerprint(dataclasses.replace(disco.load(copy), **changes)) != fingerprint(rule):

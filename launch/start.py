@@ -12,6 +12,8 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from disco_common.json_lines import read_object
+
 ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
 HELP = ("help", "helpshort", "h", "?")  # Flags that ask for a command's help.
 TEXTS = pathlib.Path(__file__).parent / "help_texts"  # `launch.help` writes them.
@@ -79,7 +81,7 @@ def _known_arguments(folder: pathlib.Path, module: str) -> list[str]:
     Files are data: arguments that could have Python run are refused, with what to type.
     """
     try:
-        found = json.loads((folder / ARGUMENTS).read_text(encoding="utf-8"))
+        found = read_object(folder / ARGUMENTS)
         command, arguments = found["command"], _joined([str(x) for x in found["arguments"]])
     except (OSError, ValueError, KeyError, TypeError):
         return []
