@@ -1,19 +1,16 @@
 """Text for terminals and plots: names of rules, tasks and folders are shown literally."""
 
-from __future__ import annotations
-
 import os
 import re
 import typing
 
-
 if typing.TYPE_CHECKING:
-    from rich.console import Console
+    import rich.console
 
 _LONGEST_WORD, _LONGEST_LINE = 300, 2_000  # Characters of a message.
-# Control characters, line separators, and surrogates, which stand for bytes of file names that are
-# not UTF-8.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+# Control characters, line separators, changes of the direction of text, and surrogates, which stand
+# for bytes of file names that are not UTF-8.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str | os.PathLike) -> str:
@@ -58,7 +55,7 @@ def require_printable(what: str, name: str) -> None:
         )
 
 
-def console(log_width: int = 80) -> Console:
+def console(log_width: int = 80) -> "rich.console.Console":
     """Return a console that prints texts literally, without rich's markup and emoji codes.
 
     Args:

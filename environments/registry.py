@@ -164,11 +164,24 @@ def suite(name: str) -> tuple[Environment, ...]:
       EnvironmentNameError: (a `ValueError`) if there is none, saying which names are near.
       MissingPackageError: (an `ImportError`) if a package that they need is not installed.
     """
+    check_name(name)
     if name in _SUITES:
         return tuple(make(member) for member in members_of(name))
-    if "/" in name or name in _FAMILIES or plugins.find(PLUGINS, name):
-        return (make(name),)
-    raise unknown_member(name, (*suites(), *names()), kind="suite or environment")
+    return (make(name),)
+
+
+def check_name(name: str) -> None:
+    """Refuse what no suite and no family of environments is called; no environment is made.
+
+    Raises:
+      EnvironmentNameError: (a `ValueError`) saying which names are near.
+      disco_common.plugins.PluginError: if another package's family cannot be imported.
+    """
+    require_length(name)
+    family = name.partition("/")[0]
+    if not (name in _SUITES or family in _FAMILIES or plugins.find(PLUGINS, family)):
+        kind = "environment" if "/" in name else "suite or environment"
+        raise unknown_member(name, (*suites(), *names()), kind=kind)
 
 
 def protocol(name: str) -> SuiteProtocol:

@@ -21,6 +21,7 @@ status is 3, and no report is written.
 
 import dataclasses
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import (
     AGENT,
     Contender,
+    check_names,
     copies_in,
     copy_of_rule,
     find_plugin,
@@ -47,7 +49,13 @@ from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
 from launch import commands, dry_run, execution, return_curves, tracking, workdirs
 from launch.configs import evaluate as default_config
-from launch.flag_parsing import define_config, define_output_folder, given, split_values
+from launch.flag_parsing import (
+    define_config,
+    define_output_folder,
+    given,
+    listed_paths,
+    split_values,
+)
 from launch.provenance import code_version
 from launch.score_tables import print_evaluation
 from launch.setup import keep_rule
@@ -127,6 +135,7 @@ def run(
       WorkdirHeldError: if another command has the workdir open.
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
+    check_names(rules, agents, copies_in(workdir))
     tasks = resolve(suites)
     scales = _read_references(table, tasks, config) if table else None
     contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned)
@@ -181,8 +190,9 @@ def _read_references(
     file: str, tasks: Sequence[Environment], config: EvaluationConfig
 ) -> dict[str, references.Reference]:
     """Return the reference scores in a file; raises ValueError if some do not fit."""
-    found = references.read(pathlib.Path(file))
-    references.require_fit(tasks, config.num_steps, found, pathlib.Path(file))
+    path = pathlib.Path(os.path.expanduser(file))
+    found = references.read(path)
+    references.require_fit(tasks, config.num_steps, found, path)
     return found
 
 
@@ -317,13 +327,15 @@ def listed(*values: str) -> list[str]:
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    rules = listed(*values.rule)
+    rules = listed_paths(values.rule)
     suites, config, runs_per_job = read_flags(values)
     agents = [_sized(name, values.size) for name in values.agent]
     if values.size and not agents:
         raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
     if values.dry_run:
-        tasks, workdir = resolve(suites), values.workdir
+        workdir = values.workdir
+        check_names(rules, agents, copies_in(workdir))
+        tasks = resolve(suites)
         contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, values.tuned)
         check(tasks, contenders, config)
         identity = _identity(tasks, contenders, config, chosen)

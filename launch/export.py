@@ -38,7 +38,7 @@ from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.report.rule_card import rule_card
 from launch import commands, workdirs
-from launch.flag_parsing import define_output_file, define_path
+from launch.flag_parsing import define_output_file, define_path, listed_paths
 from launch.rule_provenance import rule_provenance
 from launch.settings import DiscoverSettings
 from launch.setup import TASKS, kept_rule, make_rule
@@ -197,7 +197,7 @@ def _tasks(folder: pathlib.Path) -> list[list[str]]:
 def main() -> None:
     """Run the command."""
     output = flags.FLAGS.output
-    evaluations = [name.strip() for name in flags.FLAGS.evaluations if name.strip()]
+    evaluations = listed_paths(flags.FLAGS.evaluations)
     found = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step, evaluations)
     score = f", whose probe has {found['probe_score']:.2f}" if "probe_score" in found else ""
     average = f"average rule after {found['meta_steps']} meta-steps{score}"
@@ -217,5 +217,7 @@ if __name__ == "__main__":
         " good checkpoint.",
         lower_bound=0,
     )
-    flags.DEFINE_list("evaluations", [], "Workdirs of evaluations of the rule, for its card.")
+    flags.DEFINE_multi_string(
+        "evaluations", [], "Workdirs of evaluations of the rule, for its card; see launch.report."
+    )
     commands.run(main)

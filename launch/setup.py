@@ -13,6 +13,7 @@ from agents.rule_agent import AgentConfig
 from disco import rule_sources
 from disco_common import files
 from disco_common.atomic import write_atomically
+from environments import registry
 from evaluation.contenders import fingerprint
 from launch.settings import DiscoverSettings
 from meta.discovery import Discovery
@@ -58,9 +59,10 @@ def make_tasks(settings: DiscoverSettings) -> tuple[environments.Environment, ..
       ValueError: if a name is unknown.
       ImportError: if a package that an environment needs is not installed.
     """
-    return tuple(
-        task for name in settings.suite.split(",") for task in environments.suite(name.strip())
-    )
+    names = [name.strip() for name in settings.suite.split(",")]
+    for name in names:  # Before one is made, which can take long.
+        registry.check_name(name)
+    return tuple(task for name in names for task in environments.suite(name))
 
 
 def make_family_agents(settings: DiscoverSettings) -> dict[str, AgentConfig]:

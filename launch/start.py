@@ -6,13 +6,16 @@
 import importlib.util
 import itertools
 import json
+import os
 import pathlib
 import re
 import shlex
 import sys
 from collections.abc import Sequence
 
+from disco_common import files
 from disco_common.json_lines import read_object
+from disco_common.terminal import message
 
 ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
 HELP = ("help", "helpshort", "h", "?")  # Flags that ask for a command's help.
@@ -54,15 +57,22 @@ def begin(module: str, arguments: list[str]) -> None:
     if has_flag(arguments, "version"):
         print_version()
         sys.exit(0)
+    try:
+        for file in _values_of("flagfile", arguments):  # Which absl opens, whatever it is.
+            files.require_regular(pathlib.Path(os.path.expanduser(file)), files.MOST_TEXT)
+    except OSError as error:
+        print(f"{module}: --flagfile: {message(error)}.", file=sys.stderr)
+        sys.exit(2)
     is_read_only = has_flag(arguments, *_READ_ONLY)
-    if (workdir := value_of("workdir", arguments)) and name != "export":
+    workdir = os.path.expanduser(value_of("workdir", arguments))
+    if workdir and name != "export":
         there = (pathlib.Path(workdir) / "config.json").exists()
         others = {_name_of(x) for x in _joined(arguments[1:])} - {"workdir"}
         if there and others <= set(_READ_ONLY):
             arguments += _known_arguments(pathlib.Path(workdir), module)
         what = "goes on in" if there else "begins in"
         if not is_read_only:
-            print(f"{name} {version()} {what} {workdir}.", file=sys.stderr, flush=True)
+            print(message(f"{name} {version()} {what} {workdir}."), file=sys.stderr, flush=True)
 
 
 def arguments_to_keep() -> str | None:
@@ -83,20 +93,23 @@ def _known_arguments(folder: pathlib.Path, module: str) -> list[str]:
     try:
         found = read_object(folder / ARGUMENTS)
         command, arguments = found["command"], _joined([str(x) for x in found["arguments"]])
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(message(f"{module}: {folder / ARGUMENTS} is ignored: {error}"), file=sys.stderr)
         return []
     if command != module or not arguments:
         return []
     shown = shlex.join(arguments)
     if refused := [x for x in arguments if not _is_data(x)]:
-        print(
+        said = (
             f"{module}: {folder / ARGUMENTS} has arguments that may run code or are not of a run:"
             f" {shlex.join(refused)}. If you trust them, repeat all: python -m {module}"
-            f" --workdir={folder} {shown}",
-            file=sys.stderr,
+            f" --workdir={folder} {shown}"
         )
+        print(message(said), file=sys.stderr)
         sys.exit(2)
-    print(f"With the arguments in {folder / ARGUMENTS}: {shown}", file=sys.stderr)
+    print(message(f"With the arguments in {folder / ARGUMENTS}: {shown}"), file=sys.stderr)
     return arguments
 
 
@@ -139,12 +152,17 @@ def _name_of(argument: str) -> str:
 
 def value_of(flag: str, arguments: Sequence[str]) -> str:
     """Return the last value of a flag, `--flag=value` or `--flag value`; empty if not given."""
-    value = ""
+    return next(reversed(_values_of(flag, arguments)), "")
+
+
+def _values_of(flag: str, arguments: Sequence[str]) -> list[str]:
+    """Return all values of a flag, in order."""
+    values = []
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, separator, its_own = argument.lstrip("-").partition("=")
         if argument.startswith("-") and name == flag:
-            value = its_own if separator else following
-    return value
+            values.append(its_own if separator else following)
+    return values
 
 
 def has_flag(arguments: Sequence[str], *names: str) -> bool:

@@ -55,8 +55,8 @@ def find_tuned(
     if not file:
         return None
     rules = fingerprints(make_contenders(evaluated, config, copies=copies_in(workdir)))
-    path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED
-    if copy.is_file() and (file == SHIPPED or not path.exists()):
+    path, copy = pathlib.Path(os.path.expanduser(file)), pathlib.Path(workdir) / TUNED
+    if os.path.lexists(copy) and (file == SHIPPED or not path.exists()):
         path = copy
     elif file == SHIPPED:
         return _shipped(config, tasks, rules)
