@@ -27,20 +27,32 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str], most: int, mode: str = "rb") -> Iterator[BinaryIO]:
-    """Open a regular file, or a link to one; never wait for it.
+def opened(path: str | os.PathLike[str], most: int) -> Iterator[BinaryIO]:
+    """Open a regular file, or a link to one, for reading; never wait for it.
 
     Args:
       path: of the file.
       most: bytes that it can have.
-      mode: of `open`, binary.
 
     Raises:
       OSError: naming the file, if it cannot be opened, is not a regular file, or is too large.
     """
-    with open(path, mode, opener=lambda x, flags: os.open(x, flags | _AT_ONCE, 0o666)) as file:
+    with open(path, "rb", opener=_at_once) as file:
         _require(path, os.fstat(file.fileno()), most)
-        yield file  # pyright: ignore[reportReturnType]
+        yield file
+
+
+def appending(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file to append to it; never wait for a reader.
+
+    Raises:
+      OSError: naming the file, if it cannot be opened.
+    """
+    return open(path, "ab", opener=_at_once)
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | _AT_ONCE, 0o666)
 
 
 def read_bytes(path: str | os.PathLike[str], most: int) -> bytes:
@@ -65,19 +77,24 @@ def require_regular(path: pathlib.Path, most: int = MOST_ARRAYS) -> None:
     Raises:
       OSError: naming the file, if it is not a regular file, or is too large.
     """
-    if path.exists():
-        _require(path, path.stat(), most)
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return
+    _require(path, status, most)
 
 
 def require_regular_within(folder: pathlib.Path) -> None:
-    """Refuse a folder that holds, at any depth, anything but folders and regular files.
+    """Refuse a folder of checkpoints that holds anything but folders and regular files.
+
+    Arrays are in folders `d`; all other files are small.
 
     Raises:
       OSError: naming the first one, or the folder if it cannot be read.
     """
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_dir():  # A link to a folder is not entered.
-            require_regular(path)
+            require_regular(path, MOST_ARRAYS if path.parent.name == "d" else MOST_DATA)
 
 
 def _require(path: str | os.PathLike[str], status: os.stat_result, most: int) -> None:

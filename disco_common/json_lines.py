@@ -77,7 +77,7 @@ class JsonLines:
           OSError: naming the file, if they cannot be written.
         """
         lines = [json.dumps(dict(item)) + "\n" for item in objects]
-        with naming(self.path), files.opened(self.path, files.MOST_ARRAYS, "ab") as file:
+        with naming(self.path), files.appending(self.path) as file:
             file.writelines(line.encode() for line in lines)
 
     def sync(self) -> None:
@@ -87,7 +87,7 @@ class JsonLines:
           OSError: naming the file, if it cannot be written.
         """
         if self.path.exists():
-            with naming(self.path), files.opened(self.path, files.MOST_ARRAYS, "ab") as file:
+            with naming(self.path), files.appending(self.path) as file:
                 os.fsync(file.fileno())
 
     def keep(self, name: str, most: float) -> None:

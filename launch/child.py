@@ -44,7 +44,7 @@ def run_command(
     Raises:
       OSError: if the log cannot be written.
     """
-    with files.opened(log, files.MOST_ARRAYS, "ab") as output:
+    with files.appending(log) as output:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(os.getpid()), module, *arguments],
             cwd=directory if directory.is_dir() else None,
