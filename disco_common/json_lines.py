@@ -135,10 +135,11 @@ class JsonLines:
         return f"Line {number} of {self.path} is damaged: expected {expected}."
 
     def _lines(self) -> list[bytes]:
-        if not self.path.exists():
+        try:
+            with naming(self.path):
+                return files.read_bytes(self.path, files.MOST_DATA).splitlines(keepends=True)
+        except FileNotFoundError:
             return []
-        with naming(self.path):
-            return files.read_bytes(self.path, files.MOST_DATA).splitlines(keepends=True)
 
 
 def _number(line: bytes, name: str) -> float:

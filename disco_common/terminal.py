@@ -18,16 +18,21 @@ def printable(text: str | os.PathLike) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
 
 
-def message(text: object) -> str:
-    """Return a message as a terminal shows it: printable lines, with long names shortened."""
-    lines = (
+def message(text: object, lines: bool = False) -> str:
+    """Return a message as a terminal shows it: printable, with long names shortened.
+
+    Args:
+      text: the message.
+      lines: whether it keeps its lines.
+    """
+    shown = (
         _shortened(
             re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda x: _shortened(x[0], _LONGEST_WORD), line),
             _LONGEST_LINE,
         )
-        for line in map(printable, str(text).split("\n"))
+        for line in map(printable, str(text).split("\n") if lines else [str(text).strip()])
     )
-    return "\n".join(lines)
+    return "\n".join(shown)
 
 
 def _shortened(text: str, most: int) -> str:

@@ -81,7 +81,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
                     raise
                 traceback.print_exc()
             else:
-                print(f"{name}: {terminal.message(message)}", file=sys.stderr)
+                print(f"{name}: {_shown(message, error)}", file=sys.stderr)
             _fail(status)
         sys.exit(status or 0)
 
@@ -99,7 +99,7 @@ def ended_by_user_errors() -> Iterator[None]:
     except _USER_ERRORS as error:
         if wants_tracebacks():
             traceback.print_exc()
-        print(f"{_name_of('__main__')}: {terminal.message(error)}", file=sys.stderr)
+        print(f"{_name_of('__main__')}: {_shown(error, error)}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -107,7 +107,12 @@ class _Formatter(logging.PythonFormatter):
     """The format of logs; names in them are shown as in messages."""
 
     def format(self, record: python_logging.LogRecord) -> str:
-        return terminal.message(super().format(record))
+        return terminal.message(super().format(record), lines=True)
+
+
+def _shown(message: object, error: BaseException) -> str:
+    """Return an error's message as a terminal shows it: a sentence, or lines of jobs or traces."""
+    return terminal.message(message, lines=isinstance(error, SimulatorError | JobsFailedError))
 
 
 def _name_of(module: str) -> str:

@@ -20,7 +20,6 @@ status is 3, and no report is written.
 """
 
 import dataclasses
-import json
 import os
 import pathlib
 import sys
@@ -31,6 +30,7 @@ import jax
 import numpy as np
 from absl import flags
 
+from disco_common import json_lines
 from disco_common.configuration import from_config
 from environments import Environment, names, registry
 from evaluation import tuned_settings
@@ -301,8 +301,8 @@ def suites_of(suite: str, env_kwargs: str | None) -> list[str]:
     if env_kwargs is None:
         return suites
     try:
-        arguments = json.loads(env_kwargs)
-    except ValueError:
+        arguments = json_lines.loads(env_kwargs)
+    except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
         raise ValueError(

@@ -183,13 +183,13 @@ def _settings(folder: pathlib.Path) -> DiscoverSettings:
 def _tasks(folder: pathlib.Path) -> list[list[str]]:
     """Return the task names of each group of a run; none if an older version wrote no names."""
     file = folder / TASKS
-    if not file.exists():
-        return []
     try:
         return [
             [str(name) for name in names]
             for names in loads(files.read_text(file, files.MOST_OBJECT))
         ]
+    except FileNotFoundError:
+        return []
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{file} is damaged: {str(error)[:200].rstrip('.')}.") from error
 

@@ -184,7 +184,9 @@ def _compare_versions(folder: pathlib.Path) -> None:
     """Warn if another version of the code has made the run so far."""
     file, ours = folder / VERSION, code_version()
     try:
-        theirs = files.read_text(file).strip() if file.exists() else ours
+        theirs = files.read_text(file).strip()
+    except FileNotFoundError:
+        return
     except (OSError, ValueError) as error:
         logging.warning(
             "%s cannot be read (%s): the version of the code that made the run is unknown.",

@@ -167,6 +167,7 @@ def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
         with warnings.catch_warnings():
             # Of old versions, which the user has chosen.
             warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.filterwarnings("ignore", ".*not in the possible render_modes")  # Refused.
             made = gym.make(identifier, disable_env_checker=True, **arguments)
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise MissingPackageError(f"{dynamics.name!r} cannot be made: {error}") from error
@@ -181,7 +182,7 @@ def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
             f"{dynamics.name!r} cannot be made: {type(error).__name__}: {error}"
         ) from error
     modes = made.metadata.get("render_modes") or []
-    if given is not None and given not in modes:  # Gymnasium only warns.
+    if given is not None and given not in modes:
         made.close()
         raise EnvironmentNameError(
             f"{dynamics.name!r} has the render_mode {given!r}; expected one of {modes}."

@@ -19,8 +19,8 @@ Damage = Callable[[random.Random, pathlib.Path], str]
 
 _HOSTILE: tuple[Any, ...] = (
     None, True, False, -1, 0, 10**12, 10**400, 1e300, -1e300, float("nan"), float("inf"), "", "x",
-    "x" * 100_000, "\x1b[31m", "\udcff", "<script>alert(1)</script>", "../../x", [], {}, [[]],
-    [1, "a", None], {"a": {"b": 1}}, 0.5,
+    "x" * 100_000, "\x1b[31m", "\udcff", "\0", "os:system", "/dev/zero",
+    "<script>alert(1)</script>", "../../x", [], {}, [[]], [1, "a", None], {"a": {"b": 1}}, 0.5,
 )  # fmt: skip
 _SHAPES = ("(25000000000,)", "(-1,)", "()", "(0,)", "(True,)", "(1, 2", "(" * 500, "(3,) * 2")
 _DTYPES = ("'<f4'", "'<f8'", "'>f4'", "'|O'", "'<c8'", "'<U9'", "'|V0'", "'none'", "[('a', '<f4')]")
@@ -70,11 +70,11 @@ def overwritten(rng: random.Random, path: pathlib.Path) -> str:
 
 def replaced(rng: random.Random, path: pathlib.Path) -> str:
     """By something else."""
-    kind = rng.choice(["empty", "text", "deep", "digits", "noise", "folder", "gone"])
+    kind = rng.choice(["empty", "text", "deep", "digits", "noise", "gone", "file"])
+    if kind == "file":
+        return misplaced(rng, path)
     path.unlink()
-    if kind == "folder":
-        path.mkdir()
-    elif kind != "gone":
+    if kind != "gone":
         content = {
             "empty": b"",
             "text": "Grüße".encode("latin-1"),
@@ -83,6 +83,22 @@ def replaced(rng: random.Random, path: pathlib.Path) -> str:
             "noise": rng.randbytes(2_000),
         }[kind]
         path.write_bytes(content)
+    return f"replaced: {kind}"
+
+
+def misplaced(rng: random.Random, path: pathlib.Path) -> str:
+    """By a file that must not be read, or not be opened."""
+    kind = rng.choice(["folder", "pipe", "huge", "loop", "/dev/zero", "/dev/null", "/dev/tty"])
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "huge":
+        path.touch()
+        os.truncate(path, 1 << 41)
+    else:
+        path.symlink_to(path if kind == "loop" else kind)
     return f"replaced: {kind}"
 
 
