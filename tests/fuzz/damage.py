@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from disco_common import json_lines
+from tests.common import misplaced as place
 
 Damage = Callable[[random.Random, pathlib.Path], str]
 """Damages a file; returns what was done, in words."""
@@ -89,16 +90,7 @@ def replaced(rng: random.Random, path: pathlib.Path) -> str:
 def misplaced(rng: random.Random, path: pathlib.Path) -> str:
     """By a file that must not be read, or not be opened."""
     kind = rng.choice(["folder", "pipe", "huge", "loop", "/dev/zero", "/dev/null", "/dev/tty"])
-    path.unlink()
-    if kind == "folder":
-        path.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "huge":
-        path.touch()
-        os.truncate(path, 1 << 41)
-    else:
-        path.symlink_to(path if kind == "loop" else kind)
+    place(path, kind)
     return f"replaced: {kind}"
 
 
