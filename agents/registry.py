@@ -12,8 +12,6 @@ from agents.protocol import Agent
 from agents.self_contained import Configured, SelfContainedAgent
 from disco_common import plugins
 
-PLUGINS = "disco.agents"
-
 
 @runtime_checkable
 class AgentFactory(Configured, Protocol):
@@ -31,6 +29,9 @@ class ObservingFactory(AgentFactory, Protocol):
     def observed(self, task: environments.Environment) -> environments.Environment:
         """Return an environment with the observations of the agent's paper (`with_images`)."""
         ...
+
+
+PLUGINS = plugins.define("disco.agents", AgentFactory, SelfContainedAgent, parameters=1)
 
 
 def make(name: str) -> AgentFactory | SelfContainedAgent:

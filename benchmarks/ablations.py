@@ -28,6 +28,7 @@ from rich.table import Table
 
 from benchmarks import discover_seeds
 from disco_common.atomic import write_atomically
+from disco_common.json_lines import read_object
 from environments.suites import grid_heldout
 from evaluation.report.static_plots import score_matrix
 from launch import commands
@@ -133,7 +134,7 @@ def discover_all(folder: pathlib.Path, variants: Sequence[str]) -> list[pathlib.
 
 def scores(folder: pathlib.Path, rules: Sequence[str]) -> tuple[dict[str, float], list[float]]:
     """Return the IQM of an evaluation's rules with its interval, and that of each discovery."""
-    results = json.loads((folder / "results.json").read_text())
+    results = read_object(folder / "results.json")
     each = [results["contenders"][name]["normalized_score"]["IQM"] for name in rules]
     found = {
         frozenset(x["rules"]): x["normalized_score"]["IQM"] for x in results["discoveries"].values()

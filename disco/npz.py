@@ -16,6 +16,8 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from disco_common import files
+
 _SUFFIX = ".npy"
 _MAX_BYTES = 1 << 28  # Of all arrays together, unless the file is at least 1/16 of their size.
 _MAX_COMPRESSION = 16
@@ -162,9 +164,9 @@ def opened(path: pathlib.Path) -> Iterator[Archive]:
 
     Raises:
       ArchiveError: if the file is not an npz archive, or refused by `Archive`.
-      OSError: if the file cannot be opened.
+      OSError: if the file cannot be opened, or is no regular file.
     """
-    with path.open("rb") as file:
+    with files.opened(path, files.MOST_ARRAYS) as file:
         num_bytes = path.stat().st_size
         if not zipfile.is_zipfile(file):
             raise ArchiveError(

@@ -121,7 +121,7 @@ def save(
         rule holds a number that is not finite in float32.
       OSError: if the file cannot be written.
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(os.path.expanduser(path))
     if path.suffix != ".npz":
         raise ValueError(f"Rule file {str(path)!r} must end in '.npz'.")
     arrays = _arrays(rule)

@@ -19,6 +19,7 @@ import re
 from typing import Any, NamedTuple
 
 from disco.rule_headers import RuleFileError
+from disco_common import files
 from disco_common.user_cache import VARIABLE, user_cache
 
 ZOO = pathlib.Path(__file__).parent / "zoo"
@@ -103,7 +104,7 @@ def find(name: str | os.PathLike, sha256: str | None = None) -> pathlib.Path:
 
 def sha256_of(path: pathlib.Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
+    with files.opened(path, files.MOST_DATA) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -134,7 +135,7 @@ def _local(name: str) -> pathlib.Path | None:
     Raises:
       FileNotFoundError: if it is neither.
     """
-    path = pathlib.Path(name)
+    path = pathlib.Path(os.path.expanduser(name))
     if path.is_file():
         return path
     in_zoo = ZOO / f"{name}.npz"

@@ -15,7 +15,7 @@ import logging
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 import jax
@@ -23,6 +23,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
+from disco_common import files
 from disco_common.checkpoint_manifests import (
     CRC,
     CheckpointError,
@@ -181,6 +182,7 @@ class CheckpointReader:
     def _read_own(self, step: int, like: T, counts: Mapping[str, int], part: bool) -> T:
         """Return the part of a checkpoint's state that this process's devices hold."""
         folder = self.directory / str(step)
+        files.require_regular_within(folder)
         read = ocp.args.Composite(manifest=ocp.args.JsonRestore())  # pyright: ignore
         described = arrays_of(self._reader.restore(folder, args=read)["manifest"], folder)
         expected = by_path(like)
@@ -223,6 +225,8 @@ class Checkpoints(CheckpointReader):
             probe = self.directory / f".writable_{jax.process_index()}"
             probe.touch()
             probe.unlink()
+            self._set_irregular_aside()
+            files.require_regular_within(self.directory)
         except OSError as error:
             raise CheckpointError(f"Cannot write checkpoints in {directory}: {error}.") from error
         self._manager = ocp.CheckpointManager(
@@ -283,14 +287,30 @@ class Checkpoints(CheckpointReader):
         super()._pass_over(damages)
         if not damages:
             return
+        self._move(damages)
+        self._manager.reload()
+
+    def _set_irregular_aside(self) -> None:
+        """Move checkpoints aside that Orbax would wait for, as it opens all of them at once."""
+        damages: dict[int, str] = {}
+        for step in self.steps() if jax.process_index() == 0 else ():
+            try:
+                files.require_regular_within(self.directory / str(step))
+            except OSError as error:
+                damages[step] = str(error)
+        super()._pass_over(damages)
+        if damages or jax.process_count() > 1:
+            self._move(damages)
+
+    def _move(self, steps: Iterable[int]) -> None:
+        """Move checkpoints to `damaged/`; all processes wait for the first one, which does."""
         if jax.process_index() == 0:
-            for step in damages:
+            for step in steps:
                 target = self.directory.parent / "damaged" / str(step)
                 shutil.rmtree(target, ignore_errors=True)
                 target.parent.mkdir(exist_ok=True)
                 shutil.move(self.directory / str(step), target)
         multihost_utils.sync_global_devices("damaged checkpoints are set aside")
-        self._manager.reload()
 
     def set_aside(self, step: int, reason: str) -> None:
         """Move a checkpoint that cannot be used, for the given reason, to `damaged/`."""

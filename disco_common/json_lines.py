@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from disco_common import files
 from disco_common.atomic import naming, write_atomically
 
 _LONGEST_EXCERPT = 60  # Bytes of a damaged line that a message shows.
@@ -71,11 +72,11 @@ def read_object(file: pathlib.Path) -> dict[str, Any]:
     """Return the JSON object in a file.
 
     Raises:
-      OSError: if the file cannot be read.
+      OSError: if the file cannot be read, is no regular file, or is too large.
       ValueError: naming the file, if it does not hold a JSON object.
     """
     try:
-        found = loads(file.read_text("utf-8"))
+        found = loads(files.read_text(file, files.MOST_OBJECT))
     except UnicodeDecodeError as error:
         # The error's own message quotes the whole file.
         reason = f"byte {error.start} is not UTF-8"
@@ -106,8 +107,8 @@ class JsonLines:
           OSError: naming the file, if they cannot be written.
         """
         lines = [dumps(item) + "\n" for item in objects]
-        with naming(self.path), self.path.open("a") as file:
-            file.writelines(lines)
+        with naming(self.path), files.appending(self.path) as file:
+            file.writelines(line.encode() for line in lines)
 
     def sync(self) -> None:
         """Wait until the file's content is on the disk.
@@ -116,7 +117,7 @@ class JsonLines:
           OSError: naming the file, if it cannot be written.
         """
         if self.path.exists():
-            with naming(self.path), self.path.open("ab") as file:
+            with naming(self.path), files.appending(self.path) as file:
                 os.fsync(file.fileno())
 
     def keep(self, name: str, most: float) -> None:
@@ -164,8 +165,11 @@ class JsonLines:
         return f"Line {number} of {self.path} is damaged: expected {expected}."
 
     def _lines(self) -> list[bytes]:
-        with naming(self.path):
-            return self.path.read_bytes().splitlines(keepends=True) if self.path.exists() else []
+        try:
+            with naming(self.path):
+                return files.read_bytes(self.path, files.MOST_DATA).splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
 
 
 def _number(line: bytes, name: str) -> float:

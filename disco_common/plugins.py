@@ -5,12 +5,20 @@ They are named by their packages' entry points, or, without any, as `<module>:<f
 
 import contextlib
 import contextvars
-import importlib
+import functools
+import importlib.util
+import inspect
+import pathlib
 import re
+import sysconfig
 import traceback
+import types
+import typing
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
+
+from disco_common import stopping
 
 _MODULE_AND_FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", re.ASCII)
 
@@ -20,8 +28,31 @@ _IMPORTS = contextvars.ContextVar("imports", default=True)
 _imported: list[str] = []  # Modules.
 
 
+class _Kind(NamedTuple):
+    """What the functions of a group take and return."""
+
+    parameters: int
+    returned: tuple[type, ...]
+
+
+_KINDS: dict[str, _Kind] = {}
+_INSTALLED = {"site-packages", "dist-packages"}  # Folders of packages.
+
+
 class PluginError(ImportError):
-    """A plugin cannot be imported, or it fails."""
+    """A plugin cannot be imported, is not of the kind that its group has, or fails."""
+
+
+def define(group: str, *returned: type, parameters: int) -> str:
+    """Define a group of plugins; return its name.
+
+    Args:
+      group: of entry points.
+      *returned: types, of one of which is what a function of the group returns.
+      parameters: number of texts that the function is called with.
+    """
+    _KINDS[group] = _Kind(parameters, returned)
+    return group
 
 
 def import_modules(names: Iterable[str]) -> None:
@@ -31,13 +62,8 @@ def import_modules(names: Iterable[str]) -> None:
       PluginError: naming the module, if it cannot be imported.
     """
     for name in names:
-        try:
+        with _failures_explained(f"--imports: the module {name!r}", "cannot be imported"):
             importlib.import_module(name)
-        except Exception as error:  # The module may raise any.
-            raise PluginError(
-                f"--imports: the module {name!r} cannot be imported:"
-                f" {type(error).__name__}: {error}{place_of(error)}."
-            ) from error
         _imported.append(name)
 
 
@@ -47,9 +73,13 @@ def imported() -> tuple[str, ...]:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the file and line that raised an error, in brackets; empty if it was not raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    """Return the file and line outside Python's library that raised an error, in brackets.
+
+    It is empty if there is none.
+    """
+    places = [x for x in traceback.extract_tb(error.__traceback__) if x.filename != __file__]
+    own = [x for x in places if x.filename[0] != "<" and not _is_in_library(x.filename)]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def names(group: str) -> list[str]:
@@ -88,53 +118,172 @@ def names_module(name: str) -> bool:
 def find(group: str, name: str) -> Callable[..., Any] | None:
     """Return the function of an entry point, or of a module; None if there is none of this name.
 
-    Any function of any module can be named: within `names_from_files` they may be refused.
+    Any function of any module can be named that is of the group's kind: within `names_from_files`
+    they may be refused. What is certainly of another kind is not called: what Python's own modules
+    define, what is no function, takes other arguments, or is annotated to return something else.
 
     The function raises `ValueError` if the plugin does, which so refuses its parameters, and
-    `PluginError` for any other exception. Both name the entry point and its package.
+    `PluginError` for any other exception and for a result of another type. Both name the plugin,
+    and an entry point's package.
+
+    Args:
+      group: as `define` returned it.
+      name: of an entry point, or `<module>:<function>`.
 
     Raises:
-      PluginError: naming the entry point and its package, or the module, if it cannot be imported.
+      PluginError: naming the entry point and its package, or the module, if it cannot be imported
+        or is of another kind.
     """
+    kind = _KINDS[group]
     if names_module(name):
-        return _of_module(name)
-    entries = tuple(metadata.entry_points(group=group, name=name))
-    if not entries:
-        return None
-    entry = entries[0]
-    try:
-        function = entry.load()
-    except Exception as error:  # The other package may raise any.
-        raise _failure(entry, "cannot be imported", error) from error
+        function, short, whole = _of_module(name, kind), repr(name), repr(name)
+    else:
+        entry = next(iter(metadata.entry_points(group=group, name=name)), None)
+        if entry is None:
+            return None
+        short, whole = f"{entry.name!r} of {_package(entry)}", _described(entry)
+        with _failures_explained(whole, "cannot be imported"):
+            function = entry.load()
 
     def call(*arguments: Any) -> Any:
         try:
-            return function(*arguments)
+            with _failures_explained(whole, "fails", ValueError):
+                made = function(*arguments)
         except ValueError as error:
-            raise ValueError(f"{entry.name!r} of {_package(entry)}: {error}") from error
-        except Exception as error:
-            raise _failure(entry, "fails", error) from error
+            raise ValueError(f"{short}: {error}") from error
+        if not isinstance(made, kind.returned):
+            raise PluginError(f"{whole} returns {_a(type(made))}; expected {_names(kind)}.")
+        return made
 
     return call
 
 
-def _of_module(name: str) -> Callable[..., Any]:
-    """Return the function `<module>:<function>`, whose own errors name it already."""
+def require_other_module(name: str, module: str) -> None:
+    """Refuse a module that Python itself has, before it is imported for a name.
+
+    Raises:
+      PluginError: with the name.
+    """
+    if _is_pythons_own(module):
+        raise PluginError(f"{name!r} names {module!r}, which comes with Python; expected another.")
+
+
+def _of_module(name: str, kind: _Kind) -> Callable[..., Any]:
+    """Return the function `<module>:<function>`, which is not certainly of another kind."""
     require_imports(name)
     module, _, function = name.partition(":")
-    try:
-        return getattr(importlib.import_module(module), function)
-    except Exception as error:  # The module may raise any.
+    require_other_module(name, module)
+    with _failures_explained(repr(name), "cannot be imported", hint="<module>:<function>"):
+        found = getattr(importlib.import_module(module), function)
+    if problem := _problem(found, kind):
+        taken = "argument" if kind.parameters == 1 else "arguments"
         raise PluginError(
-            f"{name!r} cannot be imported: {type(error).__name__}: {error}{place_of(error)};"
-            " expected <module>:<function>."
+            f"{name!r} {problem}; expected a function of {kind.parameters} {taken} that returns"
+            f" {_names(kind)}."
+        )
+    return found
+
+
+def _problem(found: Any, kind: _Kind) -> str:
+    """Return why something cannot make what a group has, as a predicate; empty if it can."""
+    plain = inspect.unwrap(found.func if isinstance(found, functools.partial) else found)
+    if isinstance(plain, type):
+        returned: Any = plain
+    elif inspect.isfunction(plain) or inspect.ismethod(plain):
+        try:
+            returned = typing.get_type_hints(plain).get("return", Any)
+        except Exception:  # Annotations may be any text.
+            returned = Any
+    else:
+        return f"is {_a(type(found))}"
+    if _is_pythons_own(plain.__module__ or ""):
+        return f"comes with Python, of {plain.__module__!r}"
+    file = inspect.getsourcefile(plain) or ""
+    if returned is Any and _INSTALLED & {*pathlib.Path(file).parts} and not _is_of_ours(plain):
+        return "is of an installed package, and is not annotated with what it returns"
+    if not _may_be(returned, kind):
+        return f"makes {inspect.formatannotation(returned)}"
+    try:
+        signature = inspect.signature(found)
+        signature.bind(*[""] * kind.parameters)
+    except (TypeError, ValueError) as error:
+        return f"takes other arguments ({error})"
+    return ""
+
+
+def _may_be(annotation: Any, kind: _Kind) -> bool:
+    """Return whether what is annotated may be of one of the types that a group has."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(_may_be(one, kind) for one in typing.get_args(annotation))
+    cls = typing.get_origin(annotation) or annotation
+    if cls is Any or not isinstance(cls, type):
+        return cls is not None
+    return any(_is_subclass(cls, one) or issubclass(one, cls) for one in kind.returned)
+
+
+def _is_subclass(cls: type, other: type) -> bool:
+    try:
+        return issubclass(cls, other)
+    except TypeError:  # A protocol with attributes that are no methods.
+        methods = (x for x in dir(other) if x[0] != "_" and callable(getattr(other, x)))
+        return all(hasattr(cls, method) for method in methods)
+
+
+def _is_pythons_own(module: str) -> bool:
+    """Return whether a module comes with Python. The module is not imported."""
+    try:
+        spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError):
+        return False
+    if spec is None or spec.origin is None:
+        return False
+    return spec.origin in ("built-in", "frozen") or _is_in_library(spec.origin)
+
+
+def _is_in_library(file: str) -> bool:
+    """Return whether a file belongs to Python's own library."""
+    path = pathlib.Path(file)
+    return path.is_relative_to(sysconfig.get_path("stdlib")) and not _INSTALLED & {*path.parts}
+
+
+def _is_of_ours(function: Any) -> bool:
+    """Return whether the module of a function has something of the packages of this project."""
+    ours = {one.__module__.partition(".")[0] for kind in _KINDS.values() for one in kind.returned}
+    values = function.__globals__.values()
+    names = (getattr(x, "__module__", None) or getattr(x, "__name__", "") for x in values)
+    return any(str(name).partition(".")[0] in ours for name in names)
+
+
+@contextlib.contextmanager
+def _failures_explained(
+    plugin: str, what: str, *passed: type[Exception], hint: str = ""
+) -> Iterator[None]:
+    """Convert what another package raises, which may be anything, to `PluginError`."""
+    try:
+        yield
+    except passed:
+        raise
+    except (Exception, SystemExit) as error:
+        if stopping.is_requested():  # The signal's.
+            raise
+        expected = f"; expected {hint}." if hint else ""
+        raise PluginError(
+            f"{plugin} {what}: {type(error).__name__}: {error}{place_of(error)}{expected}"
         ) from error
 
 
-def _failure(entry: metadata.EntryPoint, what: str, error: Exception) -> PluginError:
-    return PluginError(
+def _a(cls: type) -> str:
+    return f"a value of type {cls.__name__}"
+
+
+def _names(kind: _Kind) -> str:
+    return " or ".join(one.__name__ for one in kind.returned)
+
+
+def _described(entry: metadata.EntryPoint) -> str:
+    return (
         f"{entry.name!r} of {_package(entry)} (entry point {entry.value!r} of the group"
-        f" {entry.group!r}) {what}: {type(error).__name__}: {error}{place_of(error)}"
+        f" {entry.group!r})"
     )
 
 

@@ -10,15 +10,29 @@ from typing import Any
 
 from environments.errors import EnvironmentNameError
 
+_LONGEST = 4_096  # Characters.
 _CONSTANTS = {"true": "True", "false": "False", "none": "None", "null": "None"}
+
+
+def require_length(name: str) -> None:
+    """Refuse a name that is too long for any environment.
+
+    Raises:
+      EnvironmentNameError: with its length.
+    """
+    if len(name) > _LONGEST:
+        raise EnvironmentNameError(
+            f"The name {name!r} has {len(name)} characters; expected at most {_LONGEST}."
+        )
 
 
 def split(name: str) -> tuple[str, dict[str, Any]]:
     """Return what stands before the question mark, and the arguments behind it.
 
     Raises:
-      EnvironmentNameError: if the arguments are malformed.
+      EnvironmentNameError: if the arguments are malformed, or the name is too long.
     """
+    require_length(name)
     before, mark, query = name.partition("?")
     try:
         pairs = urllib.parse.parse_qsl(query, keep_blank_values=True, strict_parsing=bool(mark))
@@ -50,7 +64,7 @@ def _read(argument: str, text: str) -> Any:
     """Return the Python literal that a text is, or the text itself.
 
     Raises:
-      EnvironmentNameError: if it is a constant as other languages write it.
+      EnvironmentNameError: if it is a constant as other languages write it, or nested too deeply.
     """
     if text.lower() in _CONSTANTS and text not in _CONSTANTS.values():
         raise EnvironmentNameError(
@@ -61,6 +75,10 @@ def _read(argument: str, text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+    except (RecursionError, MemoryError) as error:
+        raise EnvironmentNameError(
+            f"The argument {argument!r} is {text!r}, which is nested too deeply for a value."
+        ) from error
 
 
 def _written(argument: str, value: Any) -> str:

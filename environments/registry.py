@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from disco_common import plugins
 from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
 from environments.errors import EnvironmentNameError, unknown_member, unknown_name
+from environments.names import require_length
 from environments.protocols import SuiteProtocol
 
 # The modules of `environments.suites` are imported when one of their names is used: some need
@@ -113,7 +114,7 @@ _FAMILIES = {
     "pixels": _Family("pixels", examples=("pixels/catch/8x8", "pixels/grid57/00_dense_fixed")),
 }
 
-PLUGINS = "disco.environments"
+PLUGINS = plugins.define("disco.environments", Environment, parameters=1)
 
 
 class Group(NamedTuple):
@@ -138,6 +139,7 @@ def make(name: str) -> Environment:
       EnvironmentNameError: (a `ValueError`) if there is none, saying which names are near.
       MissingPackageError: (an `ImportError`) if a package that it needs is not installed.
     """
+    require_length(name)
     family, _, parameters = name.partition("/")
     if family in _SUITES and not parameters:
         members = members_of(family)
@@ -162,11 +164,24 @@ def suite(name: str) -> tuple[Environment, ...]:
       EnvironmentNameError: (a `ValueError`) if there is none, saying which names are near.
       MissingPackageError: (an `ImportError`) if a package that they need is not installed.
     """
+    check_name(name)
     if name in _SUITES:
         return tuple(make(member) for member in members_of(name))
-    if "/" in name or name in _FAMILIES or plugins.find(PLUGINS, name):
-        return (make(name),)
-    raise unknown_member(name, (*suites(), *names()), kind="suite or environment")
+    return (make(name),)
+
+
+def check_name(name: str) -> None:
+    """Refuse what no suite and no family of environments is called; no environment is made.
+
+    Raises:
+      EnvironmentNameError: (a `ValueError`) saying which names are near.
+      disco_common.plugins.PluginError: if another package's family cannot be imported.
+    """
+    require_length(name)
+    family = name.partition("/")[0]
+    if not (name in _SUITES or family in _FAMILIES or plugins.find(PLUGINS, family)):
+        kind = "environment" if "/" in name else "suite or environment"
+        raise unknown_member(name, (*suites(), *names()), kind=kind)
 
 
 def protocol(name: str) -> SuiteProtocol:

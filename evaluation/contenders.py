@@ -5,16 +5,12 @@ name, and is a function that returns the rule (`docs/extending.md`).
 """
 
 import dataclasses
-import hashlib
 import json
 import logging
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import jax
-import numpy as np
 
 import disco
 import environments
@@ -30,10 +26,11 @@ from disco_common.configuration import from_json
 from disco_common.terminal import require_printable
 from evaluation import baselines, folder_names
 from evaluation.config import BASELINES, EvaluationConfig, kind_of
+from evaluation.fingerprints import fingerprint
 from evaluation.rule_agents import agent_of
 
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
-PLUGINS = "disco.rules"
+PLUGINS = plugins.define("disco.rules", disco.Rule, parameters=0)
 # Of a contender's source: steps of its optimiser per environment step; its parameters, the fewest
 # and the most over tasks; hash of the rule's file.
 GRADIENT_STEPS = "gradient_steps_per_environment_step"
@@ -367,14 +364,34 @@ def _load(
     """
     if plugin := find_plugin(rule):
         return plugin(), {}, {}
+    path = _source(rule, copy)
+    if path == copy:
+        _log.warning("The file of %r is gone. The rule's copy %s is used.", rule, copy)
+    return *rule_files.read(path), {FILE_SHA256: rule_sources.sha256_of(path)}
+
+
+def check_names(
+    rules: Sequence[str], agents: Sequence[str] = (), copies: pathlib.Path | None = None
+) -> None:
+    """Refuse names of no rule and of no agent, before something else starts that takes long.
+
+    Arguments and errors are those of `make_contenders`.
+    """
+    for name, rule in zip(_distinct_names(rules), rules, strict=True):
+        if find_plugin(rule) is None:
+            _source(rule, None if copies is None else copy_of_rule(copies, name))
+    for agent in agents:
+        registry.make(agent)
+
+
+def _source(rule: str, copy: pathlib.Path | None) -> pathlib.Path:
+    """Return the path of a rule's file, or of its copy if the file is gone."""
     try:
-        path = rule_sources.find(rule)
-    except FileNotFoundError as error:
+        return rule_sources.find(rule)
+    except FileNotFoundError:
         if copy is None or not copy.is_file():
             raise
-        _log.warning("%s The rule's copy %s is used.", error, copy)
-        path = copy
-    return *rule_files.read(path), {FILE_SHA256: rule_sources.sha256_of(path)}
+        return copy
 
 
 def _distinct_names(rules: Sequence[str]) -> list[str]:
@@ -396,29 +413,3 @@ def _distinct_names(rules: Sequence[str]) -> list[str]:
                 f" expected a file name without '@' and other than {kept}."
             )
     return names
-
-
-def fingerprint(rule: disco.Rule) -> str:
-    """Return a hash of a rule's class, its parameters, and its settings that are not the default.
-
-    A setting that a later version adds therefore does not change it.
-    """
-    assert dataclasses.is_dataclass(rule)
-    leaves = jax.tree.flatten_with_path(rule)[0]
-    digest = hashlib.sha256(type(rule).__name__.encode())
-    digest.update(json.dumps(_own_settings(rule), sort_keys=True).encode())
-    for path, leaf in leaves:
-        digest.update(jax.tree_util.keystr(path).encode() + np.asarray(leaf).tobytes())
-    return digest.hexdigest()
-
-
-def _own_settings(rule: Any) -> dict[str, Any]:
-    """Return the static fields that are not the default, also of nested dataclasses."""
-    found = {}
-    for field in dataclasses.fields(rule):
-        value = getattr(rule, field.name)
-        if dataclasses.is_dataclass(value):
-            found[field.name] = [type(value).__name__, _own_settings(value)]
-        elif isinstance(value, bool | int | float | str | tuple | None) and value != field.default:
-            found[field.name] = value
-    return found

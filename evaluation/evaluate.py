@@ -18,6 +18,7 @@ import jax
 import environments
 from disco_common.atomic import write_atomically
 from disco_common.terminal import require_printable
+from environments import registry
 from environments.episodes import Episode
 from evaluation import executors, folder_names, storage
 from evaluation.config import EvaluationConfig
@@ -74,6 +75,8 @@ def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
     """
     if not suites:
         raise ValueError("The suite is empty; expected a suite or environment, or several.")
+    for name in suites:  # Before one is made, which can take long.
+        registry.check_name(name)
     by_name = {task.name: task for name in suites for task in environments.suite(name)}
     for name in by_name:
         require_printable("The environment", name)

@@ -9,6 +9,7 @@ while not timestep.last():
 """
 
 import dataclasses
+import os
 import pathlib
 from typing import Any
 
@@ -132,7 +133,7 @@ def load_agent(folder: str | pathlib.Path, *, imports: bool = False) -> LoadedAg
         file is damaged, or a module would have to be imported.
       ImportError: if a package that its environment needs is not installed.
     """
-    path = pathlib.Path(folder).resolve()
+    path = pathlib.Path(os.path.expanduser(folder)).resolve()
     if not path.is_dir():
         raise FileNotFoundError(
             f"{str(folder)!r} is not a folder; expected that of a run{runs_near(folder)}."

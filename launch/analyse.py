@@ -35,7 +35,6 @@ from launch.provenance import code_version
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    tasks = resolve(listed(values.suite))
     config = from_config(EvaluationConfig, values.config)
     settings = AnalysisConfig(
         steps=values.steps,
@@ -44,6 +43,7 @@ def main() -> None:
         shown=min(AnalysisConfig.shown, values.steps),
     )
     contenders = make_contenders([values.rule], dataclasses.replace(config, baselines=()))
+    tasks = resolve(listed(values.suite))
     check(tasks, contenders, config)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from disco_common import stopping
+from disco_common import files, stopping
 from launch.processes import LAUNCHERS
 
 SECONDS_TO_STOP = 120.0
@@ -44,7 +44,7 @@ def run_command(
     Raises:
       OSError: if the log cannot be written.
     """
-    with log.open("ab") as output:
+    with files.appending(log) as output:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(os.getpid()), module, *arguments],
             cwd=directory if directory.is_dir() else None,

@@ -32,6 +32,7 @@ import jax
 from absl import app, flags, logging
 
 from agents import compilation
+from disco_common import terminal
 from environments import SimulatorError, available_processors
 from evaluation.executors import JobsFailedError
 from launch import help, locks, processes, start
@@ -59,7 +60,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
 
     def main(argv: list[str]) -> None:
         if len(argv) > 1:
-            raise app.UsageError(f"Unknown arguments {argv[1:]}.")
+            raise app.UsageError(terminal.message(f"Unknown arguments {argv[1:]}."))
         if "print_config" in flags.FLAGS and flags.FLAGS["print_config"].value:
             print_config()
             sys.exit(0)
@@ -68,6 +69,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # File names may be any bytes.
                 stream.reconfigure(errors="backslashreplace")
+        logging.get_absl_handler().setFormatter(_Formatter())
         compilation.keep_programs()
         name = _name_of(command.__module__)
         start.raise_at_interrupts()
@@ -80,7 +82,7 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
                     raise
                 traceback.print_exc()
             else:
-                print(f"{name}: {message}", file=sys.stderr)
+                print(f"{name}: {_shown(message, error)}", file=sys.stderr)
             _fail(status)
         sys.exit(status or 0)
 
@@ -98,8 +100,20 @@ def ended_by_user_errors() -> Iterator[None]:
     except _USER_ERRORS as error:
         if wants_tracebacks():
             traceback.print_exc()
-        print(f"{_name_of('__main__')}: {error}", file=sys.stderr)
+        print(f"{_name_of('__main__')}: {_shown(error, error)}", file=sys.stderr)
         sys.exit(2)
+
+
+class _Formatter(logging.PythonFormatter):
+    """The format of logs; names in them are shown as in messages."""
+
+    def format(self, record: python_logging.LogRecord) -> str:
+        return terminal.message(super().format(record), lines=True)
+
+
+def _shown(message: object, error: BaseException) -> str:
+    """Return an error's message as a terminal shows it: a sentence, or lines of jobs or traces."""
+    return terminal.message(message, lines=isinstance(error, SimulatorError | JobsFailedError))
 
 
 def _name_of(module: str) -> str:

@@ -91,7 +91,7 @@ def discover(
     with _Stop() as stop:  # Around all of it: JAX's callbacks swallow a KeyboardInterrupt.
         processes.require_equal("config", json.dumps(dataclasses.asdict(settings)))
         processes.require_equal("version of the code", code_version())
-        tasks, rule = make_tasks(settings), make_rule(settings, pathlib.Path(workdir))
+        rule, tasks = make_rule(settings, pathlib.Path(workdir)), make_tasks(settings)
         sources = {task.name: task.sha256 for task in tasks if task.sha256}
         processes.require_equal("files of tasks", json.dumps(sources))
         if settings.rule.start:

@@ -20,7 +20,7 @@ status is 3, and no report is written.
 """
 
 import dataclasses
-import json
+import os
 import pathlib
 import sys
 from collections.abc import Iterable, Sequence
@@ -30,6 +30,7 @@ import jax
 import numpy as np
 from absl import flags
 
+from disco_common import json_lines
 from disco_common.configuration import from_config
 from environments import Environment, names, registry
 from evaluation import tuned_settings
@@ -38,6 +39,7 @@ from evaluation.contenders import (
     DISCOVERED,
     RULE,
     Contender,
+    check_names,
     copies_in,
     copy_of_rule,
     find_plugin,
@@ -54,6 +56,7 @@ from launch.flag_parsing import (
     define_imports,
     define_output_folder,
     given,
+    listed_paths,
     split_values,
 )
 from launch.provenance import code_version
@@ -137,6 +140,7 @@ def run(
       WorkdirHeldError: if another command has the workdir open.
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
+    check_names(rules, agents, copies_in(workdir))
     tasks = resolve(suites)
     scales = _read_references(table, tasks, config) if table else None
     contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned)
@@ -218,8 +222,9 @@ def _read_references(
     file: str, tasks: Sequence[Environment], config: EvaluationConfig
 ) -> dict[str, references.Reference]:
     """Return the reference scores in a file; raises ValueError if some do not fit."""
-    found = references.read(pathlib.Path(file))
-    references.require_fit(tasks, config.num_steps, found, pathlib.Path(file))
+    path = pathlib.Path(os.path.expanduser(file))
+    found = references.read(path)
+    references.require_fit(tasks, config.num_steps, found, path)
     return found
 
 
@@ -331,8 +336,8 @@ def suites_of(suite: str, env_kwargs: str | None) -> list[str]:
     if env_kwargs is None:
         return suites
     try:
-        arguments = json.loads(env_kwargs)
-    except ValueError:
+        arguments = json_lines.loads(env_kwargs)
+    except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
         raise ValueError(
@@ -357,13 +362,15 @@ def listed(*values: str) -> list[str]:
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    rules = listed(*values.rule)
+    rules = listed_paths(values.rule)
     suites, config, runs_per_job = read_flags(values)
     agents = [_sized(name, values.size) for name in values.agent]
     if values.size and not agents:
         raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
     if values.dry_run:
-        tasks, workdir = resolve(suites), values.workdir
+        workdir = values.workdir
+        check_names(rules, agents, copies_in(workdir))
+        tasks = resolve(suites)
         contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, values.tuned)
         require_read(config_overrides(), contenders)
         check(tasks, contenders, config)

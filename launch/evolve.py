@@ -59,8 +59,8 @@ def main() -> None:
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
     config = dataclasses.replace(config, baselines=(), seeds=1)
-    tasks = resolve(suites_of(values.suite, values.env_kwargs))
     contenders = make_contenders([values.rule], config, copies=copies_in(values.workdir))
+    tasks = resolve(suites_of(values.suite, values.env_kwargs))
     (contender,) = (x for x in contenders if x.kind != RANDOM)
     settings = EvolutionConfig(
         generations=values.generations,

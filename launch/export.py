@@ -17,7 +17,6 @@ which the rule fails. The file's header has the same figures.
 """
 
 import contextlib
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -28,17 +27,18 @@ from absl import flags
 
 import disco
 from disco import rule_files
+from disco_common import files
 from disco_common.atomic import write_atomically
 from disco_common.checkpoints import CheckpointError, CheckpointReader
 from disco_common.configuration import from_json
-from disco_common.json_lines import read_object
+from disco_common.json_lines import loads, read_object
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.report.rule_card import rule_card
 from launch import commands, workdirs
-from launch.flag_parsing import define_output_file, define_path
+from launch.flag_parsing import define_output_file, define_path, listed_paths
 from launch.rule_provenance import rule_provenance
 from launch.settings import DiscoverSettings
 from launch.setup import TASKS, kept_rule, make_rule
@@ -183,10 +183,13 @@ def _settings(folder: pathlib.Path) -> DiscoverSettings:
 def _tasks(folder: pathlib.Path) -> list[list[str]]:
     """Return the task names of each group of a run; none if an older version wrote no names."""
     file = folder / TASKS
-    if not file.exists():
-        return []
     try:
-        return [[str(name) for name in names] for names in json.loads(file.read_text("utf-8"))]
+        return [
+            [str(name) for name in names]
+            for names in loads(files.read_text(file, files.MOST_OBJECT))
+        ]
+    except FileNotFoundError:
+        return []
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"{file} is damaged: {str(error)[:200].rstrip('.')}.") from error
 
@@ -194,7 +197,7 @@ def _tasks(folder: pathlib.Path) -> list[list[str]]:
 def main() -> None:
     """Run the command."""
     output = flags.FLAGS.output
-    evaluations = [name.strip() for name in flags.FLAGS.evaluations if name.strip()]
+    evaluations = listed_paths(flags.FLAGS.evaluations)
     found = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step, evaluations)
     score = f", whose probe has {found['probe_score']:.2f}" if "probe_score" in found else ""
     average = f"average rule after {found['meta_steps']} meta-steps{score}"
@@ -214,5 +217,7 @@ if __name__ == "__main__":
         " good checkpoint.",
         lower_bound=0,
     )
-    flags.DEFINE_list("evaluations", [], "Workdirs of evaluations of the rule, for its card.")
+    flags.DEFINE_multi_string(
+        "evaluations", [], "Workdirs of evaluations of the rule, for its card; see launch.report."
+    )
     commands.run(main)

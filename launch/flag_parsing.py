@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from disco_common import plugins
+from disco_common import files, plugins, terminal
 from launch import start
 
 _NAME = "config"
@@ -67,7 +67,8 @@ def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[A
 
 def config_arguments() -> list[str]:
     """Return flags that reproduce the config of this command: its file, and all overrides."""
-    file = os.path.abspath(config_flags.get_config_filename(typing.cast(Any, flags.FLAGS[_NAME])))
+    file = config_flags.get_config_filename(typing.cast(Any, flags.FLAGS[_NAME]))
+    file = os.path.abspath(os.path.expanduser(file))
     changed = [f"--{_NAME}.{k}={value}" for k, value in config_overrides().items()]
     return [f"--{_NAME}={file}", *changed]
 
@@ -132,7 +133,7 @@ def define_path(
       problem: returns the reason to refuse a path, in a sentence; empty to accept it.
       required: whether the flag must be given.
     """
-    holder = flags.DEFINE_string(name, None, help_text)
+    holder = flags.DEFINE(_Path(), name, None, help_text)
 
     def check(path: str | None) -> bool:
         if path is None:
@@ -146,6 +147,33 @@ def define_path(
 
     flags.register_validator(name, check)
     return holder
+
+
+class _Path(flags.ArgumentParser[str]):
+    """The parser of a path: `~` is a home folder."""
+
+    def parse(self, argument: str) -> str:
+        return os.path.expanduser(argument)
+
+    def flag_type(self) -> str:
+        return "string"
+
+
+def listed_paths(values: Iterable[str]) -> list[str]:
+    """Return the paths that a flag's values give, by commas or repetition; `~` is a home folder.
+
+    A path may have commas: a value that is there as a whole is one path, and so is what is in
+    quotes.
+    """
+    paths = []
+    for value in map(os.path.expanduser, values):
+        parts = [value] if os.path.lexists(value) else split_values(value)
+        paths += [os.path.expanduser(_unquoted(part)) for part in parts if part.strip()]
+    return paths
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
 def define_output_folder(name: str, help_text: str, required: bool = True) -> flags.FlagHolder[Any]:
@@ -245,10 +273,10 @@ def _end(error: Exception) -> NoReturn:
     if isinstance(error, RefusedFlagError):
         if wants_tracebacks():
             traceback.print_exception(error)
-        print(error, file=sys.stderr)
+        print(terminal.message(error), file=sys.stderr)
         sys.exit(2)
     # As in absl's `app.parse_flags_with_usage`, which would define overrides again.
-    print(f"FATAL Flags parsing error: {error}", file=sys.stderr)
+    print(f"FATAL Flags parsing error: {terminal.message(error)}", file=sys.stderr)
     print("Pass --helpshort or --helpfull to see help on flags.", file=sys.stderr)
     sys.exit(1)
 
@@ -270,7 +298,7 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
         Raises:
           RefusedFlagError: if the file cannot be used, or a field is unknown.
         """
-        file, *arguments = argument.split(":", 1)
+        file, *arguments = os.path.expanduser(argument).split(":", 1)
         if file in _CONFIGS:
             file = str(_FOLDER / f"{file}.py")
         try:
@@ -298,14 +326,14 @@ def _get_config(file: str, arguments: Sequence[str]) -> ConfigDict:
         raise RefusedFlagError("The file has no function get_config().")
     try:
         inspect.signature(get_config).bind(*arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         expected = "none" if arguments else f"one, as in --{_NAME}={file}:ARGUMENT"
         raise RefusedFlagError(
             f"Its get_config has another number of arguments ({error}); expected {expected}."
         ) from error
     try:
         config = get_config(*arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise RefusedFlagError(_reason(error, file)) from error
     if not isinstance(config, ConfigDict):
         raise RefusedFlagError(
@@ -335,13 +363,14 @@ def _run(file: str) -> ModuleType:
     loader = importlib.machinery.SourceFileLoader(module.__name__, file)
     try:
         # Not from `__pycache__`, which can be stale after two changes within a second.
-        exec(loader.source_to_code(loader.get_data(file), file), module.__dict__)
-    except Exception as error:
+        source = files.read_bytes(file, files.MOST_TEXT)
+        exec(loader.source_to_code(source, file), module.__dict__)
+    except (Exception, SystemExit) as error:
         raise RefusedFlagError(_reason(error, file)) from error
     return module
 
 
-def _reason(error: Exception, file: str) -> str:
+def _reason(error: BaseException, file: str) -> str:
     """Return the message of an exception in a config file, with its line.
 
     The message of a ValueError is returned as it is: config files so refuse their argument.

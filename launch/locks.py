@@ -19,7 +19,9 @@ from typing import Any
 from absl import logging
 from filelock import FileLock, Timeout
 
+from disco_common import files
 from disco_common.atomic import write_atomically
+from disco_common.json_lines import read_object
 from disco_common.terminal import printable
 from launch import processes
 
@@ -72,6 +74,7 @@ def _acquired(folder: pathlib.Path) -> FileLock | None:
     """Return the acquired lock; None if the file system cannot lock files."""
     # No soft lock, which is a file's existence: it stays when a process is killed.
     lock = FileLock(folder / _LOCK, fallback_to_soft=False)
+    files.require_regular(folder / _LOCK)
     try:
         lock.acquire(blocking=False)
     except Timeout:
@@ -106,9 +109,9 @@ def _own() -> dict[str, Any]:
 def _holder(note: pathlib.Path) -> str:
     """Return the description of the process that wrote a note, as part of a sentence."""
     try:
-        found = json.loads(note.read_text("utf-8"))
+        found = read_object(note)
         pid, host, since = (str(found[name])[:_LONGEST] for name in ("pid", "host", "since"))
         command = str(found["command"])[:_LONGEST]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError):
         return f"an unknown process ({note.name} is missing or damaged)"
     return printable(f"process {pid} on {host} since {since} ({command})")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from disco_common import plugins
+from disco_common import files, plugins
 from disco_common.configuration import from_config
 from disco_common.terminal import printable
 from evaluation.executors import Report
@@ -133,7 +133,7 @@ def discover(
         {"WANDB_RUN_GROUP": folder.name},
     )
     if status or not is_finished(run, meta_steps):
-        said = log.read_text(errors="replace").strip().splitlines() or ["nothing"]
+        said = files.read_text(log, files.MOST_DATA, "replace").strip().splitlines() or ["nothing"]
         raise ChildProcessError(
             f"launch.discover ended with status {status}; {log} ends with:"
             f" {printable(said[-1][:_LONGEST])}"

@@ -21,7 +21,7 @@ from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from launch import commands, workdirs
-from launch.flag_parsing import define_output_folder
+from launch.flag_parsing import define_output_folder, listed_paths
 
 
 def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
@@ -79,13 +79,17 @@ def _discovery(folder: pathlib.Path) -> Discovery:
 def main() -> None:
     """Run the command."""
     values = flags.FLAGS
-    runs = [name.strip() for value in values.runs for name in value.split(",") if name.strip()]
-    files = run(runs, values.output, values.title)
+    files = run(listed_paths(values.runs), values.output, values.title)
     print("Written: " + ", ".join(map(printable, files)))
 
 
 if __name__ == "__main__":
-    flags.DEFINE_multi_string("runs", [], "Workdirs, by commas or repetition.")
+    flags.DEFINE_multi_string(
+        "runs",
+        [],
+        "Workdirs, by commas or repetition. One whose name has a comma is a value of its own, or in"
+        " quotes: --runs=runs/lr=1,2 --runs=\"'runs/lr=1,3',runs/other\".",
+    )
     define_output_folder("output", "Folder for the report.")
     flags.DEFINE_string("title", "Report", "Title of the page.")
     commands.run(main)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from disco_common import json_lines
+from disco_common import files, json_lines
 from disco_common.atomic import write_atomically
 from evaluation import folder_names, storage
 from evaluation.contenders import Contender
@@ -186,7 +186,7 @@ def _new_lines(path: pathlib.Path, offset: int) -> tuple[list[Any], int]:
         size = path.stat().st_size
         if size == offset:
             return [], offset
-        with path.open("rb") as file:
+        with files.opened(path, files.MOST_ARRAYS) as file:
             file.seek(offset if size > offset else 0)
             data = file.read()
             end = file.tell()

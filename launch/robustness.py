@@ -15,7 +15,7 @@ from typing import Any
 from absl import flags
 
 from disco import rule_sources
-from evaluation.contenders import copies_in, copy_of_rule, find_plugin
+from evaluation.contenders import check_names, copies_in, copy_of_rule, find_plugin
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations
 from launch import commands, execution, workdirs
@@ -37,6 +37,7 @@ def main() -> None:
     """Run the command."""
     values = flags.FLAGS
     suites, config, runs_per_job = read_flags(values)
+    check_names([values.rule], copies=copies_in(values.workdir))
     tasks = resolve(suites)
     name = _rule_or_copy(values.rule, values.workdir)
     tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, [name]))

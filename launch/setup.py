@@ -11,7 +11,9 @@ import disco
 import environments
 from agents.rule_agent import AgentConfig
 from disco import rule_sources
+from disco_common import files
 from disco_common.atomic import write_atomically
+from environments import registry
 from evaluation.contenders import fingerprint
 from launch.settings import DiscoverSettings
 from meta.discovery import Discovery
@@ -57,9 +59,10 @@ def make_tasks(settings: DiscoverSettings) -> tuple[environments.Environment, ..
       ValueError: if a name is unknown.
       ImportError: if a package that an environment needs is not installed.
     """
-    return tuple(
-        task for name in settings.suite.split(",") for task in environments.suite(name.strip())
-    )
+    names = [name.strip() for name in settings.suite.split(",")]
+    for name in names:  # Before one is made, which can take long.
+        registry.check_name(name)
+    return tuple(task for name in names for task in environments.suite(name))
 
 
 def make_family_agents(settings: DiscoverSettings) -> dict[str, AgentConfig]:
@@ -174,7 +177,7 @@ def keep_rule(name: str, copy: pathlib.Path, rule: disco.Rule, **changes: Any) -
     """
     if copy.exists():
         return
-    content = rule_sources.find(name).read_bytes()
+    content = files.read_bytes(rule_sources.find(name), files.MOST_DATA)
     copy.parent.mkdir(exist_ok=True)
     write_atomically(copy, content)
     if fingerprint(dataclasses.replace(disco.load(copy), **changes)) != fingerprint(rule):

@@ -17,6 +17,10 @@ import types
 from collections.abc import Sequence
 from typing import NoReturn
 
+from disco_common import files
+from disco_common.json_lines import read_object
+from disco_common.terminal import message
+
 ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
 HELP = ("help", "helpshort", "h", "?")  # Flags that ask for a command's help.
 TEXTS = pathlib.Path(__file__).parent / "help_texts"  # `launch.help` writes them.
@@ -58,15 +62,22 @@ def begin(module: str, arguments: list[str]) -> None:
     if has_flag(arguments, "version"):
         print_version()
         sys.exit(0)
+    try:
+        for file in _values_of("flagfile", arguments):  # Which absl opens, whatever it is.
+            files.require_regular(pathlib.Path(os.path.expanduser(file)), files.MOST_TEXT)
+    except OSError as error:
+        print(f"{module}: --flagfile: {message(error)}.", file=sys.stderr)
+        sys.exit(2)
     is_read_only = has_flag(arguments, *_READ_ONLY)
-    if (workdir := value_of("workdir", arguments)) and name != "export":
+    workdir = os.path.expanduser(value_of("workdir", arguments))
+    if workdir and name != "export":
         there = (pathlib.Path(workdir) / "config.json").exists()
         others = {name_of(x) for x in _joined(arguments[1:])} - {"workdir"}
         if there and others <= {*_READ_ONLY, _IMPORTS}:
             arguments += _known_arguments(pathlib.Path(workdir), module, _IMPORTS in others)
         what = "goes on in" if there else "begins in"
         if not is_read_only:
-            print(f"{name} {version()} {what} {workdir}.", file=sys.stderr, flush=True)
+            print(message(f"{name} {version()} {what} {workdir}."), file=sys.stderr, flush=True)
 
 
 def end_at_interrupts(module: str) -> None:
@@ -109,22 +120,25 @@ def _known_arguments(folder: pathlib.Path, module: str, imports: bool) -> list[s
     is whether they may name modules.
     """
     try:
-        found = json.loads((folder / ARGUMENTS).read_text(encoding="utf-8"))
+        found = read_object(folder / ARGUMENTS)
         command, arguments = found["command"], _joined([str(x) for x in found["arguments"]])
-    except (OSError, ValueError, KeyError, TypeError):
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        print(message(f"{module}: {folder / ARGUMENTS} is ignored: {error}"), file=sys.stderr)
         return []
     if command != module or not arguments:
         return []
     shown = shlex.join(arguments)
     if refused := [x for x in arguments if not _is_data(x, imports)]:
-        print(
+        said = (
             f"{module}: {folder / ARGUMENTS} has arguments that may run code or are not of a run:"
             f" {shlex.join(refused)}. If you trust them, repeat all: python -m {module}"
-            f" --workdir={folder} {shown}",
-            file=sys.stderr,
+            f" --workdir={folder} {shown}"
         )
+        print(message(said), file=sys.stderr)
         sys.exit(2)
-    print(f"With the arguments in {folder / ARGUMENTS}: {shown}", file=sys.stderr)
+    print(message(f"With the arguments in {folder / ARGUMENTS}: {shown}"), file=sys.stderr)
     return arguments
 
 
@@ -167,12 +181,17 @@ def name_of(argument: str) -> str:
 
 def value_of(flag: str, arguments: Sequence[str]) -> str:
     """Return the last value of a flag, `--flag=value` or `--flag value`; empty if not given."""
-    value = ""
+    return next(reversed(_values_of(flag, arguments)), "")
+
+
+def _values_of(flag: str, arguments: Sequence[str]) -> list[str]:
+    """Return all values of a flag, in order."""
+    values = []
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         name, separator, its_own = argument.lstrip("-").partition("=")
         if argument.startswith("-") and name == flag:
-            value = its_own if separator else following
-    return value
+            values.append(its_own if separator else following)
+    return values
 
 
 def has_flag(arguments: Sequence[str], *names: str) -> bool:

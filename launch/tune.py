@@ -29,9 +29,9 @@ from launch.evaluate import (
     Identity,
     define_flags,
     keep_rules,
-    listed,
     read_flags,
 )
+from launch.flag_parsing import listed_paths
 from launch.provenance import code_version
 from launch.score_tables import print_rows
 
@@ -57,12 +57,12 @@ def main() -> None:
     """Run the command."""
     values = flags.FLAGS
     suites, config, runs_per_job = read_flags(values)
-    tasks = resolve(suites)
-    rules = listed(*values.rule)
+    rules = listed_paths(values.rule)
     if not rules and not config.baselines:
         raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
     without = dataclasses.replace(config, baselines=())
     contenders = make_contenders(rules, without, copies=copies_in(values.workdir))
+    tasks = resolve(suites)
     evaluated = [contender for contender in contenders if contender.kind != RANDOM]
     identity = _Identity(
         tasks=tuple(task.name for task in tasks),

@@ -50,8 +50,9 @@ def find_tuned(
         return None
     without = dataclasses.replace(config, baselines=())
     rules = fingerprints(make_contenders(evaluated, without, copies=copies_in(workdir)))
-    path, copy = pathlib.Path(file), pathlib.Path(workdir) / TUNED_FILE
-    if copy.is_file() and (file == SHIPPED or not path.exists()):
+    path = pathlib.Path(os.path.expanduser(file))
+    copy = pathlib.Path(workdir) / TUNED_FILE
+    if os.path.lexists(copy) and (file == SHIPPED or not path.exists()):
         path = copy
     elif file == SHIPPED:
         return _shipped(config, tasks, rules)

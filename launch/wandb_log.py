@@ -8,6 +8,7 @@ from typing import Any
 
 import wandb
 
+from disco_common import files
 from disco_common.atomic import write_atomically
 
 
@@ -61,7 +62,7 @@ class WandbLog:
         os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
         id_ = ""
         if self._id_file.exists():  # An id that is damaged is refused below.
-            id_ = self._id_file.read_text("utf-8", errors="replace").strip()
+            id_ = files.read_text(self._id_file, errors="replace").strip()
         try:
             self._run = wandb.init(
                 **self._arguments,

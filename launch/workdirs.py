@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import logging
 
+from disco_common import files
 from disco_common.atomic import write_atomically
 from disco_common.configuration import with_present_names
 from disco_common.json_lines import read_object
@@ -183,7 +184,9 @@ def _compare_versions(folder: pathlib.Path) -> None:
     """Warn if another version of the code has made the run so far."""
     file, ours = folder / VERSION, code_version()
     try:
-        theirs = file.read_text("utf-8").strip() if file.exists() else ours
+        theirs = files.read_text(file).strip()
+    except FileNotFoundError:
+        return
     except (OSError, ValueError) as error:
         logging.warning(
             "%s cannot be read (%s): the version of the code that made the run is unknown.",

@@ -18,6 +18,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from environments.base import Environment, restart, transition
 from environments.errors import EnvironmentNameError, require
 
+_LARGEST = 1_000  # Rows and columns.
+
 
 @chex.dataclass(frozen=True)
 class CatchState:
@@ -100,15 +102,16 @@ def make(size: str = "") -> Environment:
     """Make `catch/8x8` (rows x columns), `catch/8x8/recall` or `catch` (10x5, bsuite's size).
 
     Raises:
-      EnvironmentNameError: if `size` is not of that form or too small.
+      EnvironmentNameError: if `size` is not of that form, or too small or large.
     """
     match = re.fullmatch(r"(\d+)x(\d+)(/recall)?", size or "10x5")
     rows, columns = (int(n) for n in match.groups()[:2]) if match else (0, 0)
     recall = bool(match and match[3])
-    if rows < 2 or columns < 1:
+    if not (2 <= rows <= _LARGEST and 1 <= columns <= _LARGEST):
         raise EnvironmentNameError(
-            f"The size of 'catch/{size}' is {size!r}; expected <rows>x<columns> with at least"
-            " 2 rows and 1 column, for example 'catch/8x8', and perhaps '/recall' after it."
+            f"The size of 'catch/{size}' is {size!r}; expected <rows>x<columns> with 2 to"
+            f" {_LARGEST} rows and 1 to {_LARGEST} columns, for example 'catch/8x8', and"
+            " perhaps '/recall' after it."
         )
     name = f"catch/{rows}x{columns}{'/recall' * recall}" if size else "catch"
     return Environment(name=name, dynamics=Catch(rows=rows, columns=columns, recall=recall))

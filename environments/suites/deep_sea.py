@@ -17,6 +17,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from environments.base import Environment, restart, transition
 from environments.errors import EnvironmentNameError, require
 
+_LARGEST = 1_000  # Size.
+
 MOVE_COST = 0.01  # Of an episode of moves to the right only.
 
 
@@ -112,13 +114,13 @@ def make(size: str = "") -> Environment:
     """Make `deep_sea/10`, or a sea of another size; `deep_sea` has size 10.
 
     Raises:
-      EnvironmentNameError: if `size` is not a positive integer.
+      EnvironmentNameError: if `size` is not a positive integer, or too large.
     """
     digits = size or "10"
-    if not (digits.isascii() and digits.isdigit() and int(digits) >= 1):
+    if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= _LARGEST):
         raise EnvironmentNameError(
-            f"The size of 'deep_sea/{size}' is {size!r}; expected a positive integer,"
-            " for example 'deep_sea/10'."
+            f"The size of 'deep_sea/{size}' is {size!r}; expected a positive integer, at"
+            f" most {_LARGEST}, for example 'deep_sea/10'."
         )
     dynamics = DeepSea(max_size=int(digits))
     name = f"deep_sea/{size}" if size else "deep_sea"

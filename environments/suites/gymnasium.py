@@ -188,15 +188,19 @@ def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
     """Make Gymnasium's environment, without its checks of each step."""
     name, arguments = names.split(dynamics.name)
     identifier = name.removeprefix("gymnasium/")
-    if ":" in identifier:
+    module, colon, _ = identifier.partition(":")
+    if colon:
         plugins.require_imports(name)
+        plugins.require_other_module(name, module)
+    given = arguments.get("render_mode")
     if render_mode is not None:
         arguments["render_mode"] = render_mode
     try:
         with warnings.catch_warnings():
             # Of old versions, which the user has chosen.
             warnings.simplefilter("ignore", DeprecationWarning)
-            return gym.make(identifier, disable_env_checker=True, **arguments)
+            warnings.filterwarnings("ignore", ".*not in the possible render_modes")  # Refused.
+            made = gym.make(identifier, disable_env_checker=True, **arguments)
     except (gym.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise MissingPackageError(f"{dynamics.name!r} cannot be made: {error}") from error
     except gym.error.Error as error:
@@ -209,11 +213,18 @@ def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
         raise unknown_name(
             "environment of Gymnasium", identifier, known, hint, prefix="gymnasium/"
         ) from error
-    except Exception as error:  # Of its constructor, which may raise any.
+    except (Exception, SystemExit) as error:  # Of its constructor, which may raise any.
         raise EnvironmentNameError(
             f"{dynamics.name!r} cannot be made: {type(error).__name__}:"
             f" {error}{plugins.place_of(error)}"
         ) from error
+    modes = made.metadata.get("render_modes") or []
+    if given is not None and given not in modes:
+        made.close()
+        raise EnvironmentNameError(
+            f"{dynamics.name!r} has the render_mode {given!r}; expected one of {modes}."
+        )
+    return made
 
 
 class _Observations(NamedTuple):

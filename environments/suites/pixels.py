@@ -110,6 +110,8 @@ def make(name: str) -> Environment:
     """
     import environments  # The registry imports this module.
 
+    if name.startswith("pixels/"):
+        raise EnvironmentNameError(f"'pixels/{name}' is drawn twice; expected 'pixels/' once.")
     inner = environments.make(name)
     dynamics = inner.dynamics
     if not isinstance(dynamics, JaxEnvironment):

@@ -17,7 +17,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any
 
-from disco_common import json_lines
+from disco_common import files, json_lines
 
 FOLDER = pathlib.Path(__file__).parent
 RANDOM, HUMAN, RECORD = "Random", "Human", "Human world record"
@@ -152,7 +152,7 @@ def read_tables(path: pathlib.Path) -> tuple[PublishedTable, ...]:
         malformed otherwise.
     """
     try:
-        paper = json_lines.loads(path.read_text("utf-8"))
+        paper = json_lines.loads(files.read_text(path, files.MOST_OBJECT))
     except ValueError as error:
         raise PublishedScoresError(f"{path} is not JSON: {error}") from error
     title = _field(paper, "paper", str, f"{path}")

@@ -14,6 +14,7 @@ taken over more than one of them.
 import pathlib
 from collections.abc import Sequence
 
+from disco_common import files
 from disco_common.atomic import write_atomically
 from evaluation.published.aggregates import reproductions, to_csv
 from evaluation.report import comparison_plots, page, static_plots
@@ -120,7 +121,7 @@ def _plots(report: EvaluationReport) -> dict[str, bytes]:
 def _films(report: EvaluationReport) -> dict[str, bytes]:
     """Return the films of an evaluation by file name."""
     films = [film for found in report.pictures.films.values() for film in found]
-    return {film.file: film.source.read_bytes() for film in films}
+    return {film.file: files.read_bytes(film.source, files.MOST_DATA) for film in films}
 
 
 def _tabulated(report: EvaluationReport) -> Tabulated:

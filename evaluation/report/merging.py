@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from agents import pictures
+from disco_common import files
 from disco_common.json_lines import JsonLines
 from environments.episodes import Episode
 from evaluation import storage
@@ -87,7 +88,7 @@ class MergedEvaluation:
         folder, found = self.folders.get((contender, task, seed)), []
         for path in [] if folder is None else storage.picture_files(folder):
             try:
-                picture = path.read_bytes()
+                picture = files.read_bytes(path, files.MOST_DATA)
                 found.append((pictures.read_caption(picture) or path.stem, picture))
             except OSError as error:
                 _log.warning("%s is left out: %s", path, error)
@@ -274,7 +275,7 @@ def _curves(rows: Sequence[Sequence[RunResult | None]], config: EvaluationConfig
 
 def _require_film(path: pathlib.Path) -> None:
     """Raise OSError if a file cannot be read, or does not begin as films of its suffix do."""
-    with path.open("rb") as file:
+    with files.opened(path, files.MOST_DATA) as file:
         start = file.read(12)
     if not (start.startswith(b"GIF8") if path.suffix.lower() == ".gif" else start[4:8] == b"ftyp"):
         raise OSError(f"it is not a {path.suffix} film")

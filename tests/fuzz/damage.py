@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from disco_common import json_lines
+from tests.common import misplaced as place
 
 Damage = Callable[[random.Random, pathlib.Path], str]
 """Damages a file; returns what was done, in words."""
 
 _HOSTILE: tuple[Any, ...] = (
     None, True, False, -1, 0, 10**12, 10**400, 1e300, -1e300, float("nan"), float("inf"), "", "x",
-    "x" * 100_000, "\x1b[31m", "\udcff", "<script>alert(1)</script>", "../../x", [], {}, [[]],
-    [1, "a", None], {"a": {"b": 1}}, 0.5,
+    "x" * 100_000, "\x1b[31m", "\udcff", "\0", "os:system", "/dev/zero",
+    "<script>alert(1)</script>", "../../x", [], {}, [[]], [1, "a", None], {"a": {"b": 1}}, 0.5,
 )  # fmt: skip
 _SHAPES = ("(25000000000,)", "(-1,)", "()", "(0,)", "(True,)", "(1, 2", "(" * 500, "(3,) * 2")
 _DTYPES = ("'<f4'", "'<f8'", "'>f4'", "'|O'", "'<c8'", "'<U9'", "'|V0'", "'none'", "[('a', '<f4')]")
@@ -70,11 +71,11 @@ def overwritten(rng: random.Random, path: pathlib.Path) -> str:
 
 def replaced(rng: random.Random, path: pathlib.Path) -> str:
     """By something else."""
-    kind = rng.choice(["empty", "text", "deep", "digits", "noise", "folder", "gone"])
+    kind = rng.choice(["empty", "text", "deep", "digits", "noise", "gone", "file"])
+    if kind == "file":
+        return misplaced(rng, path)
     path.unlink()
-    if kind == "folder":
-        path.mkdir()
-    elif kind != "gone":
+    if kind != "gone":
         content = {
             "empty": b"",
             "text": "Grüße".encode("latin-1"),
@@ -83,6 +84,13 @@ def replaced(rng: random.Random, path: pathlib.Path) -> str:
             "noise": rng.randbytes(2_000),
         }[kind]
         path.write_bytes(content)
+    return f"replaced: {kind}"
+
+
+def misplaced(rng: random.Random, path: pathlib.Path) -> str:
+    """By a file that must not be read, or not be opened."""
+    kind = rng.choice(["folder", "pipe", "huge", "loop", "/dev/zero", "/dev/null", "/dev/tty"])
+    place(path, kind)
     return f"replaced: {kind}"
 
 

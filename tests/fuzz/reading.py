@@ -3,6 +3,7 @@
 import json
 import logging
 import multiprocessing
+import os
 import pathlib
 import traceback
 from multiprocessing.connection import Connection
@@ -13,6 +14,8 @@ from tests.fuzz.targets import TARGETS
 
 def serve(connection: Connection) -> None:
     """Reads what it is told to, in a process of its own, until the connection is closed."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    from disco_common import terminal
     from launch import commands  # With JAX, which the process that damages does without.
 
     commands.silence_libraries()
@@ -30,9 +33,9 @@ def serve(connection: Connection) -> None:
         before = _reset_peak()
         try:
             outcome = ("value", json.dumps(target.read(folder), default=str))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, ImportError) as error:
             # Errors of Python's own that nobody explained are no sentences.
-            outcome = ("refused", str(error))
+            outcome = ("refused", terminal.message(error))
         except BaseException:
             outcome = ("traceback", traceback.format_exc())
         connection.send((*outcome, _peak() - before))

@@ -1,7 +1,9 @@
 """What is damaged, who reads it, and what reading may come to."""
 
+import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import pathlib
 import random
@@ -9,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from typing import Any
 
-from tests.fuzz import damage
+from tests.fuzz import damage, names
 
 # JAX is imported by the functions that need it: the process that damages does without.
 
@@ -25,11 +27,13 @@ class Target:
       read: what is in the folder, as a JSON value; prints nothing, changes nothing.
       damage: damages something in a folder. Returns what was done, and whether what is read may
         then be something else than what was written, as it is well-formed.
+      names_files: whether what is said of damage names the file.
     """
 
     write: Callable[[pathlib.Path], None]
     read: Callable[[pathlib.Path], Any]
     damage: Callable[[random.Random, pathlib.Path], tuple[str, bool]]
+    names_files: bool = True
 
 
 def _digest(arrays: Any) -> str:
@@ -211,9 +215,85 @@ def _damage_checkpoints(rng: random.Random, folder: pathlib.Path) -> tuple[str, 
     return f"{name} {rng.choice(damage.ACCIDENTS)(rng, path)}", False
 
 
+# Files that flags name, and others of a workdir.
+
+
+def _write_files(folder: pathlib.Path) -> None:
+    import numpy as np
+
+    from evaluation import tuned_settings
+    from evaluation.scoring import references
+    from tests.environments.suites.test_sokoban import FIRST
+    from training import saved
+
+    shutil.copy(tuned_settings.SHIPPED, folder / "tuned.json")
+    shutil.copy(references.SHIPPED, folder / "references.json")
+    (folder / "levels.txt").write_text(FIRST)
+    (folder / "config.py").write_text("from launch.configs.grid57_laptop import get_config\n")
+    (folder / "tasks.json").write_text('[["catch/5x5", "grid57/00_dense_fixed"]]')
+    known = {"command": "launch.discover", "arguments": ["--config.seed=3"]}
+    (folder / "arguments.json").write_text(json.dumps(known))
+    saved.save(folder, {"w": np.arange(6.0)})
+
+
+def _read_files(folder: pathlib.Path) -> Any:
+    import numpy as np
+
+    from environments.suites.sokoban import levels
+    from evaluation import tuned_settings
+    from evaluation.scoring import references
+    from launch import export, start
+    from launch.flag_parsing import parse_config
+    from training import saved
+
+    arguments = []
+    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
+        arguments = start._known_arguments(folder, "launch.discover")
+    if said.getvalue() and not arguments:
+        raise ValueError(said.getvalue().strip())
+    return [
+        arguments,
+        str(tuned_settings.read(folder / "tuned.json")),
+        str(references.read(folder / "references.json")),
+        _digest(levels.read(folder / "levels.txt")),
+        str(parse_config([f"--config={folder / 'config.py'}"])),
+        export._tasks(folder),
+        _digest(saved.load(folder, {"w": np.zeros(6)})),
+    ]
+
+
+def _damage_files(rng: random.Random, folder: pathlib.Path) -> tuple[str, bool]:
+    path = rng.choice(sorted(folder.iterdir()))
+    if rng.random() < 0.5:
+        return f"{path.name} {damage.misplaced(rng, path)}", False
+    if path.suffix == ".json" and rng.random() < 0.5:
+        return f"{path.name} {damage.hostile_json(rng, path)}", True
+    return f"{path.name} {rng.choice(damage.ACCIDENTS)(rng, path)}", True
+
+
+# Values of flags.
+
+
+def _write_names(folder: pathlib.Path) -> None:
+    (folder / "flag.json").write_text(json.dumps(["--suite", "catch/5x5"]))
+
+
+def _read_names(folder: pathlib.Path) -> Any:
+    flag, value = json.loads((folder / "flag.json").read_text())
+    return ["accepted", flag, value, names.read(flag, value, folder)]
+
+
+def _damage_names(rng: random.Random, folder: pathlib.Path) -> tuple[str, bool]:
+    flag, value = names.hostile(rng)
+    (folder / "flag.json").write_text(json.dumps([flag, value]))
+    return f"{flag}={repr(value)[:100]}", False
+
+
 TARGETS = {
     "rule": Target(_write_rule, _read_rule, _damage_rule),
     "evaluation": Target(_write_evaluation, _read_evaluation, _damage_evaluation),
     "discovery": Target(_write_discovery, _read_discovery, _damage_discovery),
+    "files": Target(_write_files, _read_files, _damage_files),
+    "names": Target(_write_names, _read_names, _damage_names, names_files=False),
     "checkpoints": Target(_write_checkpoints, _read_checkpoints, _damage_checkpoints),
 }

@@ -17,8 +17,9 @@ The observation is the compact symbolic form, in place of the papers' images of 
 
 import functools
 import hashlib
-import pathlib
+import os
 
+from disco_common import files
 from environments.base import Environment
 from environments.errors import EnvironmentNameError, unknown_name
 from environments.protocols import DISCORL, Paper, SuiteProtocol
@@ -57,8 +58,8 @@ def make(pool: str) -> Environment:
     sha256 = None
     if kind == "file" and separator:
         try:
-            content = pathlib.Path(path).read_bytes()
-        except OSError as error:
+            content = files.read_bytes(os.path.expanduser(path), files.MOST_DATA)
+        except (OSError, ValueError) as error:
             raise EnvironmentNameError(
                 f"'sokoban/{pool}' needs a file of levels, which cannot be read: {error}"
             ) from error

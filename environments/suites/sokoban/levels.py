@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
+from disco_common import files
+
 Level = UInt8[np.ndarray, "10 10"]
 Levels = UInt8[np.ndarray, "number 10 10"]
 
@@ -39,7 +41,7 @@ def read(path: str | Path) -> Levels:
         there and what was expected.
       OSError: if it cannot be read.
     """
-    return parse(Path(path).read_bytes(), path)
+    return parse(files.read_bytes(path, files.MOST_DATA), path)
 
 
 def parse(content: bytes, path: str | Path) -> Levels:

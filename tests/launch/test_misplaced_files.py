@@ -1,0 +1,134 @@
+"""Pipes, devices, links to them, and files of impossible sizes in place of those of a workdir."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+import disco
+from disco_common.checkpoints import CheckpointReader, Checkpoints
+from environments.suites.sokoban import levels
+from evaluation import storage, tuned_settings
+from evaluation.config import EvaluationConfig
+from evaluation.report import probe_scores
+from evaluation.scoring import references
+from launch import export, locks, report, start, tuned, workdirs
+from launch.flag_parsing import parse_config
+from tests.common import at_once, misplaced
+from tests.evaluation.common import DISCOVERY, write_evaluation
+from training import saved
+
+KINDS = ("pipe", "link to a pipe", "/dev/zero", "huge")
+STATE = {"w": np.arange(3.0)}
+
+
+@pytest.fixture(autouse=True)
+def _quick():
+    with at_once(120):
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_evaluation(folder / "evaluation")
+    run = folder / "discovery"
+    (run / probe_scores.FOLDER / "00000001").mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps(DISCOVERY.config))
+    lines = "".join(json.dumps(x) + "\n" for x in DISCOVERY.metrics)
+    (run / "metrics.jsonl").write_text(lines)
+    return folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    seed: int = 0
+
+
+# Of each file: what reads it.
+READERS = {
+    "evaluation/manifest.json": lambda path: report.run([str(path.parent)], f"{path}.html", ""),
+    "discovery/config.json": lambda path: report.run([str(path.parent)], f"{path}.html", ""),
+    "discovery/metrics.jsonl": lambda path: report.run([str(path.parent)], f"{path}.html", ""),
+    "discovery/tasks.json": lambda path: export._tasks(path.parent),
+    f"discovery/{probe_scores.FOLDER}/00000001/{probe_scores.SCORE}": lambda path: (
+        probe_scores.read(path.parents[2])
+    ),
+    "settings/config.json": lambda path: workdirs.require_same_settings(path.parent, Settings()),
+    "settings/sources.json": lambda path: workdirs.require_same_sources(path.parent, {}),
+    "settings/.lock": lambda path: locks.held(path.parent).__enter__(),
+    "tuned.json": tuned_settings.read,
+    "workdir/tuned.json": lambda path: tuned.find_tuned(
+        "shipped", path.parent, EvaluationConfig(), [], []
+    ),
+    "references.json": references.read,
+    "rule.npz": disco.load,
+    "agent.npz": lambda path: saved.load(path.parent, STATE),
+    "levels.txt": levels.read,
+    "settings.py": lambda path: parse_config([f"--config={path}"]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", READERS)
+def test_it_is_refused_by_name(runs, tmp_path, name, kind):
+    folder = tmp_path / "copy"
+    shutil.copytree(runs, folder)
+    (folder / name).parent.mkdir(exist_ok=True)
+    path = misplaced(folder / name, kind)
+    with pytest.raises((OSError, ValueError)) as caught:
+        READERS[name](path)
+    assert path.name in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_left_out_of_a_report_is_named(runs, tmp_path, kind):
+    folder = tmp_path / "copy"
+    shutil.copytree(runs / "evaluation", folder)
+    first, *_ = sorted(folder.rglob("result.json"))
+    left_out = [misplaced(path, kind) for path in (first, folder / storage.REFERENCES)]
+    for name in (storage.STRIP, "film.gif", "metrics.jsonl", "episodes.jsonl"):
+        misplaced(first.parent / name, kind)
+    report.run([str(folder)], str(tmp_path / "report"), "")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert all(str(path) in page for path in left_out)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_notes_that_cannot_be_read_are_said(tmp_path, kind, caplog, capsys):
+    for name in (start.ARGUMENTS, workdirs.VERSION, ".lock.json"):
+        misplaced(tmp_path / name, kind)
+    assert start._known_arguments(tmp_path, "launch.discover") == []
+    assert f"{tmp_path / start.ARGUMENTS} is ignored: " in capsys.readouterr().err
+    with workdirs.opened(tmp_path, Settings()):
+        pass
+    assert f"{tmp_path / workdirs.VERSION} cannot be read" in caplog.text
+    assert "unknown process (.lock.json is missing or damaged)" in caplog.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("opened", [CheckpointReader, Checkpoints])
+def test_a_checkpoint_that_would_be_waited_for_is_passed_over(tmp_path, kind, opened):
+    written = Checkpoints(tmp_path / "checkpoints")
+    for step in (1, 2):
+        written.save(step, STATE)
+        written.wait()
+    written.close()
+    for path in sorted((tmp_path / "checkpoints" / "2").rglob("*META*")):
+        misplaced(path, kind)
+    checkpoints = opened(tmp_path / "checkpoints")
+    step, state = checkpoints.restore(jax.tree.map(np.zeros_like, STATE))
+    checkpoints.close()
+    assert step == 1
+    np.testing.assert_array_equal(state["w"], STATE["w"])
+
+
+def test_a_file_of_flags_is_not_waited_for(tmp_path, capsys):
+    path = misplaced(tmp_path / "flags", "pipe")
+    with pytest.raises(SystemExit) as ended:
+        start.begin("launch.discover", ["-m", f"--flagfile={path}", f"--workdir={tmp_path}"])
+    assert ended.value.code == 2
+    assert f"--flagfile: {path} is a pipe; expected a regular file." in capsys.readouterr().err
