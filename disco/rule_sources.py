@@ -104,8 +104,7 @@ def find(name: str | os.PathLike, sha256: str | None = None) -> pathlib.Path:
 
 def sha256_of(path: pathlib.Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits."""
-    with files.opened(path, files.MOST_DATA) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(files.read_bytes(path, files.MOST_DATA)).hexdigest()
 
 
 def short_names(name: str | os.PathLike) -> tuple[str, str]:

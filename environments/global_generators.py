@@ -15,6 +15,7 @@ import dm_env
 import numpy as np
 
 _PYTHON: Any = random.random.__self__  # pyright: ignore[reportFunctionMemberAccess]
+_NUMPY: Any = np.random  # Its stubs lack two functions.
 _OF_ONE = threading.RLock()  # Simulators of several threads take turns.
 
 
@@ -77,15 +78,16 @@ class Isolated(dm_env.Environment):
     def __getattr__(self, name: str) -> Any:
         return getattr(self._simulator, name)
 
-    def __enter__(self) -> None:
+    def __enter__(self):
         _OF_ONE.acquire()
-        self._outer = _state(), np.random.get_bit_generator()
+        self._outer = _state(), _NUMPY.get_bit_generator()
         _set_state(self._python)
-        np.random.set_bit_generator(self._numpy)
+        _NUMPY.set_bit_generator(self._numpy)
+        return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._python, self._numpy = _state(), np.random.get_bit_generator()
+        self._python, self._numpy = _state(), _NUMPY.get_bit_generator()
         python, numpy = self._outer
         _set_state(python)
-        np.random.set_bit_generator(numpy)
+        _NUMPY.set_bit_generator(numpy)
         _OF_ONE.release()

@@ -39,6 +39,7 @@ from launch.configs import grid57_laptop
 from launch.flag_parsing import (
     config_arguments,
     define_config,
+    define_imports,
     define_output_folder,
     only_prints_config,
 )

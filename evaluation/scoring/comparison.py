@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -142,7 +143,7 @@ def _of_pairs(
     statistic: statistics.Statistic,
     scores: Mapping[str, Float[np.ndarray, "counted seeds"]],
     config: EvaluationConfig,
-    **options: tuple[float, float],
+    **options: Any,
 ) -> dict[tuple[str, str], Estimate]:
     options |= config.bootstrap
     return {

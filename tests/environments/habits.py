@@ -4,7 +4,7 @@
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import jax.numpy as jnp
@@ -200,7 +200,7 @@ class Habit(gymnasium.Env):
         return (case.observation, *case.rest) if case.step is None else case.step
 
 
-gymnasium.register("Habit-v0", Habit)
+gymnasium.register("Habit-v0", cast(Any, Habit))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,13 +227,13 @@ class JaxHabit:
             timestep = timestep._replace(reward=None)
         return jnp.zeros(2), timestep
 
-    def step(self, task, state, action, key):
-        timestep = transition(jnp.zeros(3), state[0], terminated=False, truncated=action == 1)
+    def step(self, task: Any, state: Any, action: Any, key: Any) -> Any:
+        timestep: Any = transition(jnp.zeros(3), state[0], terminated=False, truncated=action == 1)
         timestep = timestep._replace(observation=self._observation("step"))
         if self.case == "rewards":
             timestep = timestep._replace(reward=jnp.zeros(1))
         if self.case == "no time step":
-            timestep = jnp.zeros(3), 1.0, False, {}
+            return state, (jnp.zeros(3), 1.0, False, {})
         if self.case == "state grows":
             state = jnp.zeros(3)
         if self.case == "state changes":
@@ -326,7 +326,7 @@ def make(parameters: str) -> Environment:
     kind, _, task = parameters.partition("/")
     if kind == "host":
         return Environment(parameters, Hosts(), task)
-    return Environment(parameters, JaxHabit(parameters))
+    return Environment(parameters, cast(Any, JaxHabit(parameters)))
 
 
 assert isinstance(JaxHabit(""), JaxEnvironment)

@@ -142,7 +142,7 @@ def test_a_result_that_is_not_finite_is_json_and_is_read_again(tmp_path):
         assert found is not None
         assert found.curve.mean_return[1] == 1.5
         assert np.isnan(found.curve.mean_return[0])
-        assert np.isnan([found.window.mean_return, found.results["a"]]).all()
+        assert np.all(np.isnan(np.array([found.window.mean_return, found.results["a"]], float)))
         assert found.window.is_not_finite
 
 

@@ -248,7 +248,7 @@ def _read_files(folder: pathlib.Path) -> Any:
 
     arguments = []
     with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
-        arguments = start._known_arguments(folder, "launch.discover")
+        arguments = start._known_arguments(folder, "launch.discover", imports=False)
     if said.getvalue() and not arguments:
         raise ValueError(said.getvalue().strip())
     return [

@@ -2,6 +2,7 @@
 
 import os
 import random
+from typing import Any, cast
 
 import pytest
 
@@ -63,7 +64,7 @@ number = 7
 MAKE = {
     "environment": lambda name: environments.make(f"{name}/4"),
     "agent": lambda name: agents.make(f"{name}/4"),
-    "rule": lambda name: contenders.find_plugin(name)(),
+    "rule": lambda name: cast(Any, contenders.find_plugin(name))(),
 }
 
 

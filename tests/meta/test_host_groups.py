@@ -251,7 +251,8 @@ def test_agents_that_validate_in_their_training_environments_have_no_others(monk
 
 
 def test_validation_in_training_environments_has_their_unrolls():
+    changed: Any = FROM_TRAINING | {"validation_length": 6}
     with pytest.raises(
         ValueError, match=r"validation_length is 6; expected agent.unroll_length \(5"
     ):
-        make(**(FROM_TRAINING | {"validation_length": 6}))
+        make(**changed)
