@@ -84,7 +84,8 @@ tests-newest:
 chaos: install
 	$(BIN)/python -m tests.chaos
 
-# Damages rule files, run files and checkpoints, and has them read. A minute, with a seed:
+# Damages rule files, run files and checkpoints, puts pipes and devices in their place, has them
+# read, and gives flags hostile values. A minute, with a seed:
 # `make fuzz SECONDS=600 SEED=3`.
 SECONDS := 60
 SEED := 0

@@ -4,11 +4,11 @@ Opening a pipe waits for a writer, and a device can be read without end.
 """
 
 import contextlib
+import io
 import os
 import pathlib
 import stat
 from collections.abc import Iterator
-from typing import BinaryIO
 
 # Bytes of files of a kind.
 MOST_TEXT = 1 << 20  # Text for people, Python, an id.
@@ -27,7 +27,7 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 
 @contextlib.contextmanager
-def opened(path: str | os.PathLike[str], most: int) -> Iterator[BinaryIO]:
+def opened(path: str | os.PathLike[str], most: int) -> Iterator[io.BufferedReader]:
     """Open a regular file, or a link to one, for reading; never wait for it.
 
     Args:
@@ -42,7 +42,7 @@ def opened(path: str | os.PathLike[str], most: int) -> Iterator[BinaryIO]:
         yield file
 
 
-def appending(path: str | os.PathLike[str]) -> BinaryIO:
+def appending(path: str | os.PathLike[str]) -> io.BufferedWriter:
     """Open a file to append to it; never wait for a reader.
 
     Raises:

@@ -12,6 +12,7 @@ import pathlib
 import runpy
 import sys
 
+from disco_common.terminal import message
 from launch import require_platform, start
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -37,11 +38,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Names: python -m launch {' | '.join(_KINDS)}")
         return 0
     if arguments[0] not in _KINDS or len(arguments) > 1:
-        print(
+        said = (
             f"There is no {' '.join(arguments)!r}; expected a command, such as 'discover', or one"
-            f" of {', '.join(_KINDS)}.",
-            file=sys.stderr,
+            f" of {', '.join(_KINDS)}."
         )
+        print(message(said), file=sys.stderr)
         return 2
     print("\n".join(_names(arguments[0])))
     return 0

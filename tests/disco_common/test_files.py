@@ -20,14 +20,9 @@ def _quick():
 @pytest.mark.parametrize("kind", ["pipe", "link to a pipe", "/dev/zero", "/dev/tty", "folder"])
 def test_only_regular_files_are_read(tmp_path, kind):
     path = misplaced(tmp_path / "file.json", kind)
-    reads = (
-        lambda: read_object(path),
-        JsonLines(path).read_undamaged,
-        lambda: files.read_text(path),
-    )
-    for read in reads:
+    for read in (read_object, files.read_text, lambda x: JsonLines(x).read_undamaged()):
         with pytest.raises(OSError, match=str(path)):
-            read()
+            read(path)
 
 
 def test_a_socket_is_not_waited_for(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import os
 import random
-from typing import Any, cast
 
 import pytest
 
@@ -17,6 +16,7 @@ from evaluation.evaluate import resolve
 from launch.flag_parsing import listed_paths
 from tests.common import at_once
 from tests.disco.common import small_rule
+from tests.evaluation.common import CONFIG
 from tests.fuzz import names
 from tests.launch.common import outcomes_of
 
@@ -64,7 +64,7 @@ number = 7
 MAKE = {
     "environment": lambda name: environments.make(f"{name}/4"),
     "agent": lambda name: agents.make(f"{name}/4"),
-    "rule": lambda name: cast(Any, contenders.find_plugin(name))(),
+    "rule": lambda name: contenders.make_contenders([name], CONFIG)[-1].rule,
 }
 
 
