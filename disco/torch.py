@@ -164,7 +164,7 @@ class RuleLoss(torch.nn.Module):
             )
         call = self._call(outputs, target_outputs, trajectory)
         _, batch = _state_and_trajectory(self.rule, call)
-        check_values(batch, call.outputs)
+        check_values(batch, jax.tree.map(jax.numpy.asarray, dict(call.outputs)))
 
     def _call(
         self,
