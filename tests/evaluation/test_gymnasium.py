@@ -37,7 +37,7 @@ CONFIG = EvaluationConfig(
     ),
     seeds=1,
     budget=192,
-    baselines=BASELINES,
+    baselines=tuple(f"{kind}_tuned" for kind in BASELINES),  # Their networks are small.
     num_points=2,
     strip_frames=0,
     updates_per_call=3,
@@ -76,7 +76,8 @@ def contender_named(name: str) -> Contender:
     if other := WORLD_MODELS.get(name):
         agent = baselines.on_policy(CONFIG.agent)
         return Contender(name=name, kind=AGENT, rule=None, agent=agent, other=other)
-    (found,) = [x for x in make_contenders([RULE], CONFIG) if x.name == name]
+    made = make_contenders([RULE], CONFIG, tuned={kind: {} for kind in BASELINES})
+    (found,) = [x for x in made if name in (x.name, x.kind)]
     return found
 
 

@@ -29,10 +29,10 @@ def test_what_agents_compute_is_known_before_they_run():
     config = dataclasses.replace(CONFIG, baselines=("ppo",))
     tasks = [environments.make(name) for name in ("catch/5x5", "deep_sea/5")]
     random, ppo = (with_compute(x, tasks).source for x in make_contenders((), config))
-    # 25 inputs, 32 units, logits of 2 or 3 actions, a value.
-    torso, value = 25 * 32 + 32, 32 + 1
-    assert ppo[PARAMETERS] == [torso + value + 2 * 33, torso + value + 3 * 33]
-    # 4 epochs of 4 minibatches for 128 environment steps.
-    assert ppo[GRADIENT_STEPS] == 16 / 128
+    # 25 inputs, twice two layers of 64 units, logits of 2 or 3 actions, a value.
+    torsos, value = 2 * (25 * 64 + 64 + 64 * 64 + 64), 64 + 1
+    assert ppo[PARAMETERS] == [torsos + value + 2 * 65, torsos + value + 3 * 65]
+    # 10 epochs of 32 minibatches for 2,048 environment steps.
+    assert ppo[GRADIENT_STEPS] == 320 / 2048
     assert random[GRADIENT_STEPS] == 0
     assert PARAMETERS not in random

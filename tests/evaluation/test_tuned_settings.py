@@ -21,7 +21,7 @@ TUNED = TunedSettings(
         "mine": Tuned({"replay_ratio": 0.5}, 0.5, (), (), "abc"),
     },
 )
-PPO = dataclasses.replace(CONFIG, baselines=("ppo",))
+PPO = dataclasses.replace(CONFIG, baselines=("ppo_tuned",))
 
 
 def test_read_as_written(tmp_path):
@@ -67,7 +67,7 @@ def test_other_budgets_and_agents_are_refused(tmp_path, change, message):
 
 
 def test_a_baseline_that_was_not_tuned_is_named(tmp_path):
-    config = dataclasses.replace(CONFIG, baselines=("ppo", "dpo"))
+    config = dataclasses.replace(CONFIG, baselines=("ppo_tuned", "dpo_tuned"))
     with pytest.raises(ValueError, match=r"no settings for \['dpo'\]; it has some for \['mine'"):
         tuned_settings.require_fit(TUNED, tmp_path / "tuned.json", config, {})
 

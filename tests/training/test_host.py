@@ -250,7 +250,7 @@ def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
 
 def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
     large = dataclasses.replace(CONFIG.agent, replay_capacity=10**13)
-    config = dataclasses.replace(CONFIG, agent=large, budget=10**14)
+    config = dataclasses.replace(CONFIG, agent=large, budget=10**14, baselines=("hand_set",))
     with pytest.raises(
         ValueError,
         match=r"corridor/host asks .* of 1\d+ traj.*replay_capacity.* GiB are free",

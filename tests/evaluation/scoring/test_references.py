@@ -96,7 +96,7 @@ def test_the_shipped_optima_are_of_these_tasks():
 def test_nobody_is_above_the_optimum_and_random_has_its_score(tmp_path):
     """On all solved held-out tasks, within the errors of the means."""
     config = EvaluationConfig(
-        seeds=2, budget=6_000, baselines=("ppo",), score_window=0.6, strip_frames=0
+        seeds=2, budget=6_000, baselines=("actor_critic",), score_window=0.6, strip_frames=0
     )
     shipped = references.shipped()
     tasks = [task for task in environments.suite("grid_heldout") if task.name in shipped]
@@ -113,5 +113,5 @@ def test_nobody_is_above_the_optimum_and_random_has_its_score(tmp_path):
                     # With two runs the standard error itself is rough.
                     slack = 6.0 * errors[i] + 0.05 * (one.reference - one.random)
                     assert abs(means[i] - one.random) <= slack, task.name
-    assert summary.aggregates["ppo"]["mean"].value > 0.1
+    assert summary.aggregates["actor_critic"]["mean"].value > 0.1
     assert summary.aggregates[RANDOM]["mean"].value == pytest.approx(0.0, abs=0.05)

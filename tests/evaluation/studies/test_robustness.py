@@ -29,7 +29,7 @@ CONFIG = EvaluationConfig(
     budget=64,
     num_points=2,
     strip_frames=0,
-    baselines=("actor_critic", "ppo"),
+    baselines=("hand_set", "ppo"),
 )
 
 
@@ -39,7 +39,7 @@ def test_each_setting_is_varied_alone():
     # Each contender's own settings are on all three axes.
     assert len({x.contender.name for x in found}) == len(found) - 2 * 2
     assert len({(x.of, x.contender.agent) for x in found}) == len(found) - 2 * 2
-    assert {x.of for x in found} == {"grid57", "actor_critic"}
+    assert {x.of for x in found} == {"grid57", "hand_set"}
     rule = [x for x in found if x.of == "grid57"]
     own = rule[2].contender.agent  # Width x1.
     assert (own.learning_rate, own.network) == (5e-3, CONFIG.agent.network)
@@ -61,16 +61,16 @@ def test_each_setting_is_varied_alone():
 
 
 def test_the_grid_is_around_the_tuned_settings():
-    tuned = {"actor_critic": {"learning_rate": 9e-3, "replay_ratio": 0.5}, "hand_set": {}}
-    config = dataclasses.replace(CONFIG, baselines=("actor_critic", "hand_set"))
+    tuned = {"actor_critic": {"learning_rate": 9e-3, "replay_ratio": 0.5}}
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned", "hand_set"))
     found = variations("grid57", config, tuned)
     rates = {
         x.contender.agent.learning_rate
         for x in found
-        if (x.of, x.axis) == ("actor_critic", OPTIMIZER)
+        if (x.of, x.axis) == ("actor_critic_tuned", OPTIMIZER)
     }
     assert sorted(rates) == pytest.approx([3e-3, 9e-3, 2.7e-2])
-    assert list(dict.fromkeys(x.of for x in found)) == ["grid57", "hand_set", "actor_critic"]
+    assert list(dict.fromkeys(x.of for x in found)) == ["grid57", "hand_set", "actor_critic_tuned"]
 
 
 @pytest.mark.slow
