@@ -99,10 +99,10 @@ class Gymnax:
 
     def _convert(self, observation: Any) -> Float[Array, "..."]:
         environment, params, _ = _load(self.environment_id)
-        shape = self.observation_spec().shape
-        if hasattr(environment.observation_space(params), "n"):
-            return jax.nn.one_hot(observation, shape[0], dtype=jnp.float32)
-        return jnp.asarray(observation, jnp.float32).reshape(shape)
+        space = environment.observation_space(params)
+        if hasattr(space, "n"):
+            return jax.nn.one_hot(observation, int(space.n), dtype=jnp.float32)
+        return jnp.asarray(observation, jnp.float32)
 
 
 def make(environment_id: str) -> Environment:

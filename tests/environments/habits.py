@@ -6,6 +6,7 @@
 import dataclasses
 from typing import Any, cast
 
+import dm_env
 import gymnasium
 import jax.numpy as jnp
 import numpy as np
@@ -200,7 +201,7 @@ class Habit(gymnasium.Env):
         return (case.observation, *case.rest) if case.step is None else case.step
 
 
-gymnasium.register("Habit-v0", cast(Any, Habit))
+gymnasium.register("Habit-v0", f"{__name__}:Habit")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +220,7 @@ class JaxHabit:
     def action_spec(self) -> specs.DiscreteArray:
         return specs.DiscreteArray(2)
 
-    def reset(self, task, key):
+    def reset(self, task, key) -> Any:
         if self.case == "reset without a state":
             return restart(jnp.zeros(3))
         timestep = restart(jnp.zeros(3))._replace(observation=self._observation("reset"))
@@ -227,8 +228,8 @@ class JaxHabit:
             timestep = timestep._replace(reward=None)
         return jnp.zeros(2), timestep
 
-    def step(self, task: Any, state: Any, action: Any, key: Any) -> Any:
-        timestep: Any = transition(jnp.zeros(3), state[0], terminated=False, truncated=action == 1)
+    def step(self, task, state, action, key) -> Any:
+        timestep = transition(jnp.zeros(3), state[0], terminated=False, truncated=action == 1)
         timestep = timestep._replace(observation=self._observation("step"))
         if self.case == "rewards":
             timestep = timestep._replace(reward=jnp.zeros(1))
@@ -236,11 +237,9 @@ class JaxHabit:
             return state, (jnp.zeros(3), 1.0, False, {})
         if self.case == "state grows":
             state = jnp.zeros(3)
-        if self.case == "state changes":
-            state = (state, state)
         if self.case == "state of integers":
             state = state.astype(jnp.int32)
-        return state, timestep
+        return (state, state) if self.case == "state changes" else state, timestep
 
     def _observation(self, call: str) -> Any:
         shape = {"row": (1, 3), "scalar": (), "two": (2,), f"two at {call}": (2,)}
@@ -291,6 +290,8 @@ class Hosts:
     def start(
         self, task: str, batch_size: int, seed: int, workers: int | None = None
     ) -> Simulators:
+        if task == "batch":
+            return Batched(batch_size)
         make = {"reset": WrongAtReset, "step": WrongAtStep, "right": Right}[task]
         return ProcessSimulators(
             make,
@@ -309,6 +310,22 @@ class Right(HostCorridor):
     def step(self, action):
         timestep = super().step(action)
         return timestep._replace(reward=np.ones(1))
+
+
+class Batched:
+    """Simulators without workers, as those of engines with own threads; one number is missing."""
+
+    def __init__(self, batch_size: int):
+        self.batch_size, self.restarts, self.results = batch_size, 0, {}
+
+    def reset(self) -> dm_env.TimeStep:
+        first, one = np.full(self.batch_size, dm_env.StepType.FIRST), np.ones(self.batch_size)
+        return dm_env.TimeStep(first, 0 * one, one, np.zeros((self.batch_size, 1)))
+
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        return self.reset()
+
+    def close(self) -> None: ...
 
 
 class WrongAtReset(Right):

@@ -29,6 +29,7 @@ REFUSED_STARTS = {
     with_arguments(HABIT, {"case": "step differs"}): r"first step .*\(2,\)",
     with_arguments(HABIT, {"case": "unbounded actions"}): "from -inf to inf",
     f"{MAKE}/host/reset": r"first reset returned float32 \(\)",
+    f"{MAKE}/host/batch": r"float64 \(1, 1\) .*expected float32 \(1, 2\)",
     f"{MAKE}/host/step": "first step returned None as the reward",
     f"{MAKE}/two": r"first reset returned float32 \(2,\)",
     f"{MAKE}/two at step": r"first step returned float32 \(2,\)",
