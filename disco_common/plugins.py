@@ -175,7 +175,8 @@ def _of_module(name: str, kind: _Kind) -> Callable[..., Any]:
     require_other_module(name, module)
     with _failures_explained(repr(name), "cannot be imported", hint="<module>:<function>"):
         found = getattr(importlib.import_module(module), function)
-    if problem := _problem(found, kind):
+        problem = _problem(found, kind)
+    if problem:
         taken = "argument" if kind.parameters == 1 else "arguments"
         raise PluginError(
             f"{name!r} {problem}; expected a function of {kind.parameters} {taken} that returns"
@@ -198,8 +199,7 @@ def _problem(found: Any, kind: _Kind) -> str:
         return f"is {_a(type(found))}"
     if _is_pythons_own(plain.__module__ or ""):
         return f"comes with Python, of {plain.__module__!r}"
-    file = inspect.getsourcefile(plain) or ""
-    if returned is Any and _INSTALLED & {*pathlib.Path(file).parts} and not _is_of_ours(plain):
+    if returned is Any and _is_others(plain):
         return "is of an installed package, and is not annotated with what it returns"
     if not _may_be(returned, kind):
         return f"makes {inspect.formatannotation(returned)}"
@@ -218,7 +218,7 @@ def _may_be(annotation: Any, kind: _Kind) -> bool:
     cls = typing.get_origin(annotation) or annotation
     if cls is Any or not isinstance(cls, type):
         return cls is not None
-    return any(_is_subclass(cls, one) or issubclass(one, cls) for one in kind.returned)
+    return any(_is_subclass(cls, one) or _is_subclass(one, cls) for one in kind.returned)
 
 
 def _is_subclass(cls: type, other: type) -> bool:
@@ -246,12 +246,14 @@ def _is_in_library(file: str) -> bool:
     return path.is_relative_to(sysconfig.get_path("stdlib")) and not _INSTALLED & {*path.parts}
 
 
-def _is_of_ours(function: Any) -> bool:
-    """Return whether the module of a function has something of the packages of this project."""
+def _is_others(function: Any) -> bool:
+    """Return whether an installed package has a function, in a module that knows none of ours."""
+    if not _INSTALLED & {*pathlib.Path(inspect.getsourcefile(function) or "").parts}:
+        return False
     ours = {one.__module__.partition(".")[0] for kind in _KINDS.values() for one in kind.returned}
     values = function.__globals__.values()
     names = (getattr(x, "__module__", None) or getattr(x, "__name__", "") for x in values)
-    return any(str(name).partition(".")[0] in ours for name in names)
+    return not any(str(name).partition(".")[0] in ours for name in names)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ MODULE = """
 import dataclasses
 import disco
 import environments
+from agents.registry import AgentFactory, SelfContainedAgent
 
 CALLED = []
 
@@ -58,6 +59,33 @@ def annotated() -> "disco.Rule":
 class Own(disco.ActorCritic):
     pass
 
+class Agents:
+    settings = {}
+
+    def __init__(self, parameters=""):
+        pass
+
+    def check(self, task, num_steps):
+        pass
+
+    def train(self, task, seed, num_steps, folder, checkpoint_seconds):
+        pass
+
+def itself(parameters) -> SelfContainedAgent:
+    return Agents()
+
+def factory(parameters) -> "AgentFactory | SelfContainedAgent":
+    return Agents()
+
+def own_class(parameters) -> Agents:
+    return Agents()
+
+class Endless:
+    def __getattr__(self, name):
+        return Endless()
+
+endless = Endless()
+
 number = 7
 """
 # Of a group: what makes something of a name.
@@ -89,6 +117,8 @@ NEVER_CALLED = {
     "my_things:number": "is a value of type int",
     "my_things:CALLED": "is a value of type list",
     "my_things:disco": "is a value of type module",
+    "my_things:endless": "cannot be imported: ",
+    "numpy:float64": "makes numpy.float64",
     "my_things:other": "makes dict",
     "my_things:many": "takes other arguments",
     "my_things:absent": "cannot be imported: AttributeError",
@@ -112,7 +142,7 @@ def test_what_turns_out_to_be_of_another_kind_is_refused(module, group):
     for name, said in (
         ("unsaid", r"returns a value of type int; expected [A-Z]"),
         ("ending", "fails: SystemExit: 0"),
-        ("failing", r"fails: KeyError: 'x' \(.*my_things\.py, line 24\)"),
+        ("failing", r"fails: KeyError: 'x' \(.*my_things\.py, line 25\)"),
     ):
         with pytest.raises(PluginError, match=f"^'my_things:{name}' {said}"):
             MAKE[group](f"my_things:{name}")
@@ -124,6 +154,8 @@ def test_functions_of_the_right_kind_are_plugins(module):
     assert environments.make("my_things:make/4").name == "my_things:make/4"
     assert isinstance(MAKE["rule"]("my_things:annotated"), disco.ActorCritic)
     assert isinstance(MAKE["rule"]("my_things:Own"), module.Own)
+    for name in ("itself", "factory", "own_class", "Agents"):
+        assert isinstance(MAKE["agent"](f"my_things:{name}"), module.Agents)
     with pytest.raises(PluginError, match="takes other arguments"):
         MAKE["environment"]("my_things:few")
 
