@@ -250,7 +250,7 @@ def test_illegal_actions_have_no_part(name):
     found, target, given = leaves(outputs), fixed(target_outputs), tensors(trajectory)
     forbidden = torch.zeros(T + 1, B, A, dtype=torch.bool)
     forbidden[:-1].scatter_(2, (given.action.long()[..., None] + 1) % A, True)
-    for policies in (found, target or {}):
+    for policies in (found, target) if target else (found,):
         policies["logits"] = policies["logits"].masked_fill(forbidden, -torch.inf)
     found["logits"].retain_grad()
     given = given._replace(
