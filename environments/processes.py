@@ -56,7 +56,9 @@ class SerialSimulators:
         """Make the simulators, with consecutive seeds."""
         self.batch_size, self.restarts = batch_size, 0
         self._batch = Batch(observation_spec, action_spec, result_names, batch_size)
-        self._simulators = [Isolated(make, seed + i) for i in range(batch_size)]
+        self._simulators: list[dm_env.Environment] = [
+            Isolated(make, seed + i) for i in range(batch_size)
+        ]
         self.results: Mapping[str, np.ndarray] = self._batch.results
 
     def reset(self) -> dm_env.TimeStep:
