@@ -98,11 +98,10 @@ def _end_in_time(pipe: int, numbers: tuple[int, ...]) -> None:
             for number in set(found) & set(numbers):
                 first, second = first or (number, time.monotonic()), first and time.monotonic()
         now = time.monotonic()
-        if first is None:
-            continue
-        is_saved = _saved_at is not None and now - max(first[1], _saved_at) > SECONDS
-        if is_saved or (second and now - second > _SECONDS_AFTER_SECOND):
-            _end(first[0], "" if second else " Nothing was left to save.")
+        if first and second and now - second > _SECONDS_AFTER_SECOND:
+            _end(first[0], "")
+        if first and _saved_at is not None and now - max(first[1], _saved_at) > SECONDS:
+            _end(first[0], " Nothing was left to save.")
 
 
 def _end(number: int, saved: str) -> None:

@@ -15,7 +15,7 @@ import dm_env
 import numpy as np
 
 _PYTHON: Any = random.random.__self__  # pyright: ignore[reportFunctionMemberAccess]
-_NUMPY: Any = np.random  # Its stubs lack two functions.
+_NUMPY: Any = np.random
 _OF_ONE = threading.RLock()  # Simulators of several threads take turns.
 
 
@@ -45,6 +45,28 @@ def _set_state(state: Any) -> None:
         _MEMORY.raw, _PYTHON.gauss_next = state
 
 
+class _States:
+    """The states of one simulator, which are those of the generators within a `with` statement."""
+
+    def __init__(self, seed: int):
+        self._python, self._numpy = _state(), np.random.MT19937(seed % 2**32)
+        with self:
+            random.seed(seed)
+
+    def __enter__(self) -> None:
+        _OF_ONE.acquire()
+        self._outer = _state(), _NUMPY.get_bit_generator()
+        _set_state(self._python)
+        _NUMPY.set_bit_generator(self._numpy)
+
+    def __exit__(self, *exception: Any) -> None:
+        self._python, self._numpy = _state(), _NUMPY.get_bit_generator()
+        python, numpy = self._outer
+        _set_state(python)
+        _NUMPY.set_bit_generator(numpy)
+        _OF_ONE.release()
+
+
 class Isolated(dm_env.Environment):
     """A simulator that draws from global generators of its own, seeded like itself.
 
@@ -53,17 +75,16 @@ class Isolated(dm_env.Environment):
 
     def __init__(self, make: Callable[[int], dm_env.Environment], seed: int):
         """Make the simulator of a seed."""
-        self._python, self._numpy = _state(), np.random.MT19937(seed % 2**32)
-        with self:
-            random.seed(seed)
+        self._states = _States(seed)
+        with self._states:
             self._simulator = make(seed)
 
     def reset(self) -> dm_env.TimeStep:
-        with self:
+        with self._states:
             return self._simulator.reset()
 
     def step(self, action: Any) -> dm_env.TimeStep:
-        with self:
+        with self._states:
             return self._simulator.step(action)
 
     def observation_spec(self) -> Any:
@@ -77,17 +98,3 @@ class Isolated(dm_env.Environment):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._simulator, name)
-
-    def __enter__(self):
-        _OF_ONE.acquire()
-        self._outer = _state(), _NUMPY.get_bit_generator()
-        _set_state(self._python)
-        _NUMPY.set_bit_generator(self._numpy)
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._python, self._numpy = _state(), _NUMPY.get_bit_generator()
-        python, numpy = self._outer
-        _set_state(python)
-        _NUMPY.set_bit_generator(numpy)
-        _OF_ONE.release()

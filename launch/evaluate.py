@@ -15,8 +15,9 @@ then share the workdir's file system:
     python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=/shared/heldout \
         --executor=ray --ray_address=auto
 
-A run that fails is retried. If some runs fail three times, the others are still made, the exit
-status is 3, and no report is written.
+A run that fails by chance is retried, up to three times. If some runs fail, the others are still
+made, the exit status is 3, and no report is written; `failure.txt` in a run's folder has its
+traceback. SIGTERM and Ctrl-C write a checkpoint and end the command with status 143 or 130.
 """
 
 import dataclasses

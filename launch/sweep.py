@@ -9,7 +9,7 @@ process of its own, in `workdir/<point>/` (for example `meta.learning_rate=0.001
 Ray cluster of one or several machines, which must then share the workdir's file system.
 
 Started again with the same workdir, the command skips finished discoveries, and continues the
-others, also failed ones, from their checkpoints. If one fails three times, the others are still
+others, also failed ones, from their checkpoints. If one fails, and again, the others are still
 made, and the exit status is 3. SIGTERM and Ctrl-C stop the discoveries, which write a checkpoint
 first, and end the command with status 143 or 130.
 

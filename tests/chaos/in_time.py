@@ -1,4 +1,4 @@
-"""Ends that take no longer than they may: of a stopped evaluation, and of killed workers."""
+"""Ends that take no longer than they may: of stopped evaluations, and of workers."""
 
 import contextlib
 import pathlib
@@ -56,9 +56,7 @@ def evaluation_stopped_in_time(bench: Bench) -> Outcome:
             assert "Traceback" not in output, where
             assert seconds < _SECONDS_TO_STOP + _SECONDS_TO_WRITE, f"{seconds:.1f} s after {where}"
             _require_end(family, where)
-    return Outcome(
-        f"status 130 or 143 within {longest:.1f} s, no traceback", "nothing that is said"
-    )
+    return Outcome(f"status 130 or 143 within {longest:.1f} s, no traceback", "nothing")
 
 
 def workers_end_with_evaluation(bench: Bench) -> Outcome:
