@@ -39,7 +39,7 @@ def plain_learn(agent, rule, learner, batch):
     Returns:
       The learner, the targets, and the target network's logits.
     """
-    unroll = agent.network.unroll
+    unroll, batch = agent.network.unroll, agent.config.scaled(batch)
     loss_outputs, pull_back, outputs = jax.vjp(
         lambda p: rule._unroll(unroll, p, batch), learner.params, has_aux=True
     )

@@ -123,16 +123,17 @@ def test_presets_of_the_paper(name):
     assert (agent.lifetime or config.budget) * frames == table_6
 
 
-@pytest.mark.parametrize("family", ["atari", "crafter", "dmlab_test", "procgen"])
-def test_budgets_are_those_of_the_scores_that_are_printed_beside(family):
+@pytest.mark.parametrize("suite", ["atari57", "crafter", "dmlab30_test", "procgen16"])
+def test_budgets_are_those_of_the_scores_that_are_printed_beside(suite):
+    family = registry.family_of(suite)
     budgets = {
         score.budget
         for table in published_tables()
         for score in table.scores
         if score.agent == "Disco57" and registry.family_of(score.task) == family
     }
-    config = evaluate_paper.get_settings(family)
-    assert config.budget * environments.frames_per_action(family) in budgets
+    frames = environments.protocol(suite).frames_per_action
+    assert evaluate_paper.get_settings(family).budget * frames in budgets
 
 
 def test_a_preset_that_the_paper_has_not():
