@@ -63,8 +63,6 @@ _STRICT_RANKS = (
     "agents/muesli/",
     "agents/muzero/",
     "agents/ppo/",
-    "agents/test_encoders.py",
-    "agents/test_networks.py",
     "agents/test_rule_agent.py",
 )
 

@@ -243,8 +243,10 @@ def transition_trajectory(arrays: Mapping[str, jax.Array]) -> disco.Trajectory:
 def linear_unroll(params: Mapping[str, Mapping[str, jax.Array]], trajectory: disco.Trajectory):
     """The linear agent of the kinds `rule_sequence` and `meta_gradient`."""
     num_actions = trajectory.behaviour_logits.shape[-1]
+    products = {name: trajectory.observation @ head["w"] for name, head in params.items()}
+    # Explicitly, where ranks are not promoted.
     outputs = {
-        name: trajectory.observation @ head["w"] + head["b"] for name, head in params.items()
+        name: x + jnp.broadcast_to(params[name]["b"], x.shape) for name, x in products.items()
     }
     for name in ("z", "q", "aux_pi"):
         rows = outputs[name]

@@ -74,7 +74,17 @@ def rule_agent(
 
 def ppo_agent(**changes) -> Callable[[Any], Any]:
     config = PPOConfig(
-        network=NETWORK, learning_rate=5e-3, discount=DISCOUNT, unroll_length=16, **changes
+        network=NETWORK,
+        separate_value_network=False,
+        learning_rate=5e-3,
+        num_environments=8,
+        unroll_length=16,
+        num_epochs=4,
+        num_minibatches=4,
+        discount=DISCOUNT,
+        value_cost=0.5,
+        entropy_cost=0.01,
+        **changes,
     )
     return lambda dynamics: PPOAgent.create(config, dynamics)
 

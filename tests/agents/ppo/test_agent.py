@@ -22,6 +22,8 @@ TASK = environments.make("catch/5x4")
 LENGTH, WIDTH = 6, 4
 CONFIG = PPOConfig(
     network=NetworkConfig(torso=(16,)),
+    separate_value_network=False,
+    num_epochs=4,
     num_environments=WIDTH,
     unroll_length=LENGTH,
     num_minibatches=3,
@@ -155,7 +157,9 @@ def test_it_is_made_by_name():
     assert isinstance(ppo, PPO)
     assert isinstance(dpo, PPO)
     assert (ppo.config.drift, ppo.config.learning_rate, ppo.config.num_epochs) == ("clip", 1e-3, 2)
-    assert dpo.config == PPOConfig(drift="dpo")
+    cleanrl = registry.make("ppo/cleanrl")
+    assert isinstance(cleanrl, PPO)
+    assert dpo.config == dataclasses.replace(cleanrl.config, drift="dpo")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,7 @@ def test_it_is_made_by_name():
     [
         ("ppo/epochs=2", "PPO has no setting 'epochs'; expected one of .*num_epochs"),
         ("ppo/num_epochs=two", "PPO's num_epochs is 'two'; expected a number without"),
-        ("ppo/large", "'large' is no setting of PPO"),
+        ("ppo/large", "PPO has the parameters 'large'; expected one preset of sb3, cleanrl"),
     ],
 )
 def test_unknown_settings_are_refused(name, message):
@@ -181,7 +185,13 @@ def test_continuous_actions_are_refused():
 @pytest.mark.parametrize("drift", ["clip", "dpo"])
 def test_it_learns_catch(drift, tmp_path):
     config = PPOConfig(
-        network=NetworkConfig(torso=(32,)), drift=drift, learning_rate=3e-3, unroll_length=16
+        network=NetworkConfig(torso=(32,)),
+        drift=drift,
+        learning_rate=3e-3,
+        num_environments=8,
+        unroll_length=16,
+        num_epochs=4,
+        num_minibatches=4,
     )
     agent = PPOAgent.create(config, TASK.dynamics)
     settings = TrainingSettings(num_steps=30_000, interval=5_000)
