@@ -75,7 +75,6 @@ def rule_agent(
 def ppo_agent(**changes) -> Callable[[Any], Any]:
     config = PPOConfig(
         network=NETWORK,
-        separate_value_network=False,
         learning_rate=5e-3,
         num_environments=8,
         unroll_length=16,
@@ -84,7 +83,7 @@ def ppo_agent(**changes) -> Callable[[Any], Any]:
         discount=DISCOUNT,
         value_cost=0.5,
         entropy_cost=0.01,
-        **changes,
+        **{"separate_value_network": False, **changes},
     )
     return lambda dynamics: PPOAgent.create(config, dynamics)
 
