@@ -366,7 +366,7 @@ def _load(
         return plugin(), {}, {}
     path = _source(rule, copy)
     if path == copy:
-        _log.warning("The file of %r is gone. The rule's copy %s is used.", rule, copy)
+        _log.warning("Rule file %r does not exist. The rule's copy %s is used.", rule, copy)
     return *rule_files.read(path), {FILE_SHA256: rule_sources.sha256_of(path)}
 
 
