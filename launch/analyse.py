@@ -19,6 +19,7 @@ import sys
 from absl import flags
 
 from disco_common.configuration import from_config
+from disco_common.terminal import printable
 from environments import registry
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, make_contenders
@@ -62,7 +63,7 @@ def main() -> None:
             {"code_version": code_version(), "command": sys.argv},
             Progress,
         )
-    print("Written: " + ", ".join(map(str, files)))
+    print("Written: " + ", ".join(map(printable, files)))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from disco_common import stopping
 from disco_common.atomic import write_atomically
 from disco_common.checkpoints import Checkpoints
 from disco_common.configuration import from_config
+from disco_common.terminal import printable
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
@@ -117,7 +118,8 @@ def discover(
         if stop.signal:
             logging.warning("Stopped by signal %d; a checkpoint is written.", stop.signal)
         else:
-            print(f"Discovered: {settings.meta_steps} meta-steps. The run is in {folder}.")
+            place = printable(folder)
+            print(f"Discovered: {settings.meta_steps} meta-steps. The run is in {place}.")
     return stop.status
 
 

@@ -21,6 +21,7 @@ from absl import flags
 
 from disco_common import stopping
 from disco_common.configuration import from_config
+from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, copies_in, make_contenders
 from evaluation.evaluate import resolve
@@ -103,7 +104,7 @@ def main() -> None:
     ]
     print_rows("Generations, each on other tasks", rows)
     names = (evolution.RULE, evolution.TABLE, f"{evolution.PLOT}.png")
-    print(f"Written: {', '.join(str(folder / name) for name in names)}")
+    print(f"Written: {', '.join(printable(folder / name) for name in names)}")
 
 
 if __name__ == "__main__":

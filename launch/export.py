@@ -32,6 +32,7 @@ from disco_common.atomic import write_atomically
 from disco_common.checkpoints import CheckpointError, CheckpointReader
 from disco_common.configuration import from_json
 from disco_common.json_lines import loads, read_object
+from disco_common.terminal import printable
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.manifest import read_manifest
@@ -201,9 +202,10 @@ def main() -> None:
     found = export(flags.FLAGS.workdir, output, flags.FLAGS.meta_step, evaluations)
     score = f", whose probe has {found['probe_score']:.2f}" if "probe_score" in found else ""
     average = f"average rule after {found['meta_steps']} meta-steps{score}"
-    print(f"Wrote {output}: the {average if found['meta_steps'] else 'first rule of the run'}.")
+    made = average if found["meta_steps"] else "first rule of the run"
+    print(f"Wrote {printable(output)}: the {made}.")
     if evaluations:
-        print(f"Wrote {pathlib.Path(output).with_suffix('.md')}, its card.")
+        print(f"Wrote {printable(pathlib.Path(output).with_suffix('.md'))}, its card.")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 
 from absl import flags
 
+from disco_common.terminal import printable
 from evaluation.evaluate import resolve
 from evaluation.scoring import references
 from evaluation.studies.reference_scores import reference_scores
@@ -74,8 +75,8 @@ def main() -> None:
     ]
     print_rows("Reference scores", rows)
     for name, reason in reasons.items():
-        print(f"{name} has none: {reason}.")
-    print(f"Written: {folder / 'references.json'}")
+        print(printable(f"{name} has none: {reason}."))
+    print(f"Written: {printable(folder / 'references.json')}")
 
 
 if __name__ == "__main__":

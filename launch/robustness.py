@@ -15,6 +15,7 @@ from typing import Any
 from absl import flags
 
 from disco import rule_sources
+from disco_common.terminal import printable
 from evaluation.contenders import check_names, copies_in, copy_of_rule, find_plugin
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations
@@ -65,7 +66,7 @@ def main() -> None:
             provenance,
             how,
         )
-    print("Written: " + ", ".join(map(str, files)))
+    print("Written: " + ", ".join(map(printable, files)))
 
 
 def _rule_or_copy(name: str, workdir: str) -> str:

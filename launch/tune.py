@@ -18,6 +18,7 @@ from typing import Any
 
 from absl import flags
 
+from disco_common.terminal import printable
 from evaluation.contenders import RANDOM, copies_in, make_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies import tuning
@@ -89,7 +90,7 @@ def main() -> None:
             how,
         )
     print_rows(f"Best of {values.trials} trials", _rows(found))
-    print(f"Written: {folder / tuning.TUNED}, {folder / 'tuning.csv'}")
+    print(printable(f"Written: {folder / tuning.TUNED}, {folder / 'tuning.csv'}"))
 
 
 def _rows(found: TunedSettings) -> list[dict[str, str]]:

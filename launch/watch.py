@@ -18,6 +18,7 @@ import sys
 
 from absl import flags
 
+from disco_common.terminal import message
 from evaluation import films
 from evaluation.loading import load_agent, runs_near
 from launch import commands
@@ -39,14 +40,15 @@ def main() -> None:
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         os.environ.setdefault("MUJOCO_GL", "egl")
     agent = load_agent(values.run, imports=values.imports not in ("", "false"))
-    print(f"{agent.name} on {agent.task.name}: {values.episodes} episodes …", flush=True)
+    doing = f"{agent.name} on {agent.task.name}: {values.episodes} episodes …"
+    print(message(doing), flush=True)
     arguments = agent, values.episodes, values.seed, values.steps
     if values.imagine is None:
         found = films.frames(*arguments)
     else:
         found = films.imagination(*arguments, values.imagine)
     number = films.write(output, found, values.fps)
-    print(f"Written: {output}, {number} pictures.")
+    print(message(f"Written: {output}, {number} pictures."))
 
 
 if __name__ == "__main__":

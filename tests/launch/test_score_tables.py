@@ -59,7 +59,7 @@ def test_the_result_is_said(tmp_path, capsys):
     print_evaluation(evaluate(tasks, make_contenders(["grid57"], CONFIG), CONFIG, tmp_path))
     output = capsys.readouterr().out
     said = json.loads((tmp_path / "results.json").read_text())["result"]["sentences"]
-    assert said[0].startswith("On catch/5x5 with 2 seeds, grid57 has the highest mean, but")
+    assert said[0].startswith("On catch/5x5 with 2 seeds, grid57 is ahead of the 2 other")
     assert " ".join(said) in output
 
 

@@ -209,7 +209,7 @@ def test_names_in_files_import_nothing(tmp_path, monkeypatch):
             pytest.raises(ValueError, match=r"named_module:.*for which a module would be imported"),
         ):
             environments.make(name)
-    with pytest.raises(SystemExit, match="imported"):
+    with pytest.raises(plugins.PluginError, match="SystemExit: imported"):
         environments.make("named_module:make/x")
 
 
