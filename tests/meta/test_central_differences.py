@@ -16,9 +16,10 @@ import pytest
 from jax.extend import core
 from jax.flatten_util import ravel_pytree
 
+import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
+from agents.rule_agent import AgentConfig, LearnerState, RuleAgent, to_trajectory
 from meta import inner_loop
 from meta.objective import ObjectiveConfig, meta_loss, target_statistics
 from tests.disco.common import float64, random_state
@@ -110,6 +111,13 @@ def in_float64(tree: Any) -> Any:
     )
 
 
+def in_mid_life(agent: RuleAgent, rule: disco.DiscoveredRule) -> LearnerState:
+    """With a target network of its own, and moments that are not zero."""
+    learner = jax.jit(agent.init)(jax.random.key(2))
+    state = disco.RuleState(target_params=0.9 * learner.params, memory=random_state(rule).memory)
+    return in_float64(dataclasses.replace(learner, rule_state=state))
+
+
 @pytest.fixture(scope="module")
 def experience():
     """K batches, with replayed trajectories, and one for validation; of an agent that plays."""
@@ -137,12 +145,7 @@ def test_the_meta_gradient_is_that_of_the_forward_updates(name, experience):
         batches, validation = in_float64(trajectories)
         rule = small_rule()
         agent = RuleAgent.create(CASES[name], dynamics, rule)
-        learner = jax.jit(agent.init)(jax.random.key(2))
-        # In the middle of a lifetime: a target network of its own, and moments that are not zero.
-        memory = dataclasses.replace(
-            learner.rule_state, memory=random_state(rule).memory, target_params=0.9 * learner.params
-        )
-        learner = dataclasses.replace(in_float64(learner), rule_state=in_float64(memory))
+        learner = in_mid_life(agent, rule)
         advantage = jnp.asarray(np.random.default_rng(0).normal(size=validation.reward.shape))
 
         def forward(rule):
