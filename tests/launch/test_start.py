@@ -140,7 +140,10 @@ def test_flags_of_a_process_are_not_kept(monkeypatch):
 @pytest.mark.parametrize("command", [["launch.evaluate"], ["launch", "discover"]])
 def test_an_interrupt_within_the_imports_ends_a_command_with_a_line(tmp_path, command):
     module, *rest = command
+    # A program that is started in the background ignores the signal, and so do its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = common.start(module, *rest, f"--workdir={tmp_path / 'run'}")
+    signal.signal(signal.SIGINT, before)
     assert process.stderr is not None
     first = process.stderr.readline()  # Before the imports.
     process.send_signal(signal.SIGINT)
