@@ -36,7 +36,7 @@ CONFIG = EvaluationConfig(
     ),
     seeds=2,
     budget=20 * 15,
-    baselines=("actor_critic",),
+    baselines=("hand_set",),
     num_points=4,
     updates_per_call=5,
 )
@@ -49,7 +49,7 @@ class Stopped(Exception):
 
 def train(folder, *, stop_at: int | None = None, config=CONFIG):
     """Actor-critic's history; stopped at a step if asked for."""
-    (contender,) = [c for c in make_contenders([], config) if c.kind == "actor_critic"]
+    (contender,) = [c for c in make_contenders([], config) if c.kind == "hand_set"]
 
     def report(steps, *_):
         if steps == stop_at:
@@ -74,7 +74,7 @@ def test_every_episode_is_recorded(history):
     assert outcome.results["reached"].tolist() == [[3.0, 3.0]]
     assert outcome.is_finite.all()
     assert outcome.updates[-1] == 20
-    run = folder / "runs" / "actor_critic" / "corridor_host" / "seed_0"
+    run = folder / "runs" / "hand_set" / "corridor_host" / "seed_0"
     lines = JsonLines(run / "episodes.jsonl").read()
     assert len(lines) == 75
     assert (lines[0]["episodes"], lines[0]["return_sum"]) == (1.0, 6.0)
@@ -89,7 +89,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0, seeds=1)
     with pytest.raises(Stopped):
         train(tmp_path, stop_at=150, config=config)
-    run = tmp_path / "runs" / "actor_critic" / "corridor_host" / "seed_0"
+    run = tmp_path / "runs" / "hand_set" / "corridor_host" / "seed_0"
     steps = sorted(int(p.name) for p in (run / "checkpoints").iterdir() if p.name.isdigit())
     assert steps[-1] in (9, 10)
     before = (run / "episodes.jsonl").read_text().splitlines()
@@ -120,7 +120,7 @@ def test_what_happened_before_an_interruption_is_not_forgotten(tmp_path, monkeyp
         with pytest.raises(Stopped):
             train(tmp_path, stop_at=150, config=config)
     evaluate([TASK], make_contenders([], config), config, tmp_path)
-    run = tmp_path / "runs" / "actor_critic" / "corridor_host" / "seed_0"
+    run = tmp_path / "runs" / "hand_set" / "corridor_host" / "seed_0"
     result = json.loads((run / "result.json").read_text())
     assert not result["is_finite"]
     assert result["restarts"] == 2  # Of two halves.
@@ -236,10 +236,10 @@ def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
 def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
     tasks = (TASK, *resolve(["catch/3x3"]))
     summary = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path).summary
-    assert summary.scores["actor_critic"][0].tolist() == [6.0, 6.0]
-    assert np.isfinite(summary.scores["actor_critic"]).all()
+    assert summary.scores["hand_set"][0].tolist() == [6.0, 6.0]
+    assert np.isfinite(summary.scores["hand_set"]).all()
     episodes = (tmp_path / "episode_means.csv").read_text().splitlines()
-    assert "corridor/host,actor_critic,0,reached,3.0" in episodes
+    assert "corridor/host,hand_set,0,reached,3.0" in episodes
     assert "catch/3x3,random,0,length,2.0" in episodes
     assert not (tmp_path / "published.csv").exists()
     (random,) = [c for c in make_contenders([], CONFIG) if c.kind == "random"]
