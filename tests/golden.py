@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import disco
+from disco.linear import linear
 from disco.meta_network import LifetimeState
 from disco.moments import Moments
 
@@ -243,11 +244,7 @@ def transition_trajectory(arrays: Mapping[str, jax.Array]) -> disco.Trajectory:
 def linear_unroll(params: Mapping[str, Mapping[str, jax.Array]], trajectory: disco.Trajectory):
     """The linear agent of the kinds `rule_sequence` and `meta_gradient`."""
     num_actions = trajectory.behaviour_logits.shape[-1]
-    products = {name: trajectory.observation @ head["w"] for name, head in params.items()}
-    # Explicitly, where ranks are not promoted.
-    outputs = {
-        name: x + jnp.broadcast_to(params[name]["b"], x.shape) for name, x in products.items()
-    }
+    outputs = {name: linear(head, trajectory.observation) for name, head in params.items()}
     for name in ("z", "q", "aux_pi"):
         rows = outputs[name]
         outputs[name] = rows.reshape(*rows.shape[:2], num_actions, -1)

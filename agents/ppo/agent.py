@@ -216,7 +216,7 @@ def _single_rows(
     """Return the observations of M steps, `[1, M, ...]`, with the frames before each."""
     if not isinstance(observation, History):
         return jax.tree.map(lambda x: _rows(x, time, environment)[None], observation)
-    rows = time + jnp.arange(frame_stack)[:, None]
+    rows = time[None] + jnp.arange(frame_stack)[:, None]
     return History(
         frames=jax.tree.map(lambda x: _rows(x, rows, environment), observation.frames),
         age=_rows(observation.age, time, environment)[None],

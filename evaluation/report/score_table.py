@@ -113,7 +113,9 @@ def _score_rows(
     scores = [*own, *summary.scores_over_discoveries.values()]
     learns = [*(c.kind != RANDOM for c in shown), *[True] * len(summary.discoveries)]
     names = [*(c.name for c in shown), *summary.discoveries]
-    means, chance = [statistics.mean(x) for x in scores], statistics.mean(summary.scores[RANDOM])
+    means = [statistics.mean(x) for x in scores]
+    nobody = np.full((len(summary.tasks), 1), np.nan)
+    chance = statistics.mean(summary.scores.get(RANDOM, nobody))
     errors = [statistics.standard_error(x) for x in scores]
     for i, task in enumerate(summary.tasks):
         learned = [x[i] for x, is_one in zip(means, learns, strict=True) if is_one]

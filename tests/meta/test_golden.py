@@ -12,6 +12,7 @@ import disco
 from agents.networks import Network
 from agents.rule_agent import AgentConfig, LearnerState, RuleAgent
 from disco import values
+from disco.linear import linear
 from disco.rule_files import _PUBLISHED_NAMES
 from meta import inner_loop
 from meta.objective import ObjectiveConfig, meta_loss
@@ -195,7 +196,7 @@ def _value_function(
             lambda_=config["td_lambda"],
         ),
         init_params=lambda key: {"w": given["value/w"], "b": given["value/b"]},
-        apply=lambda params, observation: (observation @ params["w"] + params["b"])[..., 0],
+        apply=lambda params, observation: linear(params, observation)[..., 0],
     )
     state = dataclasses.replace(
         value_function.init(jax.random.key(0)),

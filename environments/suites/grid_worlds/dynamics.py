@@ -259,7 +259,7 @@ class GridWorld:
         if self.doors:
             bits = bits | (state.has_key.astype(jnp.int32) << (2 + self.kinds))
             bits = bits | (task.doors.astype(jnp.int32) << (3 + self.kinds))
-        planes = (bits[:, None] >> jnp.arange(self.num_planes, dtype=jnp.int32)) & 1
+        planes = (bits[:, None] >> jnp.arange(self.num_planes, dtype=jnp.int32)[None]) & 1
         return planes.astype(jnp.float32).reshape(self.height, self.width, self.num_planes)
 
 
