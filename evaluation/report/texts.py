@@ -40,4 +40,4 @@ def interval_legend(tasks: int, confidence: float, mark: str, discoveries: bool)
     found = f"{confidence:.0%} intervals over {nested} with these tasks"
     if tasks < FEWEST_TASKS:
         return f"{found}; {number_of('task', tasks)}: too few for an interval over tasks"
-    return f'{found}, and after "{mark}" over tasks, too'
+    return f'{found}; after "{mark}": over tasks and seeds'

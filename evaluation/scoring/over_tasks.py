@@ -9,9 +9,10 @@ the seeds' variance twice (Davison and Hinkley 1997, section 3.8; Field and Wels
 10.1111/j.1467-9868.2007.00593.x).
 
 Three levels: rules and tasks are crossed. Tasks are resampled with all rules, and rules, D - 1 of
-D, with all tasks. The two deviations from the statistic are independent and add up, to the variance
-of the pigeonhole bootstrap but for the interaction of rules and tasks, which counts twice instead
-of three times (Owen 2007, doi 10.1214/07-AOAS122).
+D, with all tasks; the two deviations from the statistic add up. Both contain the interaction of
+rules and tasks, whose variance is therefore subtracted once. It is that of the deviation with rules
+and tasks drawn together, minus the other two. (The pigeonhole bootstrap, of rules and tasks drawn
+together alone, counts it three times: Owen 2007, doi 10.1214/07-AOAS122.)
 
 The interval is Student's, with the resamples' standard deviation and T - 1 degrees of freedom
 (three levels: Satterthwaite's). Scores of tasks are skewed, as some are solved and some are not.
@@ -73,28 +74,45 @@ def interval(
         beside = (np.broadcast_to(x, (len(drawn), *x.shape)) for x in others)
         return np.asarray(statistic(join(rules[drawn]), *beside))
 
+    def of_both(drawn: Int[np.ndarray, "_ _"]) -> np.ndarray:
+        of, at = drawn[:, : tasks - 1], drawn[:, tasks - 1 :]
+        own = rules[at[:, :, None], of[:, None]]
+        return np.asarray(statistic(join(own), *(x[of] for x in others)))
+
     value = np.asarray(statistic(joined[None], *(x[None] for x in others))).item()
-    levels = [(of_tasks, tasks)] + ([(of_rules, number)] if number > 1 else [])
     size = joined.size + sum(x.size for x in others)
-    deviations = np.stack(
-        [
-            in_parts(of, rng.integers(count, size=(resamples, count - 1)), size) - value
-            for of, count in levels
-        ]
-    )
+    drawn = [rng.integers(tasks, size=(resamples, tasks - 1))]
+    deviations = [in_parts(of_tasks, drawn[0], size) - value]
+    counts, interaction = [tasks], np.zeros(resamples)
+    if number > 1:
+        drawn.append(rng.integers(number, size=(resamples, number - 1)))
+        deviations.append(in_parts(of_rules, drawn[1], size) - value)
+        counts.append(number)
+        both = in_parts(of_both, np.concatenate(drawn, axis=1), size) - value
+        interaction = both - sum(deviations)
+    low, high = _ends(np.stack(deviations), interaction, np.array(counts), confidence, least)
+    return max(value + low, bounds[0]), min(value + high, bounds[1])
+
+
+def _ends(
+    deviations: Float[np.ndarray, "levels resamples"],
+    interaction: Float[np.ndarray, "resamples"],
+    counts: Int[np.ndarray, "levels"],
+    confidence: float,
+    least: Callable[[int], float],
+) -> tuple[float, float]:
+    """Return an interval's ends minus the statistic: see the module and `interval`."""
     largest = np.max(np.abs(deviations))
     if largest == 0.0:
-        low = -(high := least(min(count for _, count in levels)))
-        return max(value + low, bounds[0]), min(value + high, bounds[1])
+        return -least(counts.min()), least(counts.min())
     variances = np.var(deviations / largest, axis=1)  # Squares of deviations may overflow.
-    counts = np.array([count for _, count in levels])
     degrees = np.square(variances.sum()) / np.sum(np.square(variances) / (counts - 1))
+    once = max(variances.sum() - np.var(interaction / largest), variances.max())
     quantile = scipy.stats.t.ppf(0.5 * (1.0 + confidence), degrees)
-    half = quantile * largest * np.sqrt(variances.sum())
-    ends = scipy.stats.norm.cdf([-quantile, quantile])
-    low, high = np.quantile(deviations.sum(axis=0), ends)
-    low, high = float(min(low, -half)), float(max(high, half))
-    return max(value + low, bounds[0]), min(value + high, bounds[1])
+    half = quantile * largest * np.sqrt(once)
+    levels = scipy.stats.norm.cdf([-quantile, quantile])
+    low, high = np.quantile(deviations.sum(axis=0), levels) * np.sqrt(once / variances.sum())
+    return float(min(low, -half)), float(max(high, half))
 
 
 def join(rules: Float[np.ndarray, "*s rules tasks runs"]) -> Float[np.ndarray, "*s tasks all_runs"]:

@@ -234,7 +234,7 @@ def test_better_means_over_tasks():
         "mine has the highest IQM, but the data cannot separate it from ppo" in found.sentences[0]
     )
     assert found.sentences[0].endswith(
-        '(95% intervals over seeds with these tasks, and after "tasks" over tasks, too).'
+        '(95% intervals over seeds with these tasks; after "tasks": over tasks and seeds).'
     )
     difference = found.sentences[0].partition("difference ")[2].partition(";")[0]
     value, low, high, *wide = map(float, re.findall(r"-?\d+\.\d+", difference))
