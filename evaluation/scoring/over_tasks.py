@@ -104,7 +104,8 @@ def _ends(
     """Return an interval's ends minus the statistic: see the module and `interval`."""
     largest = np.max(np.abs(deviations))
     if largest == 0.0:
-        return -least(counts.min()), least(counts.min())
+        half = least(int(counts.min()))
+        return -half, half
     variances = np.var(deviations / largest, axis=1)  # Squares of deviations may overflow.
     degrees = np.square(variances.sum()) / np.sum(np.square(variances) / (counts - 1))
     once = max(variances.sum() - np.var(interaction / largest), variances.max())

@@ -157,7 +157,8 @@ def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
         pytest.raises(SimulatorError, match="broken"),
     ):
         run(discovery, meta_steps=3, checkpoints=checkpoints, checkpoint_interval=3, log_interval=1)
-    assert len(closed) == len(set(closed)) == 2 * 4  # Two agents' halves, twice.
+    # Two agents' halves, twice, and what each task's declared outputs were checked with.
+    assert len(closed) == len(set(closed)) == 2 * 4 + 2
     assert threading.active_count() <= threads + 1
 
 
