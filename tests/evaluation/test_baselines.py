@@ -35,7 +35,8 @@ UNCHANGED = {kind: {} for kind in BASELINES}  # Tuned settings: the first trial'
 
 @pytest.mark.slow
 def test_all_are_trained_side_by_side(tmp_path):
-    config = dataclasses.replace(TUNED, baselines=(*BASELINES, *TUNED.baselines), seeds=1)
+    every = (*BASELINES, *TUNED.baselines)
+    config = dataclasses.replace(TUNED, baselines=every, seeds=1, budget=2_400)
     evaluate([TASK], make_contenders([], config, tuned=UNCHANGED), config, tmp_path)
     found = json.loads((tmp_path / "results.json").read_text())["contenders"]
     assert list(found) == ["random", *config.baselines]
