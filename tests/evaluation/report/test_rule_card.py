@@ -70,6 +70,8 @@ def test_failures_are_named(tmp_path, own):
             other.write_text(mine)
     text, [figures] = rule_card("mine", own, PROVENANCE, merge([one]))
     assert len(figures["failures"]) == len(TASKS)
+    assert "Worse than random (difference of means" in text
+    assert "Better than" not in text
     assert "Where it fails: catch/5x5 (0." in text or "Where it fails: catch/5x5 (-0." in text
 
 
