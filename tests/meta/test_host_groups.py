@@ -13,7 +13,7 @@ import pytest
 import environments
 from agents.rule_agent import AgentConfig
 from disco_common.checkpoints import Checkpoints
-from environments import SimulatorError
+from environments import SimulatorError, output_checks
 from environments.processes import SerialSimulators
 from meta.config import MetaConfig, PopulationConfig
 from meta.discovery import Discovery
@@ -151,6 +151,7 @@ def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 
     failed = []
     monkeypatch.setattr(SerialSimulators, "step", step)
+    monkeypatch.setattr(output_checks, "_checked", set())  # Other tests have these tasks, too.
     discovery = make()
     with (
         contextlib.closing(Checkpoints(tmp_path)) as checkpoints,
