@@ -1,105 +1,138 @@
-"""Draws `contenders.svg`, the README's figure, from the tables of docs/measurements/contenders.md.
+"""Draws `contenders.svg`, the README's figure, and writes the tables of the page of contenders.
 
-The results page draws the same panels.
+    python docs/figures/contenders.py
 
-python docs/figures/contenders.py
+Both are of the scores in docs/measurements/contenders/, a folder for each suite with files of
+`launch.report` (`evaluation.report.csv_tables`) and `compute.csv`. The results page draws the same
+panels.
 """
 
-import itertools
 import pathlib
 import re
 
 import matplotlib
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 _HERE = pathlib.Path(__file__).parent
-_TABLES = _HERE.parent / "measurements" / "contenders.md"
-_ENDS = r"\[(-?[\d.]+), (-?[\d.]+)\]"
-_INTERVAL = re.compile(rf"(-?[\d.]+) {_ENDS}(?:, tasks {_ENDS})?")
-_OURS = "three_families"
+_PAGE = _HERE.parent / "measurements" / "contenders.md"
+SCORES = _PAGE.with_suffix("")
+OURS = "three_families"
+TITLES = {
+    "grid_heldout": "23 held-out grid-worlds",
+    "gymnax": "gymnax",
+    "minatar": "4 games of MinAtar",
+}
 _RULE, _OTHER = "#D55E00", "#0072B2"
-_FEWEST_ROWS = 6  # That a panel has room for, so that bars are not thicker than elsewhere.
 _INK = "#767676"  # Legible on white and on black.
+_SHOWN = (OURS, "ppo", "ppo_cleanrl", "dpo", "impala", "actor_critic", "muesli", "muzero", "dice")
 
 
 def main() -> None:
-    """Write the figure."""
+    """Write the figure and the tables."""
     matplotlib.rcParams["svg.hashsalt"] = "contenders"  # The same file from the same numbers.
-    figure = Figure(figsize=(8.6, 2.9), layout="constrained")
-    panels = figure.subplots(1, 3)
-    page = _TABLES.read_text(encoding="utf-8")
-    titles = ("23 held-out grid-worlds", "7 gymnax tasks")
-    for panel, title, table in zip(panels, titles, iqm_tables(page), strict=False):
-        draw(panel, table)
-        panel.set_title(title, fontsize=10, color=_INK)
-        panel.set_xlabel("IQM; 0 random, 1 optimum", fontsize=9, color=_INK)
-    draw(panels[2], relative_to_ppo(page))
-    panels[2].set_title("4 games of MinAtar", fontsize=10, color=_INK)
-    panels[2].set_xlabel("return; 0 random, 1 PPO", fontsize=9, color=_INK)
+    suites = [name for name in TITLES if (SCORES / name).is_dir()]
+    figure = Figure(figsize=(8.6, 3.6), layout="constrained")
+    for panel, suite in zip(figure.subplots(1, len(suites)), suites, strict=True):
+        draw(panel, suite)
     figure.savefig(_HERE / "contenders.svg", transparent=True, metadata={"Date": None})
+    page = _PAGE.read_text(encoding="utf-8")
+    for suite in suites:
+        tables = f"{aggregates_table(suite)}\n\n{tasks_table(suite)}"
+        start, end = f"<!-- {suite} -->", f"<!-- end of {suite} -->"
+        pattern = re.compile(f"{start}.*{end}", re.DOTALL)
+        page = pattern.sub(lambda _, x=f"{start}\n\n{tables}\n\n{end}": x, page)
+    _PAGE.write_text(page, encoding="utf-8")
 
 
-def iqm_tables(page: str) -> list[dict[str, tuple[float, ...]]]:
-    """Return, of the page's first two tables, each contender's IQM and the intervals' ends.
-
-    The second interval is that over tasks, where a table has one.
-    """
-    found = []
-    tables = re.finditer(r"^\| +\| (.*) \|\n\|[- |]*\n\| IQM \| (.*) \|$", page, re.M)
-    for match in itertools.islice(tables, 2):
-        names = [name.strip("` ") for name in match[1].split("|")]
-        cells = [_INTERVAL.search(cell) for cell in match[2].split("|")]
-        values = {n: c.groups() for n, c in zip(names, cells, strict=True) if c and n != "random"}
-        found.append({n: tuple(float(x) for x in v if x) for n, v in values.items()})
-    if not all(_OURS in table for table in found):
-        raise ValueError(f"{_TABLES} begins with tables without {_OURS}.")
-    return found
+def read(suite: str, name: str) -> pd.DataFrame:
+    """Return a table of a suite's scores."""
+    return pd.read_csv(SCORES / suite / f"{name}.csv")
 
 
-def relative_to_ppo(page: str) -> dict[str, tuple[float, ...]]:
-    """Return the mean over MinAtar's games of returns between random's (0) and PPO's (1).
-
-    They are in the section's first table; contenders without a return on each game are left out.
-    """
-    section = page[page.index("\n## MinAtar\n") :]
-    table = section[section.index("\n| ") :].strip().split("\n\n")[0]
-    rows = [[cell.strip(" *`") for cell in x.split("|")[1:-1]] for x in table.splitlines()[2:]]
-    returns = {
-        row[0]: [float(cell.split("±")[0].strip(" *")) for cell in row[1:]]
-        for row in rows
-        if all(row[1:])
-    }
-    random, ppo = returns.pop("random"), returns["PPO"]
-    means = {
-        name: sum((x - r) / (p - r) for x, r, p in zip(own, random, ppo, strict=True)) / len(ppo)
-        for name, own in returns.items()
-    }
-    return {name: (mean, mean, mean) for name, mean in means.items()}
+def interquartile_means(suite: str) -> pd.DataFrame:
+    """Return a row with an IQM and the ends of its intervals for each contender, best first."""
+    found = read(suite, "aggregates")
+    found = found[(found["aggregate"] == "IQM") & (found["contender"] != "random")]
+    return found.set_index("contender").sort_values("value", ascending=False)
 
 
-def draw(panel: Axes, table: dict[str, tuple[float, ...]]) -> None:
-    """Draw a bar for each contender, the highest on top, with its intervals.
+def draw(panel: Axes, suite: str) -> None:
+    """Draw a bar for each contender's IQM, the highest on top, with its intervals.
 
     The thick one is over seeds, the thin one over tasks and seeds. A rule that is not above the
     random policy has no colour of its own.
     """
-    ordered = sorted(table, key=lambda name: table[name][0])
-    for row, name in enumerate(ordered):
-        value, low, high, *wide = table[name]
-        colour = _RULE if name == _OURS and value > 0.0 else _OTHER
-        panel.barh(row, value, color=colour, height=0.65)
-        if low < high:
-            panel.plot([low, high], [row, row], color=_INK, linewidth=1.5)
-        if wide:
-            panel.plot(wide, [row, row], color=_INK, linewidth=0.7)
-    panel.set_ylim(min(0, len(ordered) - _FEWEST_ROWS) - 0.6, len(ordered) - 0.4)
-    panel.set_yticks(range(len(ordered)), ordered, fontsize=9, color=_INK)
+    found = interquartile_means(suite).iloc[::-1]
+    for row, (name, own) in enumerate(found.iterrows()):
+        colour = _RULE if name == OURS and own["value"] > 0.0 else _OTHER
+        panel.barh(row, own["value"], color=colour, height=0.65)
+        panel.plot([own["low"], own["high"]], [row, row], color=_INK, linewidth=1.8)
+        wide = [own["low_over_tasks"], own["high_over_tasks"]]
+        panel.plot(wide, [row, row], color=_INK, linewidth=0.7)
+    panel.set_yticks(range(len(found)), found.index, fontsize=8, color=_INK)
+    panel.set_ylim(-0.6, len(found) - 0.4)
     panel.tick_params(axis="x", labelsize=8, colors=_INK)
-    panel.set_xlim(0, 1.05)
+    panel.set_xlim(0, 1.2)
     for side in ("top", "right", "left"):
         panel.spines[side].set_visible(False)
     panel.spines["bottom"].set_color(_INK)
+    panel.set_title(TITLES[suite], fontsize=10, color=_INK)
+    panel.set_xlabel("IQM; 0 random, 1 reference", fontsize=9, color=_INK)
+
+
+def aggregates_table(suite: str) -> str:
+    """Return the table of a suite's contenders, the one with the highest IQM first."""
+    comparisons = read(suite, "comparisons")
+    comparisons = comparisons[comparisons["contender"] == OURS].set_index(["other", "statistic"])
+    compute = read(suite, "compute").set_index("contender")
+    rows = []
+    for name, own in interquartile_means(suite).iterrows():
+        cells = [f"`{name}`", f"**{own['value']:.2f}**", *_intervals(own)]
+        for statistic in ("difference of means", "probability of improvement"):
+            if name == OURS:
+                cells += ["", ""]
+                continue
+            found = comparisons.loc[(name, statistic)]
+            cells += [f"{found['value']:.2f} {_intervals(found)[0]}", _intervals(found)[1]]
+        steps, parameters = compute.loc[name, ["gradient_steps", "parameters"]]
+        rows.append([*cells, f"{steps:,.0f}", str(parameters)])
+    header = ["", "IQM", "over seeds", "over tasks", f"`{OURS}` minus it, mean", "over tasks"]
+    header += [f"P(`{OURS}` is better)", "over tasks", "gradient steps", "parameters"]
+    return _table(header, rows)
+
+
+def tasks_table(suite: str) -> str:
+    """Return the mean returns and standard errors of the main contenders on a suite's tasks."""
+    found = read(suite, "scores")
+    found = found[found["scale"] == "return"]
+    names = [name for name in (*_SHOWN, "random") if name in set(found["contender"])]
+    groups = found.groupby(["task", "contender"], sort=False)["score"]
+    mean, error = groups.mean(), groups.sem()
+    rows = []
+    for task in dict.fromkeys(found["task"]):
+        means = {name: mean[task, name] for name in names}
+        best = max(means.values())
+        cells = [task.partition("/")[2]]
+        for name in names:
+            digits = 1 if abs(best) >= 10 else 2
+            cell = f"{means[name]:.{digits}f} ± {error[task, name]:.{digits}f}"
+            is_best = means[name] == best and name != "random"
+            cells.append(f"**{cell}**" if is_best else cell)
+        rows.append(cells)
+    return _table(["task", *(f"`{name}`" for name in names)], rows)
+
+
+def _intervals(row: pd.Series) -> tuple[str, str]:
+    """Return the intervals over seeds, and over tasks and seeds."""
+    seeds, tasks = (f"[{row[f'low{x}']:.2f}, {row[f'high{x}']:.2f}]" for x in ("", "_over_tasks"))
+    return seeds, tasks
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":

@@ -196,9 +196,9 @@ def test_settings_are_those_of_the_algorithm():
         baselines.make("impala", CONFIG, {"num_epochs": 2})
 
 
-# No more than the mean over three seeds that other code has there, with the same settings and number
-# of steps: Stable-Baselines3's PPO, bsuite's actor-critic, purejaxrl's PPO with the loss of its DPO,
-# Haiku's example of IMPALA (docs/measurements/contenders.md).
+# At most the mean over three seeds that other code has there, with the same settings and number of
+# steps: Stable-Baselines3's PPO, bsuite's actor-critic, purejaxrl's PPO with the loss of its DPO,
+# and Haiku's example of IMPALA (docs/measurements/contenders.md).
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("baseline", "task", "least"),
