@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from disco_common.configuration import from_json
+from disco_common.configuration import from_json, optional_type
 
 T = TypeVar("T")
 
@@ -34,15 +34,19 @@ def with_overrides(agent: str, config: T, settings: Mapping[str, str]) -> T:
     Raises:
       ValueError: if there is no such setting, or its string cannot be parsed.
     """
-    fields = dataclasses.fields(config)  # pyright: ignore[reportArgumentType]
-    known = [x.name for x in fields if type(getattr(config, x.name)) in _KINDS]
+    kinds = {}
+    for field in dataclasses.fields(config):  # pyright: ignore[reportArgumentType]
+        value = getattr(config, field.name)
+        kind = optional_type(config, field.name) if value is None else type(value)
+        if kind in _KINDS:
+            kinds[field.name] = kind
     found: dict[str, Any] = {}
     for name, text in settings.items():
-        if name not in known:
+        if name not in kinds:
             raise ValueError(
-                f"{agent} has no setting {name!r}; expected one of {', '.join(known)}."
+                f"{agent} has no setting {name!r}; expected one of {', '.join(kinds)}."
             )
-        kind = type(getattr(config, name))
+        kind = kinds[name]
         try:
             found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
         except (KeyError, ValueError):
@@ -89,7 +93,7 @@ def with_stored(factory: T, agent: str, settings: Mapping[str, Any]) -> T:
     try:
         config = from_json(kind, own)
         changes = {name: _OWN[name](kind, value) for name, value in optional.items()}
-    except ValueError:
+    except (AttributeError, TypeError, ValueError):  # Damaged settings.
         return factory
     for name in split_parameters(agent.partition("/")[2])[1]:
         if getattr(config, name, None) != getattr(made.config, name, None):

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, Bool, PyTree
 
-from disco.distributions import select_straight_through
+from disco.distributions import zero_where_all_illegal
 from disco.moments import Moments
 from disco.types import Outputs, Params, RuleState, Trajectory, taken
 
@@ -113,10 +113,7 @@ def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory
                 )
             checked[given] = _full_precision(outputs[given])
     if "logits" in checked:
-        logits = checked["logits"]
-        has_action = ~jnp.all(logits == -jnp.inf, axis=-1, keepdims=True)
-        has_action = jnp.broadcast_to(has_action, logits.shape)
-        checked["logits"] = select_straight_through(has_action, logits)
+        checked["logits"] = zero_where_all_illegal(checked["logits"])
     return checked
 
 
@@ -201,11 +198,11 @@ def check_values(
 ) -> None:
     """Check the arguments of an update for values that no rule can learn from, for debugging.
 
-    Numbers must be finite, but for policy logits of illegal actions, which are -inf; actions in
-    range; discounts 0 or 1, as gamma is the rule's own. Masked transitions are not checked. A
-    state that has seen no update, as `rule.init` returns it, must have the target parameters of an
-    agent that has made none: otherwise the caller does not pass `aux.state` on. Rules without a
-    target network do not show it.
+    Numbers of the trajectory and of the outputs must be finite, but for policy logits of illegal
+    actions, which are -inf; actions in range; discounts 0 or 1, as gamma is the rule's own. Masked
+    transitions are not checked. A state that has seen no update, as `rule.init` returns it, must
+    have the target parameters of an agent that has made none: otherwise the caller does not pass
+    `aux.state` on. Rules without a target network do not show it.
 
     In a function that `jax.experimental.checkify.checkify` transforms, the check becomes a part of
     the program, whose error has the same message; elsewhere it must be called outside `jax.jit`:
@@ -305,8 +302,8 @@ def _state_checks(state: RuleState, params: Params) -> list[_Check]:
         return []
     _check_target_params(state, params)
     expected = (
-        "expected the parameter itself, as the state has seen no update: pass aux.state of an"
-        " update on to the next one, not the state of rule.init"
+        "expected the parameter itself, as the state has seen no update with finite numbers: pass"
+        " aux.state of an update on to the next one, not the state of rule.init"
     )
     pairs = zip(
         jax.tree.leaves_with_path(state.target_params), jax.tree.leaves(params), strict=True

@@ -163,10 +163,15 @@ class DiscoveredRule(Rule):
           **hyper_parameters: of the rule.
 
         Raises:
-          ValueError: if a size or hyper-parameter is out of range.
+          ValueError: if a size or hyper-parameter is out of range, or the release has no such rule.
         """
         rule = cls(parameters={}, sizes=sizes, **hyper_parameters)
         is_silent = rule.advantage_weight > 0.0
+        if is_published and is_silent:
+            raise ValueError(
+                f"advantage_weight is {rule.advantage_weight}, with which the policy target starts"
+                " without the meta-network; expected 0 with the release's initialisation."
+            )
         parameters = meta_network.init(key, sizes, is_silent=is_silent, is_published=is_published)
         return dataclasses.replace(rule, parameters=parameters)
 

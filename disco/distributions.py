@@ -40,6 +40,12 @@ def _select_jvp(primals, tangents):
     return select_straight_through(*primals), tangents[1]
 
 
+def zero_where_all_illegal(logits: Float[Array, "*s A"]) -> Float[Array, "*s A"]:
+    """Return logits, and 0 in states without a legal action, in which all are -inf."""
+    has_action = ~jnp.all(logits == -jnp.inf, axis=-1, keepdims=True)
+    return select_straight_through(jnp.broadcast_to(has_action, logits.shape), logits)
+
+
 def mean_of_legal(
     logits: Float[Array, "*s"], axis: int | None = None, *, keepdims: bool = False
 ) -> Float[Array, "..."]:

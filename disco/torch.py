@@ -31,7 +31,7 @@ from torch.autograd.function import once_differentiable
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from disco import types
-from disco.checks import OutputShapes, check_values
+from disco.checks import OutputShapes, check_outputs, check_values
 from disco.rule import Rule
 
 
@@ -163,8 +163,13 @@ class RuleLoss(torch.nn.Module):
                 " training mode (train()) in updates."
             )
         call = self._call(outputs, target_outputs, trajectory)
-        _, batch = _state_and_trajectory(self.rule, call)
-        check_values(batch, jax.tree.map(jax.numpy.asarray, dict(call.outputs)))
+        state, batch = _state_and_trajectory(self.rule, call)
+        shapes = self.rule.output_shapes(batch.behaviour_logits.shape[-1])
+        for found in (call.outputs, state.target_params):
+            if found is not None:
+                found = jax.tree.map(jax.numpy.asarray, dict(found))
+                check_outputs(found, shapes, batch)
+                check_values(batch, found)
 
     def _call(
         self,

@@ -29,7 +29,7 @@ def to_config(settings: Any) -> ConfigDict:
         if dataclasses.is_dataclass(value):
             config[field.name] = to_config(value)
         elif value is None:
-            config[field.name] = config_dict.placeholder(_optional_type(settings, field))
+            config[field.name] = config_dict.placeholder(optional_type(settings, field.name))
         else:
             config[field.name] = value
     return config.lock()
@@ -126,8 +126,8 @@ def _bound_exceeded(value: Any) -> str:
     return ""
 
 
-def _optional_type(settings: Any, field: dataclasses.Field) -> type:
+def optional_type(settings: Any, name: str) -> type:
     """Return the type of an optional field's values other than None."""
-    hint = typing.get_type_hints(type(settings))[field.name]
+    hint = typing.get_type_hints(type(settings))[name]
     (kind,) = (t for t in typing.get_args(hint) if t is not type(None))
     return kind

@@ -288,7 +288,8 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
                 " what it was called."
             )
         agent, of_run = registry.make(source["agent"]), source["hyper_parameters"]
-        agent = with_stored(agent, source["agent"], of_run)
+        if isinstance(of_run, Mapping):
+            agent = with_stored(agent, source["agent"], of_run)
         if _as_json(agent.settings) != of_run:
             raise ValueError(
                 f"The agent {source['agent']!r} has other settings in this version:"

@@ -47,6 +47,16 @@ class RuleSettings:
 
     def __post_init__(self):
         DiscoveredRule(parameters={}, **self.of_rule)  # Refuses what is out of range.
+        if self.is_published_init and self.start:
+            raise ValueError(
+                f"rule.is_published_init is True beside rule.start {self.start!r}, a rule that is"
+                " not drawn; expected one of the two."
+            )
+        if self.is_published_init and self.advantage_weight:
+            raise ValueError(
+                f"rule.is_published_init is True beside rule.advantage_weight"
+                f" {self.advantage_weight}, which the release does not have; expected 0."
+            )
 
     @property
     def of_rule(self) -> dict[str, Any]:

@@ -25,7 +25,8 @@ class MetaConfig:
         environments, so that its episodes are of all ages. In JAX some validation environments, in
         turn, take these states at each meta-step. Simulators' states cannot be copied: there, the
         updated agent acts in the training environments, which go on from where validation ended.
-        Their validation trajectories also enter the replay, and count as experience.
+        Their validation trajectories also enter the replay, and count in lifetimes, but not in the
+        environment steps that metrics and rule files have.
       learning_rate: of the rule; the first one, if it decays.
       learning_rate_decay_steps: meta-steps in which the learning rate falls, along a cosine, to
         `end_learning_rate` times the first one, where it stays; 0 for a constant one.

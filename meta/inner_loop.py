@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
+from disco.distributions import zero_where_all_illegal
 from disco.types import Metrics
 from meta.objective import TargetStatistics, target_statistics
 from meta.sharding import split_batch
@@ -57,7 +58,7 @@ def update_with_residuals(
         update=disco.UpdateResiduals(
             gradients=gradients, targets=aux.targets, memory=aux.state.memory
         ),
-        target_network_logits=target_outputs["logits"],
+        target_network_logits=zero_where_all_illegal(target_outputs["logits"]),
     )
     return after, residuals, aux.metrics
 
@@ -72,7 +73,8 @@ def update(
     """Update an agent, and its meta-value function if it learns from batches, on one batch."""
     batch = split_batch(batch)
     if value_function.config.learns_from_batches:
-        logits = agent.network.unroll(state.learner.params, batch)["logits"]
+        outputs = agent.network.unroll(state.learner.params, batch)
+        logits = zero_where_all_illegal(outputs["logits"])
         value_state = value_function.update(value_state, logits, batch)
     learner, residuals, metrics = update_with_residuals(agent, state.learner, batch)
     state = dataclasses.replace(state, learner=learner, updates=state.updates + 1)

@@ -32,6 +32,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 import disco
 import environments
 from agents.rule_agent import LearnerState, to_trajectory
+from disco.distributions import zero_where_all_illegal
 from disco.types import Metrics
 from disco_common import keys
 from disco_common.keys import Purpose
@@ -193,7 +194,8 @@ def meta_gradient(
         learner, target_statistics = differentiable_inner_loop(
             group.agent, rule, learner_before, residuals, config.meta.segment_length
         )
-        outputs = group.agent.network.unroll(learner.params, validation)
+        outputs = dict(group.agent.network.unroll(learner.params, validation))
+        outputs["logits"] = zero_where_all_illegal(outputs["logits"])
         _, advantage, _ = group.value_function.evaluate(value, outputs["logits"], validation)
         loss, metrics = meta_loss(
             config.objective, outputs, advantage, validation, target_statistics

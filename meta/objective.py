@@ -6,6 +6,7 @@ Minimising it maximises the meta-objective J of DiscoRL. The regularisers are th
 """
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -90,11 +91,7 @@ def meta_loss(
       validation: trajectories of the agent after K updates.
       statistics: of the targets of the K updates, each `[K]`.
     """
-    weight = validation.mask.astype(normalized_advantage.dtype)
-
-    def mean(x):
-        return jnp.sum(weight * x) / jnp.maximum(jnp.sum(weight), 1.0)
-
+    mean = functools.partial(values.masked_mean, mask=validation.mask)
     log_pi = jax.nn.log_softmax(outputs["logits"][:-1])
     log_likelihood = values.select_action(log_pi, validation.action)
     policy_gradient = -mean(log_likelihood * jax.lax.stop_gradient(normalized_advantage))

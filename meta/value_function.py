@@ -29,7 +29,7 @@ from environments import ObservationSpec
 
 @dataclasses.dataclass(frozen=True)
 class ValueFunctionConfig:
-    """How the meta-value function learns; the defaults are the paper's where it gives them.
+    """Learning of the meta-value function; the paper's, but for `learns_from_batches`.
 
     Attributes:
       hidden: units of the MLP's layers, which follow convolutions like those of the agent's

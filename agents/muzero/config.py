@@ -14,7 +14,8 @@ class MuZeroConfig:
       network: sizes of the network and of its model. It has no memory.
       learning_rate: of Adam.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one, None for those of the run (`agents.factories.ConfiguredFactory.for_run`).
+        constant one. None is for those of the run, where `for_run` of the factory is told them
+        (`agents.factories`), and else as 0.
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       num_simulations: of a search.

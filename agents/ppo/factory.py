@@ -77,7 +77,13 @@ def make(
     config = preset_with_overrides(name, presets, parameters)
     if split_parameters(parameters)[0]:
         return PPO(config)
-    return PPO(config, preset_with_overrides(name, presets, f"atari,{parameters}"))
+    try:
+        return PPO(config, preset_with_overrides(name, presets, f"atari,{parameters}"))
+    except ValueError as error:
+        raise ValueError(
+            f"{error} So it is on images, where {name} has the preset atari; to have one preset on"
+            f" all tasks, name it first: {next(iter(presets))},{parameters}."
+        ) from None
 
 
 make_dpo = functools.partial(make, name="DPO", presets=_DPO_PRESETS)

@@ -46,15 +46,19 @@ def learning_rate(contender: Contender) -> str:
     own: Mapping[str, Any] = contender.source.get("hyper_parameters", {})
     if contender.kind == RANDOM:
         return ""
-    # Others' than rules' falls to 0 in so many steps (`agents.ppo.config`).
-    falls_to_0 = bool(own.get("total_steps"))
     if contender.is_agent:
-        found = own.get("learning_rate")
-        return f"{found:g}{' to 0' * falls_to_0}" if isinstance(found, int | float) else ""
+        on_images = own.get("for_images")
+        return _of_agent(own) + (f" (on images {_of_agent(on_images)})" if on_images else "")
     first, last = contender.agent.learning_rate, contender.agent.end_learning_rate
-    end = 0.0 if falls_to_0 else first * last
+    end = 0.0 if own.get("total_steps") else first * last
     falls = f" to {end:g}" * (end != first)
     return f"{first:g}{falls} ({_origin(contender)})"
+
+
+def _of_agent(settings: Mapping[str, Any]) -> str:
+    """Return the learning rate in an agent's settings; it falls to 0 if they have `total_steps`."""
+    found, falls = settings.get("learning_rate"), " to 0" * bool(settings.get("total_steps"))
+    return f"{found:g}{falls}" if isinstance(found, int | float) else ""
 
 
 def _origin(contender: Contender) -> str:

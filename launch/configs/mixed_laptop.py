@@ -46,7 +46,12 @@ def get_settings() -> DiscoverSettings:
             frame_stack=2,
         ),
         population=dataclasses.replace(laptop.population, size=len(SUITE)),
-        meta=dataclasses.replace(laptop.meta, num_updates=4, validation_trajectories=4),
+        meta=dataclasses.replace(
+            laptop.meta,
+            num_updates=4,
+            validation_trajectories=4,
+            validation_from_training=False,
+        ),
         probe=ProbeSettings(),
     )
 

@@ -277,6 +277,11 @@ def test_wrong_values_are_noticed():
     with_gamma = given[2]._replace(discount=0.5 * given[2].discount)
     with pytest.raises(ValueError, match=r"discount has 0\.5 at.*gamma is the rule's"):
         module.check_values(*given[:2], with_gamma)
+    not_a_number = {"q": torch.full_like(given[1]["q"], torch.nan)}
+    with pytest.raises(ValueError, match="'q' has nan at"):
+        module.check_values(given[0], {**given[1], **not_a_number}, given[2])
+    with pytest.raises(ValueError, match=r"outputs lack \['q'\]"):
+        module.check_values({"logits": given[0]["logits"]}, *given[1:])
     module.eval()
     with pytest.raises(ValueError, match="in evaluation mode, in which its memory stays"):
         module.check_values(*given)

@@ -116,3 +116,14 @@ def test_an_agent_of_an_older_preset_has_the_settings_of_its_run(name, changes, 
     found = restored(read_manifest(tmp_path).contenders[1], CONFIG, tmp_path).other
     assert found is not None
     assert json.loads(json.dumps(dict(found.settings))) == old
+
+
+@pytest.mark.parametrize("damaged", [None, [1], {"images": 5}, {"for_images": [1]}])
+def test_an_agent_with_damaged_settings_is_refused(damaged, tmp_path):
+    (_, made) = make_contenders([], CONFIG, ["ppo/learning_rate=0.004"])
+    (stored,) = written(tmp_path, [made])
+    settings = stored.source["hyper_parameters"]
+    damaged = settings | damaged if isinstance(damaged, dict) else damaged
+    stored = dataclasses.replace(stored, source={**stored.source, "hyper_parameters": damaged})
+    with pytest.raises(ValueError, match="settings"):
+        restored(stored, CONFIG, tmp_path)

@@ -12,6 +12,9 @@ import environments
 from agents.networks import Network
 from agents.rule_agent import LearnerState, RuleAgent
 from meta import inner_loop
+from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
+from meta.groups import Group
+from meta.meta_step import meta_gradient
 from meta.objective import (
     ObjectiveConfig,
     TargetStatistics,
@@ -246,3 +249,55 @@ def test_agents_without_predictions_have_no_entropy_of_them_in_the_objective():
     assert not {"y_entropy", "z_entropy"} & set(metrics)
     greatest = 2 * np.log(rule.sizes.prediction)
     assert float(loss - with_uniform) == pytest.approx(0.5 * greatest, rel=1e-5)
+
+
+def test_illegal_actions_leave_the_meta_gradient_finite():
+    """Their logits are -inf; in the last state, and in a masked one, no action is legal."""
+    rule = small_rule()
+    experience = recorded(rule)
+    validation = experience.validation
+    mask = validation.mask.at[2, 1].set(False)
+    validation = dataclasses.replace(validation, mask=mask)
+
+    def unroll(params, trajectory):
+        outputs = mlp_unroll(params, trajectory)
+        is_legal = jnp.arange(3) != (trajectory.action[..., None] + 1) % 3
+        is_legal = jnp.pad(is_legal, ((0, 1), (0, 0), (0, 0))) & trajectory_has_action
+        return outputs | {"logits": jnp.where(is_legal, outputs["logits"], -jnp.inf)}
+
+    trajectory_has_action = jnp.ones((6, 2, 1), bool).at[2, 1].set(False)
+    batches = [jax.tree.map(lambda x, k=k: x[k], experience.batches) for k in range(K)]
+    batches = [dataclasses.replace(x, mask=x.mask.at[2, 1].set(False)) for x in batches]
+    batches = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+    network = experience.agent.network._replace(unroll=unroll)
+    agent = dataclasses.replace(experience.agent, network=network)
+    experience = dataclasses.replace(experience, agent=agent, batches=batches)
+    value_function = ValueFunction(
+        ValueFunctionConfig(),
+        init_params=lambda key: jax.random.normal(key, (1,)),
+        apply=lambda params, observation: params * jnp.mean(observation, axis=-1),
+    )
+    group = Group(
+        agent=agent,
+        dynamics=dynamics_of("catch/5x5"),
+        value_function=value_function,
+        tasks=None,
+        names=("catch/5x5",),
+        indices=np.arange(1),
+        padded_indices=np.arange(1),
+        population=PopulationConfig(),
+    )
+    config = DiscoveryConfig(MetaConfig(), ObjectiveConfig(), PopulationConfig(), 0)
+    _, residuals = run_inner_loop(experience, rule)
+    gradient, metrics, _ = meta_gradient(
+        config,
+        group,
+        rule,
+        value_function.init(jax.random.key(0)),
+        experience.learner,
+        residuals,
+        validation,
+    )
+    assert np.isfinite(gradient).all()
+    assert np.any(np.asarray(gradient) != 0.0)
+    assert all(np.isfinite(x) for x in jax.tree.leaves(metrics))

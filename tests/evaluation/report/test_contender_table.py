@@ -21,7 +21,7 @@ def test_a_rule_has_that_of_its_file_which_may_fall():
     assert found["grid57"] == "0.005 (the rule file)"
     assert found["three_families"] == "0.02 to 0.002 (the rule file)"
     assert found["actor_critic"] == "0.003 (literature)"
-    assert found["ppo"] == "0.0003"
+    assert found["ppo"] == "0.0003 (on images 0.00025 to 0)"
     assert shown(agents=["ppo/cleanrl"])["ppo_cleanrl"] == "0.00025 to 0"
     assert found["random"] == ""
 
@@ -35,7 +35,9 @@ def test_tuned_settings_replace_it(of, name):
 
 
 def test_an_agent_that_needs_no_rule_has_its_own():
-    assert shown(agents=["ppo/learning_rate=0.004"])["ppo_learning_rate=0.004"] == "0.004"
+    assert shown(agents=["ppo/learning_rate=0.004"])["ppo_learning_rate=0.004"] == (
+        "0.004 (on images 0.004 to 0)"
+    )
 
 
 def test_compute_is_said_where_it_is_known():
