@@ -261,7 +261,7 @@ def test_illegal_actions_leave_the_meta_gradient_finite():
 
     def unroll(params, trajectory):
         outputs = mlp_unroll(params, trajectory)
-        is_legal = jnp.arange(3) != (trajectory.action[..., None] + 1) % 3
+        is_legal = ~jax.nn.one_hot((trajectory.action + 1) % 3, 3, dtype=bool)
         is_legal = jnp.pad(is_legal, ((0, 1), (0, 0), (0, 0))) & trajectory_has_action
         return outputs | {"logits": jnp.where(is_legal, outputs["logits"], -jnp.inf)}
 
@@ -275,11 +275,11 @@ def test_illegal_actions_leave_the_meta_gradient_finite():
     value_function = ValueFunction(
         ValueFunctionConfig(),
         init_params=lambda key: jax.random.normal(key, (1,)),
-        apply=lambda params, observation: params * jnp.mean(observation, axis=-1),
+        apply=lambda params, observation: params[0] * jnp.mean(observation, axis=-1),
     )
     group = Group(
         agent=agent,
-        dynamics=dynamics_of("catch/5x5"),
+        dynamics=dynamics_of(environments.make("catch/5x5")),
         value_function=value_function,
         tasks=None,
         names=("catch/5x5",),
