@@ -41,6 +41,18 @@ class ConfiguredFactory:
         """Return a task with the paper's images, where it offers a choice."""
         return environments.with_images(task, *self.images) if self.images else task
 
+    def with_images_network(self, network: Any, frame_stack: int) -> "ConfiguredFactory":
+        """Return the factory with a network for images, if it has no convolutions for them.
+
+        Args:
+          network: an `agents.networks.NetworkConfig` with convolutions.
+          frame_stack: images that the network reads at once.
+        """
+        if self.for_images is not None or self.config.network.channels:
+            return self
+        own = dataclasses.replace(self.config, network=network, frame_stack=frame_stack)
+        return dataclasses.replace(self, for_images=own)
+
     def for_run(self, num_steps: int) -> "ConfiguredFactory":
         """Return the factory for runs of a length, over which learning rates fall that may.
 

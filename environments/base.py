@@ -41,8 +41,8 @@ class JaxEnvironment(Protocol):
     """The dynamics of tasks with common specs, stepped inside `jit`.
 
     Implementations are hashable (frozen dataclasses), hold no arrays, and return the same
-    pytree structures, shapes and strong dtypes from `reset` and `step`, which is checked before
-    the first compilation (`environments.output_checks`). They may have a method
+    pytree structures, shapes and strong dtypes from `reset` and `step`; what contradicts the specs
+    is refused before the first compilation (`environments.output_checks`). They may have a method
     `results(task, state)`: see `episode_results`.
     """
 

@@ -7,8 +7,8 @@ numbers that are not finite. These habits are accepted:
 
 - lists instead of arrays, and numbers of another width;
 - integers where floating-point numbers are declared;
-- whole floating-point numbers where integers are declared, but not in pictures, whose 0.0 and 1.0
-  are more likely black and white than 0 and 1 of 255;
+- whole floating-point numbers where integers are declared, but not in pictures of up to 255, whose
+  0.0 and 1.0 are more likely black and white;
 - floating-point numbers out of range, but not in pictures;
 - a reward, or the end of an episode, as an array of one number.
 """
@@ -67,7 +67,7 @@ def require_declared_outputs(environment: Environment) -> None:
         raise
     except Exception as error:  # The environment's, of any kind.
         logging.info("%s was not checked: %r", environment.name, error)
-    else:
+    with contextlib.suppress(TypeError):  # Of parameters that have no hash.
         _checked.add(address)
 
 
@@ -248,7 +248,7 @@ def _fits(spec: specs.Array, found: Any, lead: tuple[int, ...]) -> bool:
         slack = _TOLERANCE * (high - low)
         is_bounded = len(spec.shape) == 3 and _is_picture(spec) and np.isfinite(slack).all()
         low, high = (low - slack, high + slack) if is_bounded else (-_LARGEST, _LARGEST)
-    elif _is_picture(spec):
+    elif _is_picture(spec) and np.max(high) == 255:
         if is_float or (array.dtype == bool and np.max(high) > 1):
             return False
     elif is_float and not np.array_equal(array, np.floor(array)):
@@ -264,7 +264,7 @@ def _is_picture(spec: specs.Array) -> bool:
 def _bounds(spec: specs.Array) -> tuple[Any, Any]:
     """Return the smallest and the largest numbers: a spec's own, or those of its dtype."""
     if isinstance(spec, specs.BoundedArray):
-        kind = np.float64 if np.issubdtype(spec.dtype, np.floating) else np.int64
+        kind = np.float64 if np.issubdtype(spec.dtype, np.floating) else spec.dtype
         return spec.minimum.astype(kind), spec.maximum.astype(kind)
     if np.issubdtype(spec.dtype, np.floating):
         return -np.inf, np.inf

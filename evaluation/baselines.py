@@ -47,7 +47,7 @@ def of_literature(kind: str, config: EvaluationConfig) -> Baseline:
 
     - `actor_critic`: that of bsuite, whose updates also begin at an episode's end.
     - `policy_gradient`: as `actor_critic`, with longer unrolls, as returns end with them.
-    - `impala`: Haiku's example of IMPALA, which learns Catch.
+    - `impala`: Haiku's example of IMPALA, which learns Catch, but rewards are not clipped.
     - `hand_set`: the rule that discoveries start from, which has no literature.
 
     The network is the evaluation's where that has convolutions.
@@ -77,7 +77,8 @@ def make(kind: str, config: EvaluationConfig, settings: Settings) -> Baseline:
     """
     if unknown := sorted(set(settings) - set(SETTINGS[kind])):
         raise ValueError(f"{kind} has no settings {unknown}; it has {sorted(SETTINGS[kind])}.")
-    config = dataclasses.replace(config, agent=_sized(config, settings))
+    agent = _sized(config, settings)
+    config = dataclasses.replace(config, agent=agent, rule_num_environments=None)
     return _MAKE[kind](config, {**_DEFAULTS, **settings})
 
 

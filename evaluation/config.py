@@ -8,11 +8,9 @@ from agents.rule_agent import AgentConfig
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 
 TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
+RULES = ("actor_critic", "policy_gradient", "impala", "hand_set")
 BASELINES = (
-    "actor_critic",
-    "policy_gradient",
-    "impala",
-    "hand_set",
+    *RULES,
     "ppo",
     "dpo",
     "dice",
@@ -56,8 +54,9 @@ class EvaluationConfig:
         discovered.
       rule_discount: discount of the same rules' value functions and of tuned baselines'; None for
         each rule's own, 0.997 for tuned baselines.
-      baselines: algorithms to compare with: of `BASELINES`, with their literature's settings, a
-        preset of an agent such as `"ppo/cleanrl"`, or `"ppo_tuned"` (`evaluation.baselines`).
+      baselines: algorithms to compare with: of `BASELINES`, with their literature's settings, where
+        it has any for small tasks, a preset of an agent such as `"ppo/cleanrl"`, or `"ppo_tuned"`
+        (`evaluation.baselines`).
       num_points: of a learning curve.
       score_window: the last fraction of a run's updates; the score is the mean return over it.
       confidence: level of the confidence intervals.
@@ -131,6 +130,12 @@ class EvaluationConfig:
                 f"baselines has {unknown}; known are {list(BASELINES)}, each with {TUNED!r} behind"
                 " it, too, and presets of agents, such as 'ppo/cleanrl'."
             )
+        for name in self.baselines:
+            if "/" in name and (name.endswith(TUNED) or kind_of(name) in RULES):
+                raise ValueError(
+                    f"baselines has {name!r}; expected no preset behind {kind_of(name)}"
+                    f" {'or before ' + TUNED if kind_of(name) not in RULES else ', a rule'}."
+                )
         if len(set(self.baselines)) < len(self.baselines):
             raise ValueError(f"baselines is {self.baselines}; expected each once.")
         POSITIVE.require(self, "", "rule_learning_rate", "rule_reward_scale")

@@ -32,9 +32,10 @@ from evaluation.rule_agents import agent_of
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
 PLUGINS = plugins.define("disco.rules", disco.Rule, parameters=0)
 # Of a contender's source: steps of its optimiser per environment step; its parameters, the fewest
-# and the most over tasks; hash of the rule's file.
+# and the most over tasks; environment steps between two updates; hash of the rule's file.
 GRADIENT_STEPS = "gradient_steps_per_environment_step"
 PARAMETERS = "parameters"
+STEPS_PER_UNROLL = "environment_steps_per_unroll"
 FILE_SHA256 = "file_sha256"
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,18 @@ class Contender:
     def is_agent(self) -> bool:
         """Whether its settings are those of an agent of `agents.registry`."""
         return "agent" in self.source
+
+    @property
+    def num_environments(self) -> int:
+        """The environments that its agent acts in at once."""
+        own = self.source.get("hyper_parameters")
+        number = own.get("num_environments") if isinstance(own, Mapping) else None
+        return self.agent.num_environments if number is None else number
+
+    def num_steps(self, config: EvaluationConfig) -> int:
+        """Return the environment steps of a run: whole unrolls of its agent."""
+        per_unroll = self.source.get(STEPS_PER_UNROLL, 1)
+        return config.num_steps // per_unroll * per_unroll
 
     @property
     def trains_itself(self) -> bool:
@@ -254,6 +267,9 @@ def _agent(name: str, config: EvaluationConfig) -> Contender:
     """Return the contender of an agent `family/parameters`, whose family may be a baseline."""
     agent, kind = registry.make(name), kind_of(name)
     if isinstance(agent, ConfiguredFactory):
+        network = config.agent.network
+        if network.channels:
+            agent = agent.with_images_network(network, config.agent.frame_stack)
         agent = agent.for_run(config.num_steps)
     return Contender(
         name=name.replace("/", "_").replace(",", "_"),

@@ -337,31 +337,29 @@ def _score_bsuite(
     settings = bsuite.settings_of([task.name for task in tasks])
     if not settings:
         return []
-    if not bsuite.is_scored(config):
-        return [
-            "bsuite's scores are of runs in one environment; with agent.num_environments"
-            f" {config.agent.num_environments} there are none."
-        ]
 
     def read_episodes(contender: str, task: str, seed_index: int) -> list[Episode]:
         return records.read_episodes(storage.run_path(folder, contender, task, seed_index))
 
-    names = [contender.name for contender in contenders]
+    names = [contender.name for contender in contenders if contender.num_environments == 1]
     scores, errors = bsuite.score_contenders(names, settings, range(config.seeds), read_episodes)
     for error in errors.values():
         raise error
+    others = [contender.name for contender in contenders if contender.name not in names]
+    without = f"bsuite's scores are of runs in one environment: {', '.join(others)} have none."
+    remarks = [without] if others else []
     if not scores:
-        return []
+        return remarks
     write_atomically(folder / "bsuite.csv", bsuite.to_csv(scores))
-    return [f"bsuite's own scores, by experiment and tag, are in {folder / 'bsuite.csv'}."]
+    file = folder / "bsuite.csv"
+    return [*remarks, f"bsuite's own scores, by experiment and tag, are in {file}."]
 
 
 def _describe(
     contender: Contender, curves: LearningCurves, config: EvaluationConfig
 ) -> dict[str, Any]:
     """Return the description of a contender and the wall time of its jobs, as JSON values."""
-    num_runs = curves.is_finite.size
-    steps_per_run = config.num_updates * config.agent.steps_per_update
+    num_runs, steps_per_run = curves.is_finite.size, contender.num_steps(config)
     return {
         "name": contender.name,
         "kind": contender.kind,

@@ -22,7 +22,7 @@ from disco_common.atomic import write_atomically
 from disco_common.keys import Purpose
 from evaluation import playing
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, Contender
+from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, STEPS_PER_UNROLL, Contender
 from evaluation.results import RunResult, intervals
 from training import device, host, results, saved, self_contained
 from training.records import Records
@@ -84,7 +84,11 @@ def with_compute(contender: Contender, tasks: Sequence[environments.Environment]
     if contender.trains_itself:
         return contender
     agents = list(_agents_by_specs(contender, tasks))
-    found: dict[str, Any] = {GRADIENT_STEPS: agents[0].experience.gradient_steps_per_step}
+    experience = agents[0].experience
+    found: dict[str, Any] = {
+        GRADIENT_STEPS: experience.gradient_steps_per_step,
+        STEPS_PER_UNROLL: experience.steps_per_unroll,
+    }
     params = [getattr(jax.eval_shape(x.init, jax.random.key(0)), "params", None) for x in agents]
     if None not in params:
         counts = [sum(x.size for x in jax.tree.leaves(one)) for one in params]

@@ -172,11 +172,17 @@ def _identity(
     return Identity(
         tasks=tuple(task.name for task in tasks),
         rules=fingerprints(contenders),
-        agents={c.name: c.source["hyper_parameters"] for c in contenders if c.is_agent},
+        agents={c.name: _own_settings(c) for c in contenders if "hyper_parameters" in c.source},
         config=config,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
         tuned={name: dict(x) for name, x in settings_by_contender(chosen).items()},
     )
+
+
+def _own_settings(contender: Contender) -> dict[str, Any]:
+    """Return the settings of a baseline or an agent, and of the agents that learn by a rule."""
+    own = contender.source["hyper_parameters"]
+    return own if contender.rule is None else {**own, "agent": dataclasses.asdict(contender.agent)}
 
 
 def _tuned_contenders(
@@ -210,13 +216,26 @@ def require_read(settings: Iterable[str], contenders: Sequence[Contender]) -> No
         if name in ("agent.num_environments", "agent.unroll_length"):
             continue
         of_rules = name.startswith("rule_") and name != "rule_discount"
+        of_rules |= name == "agent.learning_rate"
         readers = rules if of_rules else shared
+        if name == "agent.frame_stack" or name.startswith("agent.network."):
+            readers = [*shared, *(x for x in contenders if _has_network_of(x, name))]
         if name.startswith(("agent.", "rule_")) and not readers:
             raise ValueError(
                 f"--config.{name} is given, and no contender reads it:"
                 f" {', '.join(x.name for x in contenders)} have settings of their own; expected a"
                 f" --rule{'' if of_rules else ' or a tuned baseline, such as ppo_tuned'}."
             )
+
+
+def _has_network_of(contender: Contender, name: str) -> bool:
+    """Return whether a baseline with its literature's settings reads a setting of the network."""
+    if contender.kind not in BASELINES:
+        return False
+    if contender.rule is not None:
+        return name == "agent.frame_stack" or bool(contender.agent.network.channels)
+    on_images: Any = getattr(contender.other, "for_images", None)
+    return on_images is not None and on_images.network == contender.agent.network
 
 
 def _read_references(

@@ -74,7 +74,12 @@ def begin(module: str, arguments: list[str]) -> None:
         there = (pathlib.Path(workdir) / "config.json").exists()
         others = {name_of(x) for x in _joined(arguments[1:])} - {"workdir"}
         if there and others <= {*_READ_ONLY, _IMPORTS}:
-            arguments += _known_arguments(pathlib.Path(workdir), module, _IMPORTS in others)
+            given = [x.partition("=")[2] for x in _joined(arguments[1:]) if name_of(x) == _IMPORTS]
+            trusts = given[-1:] not in ([], ["false"])
+            known = _known_arguments(pathlib.Path(workdir), module, trusts)
+            if given[-1:] not in ([], [""], ["true"]):  # Modules that replace those of the file.
+                known = [x for x in known if name_of(x) != _IMPORTS]
+            arguments += known
         what = "goes on in" if there else "begins in"
         if not is_read_only:
             print(message(f"{name} {version()} {what} {workdir}."), file=sys.stderr, flush=True)

@@ -94,7 +94,8 @@ def run(
                 checkpoints.save(step, state, agents=discovery.agents_stacked)
                 on_checkpoint(step, state)
             if is_probed(step) and not stopping:
-                checkpoints.wait()  # Nothing is unsaved while fresh agents are compiled.
+                checkpoints.wait()
+                set_unsaved(False)  # While fresh agents are compiled.
                 stopping, started = not probe(step, state), time.monotonic()
     checkpoints.wait()
     return state

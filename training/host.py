@@ -223,8 +223,10 @@ class _Training:
         window = _Window(self._experience)
         self._request()
         while self._unrolls < num_unrolls:
-            while not self._experience.wait(_POLL_SECONDS):
-                if stopping.is_requested():
+            is_collected = False
+            while not is_collected:
+                is_collected = self._experience.wait(_POLL_SECONDS)
+                if stopping.is_requested():  # The signal may have ended the workers, too.
                     self._stop(saved)
             collected = self._experience.take()
             is_last = self._unrolls + 1 == num_unrolls

@@ -39,6 +39,7 @@ def train(
         raised, too.
     """
     training, num_steps = _Training(run), settings.num_steps
+    stopping.set_unsaved(True)
     progress = agent.train(run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds)
     with contextlib.closing(progress) as reports:
         for one in reports:

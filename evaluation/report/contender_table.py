@@ -12,16 +12,17 @@ def contender_row(contender: Contender, merged: MergedEvaluation) -> dict[str, A
     """Return the row of a contender in an evaluation."""
     curves, config = merged.contender_curves[contender.name], merged.config
     runs = sum(name == contender.name for name, _, _ in merged.folders)
-    rate = runs * config.num_steps / curves.train_seconds if curves.train_seconds else 0.0
+    steps = contender.num_steps(config)
+    rate = runs * steps / curves.train_seconds if curves.train_seconds else 0.0
     return {
         "contender": contender.name,
         "kind": contender.kind,
         "runs": runs,
         "seeds": len(merged.seeds),
-        "steps of a run": f"{config.num_steps:,}",
+        "steps of a run": f"{steps:,}",
         "learning rate": learning_rate(contender),
         **_settings(contender),
-        **compute(contender, config.num_steps),
+        **compute(contender, steps),
         "training": str(datetime.timedelta(seconds=round(curves.train_seconds))),
         "steps/s": f"{rate:,.0f}",
         "devices": ", ".join(curves.devices),
@@ -52,7 +53,8 @@ def learning_rate(contender: Contender) -> str:
     first, last = contender.agent.learning_rate, contender.agent.end_learning_rate
     end = 0.0 if own.get("total_steps") else first * last
     falls = f" to {end:g}" * (end != first)
-    return f"{first:g}{falls} ({_origin(contender)})"
+    origin = _origin(contender)
+    return f"{first:g}{falls}" + (f" ({origin})" if origin else "")
 
 
 def _of_agent(settings: Mapping[str, Any]) -> str:
@@ -63,9 +65,13 @@ def _of_agent(settings: Mapping[str, Any]) -> str:
 
 def _origin(contender: Contender) -> str:
     """Return where the learning rate of a contender comes from."""
-    if "learning_rate" in contender.source.get("tuned", {}):
+    source = contender.source
+    if "learning_rate_from" in source:  # A rule's.
+        is_tuned = "learning_rate" in source.get("tuned", {})
+        return "tuned" if is_tuned else source["learning_rate_from"]
+    if "tuned" in source:
         return "tuned"
-    return contender.source.get("learning_rate_from", "literature")
+    return "" if contender.kind == "hand_set" else "literature"
 
 
 def _settings(contender: Contender) -> dict[str, str]:

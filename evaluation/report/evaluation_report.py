@@ -105,7 +105,7 @@ def _bsuite_scores(
     merged: MergedEvaluation, shown: Sequence[Contender]
 ) -> tuple[dict[str, list[BsuiteScores]], dict[tuple[str, int], ValueError]]:
     settings = bsuite.settings_of(merged.tasks)
-    if not settings or not bsuite.is_scored(merged.config):
+    if not settings:
         return {}, {}
-    names = [contender.name for contender in shown]
+    names = [contender.name for contender in shown if contender.num_environments == 1]
     return bsuite.score_contenders(names, settings, merged.seeds, merged.episodes)

@@ -21,7 +21,6 @@ import numpy as np
 from environments.episodes import Episode
 from environments.errors import import_package, require
 from environments.suites import bsuite
-from evaluation.config import EvaluationConfig
 from evaluation.scoring import statistics
 
 
@@ -43,11 +42,6 @@ class BsuiteScores:
 def settings_of(tasks: Sequence[str]) -> list[str]:
     """Return the tasks that are bsuite's."""
     return [task for task in tasks if task.startswith("bsuite/")]
-
-
-def is_scored(config: EvaluationConfig) -> bool:
-    """Return whether bsuite's scores are defined: for agents that act in one environment."""
-    return config.agent.num_environments == 1
 
 
 def score_contenders(

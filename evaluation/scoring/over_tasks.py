@@ -30,6 +30,8 @@ from jaxtyping import Float, Int
 FEWEST_TASKS = 4
 """With fewer tasks there is no interval: Student's quantile is above 4."""
 
+_ROUNDING = 1e-9  # Relative difference of resamples' deviations that are the same.
+
 # Number of scores that a bootstrap holds in memory at once: 64 MiB.
 CHUNK = 2**23
 
@@ -103,8 +105,8 @@ def _ends(
 ) -> tuple[float, float]:
     """Return an interval's ends minus the statistic: see the module and `interval`."""
     largest = np.max(np.abs(deviations))
-    if largest == 0.0:
-        half = least(int(counts.min()))
+    if np.ptp(deviations, axis=1).max() <= _ROUNDING * largest:
+        half = max(least(int(counts.min())), float(largest))
         return -half, half
     variances = np.var(deviations / largest, axis=1)  # Squares of deviations may overflow.
     degrees = np.square(variances.sum()) / np.sum(np.square(variances) / (counts - 1))

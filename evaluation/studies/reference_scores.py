@@ -45,7 +45,7 @@ def reference_scores(
     Args:
       tasks: which.
       config: of the evaluations that the references are for.
-      tuned: settings of baselines by kind; those that it lacks have the config's.
+      tuned: settings of the tuned ones of `config.baselines`, by kind.
       trains: whether to make long runs; without, only tasks that can be solved have references.
       folder: of the long runs. Finished ones in it are not repeated.
       provenance: to record; JSON values.

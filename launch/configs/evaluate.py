@@ -1,8 +1,8 @@
 """Evaluation on a laptop: minutes on two cores.
 
 The settings depend on the family of the first environment or suite: `--suite=crafter` without
-`--config` uses `get_config("crafter")`. On the small tasks, Disco103 and actor-critic do well at
-these learning rates. Networks are small, and images are cut into patches.
+`--config` uses `get_config("crafter")`. On the small tasks, Disco103 does well at these learning
+rates. Networks are small, and images are cut into patches.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ def get_settings(family: str = "") -> EvaluationConfig:
         return _of_images(family)
     if family == "minatar":
         # Chosen on breakout (docs/measurements/contenders.md). Rules learn four times from a
-        # transition, in updates of 128, as PPO does in updates of 32.
+        # transition, in updates of 128.
         return dataclasses.replace(
             get_settings("sokoban"),
             rule_num_environments=2,

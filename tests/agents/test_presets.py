@@ -1,6 +1,7 @@
 """Presets against the papers: numbers, sizes, images, and settings that make no sense."""
 
 import itertools
+from typing import Any
 
 import jax
 import pytest
@@ -60,15 +61,17 @@ def model(embedding: int, units: int) -> int:
 def test_a_learning_rate_may_fall_over_other_steps_than_the_runs(name):
     separator = "," if "/" in name else "/"
     for steps in (0, 5_000):
-        made = registry.make(f"{name}{separator}total_steps={steps}")
+        made: Any = registry.make(f"{name}{separator}total_steps={steps}")
         assert made.for_run(9_000).config.total_steps == steps
-    assert registry.make(name).for_run(9_000).config.total_steps == (0 if name == "ppo" else 9_000)
+    made: Any = registry.make(name)
+    assert made.for_run(9_000).config.total_steps == (0 if name == "ppo" else 9_000)
 
 
 def test_what_is_out_of_range_on_images_alone_is_said():
     with pytest.raises(ValueError, match=r"num_minibatches.* on images.* name it first: sb3,num"):
         registry.make("ppo/num_minibatches=600")
-    assert registry.make("ppo/sb3,num_minibatches=600").config.num_minibatches == 600
+    made: Any = registry.make("ppo/sb3,num_minibatches=600")
+    assert made.config.num_minibatches == 600
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,17 @@ def _training(process: subprocess.Popen[str], workdir: pathlib.Path) -> bool:
 def evaluation_stopped_in_time(bench: Bench) -> Outcome:
     """Send Ctrl-C, as a terminal does, and SIGTERM during imports, the start, and training."""
     longest = 0.0
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # To a process group as by a terminal and by supervisors, or to the command alone.
+    for number, to_group in (
+        (signal.SIGINT, True),
+        (signal.SIGTERM, False),
+        (signal.SIGTERM, True),
+    ):
         for moment in (_importing, _starting, _training):
             process = _begun(bench, moment)
             family = _family(process)
             began = time.monotonic()
-            for one in [process, *family] if number == signal.SIGINT else [process]:
+            for one in [process, *family] if to_group else [process]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.send_signal(number)
             status, output = outcome(process, 60.0)

@@ -217,6 +217,25 @@ def test_has_the_scores_that_its_users_know(baseline, task, least, tmp_path):
     assert np.mean(scores.window.mean_return) >= least
 
 
+def test_those_with_a_learned_model_and_dice_have_the_evaluations_network_on_images():
+    network = NetworkConfig(torso=(16,), channels=(4,))
+    agent = dataclasses.replace(CONFIG.agent, network=network, frame_stack=2)
+    config = dataclasses.replace(CONFIG, agent=agent, baselines=("dice", "muesli", "muzero"))
+    for contender in make_contenders([], config)[1:]:
+        made: Any = contender.other
+        on_images = made.make(environments.make("pixels/catch/8x8")).config
+        assert (on_images.network, on_images.frame_stack) == (network, 2)
+        elsewhere = made.make(environments.make("catch/5x5")).config
+        assert elsewhere.network == made.config.network
+        assert elsewhere.network.torso == (64, 64)
+
+
+@pytest.mark.parametrize("name", ["impala/cleanrl", "ppo/cleanrl_tuned", "ppo/_tuned"])
+def test_presets_that_nobody_has_are_refused(name):
+    with pytest.raises(ValueError, match=f"baselines has '{name}'; expected no preset"):
+        dataclasses.replace(CONFIG, baselines=(name,))
+
+
 def test_an_unknown_one_is_refused():
     with pytest.raises(ValueError, match=r"baselines has \['sarsa'\]; known are .*'hand_set'"):
         dataclasses.replace(CONFIG, baselines=("sarsa",))

@@ -407,3 +407,34 @@ def test_levels_of_a_discovery_may_not_change(tmp_path):
     write_levels(file, 0)
     with pytest.raises(CheckpointError, match="Cannot write checkpoints"):
         discover(settings, str(workdir))
+
+
+@pytest.mark.parametrize(
+    ("baselines", "name", "is_read"),
+    [
+        (("impala",), "agent.frame_stack", True),
+        (("impala",), "agent.network.torso", False),
+        (("ppo",), "agent.frame_stack", False),
+        (("hand_set",), "agent.network.torso", True),
+        (("hand_set",), "agent.learning_rate", False),
+        (("hand_set",), "rule_lifetime", False),
+        (("ppo",), "budget", True),
+    ],
+)
+def test_a_setting_that_nobody_reads_is_refused(baselines, name, is_read):
+    contenders = make_contenders([], EvaluationConfig(baselines=baselines))
+    if is_read:
+        evaluate.require_read([name], contenders)
+        return
+    with pytest.raises(ValueError, match=f"--config.{name} is given, and no contender reads it"):
+        evaluate.require_read([name], contenders)
+
+
+def test_the_network_of_images_is_read_by_baselines_without_one():
+    network = NetworkConfig(torso=(8,), channels=(4,))
+    agent = dataclasses.replace(EvaluationConfig().agent, network=network)
+    for baseline, is_read in (("muesli", True), ("impala", True), ("ppo", False)):
+        config = EvaluationConfig(agent=agent, baselines=(baseline,))
+        contenders = make_contenders([], config)
+        with contextlib.nullcontext() if is_read else pytest.raises(ValueError, match="reads it"):
+            evaluate.require_read(["agent.network.channels"], contenders)

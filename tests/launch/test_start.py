@@ -157,3 +157,12 @@ def test_modules_that_a_file_names_are_allowed_by_a_flag(tmp_path, argument):
     arguments = ["-m", f"--workdir={workdir_with(tmp_path, argument)}", "--imports"]
     start.begin("launch.discover", arguments)
     assert arguments[3:] == [argument]
+
+
+def test_modules_that_are_typed_replace_those_of_a_file(tmp_path):
+    folder = workdir_with(tmp_path, "--seed=3", "--imports=package")
+    arguments = ["-m", f"--workdir={folder}", "--imports=mine"]
+    start.begin("launch.discover", arguments)
+    assert arguments[3:] == ["--seed=3"]
+    with pytest.raises(SystemExit):
+        start.begin("launch.discover", ["-m", f"--workdir={folder}", "--imports=false"])

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import signal
 from typing import Any, cast
 
 import jax.numpy as jnp
@@ -13,7 +15,9 @@ from agents.networks import NetworkConfig
 from agents.protocol import Experience, ReplaySpec, Update, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig
+from disco_common import stopping
 from disco_common.json_lines import JsonLines
+from environments import SimulatorError
 from environments.processes import SerialSimulators
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
@@ -284,3 +288,23 @@ def test_actor_critic_learns_in_a_host_environment(tmp_path):
     }
     assert scores["random"] < -0.3
     assert scores["actor_critic"] > 0.5
+
+
+def test_a_signal_that_ends_the_workers_too_leaves_a_checkpoint(tmp_path, monkeypatch):
+    """As SIGTERM to a process group: the unroll under way fails, and what was learned is saved."""
+    steps = SerialSimulators.step
+
+    def step(self, action):
+        if stopping.is_requested():
+            raise SimulatorError("A worker process died while this process stops.")
+        return steps(self, action)
+
+    def report(steps, *_):
+        if steps >= 150:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(SerialSimulators, "step", step)
+    (contender,) = [c for c in make_contenders([], CONFIG) if c.kind == "hand_set"]
+    with pytest.raises(stopping.StoppedBySignal), stopping.noting():
+        common.train([TASK], contender, CONFIG, tmp_path, report)
+    assert list(tmp_path.rglob("checkpoints/*"))

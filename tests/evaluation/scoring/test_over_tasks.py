@@ -63,6 +63,16 @@ def test_three_levels_add_up():
     )
 
 
+@pytest.mark.parametrize(
+    "scores", [np.full((4, 3), 0.7), np.full((7, 3), 0.1), np.tile([0.0, 0.0, 1.0], (4, 1))]
+)
+@pytest.mark.parametrize("name", ["interquartile_mean", "mean_over_tasks", "median_over_tasks"])
+def test_resamples_without_spread_have_an_interval(scores, name):
+    """Also where rounding, or how many runs an IQM leaves out, sets them off from the whole."""
+    found = statistics.estimate(getattr(statistics, name), scores, **OPTIONS)
+    assert found.low_over_tasks <= found.value <= found.high_over_tasks
+
+
 @pytest.mark.parametrize("rules", [1, 3])
 def test_no_spread_is_as_sure_as_its_tasks(rules):
     """Wilson's bound, of as many trials as there are tasks, or of rules if there are fewer."""

@@ -59,6 +59,12 @@ def test_trials_have_the_settings_that_were_drawn():
             assert other.settings["learning_rate"] == trial.settings["learning_rate"]
 
 
+def test_environments_are_drawn_where_rules_have_fewer():
+    """As on MinAtar: of a baseline's number, the rules' need not be a divisor."""
+    config = dataclasses.replace(CONFIG, rule_num_environments=CONFIG.agent.num_environments)
+    assert len(tuning.trials([], config, 8)) == len(tuning.trials([], CONFIG, 8))
+
+
 def test_draws_are_within_their_range_and_its_edges_are_told():
     random = np.random.default_rng(0)
     rate = LogUniform(1e-4, 1e-2)
