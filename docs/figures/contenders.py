@@ -62,10 +62,11 @@ def draw(panel: Axes, suite: str) -> None:
     found = interquartile_means(suite).iloc[::-1]
     for row, (name, own) in enumerate(found.iterrows()):
         colour = _RULE if name == OURS and own["value"] > 0.0 else _OTHER
-        panel.barh(row, own["value"], color=colour, height=0.65)
-        panel.plot([own["low"], own["high"]], [row, row], color=_INK, linewidth=1.8)
+        panel.barh(row, own["value"], color=colour, alpha=0.35, height=0.7, linewidth=0)
+        panel.plot([own["low"], own["high"]], [row, row], color=colour, linewidth=3.0)
         wide = [own["low_over_tasks"], own["high_over_tasks"]]
-        panel.plot(wide, [row, row], color=_INK, linewidth=0.7)
+        panel.plot(wide, [row, row], color=colour, linewidth=1.0)
+        panel.plot(own["value"], row, "o", color=colour, markersize=4.5)
     panel.set_yticks(range(len(found)), found.index, fontsize=8, color=_INK)
     panel.set_ylim(-0.6, len(found) - 0.4)
     panel.tick_params(axis="x", labelsize=8, colors=_INK)
