@@ -22,7 +22,7 @@ OURS = "three_families"
 TITLES = {"grid_heldout": "23 held-out grid-worlds", "gymnax": "7 gymnax tasks"}
 _RULE, _OTHER = "#D55E00", "#0072B2"
 _INK = "#767676"  # Legible on white and on black.
-_SHOWN = (OURS, "ppo", "ppo_cleanrl", "dpo", "impala", "actor_critic", "muesli", "muzero", "dice")
+_SHOWN = "ppo ppo_cleanrl dpo impala actor_critic hand_set_tuned muesli muesli_tuned dice".split()
 
 
 def main() -> None:
@@ -103,7 +103,7 @@ def tasks_table(suite: str) -> str:
     """Return the mean returns and standard errors of the main contenders on a suite's tasks."""
     found = read(suite, "scores")
     found = found[found["scale"] == "return"]
-    names = [name for name in (*_SHOWN, "random") if name in set(found["contender"])]
+    names = [name for name in (OURS, *_SHOWN, "random") if name in set(found["contender"])]
     groups = found.groupby(["task", "contender"], sort=False)["score"]
     mean, error = groups.mean(), groups.sem()
     rows = []
