@@ -141,7 +141,7 @@ def test_all_groups_work_counts_as_the_devices(monkeypatch):
 @pytest.mark.slow
 def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     threads, closed, steps = threading.active_count(), [], SerialSimulators.step
-    monkeypatch.setattr(SerialSimulators, "close", lambda self: closed.append(id(self)))
+    monkeypatch.setattr(SerialSimulators, "close", closed.append)
 
     def step(self, action):
         if len(failed) == 60:
@@ -159,7 +159,7 @@ def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     ):
         run(discovery, meta_steps=3, checkpoints=checkpoints, checkpoint_interval=3, log_interval=1)
     # Two agents' halves, twice, and what each task's declared outputs were checked with.
-    assert len(closed) == len(set(closed)) == 2 * 4 + 2
+    assert len(closed) == len({id(one) for one in closed}) == 2 * 4 + 2
     assert threading.active_count() <= threads + 1
 
 
