@@ -141,7 +141,7 @@ def test_all_groups_work_counts_as_the_devices(monkeypatch):
 @pytest.mark.slow
 def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     threads, closed, steps = threading.active_count(), [], SerialSimulators.step
-    monkeypatch.setattr(SerialSimulators, "close", closed.append)
+    monkeypatch.setattr(SerialSimulators, "close", lambda self: closed.append(self))
 
     def step(self, action):
         if len(failed) == 60:
