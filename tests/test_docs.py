@@ -129,7 +129,7 @@ def test_the_site_is_built_without_warnings(tmp_path):
     assert re.search(r"first fifth \d+, last fifth \d+", page)  # The notebook's output.
     results = (tmp_path / "html" / "guide" / "results.html").read_text()
     assert "_images/" in page.split('id="the-result"')[1]  # Its plot.
-    assert "_images/" in results.split('id="beside-tuned-contenders"')[1].split("<section")[0]
+    assert "_images/" in results.split('id="beside-other-algorithms"')[1].split("<section")[0]
     assert "_images/" in results.split('id="task-by-task"')[1].split("<section")[0]
     assert (tmp_path / "html" / "source" / "agents" / "protocol.py.html").is_file()
     tried = (tmp_path / "doctest" / "output.txt").read_text()

@@ -109,12 +109,12 @@ def tasks_table(suite: str) -> str:
     rows = []
     for task in dict.fromkeys(found["task"]):
         means = {name: mean[task, name] for name in names}
-        best = max(means.values())
+        best = max(means[name] for name in names[:-1])
         cells = [task.partition("/")[2]]
         for name in names:
             digits = 1 if abs(best) >= 10 else 2
             cell = f"{means[name]:.{digits}f} ± {error[task, name]:.{digits}f}"
-            is_best = means[name] == best and name != "random"
+            is_best = name != "random" and means[name] == best > means["random"]
             cells.append(f"**{cell}**" if is_best else cell)
         rows.append(cells)
     return _table(["task", *(f"`{name}`" for name in names)], rows)
