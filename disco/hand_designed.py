@@ -1,7 +1,6 @@
 """Hand-designed rules with the interface of the discovered ones.
 
-They have no meta-parameters; their targets are returns and advantages. Distrax and RLax are
-imported in the functions that use them, as in `disco.values`.
+They have no meta-parameters; their targets are returns and advantages.
 """
 
 import dataclasses
@@ -12,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from disco import moments, values
+from disco import distributions, moments, values
 from disco.checks import OutputShapes
 from disco.hand_set import HandSetRule
 from disco.hyper_parameters import COST, POSITIVE, odd_number
@@ -135,18 +134,16 @@ class ActorCritic(Rule):
     def transition_losses(
         self, outputs: Outputs, targets: ActorCriticTargets, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Metrics]:
-        import distrax
-
-        policy = distrax.Categorical(logits=outputs["logits"][:-1])
+        log_policy = jax.nn.log_softmax(outputs["logits"][:-1])
         advantage = jax.lax.stop_gradient(targets.normalized_advantage)
-        log_prob = policy.log_prob(trajectory.action)
+        log_prob = values.select_action(log_policy, trajectory.action)
         # A masked row may have an illegal action.
         policy_loss = -advantage * jnp.where(log_prob == -jnp.inf, 0.0, log_prob)
         value_target = targets.value
         if self._is_transformed:
             value_target = values.signed_hyperbolic(value_target)
         value_loss = values.value_loss_to(outputs["value"][:-1], value_target, self.max_value)
-        entropy = policy.entropy()
+        entropy = distributions.entropy(log_policy)
         means = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
@@ -186,13 +183,17 @@ class PolicyGradient(ActorCritic):
         value: Float[Array, "T_plus_1 B"],
         trajectory: Trajectory,
     ) -> values.ValueEstimates:
-        import rlax
-
         dtype = value.dtype
         continues = trajectory.discount.astype(dtype) * (1.0 - trajectory.last.astype(dtype))
-        returns = jax.vmap(rlax.discounted_returns, in_axes=1, out_axes=1)(
-            trajectory.reward.astype(dtype), self.discount * continues, jnp.zeros_like(value[1:])
-        )
+        discounts = self.discount * continues
+
+        def step(following, x):
+            reward, discounts = x
+            total = reward + discounts * following
+            return total, total
+
+        rows = trajectory.reward.astype(dtype), discounts
+        _, returns = jax.lax.scan(step, jnp.zeros_like(value[-1]), rows, reverse=True)
         advantage = returns - value[:-1]
         return jax.lax.stop_gradient(
             values.ValueEstimates(

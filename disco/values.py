@@ -2,12 +2,7 @@
 
 A value v is transformed by the signed hyperbolic function h, and predicted either as one number
 h(v) or as a categorical distribution over equally spaced bins of h(v).
-
-RLax is imported in the functions that use it: it imports Distrax and TensorFlow Probability, which
-would double the time of `import disco`.
 """
-
-import functools
 
 import chex
 import jax
@@ -20,25 +15,21 @@ from disco.types import Leaf, Outputs, Trajectory, taken
 _BIN_DISTANCE_EPSILON = 1e-5
 
 
-def signed_hyperbolic(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Return h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018, 1805.11593)."""
-    import rlax
-
-    return rlax.signed_hyperbolic(x)
+def signed_hyperbolic(x: Float[Array, "*s"], eps: float = 1e-3) -> Float[Array, "*s"]:
+    """Return h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x (Pohlen et al. 2018, arXiv 1805.11593)."""
+    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + eps * x
 
 
 def signed_log(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """Return sign(x) ln(|x| + 1)."""
-    import rlax
-
-    return rlax.signed_logp1(x)
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
 
 
 def signed_parabolic(x: Float[Array, "*s"], eps: float = 1e-3) -> Float[Array, "*s"]:
     """Return the inverse of `signed_hyperbolic`.
 
-    `rlax.signed_parabolic` subtracts two large numbers and loses two digits of float32 by it.
-    This is the same function with the difference written as a quotient.
+    Its usual form subtracts two large numbers and loses two digits of float32 by it. This is the
+    same function with the difference written as a quotient.
     """
     shifted = eps + 1.0 + jnp.abs(x)
     root = 2.0 * shifted / (1.0 + jnp.sqrt(1.0 + 4.0 * eps * shifted))
@@ -182,8 +173,6 @@ def retrace(
       target_value: V of the target network; by default sum_a pi q bar.
       max_ratio: c bar, the bound of importance ratios in the traces.
     """
-    import rlax
-
     policy = jax.nn.softmax(logits)
     if value is None:
         value = jnp.sum(policy * action_value, axis=-1)
@@ -192,13 +181,19 @@ def retrace(
     rho = importance_ratio(logits, trajectory)
     trace = lambda_ * jnp.minimum(max_ratio, rho) * _continues_from_previous(trajectory, rho.dtype)
     taken_target_q = select_action(target_action_value, trajectory.action)
-    q_target = jax.vmap(rlax.general_off_policy_returns_from_q_and_v, in_axes=1, out_axes=1)(
-        taken_target_q[1:],
-        target_value[1:],
-        trajectory.reward.astype(value.dtype),
-        discount * trajectory.discount.astype(value.dtype),
-        trace[1:],
-    )
+    reward = trajectory.reward.astype(value.dtype)
+    discounts = discount * trajectory.discount.astype(value.dtype)
+
+    def step(following, x):
+        reward, discounts, value, action_value, trace = x
+        estimate = reward + discounts * (value - trace * action_value + trace * following)
+        return estimate, estimate
+
+    # Beyond the last state nothing is known but its value.
+    last = reward[-1] + discounts[-1] * target_value[-1]
+    rows = reward[:-1], discounts[:-1], target_value[1:-1], taken_target_q[1:], trace[1:]
+    _, before = jax.lax.scan(step, last, rows, reverse=True)
+    q_target = jnp.concatenate([before, last[None]])
     return jax.lax.stop_gradient(
         ActionValueEstimates(
             value=value,
@@ -295,18 +290,20 @@ def vtrace(
       lambda_: decay of the traces.
       max_ratio: rho bar and c bar, the bound of importance ratios, at least 1.
     """
-    import rlax
-
     rho = importance_ratio(logits, trajectory)
     trace = lambda_ * (1.0 - trajectory.last.astype(rho.dtype))
     reward = trajectory.reward.astype(rho.dtype)
     discounts = discount * trajectory.discount.astype(rho.dtype)
-    # RLax bounds the ratios of traces by 1.
-    wider = jnp.clip(rho, 1.0, max_ratio)
-    with jax.numpy_dtype_promotion("standard"):  # RLax multiplies floats by a bool.
-        errors = jax.vmap(
-            functools.partial(rlax.vtrace, clip_rho_threshold=max_ratio), in_axes=1, out_axes=1
-        )(target_value[:-1], target_value[1:], reward, discounts, rho, trace * wider)
+    ratio = jnp.minimum(max_ratio, rho)
+    td = ratio * (reward + discounts * target_value[1:] - target_value[:-1])
+
+    def step(following, x):
+        td, discounts, trace = x
+        error = td + discounts * trace * following
+        return error, error
+
+    rows = td, discounts, trace * ratio
+    _, errors = jax.lax.scan(step, jnp.zeros_like(td[0]), rows, reverse=True)
     value_target = errors + target_value[:-1]
     following = jnp.concatenate([value_target[1:], target_value[-1:]])
     # Beyond the last state nothing is known but its value.
@@ -316,7 +313,7 @@ def vtrace(
         ValueEstimates(
             importance_ratio=rho,
             value_target=value_target,
-            advantage=jnp.minimum(max_ratio, rho) * (q - target_value[:-1]),
+            advantage=ratio * (q - target_value[:-1]),
             td=value_target - value[:-1],
         )
     )

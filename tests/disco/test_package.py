@@ -30,7 +30,7 @@ def test_import_loads_nothing_of_the_platform_and_nothing_slow():
 def test_base_dependencies_are_those_of_the_library():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = {re.split(r"[^\w-]", dependency)[0] for dependency in project["dependencies"]}
-    assert names == {"chex", "distrax", "jax", "jaxtyping", "numpy", "optax", "rlax"}
+    assert names == {"chex", "jax", "jaxtyping", "numpy", "optax"}
 
 
 def test_version_and_types():
