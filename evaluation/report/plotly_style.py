@@ -16,7 +16,8 @@ INK, GRID = "#808080", "rgba(128,128,128,0.25)"  # Greys that are legible on whi
 ORANGE, BLUE, GOLD, GREEN = "#D55E00", "#0072B2", "#E69F00", "#009E73"
 COLOURS = (BLUE, ORANGE, GREEN, GOLD, "#CC79A7", "#56B4E9", "#999999", "#8C564B")
 
-_OPTIONS = {"responsive": True, "displaylogo": False, "typesetMath": False}
+# Without a tool bar, which covers the titles of small panels wherever nothing can hover.
+_OPTIONS = {"responsive": True, "displayModeBar": False, "typesetMath": False}
 # Fields of Plotly's figures that hold texts; the last three may hold numbers, too.
 _TEXTS = frozenset(("name", "text", "label", "x", "y", "theta"))
 
