@@ -6,7 +6,6 @@ Minimising it maximises the meta-objective J of DiscoRL. The regularisers are th
 """
 
 import dataclasses
-import functools
 
 import chex
 import jax
@@ -15,7 +14,7 @@ from jaxtyping import Array, Float
 
 import disco
 from disco import values
-from disco.distributions import entropy, kl_divergence, mean_of_legal
+from disco.distributions import entropy, kl_divergence, mean_of_legal, probability_times
 from disco.types import Metrics
 from disco_common.ranges import AT_LEAST_0
 
@@ -91,7 +90,11 @@ def meta_loss(
       validation: trajectories of the agent after K updates.
       statistics: of the targets of the K updates, each `[K]`.
     """
-    mean = functools.partial(values.masked_mean, mask=validation.mask)
+    weight = validation.mask.astype(normalized_advantage.dtype)
+
+    def mean(x):
+        return jnp.sum(probability_times(weight, x)) / jnp.maximum(jnp.sum(weight), 1.0)
+
     log_pi = jax.nn.log_softmax(outputs["logits"][:-1])
     log_likelihood = values.select_action(log_pi, validation.action)
     policy_gradient = -mean(log_likelihood * jax.lax.stop_gradient(normalized_advantage))
