@@ -154,6 +154,7 @@ class LocalExecutor:
     """An executor that runs jobs in this process, one after the other."""
 
     def __enter__(self) -> "LocalExecutor":
+        stopping.set_unsaved(False)  # Until a job has learned something.
         return self
 
     def __exit__(self, *exception: Any) -> None:
