@@ -100,7 +100,7 @@ class Bench:
             "nothing",
             "launch.evaluate",
             f"--workdir={workdir}",
-            "--config.baselines=('actor_critic',)",
+            "--config.baselines=('hand_set',)",
             *arguments,
         )
 

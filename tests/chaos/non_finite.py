@@ -110,7 +110,7 @@ def nan_in_an_evaluation(bench: Bench) -> Outcome:
         )
     )
     for task, is_finite in (("corridor_nan", False), ("corridor_well", True)):
-        run = workdir / "runs" / "actor_critic" / task / "seed_0"
+        run = workdir / "runs" / "hand_set" / task / "seed_0"
         found = json.loads((run / "result.json").read_text())["is_finite"]
         assert found == is_finite, f"{run}: is_finite is {found}, expected {is_finite}"
     return Outcome("status 0; the run is marked as not finite, the other one is not", "that run")

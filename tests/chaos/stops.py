@@ -107,7 +107,7 @@ def sigkill_evaluation(bench: Bench) -> Outcome:
     """Kill an evaluation in a host environment during its second run of two."""
     workdir = bench.new("sigkill_evaluation")
     first, second = (
-        workdir / "runs" / "actor_critic" / "corridor_well" / f"seed_{seed}" for seed in (0, 1)
+        workdir / "runs" / "hand_set" / "corridor_well" / f"seed_{seed}" for seed in (0, 1)
     )
     arguments = (
         "--suite=corridor/well",
@@ -166,7 +166,7 @@ def sigterm_evaluation(bench: Bench) -> Outcome:
 
     def steps() -> int:
         """Return the steps of actor-critic's first run; its runs follow the random policy's."""
-        [*files] = workdir.glob("runs/actor_critic*/catch_5x5/seed_0/metrics.jsonl")
+        [*files] = workdir.glob("runs/hand_set*/catch_5x5/seed_0/metrics.jsonl")
         lines = [json.loads(line) for file in files for line in _whole_lines(file)]
         return lines[-1]["environment_steps"] if lines else 0
 
