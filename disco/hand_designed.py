@@ -185,15 +185,8 @@ class PolicyGradient(ActorCritic):
     ) -> values.ValueEstimates:
         dtype = value.dtype
         continues = trajectory.discount.astype(dtype) * (1.0 - trajectory.last.astype(dtype))
-        discounts = self.discount * continues
-
-        def step(following, x):
-            reward, discounts = x
-            total = reward + discounts * following
-            return total, total
-
-        rows = trajectory.reward.astype(dtype), discounts
-        _, returns = jax.lax.scan(step, jnp.zeros_like(value[-1]), rows, reverse=True)
+        reward = trajectory.reward.astype(dtype)
+        returns = values.discounted_sums(reward, self.discount * continues)
         advantage = returns - value[:-1]
         return jax.lax.stop_gradient(
             values.ValueEstimates(

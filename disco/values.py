@@ -296,14 +296,7 @@ def vtrace(
     discounts = discount * trajectory.discount.astype(rho.dtype)
     ratio = jnp.minimum(max_ratio, rho)
     td = ratio * (reward + discounts * target_value[1:] - target_value[:-1])
-
-    def step(following, x):
-        td, discounts, trace = x
-        error = td + discounts * trace * following
-        return error, error
-
-    rows = td, discounts, trace * ratio
-    _, errors = jax.lax.scan(step, jnp.zeros_like(td[0]), rows, reverse=True)
+    errors = discounted_sums(td, discounts * (trace * ratio))
     value_target = errors + target_value[:-1]
     following = jnp.concatenate([value_target[1:], target_value[-1:]])
     # Beyond the last state nothing is known but its value.
@@ -317,6 +310,16 @@ def vtrace(
             td=value_target - value[:-1],
         )
     )
+
+
+def discounted_sums(x: Float[Array, "T B"], discount: Float[Array, "T B"]) -> Float[Array, "T B"]:
+    """Return G with G_t = x_t + discount_t G_{t+1}, where what follows the last row is 0."""
+
+    def step(following, row):
+        total = row[0] + row[1] * following
+        return total, total
+
+    return jax.lax.scan(step, jnp.zeros_like(x[0]), (x, discount), reverse=True)[1]
 
 
 def _continues_from_previous(trajectory: Trajectory, dtype: jnp.dtype) -> Float[Array, "T B"]:

@@ -72,9 +72,10 @@ def begin(module: str, arguments: list[str]) -> None:
     workdir = os.path.expanduser(value_of("workdir", arguments))
     if workdir and name != "export":
         there = (pathlib.Path(workdir) / "config.json").exists()
-        others = {name_of(x) for x in _joined(arguments[1:])} - {"workdir"}
+        typed = _joined(arguments[1:])
+        others = {name_of(x) for x in typed} - {"workdir"}
         if there and others <= {*_READ_ONLY, _IMPORTS}:
-            given = [x.partition("=")[2] for x in _joined(arguments[1:]) if name_of(x) == _IMPORTS]
+            given = [x.partition("=")[2] for x in typed if name_of(x) == _IMPORTS]
             trusts = given[-1:] not in ([], ["false"])
             known = _known_arguments(pathlib.Path(workdir), module, trusts)
             if given[-1:] not in ([], [""], ["true"]):  # Modules that replace those of the file.
