@@ -132,10 +132,8 @@ class EvaluationConfig:
             )
         for name in self.baselines:
             if "/" in name and (name.endswith(TUNED) or kind_of(name) in RULES):
-                raise ValueError(
-                    f"baselines has {name!r}; expected no preset behind {kind_of(name)}"
-                    f" {'or before ' + TUNED if kind_of(name) not in RULES else ', a rule'}."
-                )
+                where = "of a rule" if kind_of(name) in RULES else f"before {TUNED}"
+                raise ValueError(f"baselines has {name!r}; expected no preset {where}.")
         if len(set(self.baselines)) < len(self.baselines):
             raise ValueError(f"baselines is {self.baselines}; expected each once.")
         POSITIVE.require(self, "", "rule_learning_rate", "rule_reward_scale")

@@ -52,11 +52,6 @@ class RuleSettings:
                 f"rule.is_published_init is True beside rule.start {self.start!r}, a rule that is"
                 " not drawn; expected one of the two."
             )
-        if self.is_published_init and self.advantage_weight:
-            raise ValueError(
-                f"rule.is_published_init is True beside rule.advantage_weight"
-                f" {self.advantage_weight}, which the release does not have; expected 0."
-            )
 
     @property
     def of_rule(self) -> dict[str, Any]:
