@@ -106,9 +106,10 @@ def meta_loss_of(agent: RuleAgent, learner, statistics, validation, advantage):
 
 
 def in_float64(tree: Any) -> Any:
-    return jax.tree.map(
-        lambda x: jnp.asarray(x, jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree
-    )
+    def convert(x):
+        return jnp.asarray(x, jnp.float64 if jnp.issubdtype(x.dtype, jnp.floating) else x.dtype)
+
+    return jax.tree.map(convert, tree)
 
 
 def in_mid_life(agent: RuleAgent, rule: disco.DiscoveredRule) -> LearnerState:
