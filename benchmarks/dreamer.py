@@ -17,14 +17,15 @@ from absl import app, flags
 from dm_env import specs
 
 from agents.dreamer import learner
+from agents.dreamer.config import VERSIONS
 from agents.dreamer.model import count_parameters, make_model
 from agents.dreamer.networks import ActionPart
-from agents.dreamer.presets import PRESETS, preset
+from agents.dreamer.presets import preset
 from agents.dreamer.rssm import initial_state
 from agents.dreamer.sequences import Batch
 from benchmarks.timing import compiled
 
-_VERSION = flags.DEFINE_enum("version", "nature", PRESETS, "Version of the agent.")
+_VERSION = flags.DEFINE_enum("version", "nature", VERSIONS, "Version of the agent.")
 _SIZES = flags.DEFINE_list("sizes", ["1m", "12m"], "Sizes of the version.")
 _REPEATS = flags.DEFINE_integer("repeats", 10, "Timed updates of each size.")
 _ENVIRONMENTS = flags.DEFINE_list("environments", ["1", "16"], "Numbers of environments.")

@@ -24,17 +24,17 @@ from absl import app, flags
 from dm_env import specs
 
 from agents.dreamer.agent import DreamerAgent
+from agents.dreamer.config import VERSIONS
 from agents.dreamer.model import make_model
 from agents.dreamer.networks import ActionPart
-from agents.dreamer.presets import PRESETS, preset
+from agents.dreamer.presets import preset
 from agents.protocol import Experience, Update
 from disco_common.checkpoints import Checkpoints
 from environments.processes import SerialSimulators
 from training.host_experience import HostExperience
 
-_VERSION = flags.DEFINE_enum("version", "nature", PRESETS, "Version of the agent.")
+_VERSION = flags.DEFINE_enum("version", "nature", VERSIONS, "Version of the agent.")
 _SIZES = flags.DEFINE_list("sizes", ["12m", "200m"], "Sizes of the version.")
-_DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of h in the replay.")
 _REPEATS = flags.DEFINE_integer("repeats", 30, "Timed updates of each size.")
 _UNROLLS = flags.DEFINE_integer("unrolls", 1000, "Rows of each environment in the replay.")
 
@@ -125,13 +125,11 @@ def main(argv: list[str]) -> None:
             config, {"observation": _Games().observation_spec()}, {"action": ActionPart(17, True)}
         )
         extras = {
-            "h": jax.ShapeDtypeStruct((config.deterministic,), jnp.dtype(_DTYPE.value)),
+            "h": jax.ShapeDtypeStruct((config.deterministic,), jnp.float32),
             "z": jax.ShapeDtypeStruct((config.latents,), jnp.uint8),
         }
         seconds = _measure(_Storing(DreamerAgent(model).experience, tuple(extras.items())))
-        print(
-            f"{_VERSION.value} {size}: h has {config.deterministic} numbers of {extras['h'].dtype}"
-        )
+        print(f"{_VERSION.value} {size}: h has {config.deterministic} numbers")
         for name, each in seconds.items():
             wall, own = (sorted(times) for times in zip(*each, strict=True))
             middle = len(each) // 2

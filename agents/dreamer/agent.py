@@ -72,12 +72,12 @@ class DreamerAgent:
             updates_per_step=config.replay_ratio / (config.batch_size * config.batch_length),
             min_sequences=config.prefill,
             # A sequence starts from the model state of its context.
-            extras_rows=(("h", _CONTEXT), ("z", _CONTEXT)) if config.stored_latents else (),
+            extras_rows=(("h", _CONTEXT), ("z", _CONTEXT)) if config.stores_latents else (),
         )
         replay = ReplaySpec(
             capacity=config.replay_capacity,
             anywhere=True,
-            online=config.online_queue,
+            online=config.stores_latents,
             in_checkpoints=True,
         )
         return Experience(
@@ -110,7 +110,7 @@ class DreamerAgent:
         observation = named(timestep.observation)
         memory = learner.act(self.model, acting_state, memory, observation, is_first, key)
         extras: dict[str, Any] = {"action": memory.action}
-        if self.model.config.stored_latents:
+        if self.model.config.stores_latents:
             extras |= self._stored(memory.state)
         action = memory.action[ACTION]
         return memory, self.action_range.scale(action) if self.action_range else action, extras
@@ -120,7 +120,7 @@ class DreamerAgent:
         replayed, start = self.to_sequences(batch)
         state, states, metrics = learner.update(self.model, state, replayed, start, key)
         return Update(
-            state, metrics, self._stored(states) if self.model.config.stored_latents else None
+            state, metrics, self._stored(states) if self.model.config.stores_latents else None
         )
 
     def update_bytes(self) -> int:
@@ -134,9 +134,8 @@ class DreamerAgent:
         """
         config = self.model.config
         arrived = _arrivals(batch, slice(1, -1), slice(-1))
-        if config.stored_latents:
+        if config.stores_latents:
             h, z = batch.extras["h"][0], batch.extras["z"][0]
-            h = h.astype(jnp.result_type(float))
             return arrived, State(h, jax.nn.one_hot(z, config.classes))
         # Each sequence starts from the initial model state.
         is_first = arrived.is_first.at[0].set(True)
@@ -144,8 +143,7 @@ class DreamerAgent:
 
     def _stored(self, states: State) -> dict[str, Array]:
         """Return states as the replay stores them: h, and the class of each variable of z."""
-        h = states.h.astype(self.model.config.stored_dtype)
-        return {"h": h, "z": states.z.argmax(axis=-1).astype(jnp.uint8)}
+        return {"h": states.h, "z": states.z.argmax(axis=-1).astype(jnp.uint8)}
 
     def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
         """Compare the model's predictions with the experience (`agents.protocol.ExaminedAgent`)."""

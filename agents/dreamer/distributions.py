@@ -5,8 +5,8 @@
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -97,16 +97,19 @@ def exponential_bins(number: int = 255, largest: float = 20.0) -> np.ndarray:
     return np.concatenate([half, -half[::-1][number % 2 :]])
 
 
+@functools.cache
 def symexp_twohot(number: int = 255) -> TwoHot:
     """Return the Nature version's regression: bins on the scale of the targets."""
     return TwoHot(exponential_bins(number))
 
 
+@functools.cache
 def symlog_twohot(number: int = 255) -> TwoHot:
     """Return the arXiv version's regression (equations 8 to 10): bins on the symlog scale."""
     return TwoHot(np.linspace(-20.0, 20.0, number, dtype=np.float32), symlog, symexp)
 
 
+@functools.cache
 def sqrt_twohot(number: int = 255) -> TwoHot:
     """Return the regression of ablation SqrtTransform."""
     return TwoHot(np.linspace(-300.0, 300.0, number, dtype=np.float32), signed_sqrt, signed_square)
@@ -127,29 +130,17 @@ class SymlogRegression:
         return 0.5 * jnp.square(logits[..., 0] - symlog(target))
 
 
-@runtime_checkable
-class Regression(Protocol):
-    """How numbers are predicted: `TwoHot` or `SymlogRegression`."""
-
-    @property
-    def num_logits(self) -> int:
-        """K."""
-        ...
-
-    def mean(self, logits: Float[Array, "*s K"]) -> Float[Array, "*s"]:
-        """Return the prediction."""
-        ...
-
-    def loss(self, logits: Float[Array, "*s K"], target: Float[Array, "*s"]) -> Float[Array, "*s"]:
-        """Of a prediction, from what was to be predicted."""
-        ...
+Regression = TwoHot | SymlogRegression
+"""How numbers are predicted."""
 
 
 # Latents: S categorical variables of C classes.
 
+UNIMIX = 0.01  # Weight of the uniform distribution in the latents (both papers, "Distributions").
+
 
 def mixed_log_probabilities(
-    logits: Float[Array, "*s C"], unimix: float = 0.01
+    logits: Float[Array, "*s C"], unimix: float = UNIMIX
 ) -> Float[Array, "*s C"]:
     """Return the log-probabilities of a mixture with the uniform distribution."""
     if not unimix:

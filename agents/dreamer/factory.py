@@ -1,22 +1,22 @@
 """Dreamer by name: its settings on a task, and the checks of a run."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
 import environments
+from agents import earlier_settings
 from agents.dreamer import learner
 from agents.dreamer.agent import ACTION, ActionRange, DreamerAgent, named
-from agents.dreamer.config import DreamerConfig
+from agents.dreamer.config import ABLATIONS, VERSIONS, DreamerConfig
 from agents.dreamer.model import Model, make_model
-from agents.dreamer.networks import ActionPart, Specs, is_image
-from agents.dreamer.presets import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
+from agents.dreamer.networks import ActionPart
+from agents.dreamer.observations import Specs, is_image
+from agents.dreamer.presets import FAMILIES, laptop, preset, sizes
 from agents.settings import split_parameters, with_overrides
 from agents.update_memory import device_memory, require_fit
 from disco_common.memory import free_memory
@@ -41,6 +41,17 @@ class Dreamer:
         families = {name: dataclasses.asdict(x) for name, x in self.of_family.items()}
         return dataclasses.asdict(self.config) | ({"of_family": families} if families else {})
 
+    def present(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return `settings` that an earlier version stored as today's.
+
+        Raises:
+          ValueError: if they are of an agent that is gone, as the Nature version of 2024.
+        """
+        if "architecture" not in stored:
+            return stored
+        own = {"of_family": self.of_family}
+        return earlier_settings.present("Dreamer", _switches, stored, self.config, **own)
+
     def config_for(self, task: environments.Environment) -> DreamerConfig:
         """Return the settings on a task."""
         return self.of_family.get(task.name.partition("/")[0], self.config)
@@ -54,11 +65,20 @@ class Dreamer:
         """Return the agent for a task; raises the errors of `check` except those of memory."""
         _check_observations(task)
         _check_actions(task)
-        model = _model(self.config_for(task), *_interfaces(task))
-        return DreamerAgent(model, _action_range(task.dynamics.action_spec()))
+        spec = task.dynamics.action_spec()
+        is_discrete = isinstance(spec, specs.DiscreteArray)
+        size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
+        actions = {ACTION: ActionPart(size, is_discrete)}
+        model = make_model(self.config_for(task), _observations(task), actions)
+        return DreamerAgent(model, None if is_discrete else _action_range(spec))
 
     def check(self, task: environments.Environment, num_steps: int) -> None:
         _check_sizes(self.make(task).model, num_steps, task.is_host)
+
+
+def _switches(config: DreamerConfig, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    architecture = {"architecture": config.version, "convolutions": "pooled"}
+    return architecture | {"hidden": stored.get("units")}
 
 
 def _check_observations(task: environments.Environment) -> None:
@@ -109,22 +129,20 @@ def _check_actions(task: environments.Environment) -> None:
 def make(parameters: str = "") -> Dreamer:
     """Return the factory of the agent `"dreamer"`, or `"dreamer/WORD,WORD..."`.
 
-    A word is a version (`nature`, as its authors' code of 2025, `nature_2024`, as the paper and its
-    code of 2024, or `v1`), a size of it, an ablation (of `presets.ABLATIONS`), `paper` for the
-    paper's size, replay ratio and number of environments on each benchmark instead of a laptop's,
-    or a setting, such as `horizon=10`. Settings are applied last. The version is by default
-    `nature`, or `nature_2024` with `paper`.
+    A word is a version (`nature` or `v1`), a size of it, an ablation (`config.ABLATIONS`), `paper`
+    for the paper's size, replay ratio and number of environments on each benchmark instead of a
+    laptop's, or a setting, such as `horizon=10`. Settings are applied last.
 
     Raises:
       ValueError: if a word is none of these, or a setting cannot be parsed.
     """
     words, settings = split_parameters(parameters)
+    words += [settings.pop(name) for name in ("version", "ablation") if settings.get(name)]
     taken: dict[str, str] = {}
-    default = "nature_2024" if "paper" in words else "nature"
-    version = next((word for word in words if word in PRESETS), default)
+    version = next((word for word in words if word in VERSIONS), VERSIONS[0])
+    kinds = {"version": VERSIONS, "size": sizes(version), "ablation": ABLATIONS}
+    kinds["scale"] = ("paper",)
     for word in words:
-        kinds = {"version": PRESETS, "size": sizes(version), "ablation": ABLATIONS}
-        kinds["scale"] = ("paper",)
         kind = next((kind for kind, known in kinds.items() if word in known), "")
         if not kind or kind in taken:
             known = "; ".join(f"{kind}: {', '.join(known)}" for kind, known in kinds.items())
@@ -133,29 +151,14 @@ def make(parameters: str = "") -> Dreamer:
                 " or settings as horizon=10."
             )
         taken[kind] = word
-    size, ablation = taken.get("size", ""), taken.get("ablation", "")
+    own = {x: taken.get(x, "") for x in ("size", "ablation")}
     if "scale" not in taken:
-        return Dreamer(with_overrides("Dreamer", laptop(version, size, ablation), settings))
-    families = {
-        family: with_overrides("Dreamer", preset(version, size, ablation, family), settings)
-        for family in BENCHMARKS[version]
-    }
-    return Dreamer(with_overrides("Dreamer", preset(version, size, ablation), settings), families)
-
-
-@functools.lru_cache(maxsize=8)
-def _model(config: DreamerConfig, observations: tuple, actions: tuple) -> Model:
-    """Return a model; equal arguments give the same object, so that it is compiled once."""
-    return make_model(config, dict(observations), dict(actions))
-
-
-def _interfaces(task: environments.Environment) -> tuple[tuple, tuple]:
-    """Return the specs of observations and actions as hashable arguments of `_model`."""
-    spec = task.dynamics.action_spec()
-    is_discrete = isinstance(spec, specs.DiscreteArray)
-    size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
-    observations = tuple((name, _Hashable(x)) for name, x in sorted(_observations(task).items()))
-    return observations, ((ACTION, ActionPart(size, is_discrete)),)
+        return Dreamer(with_overrides("Dreamer", laptop(version, **own), settings))
+    general, *of_family = (
+        with_overrides("Dreamer", preset(version, **own, family=family), settings)
+        for family in ("", *FAMILIES)
+    )
+    return Dreamer(general, dict(zip(FAMILIES, of_family, strict=True)))
 
 
 def _replay_steps(config: DreamerConfig, num_steps: int) -> int:
@@ -211,39 +214,17 @@ def _step_bytes(model: Model) -> int:
     config = model.config
     seen = sum(math.prod(x.shape) * x.dtype.itemsize for x in model.observations.values())
     done = 4 * sum(1 if part.is_discrete else part.size for part in model.actions.values())
-    per_unit = jnp.dtype(config.stored_dtype).itemsize
-    latents = per_unit * config.deterministic + config.latents if config.stored_latents else 0
+    latents = 4 * config.deterministic + config.latents if config.stores_latents else 0
     reward_and_discount, flags = 8, 2
     # The environment's action, and the agent's own.
     return seen + 2 * done + latents + reward_and_discount + flags
-
-
-class _Hashable(specs.BoundedArray):
-    """A spec that is hashable and compares by value."""
-
-    def __init__(self, spec: specs.Array):
-        low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
-        if np.issubdtype(spec.dtype, np.integer) and not isinstance(spec, specs.BoundedArray):
-            low, high = np.iinfo(spec.dtype).min, np.iinfo(spec.dtype).max
-        super().__init__(spec.shape, spec.dtype, np.min(low), np.max(high), spec.name)
-
-    def _identity(self):
-        return self.shape, str(self.dtype), float(self.minimum), float(self.maximum), self.name
-
-    def __eq__(self, other):
-        return isinstance(other, _Hashable) and self._identity() == other._identity()
-
-    def __hash__(self):
-        return hash(self._identity())
 
 
 def _observations(task: environments.Environment) -> Specs:
     return named(task.dynamics.observation_spec())
 
 
-def _action_range(spec: Any) -> ActionRange | None:
-    """Return the bounds of continuous actions; None for discrete actions."""
-    if isinstance(spec, specs.DiscreteArray):
-        return None
+def _action_range(spec: Any) -> ActionRange:
+    """Return the bounds of continuous actions."""
     low, high = (np.broadcast_to(x, spec.shape).tolist() for x in (spec.minimum, spec.maximum))
     return ActionRange(tuple(low), tuple(high))

@@ -9,10 +9,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from agents import compilation, model_predictions, pictures
 from agents.dreamer import distributions, losses, sequences
-from agents.dreamer.distributions import symexp
 from agents.dreamer.losses import Scales
 from agents.dreamer.model import Model, Params
-from agents.dreamer.networks import embeddings, is_image, num_classes
 from agents.dreamer.rssm import State, embed_action, initial_state
 from agents.dreamer.sequences import Batch
 from agents.protocol import Examination, OpenLoop
@@ -55,7 +53,7 @@ def predict(
     start = initial_state(model.config, batch.reward.shape[1])
     states = sequences.observe(model, params, start, batch, posterior_key).states
     continue_probability = jax.nn.sigmoid(model.continuation(params, states.features))
-    if model.config.learns_discount:
+    if not model.config.is_v1:
         continue_probability = jnp.minimum(1.0, continue_probability / model.config.discount)
 
     actions = embed_action(model.actions, batch.action)[CONTEXT:num_steps]
@@ -65,10 +63,11 @@ def predict(
     shown = jax.tree.map(lambda *x: jnp.concatenate(x), context, predicted)
     decoded = model.decode(params, shown.h, shown.flat_z)
     reward = model.regression.mean(model.reward(params, states.features))
+    is_scaled = model.config.ablation == "RewardNorm"
     return Predictions(
-        reward=reward * losses.reward_divisor(scales) if model.config.reward_norm else reward,
+        reward=reward * losses.reward_divisor(scales) if is_scaled else reward,
         continue_probability=continue_probability,
-        observation={name: _as_observation(model, name, x) for name, x in decoded.items()},
+        observation={name: model.observations[name].decoded(x) for name, x in decoded.items()},
     )
 
 
@@ -109,7 +108,7 @@ def _at_intervals(
     states: State = jax.tree.map(in_order, starts, predicted)
     # Step by step, as a thousand decoded frames take much memory.
     decoded = jax.lax.map(lambda x: model.decode(params, x.h, x.flat_z), states)
-    return {name: _as_observation(model, name, x)[:, 0] for name, x in decoded.items()}
+    return {name: model.observations[name].decoded(x)[:, 0] for name, x in decoded.items()}
 
 
 def imagine(
@@ -128,25 +127,17 @@ def imagine(
     """
     if interval < 2:
         raise ValueError(f"The interval is {interval}; expected 2 or more, to predict 1 step.")
-    name = next((x for x, spec in model.observations.items() if pictures.is_picture(spec)), None)
-    if name is None:
+    if not (pictured := _pictured(model)):
         raise ValueError(f"None of the observations {sorted(model.observations)} is a picture.")
+    name = pictured[0]
     predicted = jax.device_get(_at_intervals(model, params, batch, key, interval)[name])
     observed = np.asarray(batch.observation[name])[:, 0]
     return OpenLoop(observed, predicted, np.arange(len(observed)) % interval)
 
 
-def _as_observation(model: Model, name: str, decoded: Array) -> Array:
-    """Return the decoder's output in the observation's range and dtype."""
-    spec = model.observations[name]
-    if is_image(spec):
-        return (255.0 * jnp.clip(decoded, 0.0, 1.0)).astype(jnp.uint8)
-    if num_classes(spec):
-        return jnp.argmax(decoded, axis=-1).astype(spec.dtype)
-    if (table := embeddings(spec)) is not None:  # The closest.
-        distance = jnp.sum(jnp.square(table), axis=-1) - 2.0 * decoded @ table.T
-        return jnp.argmin(distance, axis=-1).astype(spec.dtype)
-    return symexp(decoded) if model.config.symlog_vectors else decoded
+def _pictured(model: Model) -> list[str]:
+    """Return the names of the observations that are pictures, in order."""
+    return sorted(name for name, x in model.observation_parts if pictures.is_picture(x.spec))
 
 
 def figures(batch: Batch, predictions: Predictions) -> dict[str, float]:
@@ -178,7 +169,7 @@ def examine(
     """
     num_steps = min(CONTEXT + PREDICTED, first_episode(batch) + 1)
     predictions = jax.device_get(predict(model, params, scales, batch, key, num_steps))
-    pictured = [name for name, spec in model.observations.items() if pictures.is_picture(spec)]
+    pictured = _pictured(model)
     drawn = {}
     if pictured and num_steps > CONTEXT:
         expected = np.asarray(predictions.observation[pictured[0]])[:, 0]

@@ -83,33 +83,19 @@ class BlockLinear(hk.Module):
 
 
 class StridedConvolution(hk.Module):
-    """A convolution of images `[B, H, W, C]` that divides or multiplies their size by its stride.
+    """A 4x4 convolution of images `[B, H, W, C]` that halves or doubles their sides.
 
-    Strides are 1, for 5x5 kernels and images of even sides, or 2. The arXiv version's kernels are
-    4x4, though its text says 3x3, as its parameter counts say.
+    The arXiv version's text says 3x3; 4x4 is what its parameter counts say.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        *,
-        kernel: int = 4,
-        stride: int = 2,
-        transposed: bool = False,
-        bias: bool = False,
-        name: str,
-    ):
-        """Make a layer of `channels` outputs; it multiplies the size if `transposed`."""
+    def __init__(self, channels: int, *, transposed: bool = False, bias: bool = False, name: str):
+        """Make a layer of `channels` outputs; it doubles the sides if `transposed`."""
         super().__init__(name)
-        self._channels, self._kernel, self._stride = channels, kernel, stride
-        self._transposed, self._bias = transposed, bias
+        self._channels, self._transposed, self._bias = channels, transposed, bias
 
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B h w O"]:
-        weight, bias = _filters(self._kernel, x.shape[-1], self._channels, self._bias)
-        if self._stride == 1:
-            convolve = _convolve_5x5
-        else:
-            convolve = convolve_doubling if self._transposed else convolve_halving
+        weight, bias = _filters(4, x.shape[-1], self._channels, self._bias)
+        convolve = convolve_doubling if self._transposed else convolve_halving
         return convolve(x.astype(weight.dtype), weight) + bias
 
 
@@ -136,15 +122,6 @@ class PooledConvolution(hk.Module):
             a, b, c, d = (y[:, i::2, j::2] for i in (0, 1) for j in (0, 1))
         # In pairs, so that the gradient of equal maxima does not depend on the backend.
         return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d)) + bias
-
-
-def _convolve_5x5(
-    x: Float[Array, "B H W C"], weight: Float[Array, "5 5 C O"]
-) -> Float[Array, "B H W O"]:
-    """Return the convolution of stride 1, on a CPU computed as `PooledConvolution`'s."""
-    if jax.default_backend() == "cpu":
-        return from_patches(_convolved_squares(x, weight), 2)
-    return convolve_same(x, weight)
 
 
 def _convolved_squares(

@@ -19,6 +19,8 @@ from agents.update_memory import estimate_bytes
 
 Metrics = dict[str, Array]
 
+SLOW_CRITIC_DECAY = 0.98  # Of the moving average of the critic's parameters (both papers).
+
 
 class LearnerState(NamedTuple):
     """The learning state.
@@ -53,8 +55,8 @@ class ActorState(NamedTuple):
 def make_optimizer(model: Model) -> optax.GradientTransformation:
     """Return one optimiser for all networks (the Nature version) or one for each group (v1)."""
     config = model.config
-    if config.optimizer == "laprop":
-        return laprop(config.learning_rate, config.warmup, b2=config.rms_decay)
+    if not config.is_v1:
+        return laprop(config.learning_rate, config.warmup)
     groups: dict[Hashable, optax.GradientTransformation] = {
         "world": clipped_adam(config.learning_rate, 1e-8, 1000.0),
         ACTOR: clipped_adam(config.actor_critic_learning_rate, 1e-5, 100.0),
@@ -96,7 +98,7 @@ def update(
     )
     updates, optimizer = make_optimizer(model).update(gradients, learner.optimizer, learner.params)
     params: Any = optax.apply_updates(learner.params, updates)
-    decay = model.config.slow_critic_decay
+    decay = SLOW_CRITIC_DECAY
     slow = jax.tree.map(
         lambda slow, new: decay * slow + (1.0 - decay) * new, learner.slow_critic, params[CRITIC]
     )

@@ -17,13 +17,24 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from agents.dreamer.distributions import bernoulli_loss, kl_divergence
 from agents.dreamer.model import CRITIC, Model, Params
-from agents.dreamer.networks import is_image
+from agents.dreamer.observations import Image
 from agents.dreamer.returns import Deviation, Range, lambda_returns
 from agents.dreamer.rssm import State
 from agents.dreamer.sequences import Batch, Imagined, Observed, imagine, observe
 from disco.distributions import entropy
 
 sg = jax.lax.stop_gradient
+
+# Both papers' settings: the arXiv version's Table W.1, the Nature version's Extended Data Table 5.
+LAMBDA = 0.95  # λ of the λ-returns.
+REPRESENTATION_COST = 0.1  # β_rep.
+DYNAMICS_COST, V1_DYNAMICS_COST = 1.0, 0.5  # β_dyn.
+CRITIC_REPLAY_COST = 0.3  # Of the Nature version's critic on replayed states.
+LEAST_RETURN_SCALE = 1.0  # Lower bound of the returns' scale, and without it (NoDenomMax):
+_LEAST_WITHOUT = 1e-8
+# Ablations: targets of adapted weights.
+TARGET_KL = 3.5
+TARGET_RANDOMNESS = 0.4
 
 
 class Scales(NamedTuple):
@@ -84,7 +95,7 @@ def loss(
     """
     config = model.config
     keys = (None, None) if key is None else jax.random.split(key)
-    if config.reward_norm:
+    if config.ablation == "RewardNorm":
         scales = scales._replace(reward=scales.reward.update(batch.reward))
         reward = jnp.clip(batch.reward / reward_divisor(scales), -10.0, 10.0)
         batch = batch._replace(reward=reward)
@@ -101,7 +112,7 @@ def loss(
         model, params, slow_critic, imagined, alive, scales
     )
     losses = world | behaviour
-    if config.critic_replay_cost:
+    if not config.is_v1:
         bootstrap = returns[0].reshape(batch.reward.shape)
         losses["critic_replay"] = critic_replay_loss(
             model, params, slow_critic, batch, states, bootstrap
@@ -117,20 +128,20 @@ def reward_divisor(scales: Scales) -> Float[Array, ""]:
 
 
 def _costs(model: Model, losses: Mapping[str, Array], scales: Scales) -> dict[str, Any]:
+    """Return the weight of each loss."""
     config = model.config
+    dynamics = V1_DYNAMICS_COST if config.is_v1 else DYNAMICS_COST
+    representation = REPRESENTATION_COST
+    if config.ablation == "NoKLBalance":
+        dynamics = representation = V1_DYNAMICS_COST
     named = {
-        "reward": config.reward_cost,
-        "continuation": config.continue_cost,
-        "dynamics": config.dynamics_cost * scales.kl,
-        "representation": config.representation_cost * scales.kl,
-        "actor": config.actor_cost,
-        "critic": config.critic_cost,
-        "critic_replay": config.critic_replay_cost,
+        "dynamics": dynamics * scales.kl,
+        "representation": representation * scales.kl,
+        "critic_replay": CRITIC_REPLAY_COST,
     }
-    for name, spec in model.observations.items():
-        share = 1.0 if is_image(spec) else config.vector_cost
-        named[f"decoder/{name}"] = share * config.reconstruction_cost
-    return {name: named[name] for name in losses}
+    for name, x in model.observation_parts:
+        named[f"decoder/{name}"] = 1.0 if isinstance(x, Image) else config.vector_cost
+    return {name: named.get(name, 1.0) for name in losses}
 
 
 def world_model_losses(
@@ -142,28 +153,31 @@ def world_model_losses(
     """
     config, states = model.config, observed.states
     decoded = model.decode(params, states.h, states.flat_z)
-    parts = model.decoder_losses(decoded, batch.observation)
-    losses = {f"decoder/{name}": x for name, x in parts.items()}
+    losses = {
+        f"decoder/{name}": x.loss(decoded[name], batch.observation[name])
+        for name, x in model.observation_parts
+    }
 
     features = states.features
     reward = model.regression.loss(model.reward(params, features), batch.reward)
     continues = 1.0 - batch.is_terminal.astype(reward.dtype)
-    target = continues * config.discount if config.learns_discount else continues
+    target = continues if config.is_v1 else continues * config.discount
     continuation = bernoulli_loss(model.continuation(params, features), target)
 
     # Free bits and KL balancing.
     posterior, prior = observed.posterior, observed.prior
     kl = kl_divergence(posterior, prior)
-    dynamics = jnp.maximum(config.free_nats, kl_divergence(sg(posterior), prior))
-    representation = jnp.maximum(config.free_nats, kl_divergence(posterior, sg(prior)))
+    free = 0.0 if config.ablation in ("NoFreeBits", "TargetKL") else config.free_nats
+    dynamics = jnp.maximum(free, kl_divergence(sg(posterior), prior))
+    representation = jnp.maximum(free, kl_divergence(posterior, sg(prior)))
     losses |= {
         "reward": reward,
         "continuation": continuation,
         "dynamics": dynamics,
         "representation": representation,
     }
-    if config.target_kl:
-        weight = _adapted(scales.kl, jnp.mean(kl), config.target_kl, 1e-3, 1.0)
+    if config.ablation == "TargetKL":
+        weight = _adapted(scales.kl, jnp.mean(kl), TARGET_KL, 1e-3, 1.0)
         scales = scales._replace(kl=weight)
     metrics = {
         "kl": jnp.mean(kl),
@@ -184,9 +198,8 @@ def actor_critic_losses(
 ) -> tuple[dict[str, Float[Array, "H N"]], Float[Array, "H N"], Scales, dict[str, Array]]:
     """Return losses, returns, scales and metrics of imagined sequences (equations 6 to 12).
 
-    `alive` is 0 where a sequence starts from a terminal state of the replay. The arXiv version's
-    code and the Nature version's of 2024 weight imagined steps by it, that of 2025 by the predicted
-    continuation.
+    `alive` is 0 where a sequence starts from a terminal state of the replay. The arXiv version
+    weights imagined steps by it, the Nature version by the predicted continuation.
     """
     config, regression = model.config, model.regression
     frozen, features = sg(params), imagined.states.features
@@ -197,8 +210,8 @@ def actor_critic_losses(
     # Values with a gradient in the features, for the gradient through the dynamics.
     through = regression.mean(model.critic(frozen, features))
     slowly = regression.mean(model.critic(sg({**params, CRITIC: slow_critic}), features))
-    value, slow = slowly if config.slow_target else through, sg(slowly)
-    mixing = jnp.full_like(reward, config.lambda_)
+    value, slow = slowly if config.ablation == "SlowTarget" else through, sg(slowly)
+    mixing = jnp.full_like(reward, LAMBDA)
     returns = lambda_returns(reward, discount, mixing, value)
 
     scales, advantage, least = _normalized(model, returns, value[:-1], scales)
@@ -207,18 +220,18 @@ def actor_critic_losses(
     objective = 0.0
     for name, policy in policies.items():
         part = model.actions[name]
-        if part.is_discrete or not config.dynamics_gradients:
+        if part.is_discrete or not config.is_v1:
             log_prob = policy.log_prob(sg(imagined.actions[name]))[:-1]
             objective = objective + log_prob * sg(advantage)
-    if config.dynamics_gradients and not all(x.is_discrete for x in model.actions.values()):
+    if config.is_v1 and not all(x.is_discrete for x in model.actions.values()):
         objective = objective + advantage  # It depends on the actions through the dynamics.
     actor = -weight * (objective + scales.entropy * entropies)
     critic = weight * _critic_losses(model, logits[:-1], sg(returns), slow[:-1])
 
     randomness = jnp.mean(jnp.stack([x.randomness() for x in policies.values()]))
-    if config.target_randomness:
+    if config.ablation == "TargetEntropy":
         # η grows if the policy is less random than the target.
-        eta = _adapted(scales.entropy, config.target_randomness, jnp.mean(randomness), 1e-3, 3e-2)
+        eta = _adapted(scales.entropy, TARGET_RANDOMNESS, jnp.mean(randomness), 1e-3, 3e-2)
         scales = scales._replace(entropy=sg(eta))
     metrics = {
         "imagined_reward": jnp.mean(reward),
@@ -238,10 +251,8 @@ def _discounts(
 ) -> tuple[Float[Array, "H1 N"], Float[Array, "H N"]]:
     """Return the discount of each imagined state, and the weight of each but the last."""
     config = model.config
-    if config.learns_discount:
-        first = alive if config.recorded_first_weight else continue_probability[0]
-        weights = jnp.cumprod(jnp.concatenate([first[None], continue_probability[1:]]), axis=0)
-        return continue_probability, sg(weights)[:-1]
+    if not config.is_v1:  # The continuation's target includes γ.
+        return continue_probability, sg(jnp.cumprod(continue_probability, axis=0))[:-1]
     # The likelier flag times γ. The first state has weight 1 unless it is terminal.
     discount = config.discount * jnp.round(sg(continue_probability))
     weight = jnp.cumprod(jnp.concatenate([alive[None], discount[1:-1]]), axis=0)
@@ -262,9 +273,7 @@ def critic_replay_loss(
     """
     config, features = model.config, states.features
     alive, inside = (1.0 - x.astype(batch.reward.dtype) for x in (batch.is_terminal, batch.is_last))
-    returns = lambda_returns(
-        batch.reward, alive * config.discount, inside * config.lambda_, bootstrap
-    )
+    returns = lambda_returns(batch.reward, alive * config.discount, inside * LAMBDA, bootstrap)
     logits = model.critic(params, features)
     slow = sg(model.regression.mean(model.critic({**params, "critic": slow_critic}, features)))
     return inside[:-1] * _critic_losses(model, logits[:-1], sg(returns), slow[:-1])
@@ -274,22 +283,20 @@ def _critic_losses(model: Model, logits, returns, slow) -> Float[Array, "..."]:
     """Return the critic's loss (equation 10) with the regulariser towards the slow critic."""
     regression = model.regression
     found = regression.loss(logits, returns)
-    if model.config.slow_critic_cost:
-        found = found + model.config.slow_critic_cost * regression.loss(logits, slow)
-    return found
+    return found if model.config.ablation == "SlowTarget" else found + regression.loss(logits, slow)
 
 
 def _normalized(model: Model, returns, values, scales: Scales):
     """Return the new scales, the normalised advantages and their divisor (equations 11, 12)."""
-    config, advantage = model.config, returns - values
-    if config.return_norm == "range":
-        moved = scales.returns.update(sg(returns), config.return_norm_decay)
-        scales = scales._replace(returns=moved)
-    else:
-        spread = returns if config.return_norm == "std" else advantage
-        moved = scales.spread.update(sg(spread), config.return_norm_decay)
+    ablation, advantage = model.config.ablation, returns - values
+    if ablation in ("ReturnStd", "AdvantageStd"):
+        moved = scales.spread.update(sg(returns if ablation == "ReturnStd" else advantage))
         scales = scales._replace(spread=moved)
-    divisor = jnp.maximum(config.least_norm, moved.size)
+    else:
+        moved = scales.returns.update(sg(returns))
+        scales = scales._replace(returns=moved)
+    is_bounded = ablation not in ("NoDenomMax", "ReturnStd", "AdvantageStd")
+    divisor = jnp.maximum(LEAST_RETURN_SCALE if is_bounded else _LEAST_WITHOUT, moved.size)
     return scales, advantage / divisor, divisor
 
 

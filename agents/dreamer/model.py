@@ -1,6 +1,7 @@
 """All of an agent's networks, as pure functions of their parameters."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,8 +20,9 @@ from agents.dreamer.distributions import (
     mixed_log_probabilities,
 )
 from agents.dreamer.layers import MLP
-from agents.dreamer.networks import Decoder, Encoder, Specs
-from agents.dreamer.rssm import RSSM, ActionParts, State, initial_state
+from agents.dreamer.networks import ActionPart, Decoder, Encoder
+from agents.dreamer.observations import Observation, Specs, observations_of
+from agents.dreamer.rssm import RSSM, ActionParts, State, initial_state, log_probabilities
 from agents.encoders import computing_in
 
 Params = dict[str, Any]
@@ -30,167 +32,167 @@ WORLD_MODEL = ("encoder", "rssm", "decoder", "reward", "continuation")
 ACTOR, CRITIC = "actor", "critic"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Model:
-    """An agent's networks, as functions whose first argument is `Params`.
-
-    `init` takes a key, and `decoder_losses` has no parameters.
+    """An agent's networks. Equal models are the same functions, so that these are compiled once.
 
     Attributes:
-      init: from a key to parameters.
-      encode: observations to tokens.
-      advance: a state and an embedded action to the next h.
-      prior: h to log-probabilities of z.
-      posterior: h and tokens to log-probabilities of z.
-      decode: h and flat z to predicted observations.
-      decoder_losses: predicted and true observations to losses by name.
-      reward: features to logits of `regression`.
-      continuation: features to a logit.
-      policies: features to a policy for each part of the action.
-      critic: features to logits of `regression`.
-      regression: of reward and value.
-      observations: specs of the observations, by name.
-      actions: the parts of an action, by name.
       config: of the agent.
+      observation_parts: names and kinds of the observations.
+      action_parts: names and parts of an action.
+      regression: of reward and value.
     """
 
-    init: Callable[[PRNGKeyArray], Params]
-    encode: Callable[..., Float[Array, "*s E"]]
-    advance: Callable[..., Float[Array, "*s D"]]
-    prior: Callable[..., Float[Array, "*s S C"]]
-    posterior: Callable[..., Float[Array, "*s S C"]]
-    decode: Callable[..., dict[str, Array]]
-    decoder_losses: Callable[..., dict[str, Float[Array, "*s"]]]
-    reward: Callable[..., Float[Array, "*s K"]]
-    continuation: Callable[..., Float[Array, "*s"]]
-    policies: Callable[..., dict[str, Policy]]
-    critic: Callable[..., Float[Array, "*s K"]]
-    regression: Regression
-    observations: Specs
-    actions: ActionParts
     config: DreamerConfig
+    observation_parts: tuple[tuple[str, Observation], ...]
+    action_parts: tuple[tuple[str, ActionPart], ...]
+    regression: Regression
+
+    @property
+    def observations(self) -> dict[str, Observation]:
+        """Kinds of the observations, by name."""
+        return dict(self.observation_parts)
+
+    @property
+    def actions(self) -> ActionParts:
+        """The parts of an action, by name."""
+        return dict(self.action_parts)
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """Return initial parameters."""
+        keys = iter(jax.random.split(key, 7))
+        example = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.observation_parts}
+        encode = self._transformed(self._encode)
+        encoder = encode.init(next(keys), example)
+        tokens = jax.eval_shape(encode.apply, encoder, example)
+        state = initial_state(self.config, 1)
+        action = jnp.zeros((1, sum(part.size for _, part in self.action_parts)))
+
+        def rssm(state: State, action: Array, tokens: Array):
+            layers = RSSM(self.config)
+            h = layers.advance(state, action)
+            return layers.prior(h), layers.posterior(h, tokens)
+
+        params = {
+            "encoder": encoder,
+            "rssm": self._transformed(rssm).init(
+                next(keys), state, action, jnp.zeros(tokens.shape)
+            ),
+            "decoder": self._transformed(self._decode).init(next(keys), state.h, state.flat_z),
+        }
+        for name in ("reward", "continuation", ACTOR, CRITIC):
+            head = functools.partial(self._head, name)
+            params[name] = self._transformed(head).init(next(keys), state.features)
+        return params
+
+    def encode(self, params: Params, observation: Mapping[str, Array]) -> Float[Array, "*s E"]:
+        """Return the tokens of observations."""
+        return self._apply(self._encode, params["encoder"], observation)
+
+    def advance(
+        self, params: Params, state: State, action: Float[Array, "*s A"]
+    ) -> Float[Array, "*s D"]:
+        """Return the next h, after a state and an embedded action."""
+        return self._apply(lambda *x: RSSM(self.config).advance(*x), params["rssm"], state, action)
+
+    def prior(self, params: Params, h: Float[Array, "*s D"]) -> Float[Array, "*s S C"]:
+        """Return the log-probabilities of z, from h."""
+        return self._apply(
+            lambda h: log_probabilities(RSSM(self.config).prior(h)), params["rssm"], h
+        )
+
+    def posterior(
+        self, params: Params, h: Float[Array, "*s D"], tokens: Float[Array, "*s E"]
+    ) -> Float[Array, "*s S C"]:
+        """Return the log-probabilities of z, from h and tokens."""
+        return self._apply(
+            lambda *x: log_probabilities(RSSM(self.config).posterior(*x)), params["rssm"], h, tokens
+        )
+
+    def decode(
+        self, params: Params, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]
+    ) -> dict[str, Array]:
+        """Return predicted observations by name, from h and flat z."""
+        return self._apply(self._decode, params["decoder"], h, z)
+
+    def reward(self, params: Params, features: Float[Array, "*s F"]) -> Float[Array, "*s K"]:
+        """Return the logits of the reward's `regression`."""
+        return self._apply_head("reward", params, features)["logits"]
+
+    def continuation(self, params: Params, features: Float[Array, "*s F"]) -> Float[Array, "*s"]:
+        """Return a logit of the episode's continuation."""
+        return self._apply_head("continuation", params, features)["logit"][..., 0]
+
+    def critic(self, params: Params, features: Float[Array, "*s F"]) -> Float[Array, "*s K"]:
+        """Return the logits of the value's `regression`."""
+        return self._apply_head(CRITIC, params, features)["logits"]
+
+    def policies(self, params: Params, features: Float[Array, "*s F"]) -> dict[str, Policy]:
+        """Return a policy for each part of the action."""
+        outputs = self._apply_head(ACTOR, params, features)
+        policies: dict[str, Policy] = {}
+        for name, part in sorted(self.action_parts):
+            if part.is_discrete:
+                logits, unimix = outputs[f"{name}_logits"], self.config.policy_unimix
+                policies[name] = Discrete(mixed_log_probabilities(logits, unimix))
+            else:
+                mean, stddev = outputs[f"{name}_mean"], outputs[f"{name}_stddev"]
+                policies[name] = Continuous.of_outputs(mean, stddev)
+        return policies
+
+    def _encode(self, observation: Mapping[str, Array]) -> Array:
+        return Encoder(self.config, self.observations)(observation)
+
+    def _decode(self, h: Array, z: Array) -> dict[str, Array]:
+        return Decoder(self.config, self.observations)(h, z)
+
+    def _head(self, name: str, features: Array) -> dict[str, Array]:
+        config, logits = self.config, {"logits": self.regression.num_logits}
+        layers = config.layers if name in (ACTOR, CRITIC) else config.head_layers
+        outputs = {
+            "reward": logits,
+            "continuation": {"logit": 1},
+            ACTOR: _actor_outputs(self.actions),
+            CRITIC: logits,
+        }[name]
+        scale = {"reward": 0.0, CRITIC: 0.0, ACTOR: 0.01}.get(name, 1.0)
+        return MLP((config.units,) * layers, outputs, config.norm, scale, name=name)(features)
+
+    def _apply_head(self, name: str, params: Params, features: Array) -> dict[str, Array]:
+        return self._apply(functools.partial(self._head, name), params[name], features)
+
+    def _transformed(self, f: Callable[..., Any]) -> hk.Transformed:
+        return hk.without_apply_rng(hk.transform(_narrow(self.config.dtype, f)))
+
+    def _apply(self, f: Callable[..., Any], params: Params, *inputs: Any) -> Any:
+        return self._transformed(f).apply(params, *inputs)
 
 
-def make_model(config: DreamerConfig, observations: Specs, actions: ActionParts) -> Model:
+def make_model(
+    config: DreamerConfig, observations: Specs, actions: ActionParts, kind: type[Model] = Model
+) -> Model:
     """Return an agent's networks.
 
     Args:
       config: of the agent.
       observations: specs of the observations, by name.
       actions: the parts of an action, by name.
+      kind: of the model.
     """
-    regression = _regression(config)
-    encode = _pure(config, lambda x: Encoder(config, observations)(x))
-    decode = _pure(config, lambda h, z: Decoder(config, observations)(h, z))
-    rssm = hk.without_apply_rng(hk.multi_transform(lambda: _rssm(config)))
-    heads = {
-        name: _pure(config, lambda x, name=name: _head(config, regression, actions, name)(x))
-        for name in ("reward", "continuation", ACTOR, CRITIC)
-    }
-
-    def init(key: PRNGKeyArray) -> Params:
-        keys = iter(jax.random.split(key, 7))
-        example = {
-            name: jnp.zeros((1, *spec.shape), spec.dtype) for name, spec in observations.items()
-        }
-        encoder = encode.init(next(keys), example)
-        tokens = jax.eval_shape(encode.apply, encoder, example)
-        state = initial_state(config, 1)
-        size = sum(part.size for part in actions.values())
-        params = {
-            "encoder": encoder,
-            "rssm": rssm.init(next(keys), state, jnp.zeros((1, size)), jnp.zeros(tokens.shape)),
-            "decoder": decode.init(next(keys), state.h, state.flat_z),
-        }
-        return params | {name: f.init(next(keys), state.features) for name, f in heads.items()}
-
-    def head(name: str, params: Params, features: Array) -> dict[str, Array]:
-        return heads[name].apply(params[name], features)
-
-    advance, prior, posterior = rssm.apply
-    # Losses have no parameters, but Haiku creates modules inside a transformation only.
-    losses = hk.without_apply_rng(
-        hk.transform(lambda predicted, x: Decoder(config, observations).losses(predicted, x))
-    )
-    return Model(
-        init=init,
-        encode=lambda params, x: encode.apply(params["encoder"], x),
-        advance=lambda params, *x: advance(params["rssm"], *x),
-        prior=lambda params, *x: prior(params["rssm"], *x),
-        posterior=lambda params, *x: posterior(params["rssm"], *x),
-        decode=lambda params, *x: decode.apply(params["decoder"], *x),
-        decoder_losses=lambda *x: losses.apply({}, *x),
-        reward=lambda params, x: head("reward", params, x)["logits"],
-        continuation=lambda params, x: head("continuation", params, x)["logit"][..., 0],
-        policies=lambda params, x: _policies(config, actions, head(ACTOR, params, x)),
-        critic=lambda params, x: head(CRITIC, params, x)["logits"],
-        regression=regression,
-        observations=observations,
-        actions=actions,
-        config=config,
-    )
+    observation_parts = tuple(observations_of(config, observations).items())
+    return kind(config, observation_parts, tuple(actions.items()), _regression(config))
 
 
 def _regression(config: DreamerConfig) -> Regression:
-    if config.regression == "symlog_regression":
+    if config.ablation == "ContRegression":
         return distributions.SymlogRegression()
-    return getattr(distributions, config.regression)(config.bins)
+    if config.ablation == "SqrtTransform":
+        return distributions.sqrt_twohot()
+    return distributions.symlog_twohot() if config.is_v1 else distributions.symexp_twohot()
 
 
-def _head(config: DreamerConfig, regression: Regression, actions: ActionParts, name: str) -> MLP:
-    layers = config.layers if name in (ACTOR, CRITIC) else config.head_layers
-    logits = {"logits": regression.num_logits}
-    outputs = {
-        "reward": logits,
-        "continuation": {"logit": 1},
-        ACTOR: _actor_outputs(actions),
-        CRITIC: logits,
-    }[name]
-    scale = {"reward": 0.0, CRITIC: 0.0, ACTOR: 0.01}.get(name, 1.0)
-    return MLP((config.units,) * layers, outputs, config.norm, scale, name=name)
-
-
-def _policies(
-    config: DreamerConfig, actions: ActionParts, outputs: Mapping[str, Array]
-) -> dict[str, Policy]:
-    """Return a policy for each part of the action, of the actor's outputs."""
-    policies: dict[str, Policy] = {}
-    for name, part in sorted(actions.items()):
-        if part.is_discrete:
-            logits = outputs[f"{name}_logits"]
-            policies[name] = Discrete(mixed_log_probabilities(logits, config.policy_unimix))
-        else:
-            mean, stddev = outputs[f"{name}_mean"], outputs[f"{name}_stddev"]
-            policies[name] = Continuous.of_outputs(mean, stddev)
-    return policies
-
-
-def _rssm(config: DreamerConfig):
-    """Return a function that uses all layers, and single ones, for `hk.multi_transform`."""
-    rssm = RSSM(config)
-
-    def everything(state: State, action: Array, tokens: Array):
-        h = rssm.advance(state, action)
-        return rssm.prior(h), rssm.posterior(h, tokens)
-
-    def prior(h):
-        return rssm.log_probabilities(rssm.prior(h))
-
-    def posterior(h, tokens):
-        return rssm.log_probabilities(rssm.posterior(h, tokens))
-
-    return _narrow(config, everything), tuple(
-        _narrow(config, f) for f in (rssm.advance, prior, posterior)
-    )
-
-
-def _pure(config: DreamerConfig, f: Callable[..., Any]) -> hk.Transformed:
-    return hk.without_apply_rng(hk.transform(_narrow(config, f)))
-
-
-def _narrow(config: DreamerConfig, f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose layers compute in the config's dtype; its outputs are float32."""
-    dtype = config.dtype
+def _narrow(dtype: str, f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose layers compute in a dtype; its outputs are float32."""
     if dtype == "auto":
         dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
     if dtype == "float32":

@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any, NamedTuple
 
-from agents.dreamer.config import DreamerConfig
+from agents.dreamer.config import VERSIONS, DreamerConfig
 
-# Deterministic units, hidden units, classes, depth; `units` equals `hidden`.
+# Deterministic units, other units, classes, depth.
 _NATURE_SIZES = {
     "1m": (512, 64, 4, 4),
     "12m": (2048, 256, 16, 16),
@@ -14,15 +14,6 @@ _NATURE_SIZES = {
     "100m": (6144, 768, 48, 48),
     "200m": (8192, 1024, 64, 64),
     "400m": (12288, 1536, 96, 96),
-}
-# The Nature version as its authors' code of April 2024 has it (danijar/dreamerv3 at 2411f7d), which
-# agrees with the paper. The repository's score files are of that code; today's (e3f0224) is a
-# reimplementation, against which `nature` is tested.
-_NATURE_2024: dict[str, Any] = {
-    "convolutions": "strided",
-    "policy_unimix": 0.01,
-    "recorded_first_weight": True,
-    "prefill": 16,
 }
 # Table B.1: recurrent units, depth, units, layers; and classes, 32 in the paper. The paper has no
 # size 1M.
@@ -34,39 +25,8 @@ _V1_SIZES = {
     "l": (2048, 64, 768, 4, 32),
     "xl": (4096, 96, 1024, 5, 32),
 }
-# The arXiv version: Table W.1 and the text.
-_V1: dict[str, Any] = {
-    "blocks": 1,
-    "norm": "layer",
-    "architecture": "v1",
-    "policy_unimix": 0.01,
-    "regression": "symlog_twohot",
-    "dynamics_cost": 0.5,
-    "learns_discount": False,
-    "dynamics_gradients": True,
-    "critic_replay_cost": 0.0,
-    "optimizer": "adam",
-    "learning_rate": 1e-4,
-    "warmup": 0,
-    "online_queue": False,
-    "stored_latents": False,
-    "replay_capacity": 1_000_000,
-}
-# Ablations of the arXiv version's Appendix E.
-ABLATIONS: dict[str, dict[str, Any]] = {
-    "NoFreeBits": {"free_nats": 0.0},
-    "NoKLBalance": {"dynamics_cost": 0.5, "representation_cost": 0.5},
-    "NoObsSymlog": {"symlog_vectors": False},
-    "TargetKL": {"target_kl": 3.5, "free_nats": 0.0},
-    "RewardNorm": {"reward_norm": True},
-    "ContRegression": {"regression": "symlog_regression"},
-    "SqrtTransform": {"regression": "sqrt_twohot"},
-    "SlowTarget": {"slow_target": True, "slow_critic_cost": 0.0},
-    "NoDenomMax": {"least_norm": 1e-8},
-    "AdvantageStd": {"return_norm": "advantage_std", "least_norm": 1e-8},
-    "ReturnStd": {"return_norm": "std", "least_norm": 1e-8},
-    "TargetEntropy": {"target_randomness": 0.4},
-}
+# The arXiv version: Table W.1.
+_V1: dict[str, Any] = {"learning_rate": 1e-4, "warmup": 0, "replay_capacity": 1_000_000}
 
 
 class Benchmark(NamedTuple):
@@ -78,7 +38,6 @@ class Benchmark(NamedTuple):
       replay_ratio: see `DreamerConfig`.
       image_side: likewise.
       image_channels: likewise.
-      stored_dtype: likewise.
     """
 
     size: str
@@ -86,69 +45,42 @@ class Benchmark(NamedTuple):
     replay_ratio: float
     image_side: int = 64
     image_channels: int = 3
-    stored_dtype: str = "float32"
 
 
-# By family of environments. The Nature version's settings are its code's. In the control suites
-# they are those of its code of 2024: the environments repeat actions twice, as there. The code of
-# 2025 repeats none, and has twice that replay ratio for proprioception and half of it for vision.
-# The arXiv version's are Table A.1's. A family here on which the papers did not run a version has
-# the settings of the most similar family. All other families have `preset`'s size and
-# `DreamerConfig`'s defaults. Runs that fill a replay of 5 million steps at size 200M store h in
-# bfloat16, the precision in which the authors compute it: in float32 a replay takes 210 to 268 GB,
-# and as much again for a checkpoint's copy.
-BENCHMARKS = {
-    "nature": {
-        "atari": Benchmark("200m", 16, 32, 96, 1, stored_dtype="bfloat16"),
-        "atari100k": Benchmark("200m", 1, 256),
-        "bsuite": Benchmark("200m", 1, 1024),
-        "control_proprio": Benchmark("12m", 16, 512),
-        "control_vision": Benchmark("12m", 16, 512),
-        "craftax_classic": Benchmark("200m", 1, 512),
-        "crafter": Benchmark("200m", 1, 512),
-        "dmlab": Benchmark("200m", 16, 32, stored_dtype="bfloat16"),
-        "dmlab_test": Benchmark("200m", 16, 32, stored_dtype="bfloat16"),
-        "dmlab_r2d2": Benchmark("200m", 16, 32, stored_dtype="bfloat16"),
-        "dmlab_r2d2_test": Benchmark("200m", 16, 32, stored_dtype="bfloat16"),
-        "minecraft": Benchmark("200m", 16, 32, stored_dtype="bfloat16"),
-        "nethack": Benchmark("200m", 8, 64, stored_dtype="bfloat16"),
-        "procgen": Benchmark("200m", 16, 64, stored_dtype="bfloat16"),
-        "procgen_all": Benchmark("200m", 16, 64, stored_dtype="bfloat16"),
-        "procgen_unseen": Benchmark("200m", 16, 64, stored_dtype="bfloat16"),
-    },
-    "v1": {
-        "atari": Benchmark("xl", 8, 64),
-        "atari100k": Benchmark("s", 1, 1024),
-        "bsuite": Benchmark("xl", 1, 1024),
-        "control_proprio": Benchmark("s", 4, 512),
-        "control_vision": Benchmark("s", 4, 512),
-        "craftax_classic": Benchmark("xl", 1, 512),
-        "crafter": Benchmark("xl", 1, 512),
-        "dmlab": Benchmark("xl", 8, 64),
-        "dmlab_test": Benchmark("xl", 8, 64),
-        "dmlab_r2d2": Benchmark("xl", 8, 64),
-        "dmlab_r2d2_test": Benchmark("xl", 8, 64),
-        "minecraft": Benchmark("xl", 16, 16),
-        "nethack": Benchmark("xl", 8, 64),
-        "procgen": Benchmark("xl", 8, 64),
-        "procgen_all": Benchmark("xl", 8, 64),
-        "procgen_unseen": Benchmark("xl", 8, 64),
-    },
+# By family of environments, the Nature and the arXiv version's. The Nature version's are its
+# paper's table of benchmarks; both of its codes have a replay ratio of 256 on Atari 100k and 16
+# environments of Minecraft. In the control suites they are those of its code of 2024: the
+# environments repeat actions twice, as there. The code of 2025 repeats none, and has twice that
+# replay ratio for proprioception and half of it for vision. The arXiv version's are Table A.1's. A
+# family here on which the papers did not run a version has the settings of the most similar family.
+# All other families have `preset`'s size and `DreamerConfig`'s defaults.
+_DMLAB = (Benchmark("200m", 16, 32), Benchmark("xl", 8, 64))
+_PROCGEN = (Benchmark("200m", 16, 64), Benchmark("xl", 8, 64))
+_CONTROL = (Benchmark("12m", 16, 512), Benchmark("s", 4, 512))
+_CRAFTER = (Benchmark("200m", 1, 512), Benchmark("xl", 1, 512))
+_BENCHMARKS = {
+    "atari": (Benchmark("200m", 16, 32, 96, 1), Benchmark("xl", 8, 64)),
+    "atari100k": (Benchmark("200m", 1, 128), Benchmark("s", 1, 1024)),
+    "bsuite": (Benchmark("200m", 1, 1024), Benchmark("xl", 1, 1024)),
+    "control_proprio": _CONTROL,
+    "control_vision": _CONTROL,
+    "craftax_classic": _CRAFTER,
+    "crafter": _CRAFTER,
+    "dmlab": _DMLAB,
+    "dmlab_test": _DMLAB,
+    "dmlab_r2d2": _DMLAB,
+    "dmlab_r2d2_test": _DMLAB,
+    "minecraft": (Benchmark("200m", 64, 32), Benchmark("xl", 16, 16)),
+    "nethack": (Benchmark("200m", 8, 64), Benchmark("xl", 8, 64)),
+    "procgen": _PROCGEN,
+    "procgen_all": _PROCGEN,
+    "procgen_unseen": _PROCGEN,
 }
-
-# Where the paper's table of benchmarks differs from both codes' configuration files, which have a
-# replay ratio of 256 and 16 environments.
-_NATURE = BENCHMARKS["nature"]
-BENCHMARKS["nature_2024"] = _NATURE | {
-    "atari100k": _NATURE["atari100k"]._replace(replay_ratio=128),
-    "minecraft": _NATURE["minecraft"]._replace(num_environments=64),
-}
-PRESETS = ("nature", "nature_2024", "v1")
+FAMILIES = tuple(_BENCHMARKS)
 
 _LAPTOP: dict[str, Any] = {
     "vector_cost": 10.0,
     "imagine_last": 8,
-    "policy_unimix": 0.01,
     "entropy_cost": 1e-1,
     "free_nats": 0.3,
     "batch_size": 8,
@@ -163,61 +95,56 @@ _LAPTOP: dict[str, Any] = {
 
 
 def preset(
-    name: str = "nature", size: str = "", ablation: str = "", family: str = ""
+    version: str = "nature", size: str = "", ablation: str = "", family: str = ""
 ) -> DreamerConfig:
     """Return a version's settings at a size, with an ablation if one is given.
 
     Args:
-      name: of `PRESETS`.
-      size: of `sizes(name)`; by default the version's on the family's benchmark, otherwise
+      version: of `VERSIONS`.
+      size: of `sizes(version)`; by default the version's on the family's benchmark, otherwise
         `"12m"`, or `"s"` of `"v1"`.
       ablation: of `ABLATIONS`, or empty for none.
       family: of environments; it determines the replay ratio and the number of environments.
 
     Raises:
-      ValueError: if there is no such preset, size or ablation.
+      ValueError: if there is no such version, size or ablation.
     """
-    benchmark = BENCHMARKS.get(name, {}).get(family)
+    known, is_v1 = sizes(version), version == "v1"
+    benchmark = _BENCHMARKS[family][is_v1] if family in _BENCHMARKS else None
     if not size:
-        size = benchmark.size if benchmark else ("s" if name == "v1" else "12m")
-    if size not in sizes(name):
-        raise ValueError(f"Dreamer's size is {size!r}; {name!r} has {', '.join(sizes(name))}.")
-    if ablation and ablation not in ABLATIONS:
-        raise ValueError(
-            f"Dreamer's ablation is {ablation!r}; expected one of {', '.join(ABLATIONS)}."
-        )
-    if name != "v1":
-        deterministic, hidden, classes, depth = _NATURE_SIZES[size]
-        settings: dict[str, Any] = {"classes": classes, "depth": depth}
-        settings |= _NATURE_2024 if name == "nature_2024" else {}
-        settings |= {"deterministic": deterministic, "hidden": hidden, "units": hidden}
-    else:
+        size = benchmark.size if benchmark else ("s" if is_v1 else "12m")
+    if size not in known:
+        raise ValueError(f"Dreamer's size is {size!r}; {version!r} has {', '.join(known)}.")
+    if is_v1:
         deterministic, depth, units, layers, classes = _V1_SIZES[size]
-        settings = {**_V1, "deterministic": deterministic, "depth": depth, "classes": classes}
-        settings |= {"hidden": units, "units": units, "layers": layers, "head_layers": layers}
+        settings = {**_V1, "layers": layers}
+    else:
+        deterministic, units, classes, depth = _NATURE_SIZES[size]
+        settings: dict[str, Any] = {}
+    settings |= {"deterministic": deterministic, "units": units, "classes": classes, "depth": depth}
     if benchmark:
         settings |= {name: x for name, x in benchmark._asdict().items() if name != "size"}
-    return DreamerConfig(**(settings | ABLATIONS.get(ablation, {})))
+    return DreamerConfig(version, ablation, **settings)
 
 
-def sizes(name: str) -> tuple[str, ...]:
-    """Return the names of a preset's sizes, from small to large.
+def sizes(version: str) -> tuple[str, ...]:
+    """Return the names of a version's sizes, from small to large.
 
     Raises:
-      ValueError: if there is no such preset.
+      ValueError: if there is no such version.
     """
-    known = {"nature": _NATURE_SIZES, "nature_2024": _NATURE_SIZES, "v1": _V1_SIZES}
-    if name not in known:
-        raise ValueError(f"Dreamer's preset is {name!r}; expected one of {', '.join(known)}.")
-    return tuple(known[name])
+    if version not in VERSIONS:
+        raise ValueError(
+            f"Dreamer's version is {version!r}; expected one of {', '.join(VERSIONS)}."
+        )
+    return tuple(_V1_SIZES if version == "v1" else _NATURE_SIZES)
 
 
-def laptop(name: str = "nature", size: str = "", ablation: str = "") -> DreamerConfig:
+def laptop(version: str = "nature", size: str = "", ablation: str = "") -> DreamerConfig:
     """Return settings for small tasks, learned in minutes on two cores; by default the least size.
 
     Raises:
       ValueError: see `preset`.
     """
-    size = size or sizes(name)[0]
-    settings = _LAPTOP | ABLATIONS.get(ablation, {})
-    return dataclasses.replace(preset(name, size, ablation), **settings)
+    size = size or sizes(version)[0]
+    return dataclasses.replace(preset(version, size, ablation), **_LAPTOP)

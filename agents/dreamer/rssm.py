@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from agents.dreamer.config import DreamerConfig
-from agents.dreamer.distributions import mixed_log_probabilities
+from agents.dreamer.distributions import UNIMIX, mixed_log_probabilities
 from agents.dreamer.layers import BlockLinear, Dense, Linear, Norm
 from agents.dreamer.networks import ActionPart
 
@@ -60,55 +60,63 @@ def embed_action(parts: ActionParts, action: Mapping[str, Array]) -> Float[Array
     return jnp.concatenate(vectors, axis=-1)
 
 
+class NatureSequenceModel:
+    """A GRU with block-diagonal weights; `RSSM` creates its layers.
+
+    Each block reads its own part of h, and all of a layer of h, z and the action.
+    """
+
+    def __init__(self, config: DreamerConfig):
+        units, norm = config.units, config.norm
+        self._blocks = config.blocks
+        self._inputs = [Dense(units, norm, name=f"input_{x}") for x in ("h", "z", "a")]
+        self._block = BlockLinear(config.deterministic, config.blocks, name="block")
+        self._block_norm = Norm(norm, name="block_norm")
+        self._gates = BlockLinear(3 * config.deterministic, config.blocks, name="gates")
+
+    def __call__(self, state: State, action: Float[Array, "*s A"]) -> Float[Array, "*s D"]:
+        h = state.h
+        parts = zip(self._inputs, (h, state.flat_z, action), strict=True)
+        x = jnp.concatenate([layer(part) for layer, part in parts], axis=-1)
+        x = jax.nn.silu(self._block_norm(self._block(h, shared=x)))
+        gates = self._gates(x).reshape(*h.shape[:-1], self._blocks, 3, -1)
+        return _gated(h, *(gates[..., i, :].reshape(h.shape) for i in range(3)))
+
+
+class V1SequenceModel:
+    """A dense GRU whose gates are normalised; `RSSM` creates its layers."""
+
+    def __init__(self, config: DreamerConfig):
+        self._input = Dense(config.units, config.norm, name="input_za")
+        self._gates = Linear(3 * config.deterministic, bias=False, name="gates")
+        self._gates_norm = Norm(config.norm, name="gates_norm")
+
+    def __call__(self, state: State, action: Float[Array, "*s A"]) -> Float[Array, "*s D"]:
+        x = self._input(jnp.concatenate([state.flat_z, action], axis=-1))
+        x = jnp.concatenate([state.h, x.astype(state.h.dtype)], axis=-1)
+        gates = self._gates_norm(self._gates(x))
+        return _gated(state.h, *jnp.split(gates, 3, axis=-1))
+
+
 class RSSM(hk.Module):
     """The model's layers; the caller samples latents and scans over time."""
 
     def __init__(self, config: DreamerConfig, name: str = "rssm"):
-        """Make the layers."""
         super().__init__(name)
-        self._config = config
-        hidden, norm = config.hidden, config.norm
+        self._shape = (config.latents, config.classes)
         size = config.latents * config.classes
-        if config.architecture == "nature":
-            self._inputs = [Dense(hidden, norm, name=f"input_{x}") for x in ("h", "z", "a")]
-            self._block = BlockLinear(config.deterministic, config.blocks, name="block")
-            self._block_norm = Norm(norm, name="block_norm")
-            self._gates = BlockLinear(3 * config.deterministic, config.blocks, name="gates")
-            priors = 2
-        else:
-            self._inputs = [Dense(hidden, norm, name="input_za")]
-            self._gates = Linear(3 * config.deterministic, bias=False, name="gates")
-            self._gates_norm = Norm(norm, name="gates_norm")
-            priors = 1
-        self._prior = [Dense(hidden, norm, name=f"prior{i}") for i in range(priors)]
+        kind = V1SequenceModel if config.is_v1 else NatureSequenceModel
+        self._sequence_model = kind(config)
+        units, norm, layers = config.units, config.norm, 1 if config.is_v1 else 2
+        self._prior = [Dense(units, norm, name=f"prior{i}") for i in range(layers)]
         self._prior_logits = Linear(size, name="prior_logits")
-        self._posterior = Dense(hidden, norm, name="posterior")
+        self._posterior = Dense(units, norm, name="posterior")
         self._posterior_logits = Linear(size, name="posterior_logits")
 
     def advance(self, state: State, action: Float[Array, "*s A"]) -> Float[Array, "*s D"]:
         """Return h_t, from the previous state and the embedded action taken in it."""
         action = action / jax.lax.stop_gradient(jnp.maximum(1.0, jnp.abs(action)))
-        if self._config.architecture == "nature":
-            return self._advance_in_blocks(state, action)
-        x = self._inputs[0](jnp.concatenate([state.flat_z, action], axis=-1))
-        x = jnp.concatenate([state.h, x.astype(state.h.dtype)], axis=-1)
-        gates = self._gates_norm(self._gates(x))
-        return _gated(state.h, *jnp.split(gates, 3, axis=-1))
-
-    def _advance_in_blocks(self, state: State, action: Float[Array, "*s A"]):
-        groups, h = self._config.blocks, state.h
-        lead = h.shape[:-1]
-        x = jnp.concatenate(
-            [
-                layer(part)
-                for layer, part in zip(self._inputs, (h, state.flat_z, action), strict=True)
-            ],
-            axis=-1,
-        )
-        # Each block reads its own part of h, and all of x.
-        x = jax.nn.silu(self._block_norm(self._block(h, shared=x)))
-        gates = self._gates(x).reshape(*lead, groups, 3, -1)
-        return _gated(h, *(gates[..., i, :].reshape(h.shape) for i in range(3)))
+        return self._sequence_model(state, action)
 
     def prior(self, h: Float[Array, "*s D"]) -> Float[Array, "*s S C"]:
         """Return the logits of z_t, from h_t."""
@@ -123,12 +131,13 @@ class RSSM(hk.Module):
         x = self._posterior(jnp.concatenate([h, tokens], axis=-1))
         return self._shaped(self._posterior_logits(x))
 
-    def log_probabilities(self, logits: Float[Array, "*s S C"]) -> Float[Array, "*s S C"]:
-        """Return the latents' log-probabilities, in JAX's default float dtype."""
-        return mixed_log_probabilities(logits.astype(jnp.result_type(float)), self._config.unimix)
-
     def _shaped(self, logits: Array) -> Array:
-        return logits.reshape(*logits.shape[:-1], self._config.latents, self._config.classes)
+        return logits.reshape(*logits.shape[:-1], *self._shape)
+
+
+def log_probabilities(logits: Float[Array, "*s S C"]) -> Float[Array, "*s S C"]:
+    """Return the latents' log-probabilities, in JAX's default float dtype."""
+    return mixed_log_probabilities(logits.astype(jnp.result_type(float)), UNIMIX)
 
 
 def _gated(h, reset, candidate, update):

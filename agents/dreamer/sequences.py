@@ -155,9 +155,9 @@ def imagine(
 
 
 def _act(model: Model, params: Params, state: State, key: PRNGKeyArray | None) -> dict[str, Array]:
-    """Sample each part of the action; it has a gradient if `dynamics_gradients` is set."""
+    """Sample each part of the action; the arXiv version's has a gradient."""
     found = {}
     for i, (name, policy) in enumerate(model.policies(params, state.features).items()):
         action = policy.sample(None if key is None else jax.random.fold_in(key, i))
-        found[name] = action if model.config.dynamics_gradients else sg(action)
+        found[name] = action if model.config.is_v1 else sg(action)
     return found

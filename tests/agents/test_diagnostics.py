@@ -90,16 +90,14 @@ def ppo_agent(**changes) -> Callable[[Any], Any]:
 
 DREAMER = DreamerConfig(
     deterministic=64,
-    hidden=32,
     latents=4,
     classes=4,
     blocks=1,
     units=32,
     layers=1,
-    unimix=0.0,
+    policy_unimix=0.0,
     free_nats=0.0,  # Else the prior of so few nats is not learned, and imagination is wrong.
     vector_cost=10.0,
-    bins=41,
     horizon=5,
     discount_horizon=1.0 / (1.0 - DISCOUNT),
     learning_rate=3e-3,

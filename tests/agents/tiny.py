@@ -8,12 +8,10 @@ from agents.iris.config import IrisConfig
 DREAMER = dataclasses.replace(
     preset("nature"),
     deterministic=32,
-    hidden=16,
     latents=4,
     classes=4,
     units=16,
     layers=1,
-    bins=41,
     horizon=4,
     imagine_last=3,
     num_environments=2,

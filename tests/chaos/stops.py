@@ -214,7 +214,7 @@ def sigkill_packed_evaluation(bench: Bench) -> Outcome:
 
 def sigkill_dreamer(bench: Bench) -> Outcome:
     """Kill an evaluation of Dreamer in a JAX environment."""
-    settings = "deterministic=32,hidden=16,units=16,latents=4,bins=41,horizon=4,imagine_last=3"
+    settings = "deterministic=32,units=16,latents=4,horizon=4,imagine_last=3"
     arguments = (
         f"--agent=dreamer/{settings},num_environments=2,batch_size=2,prefill=8,replay_ratio=8",
         "--suite=catch/5x5",

@@ -31,7 +31,7 @@ REFUSED = {
     "size of an agent": (
         ["--agent=dreamer/v1", "--size=12m"],
         "'12m' does not say which Dreamer; expected at most one of each of version: nature,"
-        " nature_2024, v1; size: 1m, xs, s, m, l, xl",
+        " v1; size: 1m, xs, s, m, l, xl",
     ),
     "executor": (["--ray_address=auto"], "--ray_address is for --executor=ray"),
 }

@@ -1,7 +1,6 @@
 """Dreamer at work, as small as can be."""
 
 import dataclasses
-import functools
 import io
 import os
 import signal
@@ -18,14 +17,15 @@ from PIL import Image
 
 import environments
 from agents import model_predictions, pictures
-from agents.dreamer import factory, held_out, learner, losses, sequences
+from agents.dreamer import factory, learner, losses, sequences
 from agents.dreamer.agent import ActionRange
-from agents.dreamer.config import DreamerConfig
+from agents.dreamer.config import VERSIONS, DreamerConfig
 from agents.dreamer.factory import Dreamer
 from agents.dreamer.layers import Norm
 from agents.dreamer.model import count_parameters, make_model
-from agents.dreamer.networks import ActionPart, embeddings
-from agents.dreamer.presets import PRESETS, preset, sizes
+from agents.dreamer.networks import ActionPart
+from agents.dreamer.observations import Embedded
+from agents.dreamer.presets import preset, sizes
 from agents.dreamer.rssm import State, initial_state
 from agents.encoders import computing_in
 from agents.protocol import ExaminedAgent, ImaginingAgent, Mode
@@ -61,9 +61,7 @@ def train(config: DreamerConfig, task, folder, num_steps: int = 160, stop: int |
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["nature", "v1"])
 def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path, name):
-    config = dataclasses.replace(
-        TINY, **{x: getattr(preset(name), x) for x in ("online_queue", "stored_latents")}
-    )
+    config = dataclasses.replace(TINY, version=name)
     task = environments.make("catch/5x5")
     whole, metrics = train(config, task, tmp_path / "whole")
     assert metrics[-1]["updates"] > 10
@@ -87,8 +85,6 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path, name):
         ("nature", "100m", 93_480_531, None),
         ("nature", "200m", 165_965_075, None),
         ("nature", "400m", 372_920_979, None),
-        ("nature_2024", "12m", 10_521_523, None),
-        ("nature_2024", "200m", 166_365_331, None),
         ("v1", "xs", 8.27e6, None),
         ("v1", "s", 18e6, None),
         ("v1", "m", 37e6, None),
@@ -113,7 +109,7 @@ def test_sizes(name, size, expected, critic):
 @pytest.mark.parametrize("name", ["nature", "v1"])
 def test_bfloat16_is_near_float32(name):
     """The losses and their gradients, whose parameters stay in float32."""
-    small = {"deterministic": 32, "hidden": 16, "units": 16, "depth": 4, "bins": 41, "horizon": 4}
+    small = {"deterministic": 32, "units": 16, "depth": 4, "horizon": 4}
     shape, number = (4, 3), 6
     seen = {
         "image": specs.BoundedArray((16, 16, 3), np.uint8, 0, 255),
@@ -163,7 +159,7 @@ def test_bfloat16_is_near_float32(name):
 
 def test_unknown_presets_sizes_and_ablations_are_refused():
     assert sizes("v1") == ("1m", "xs", "s", "m", "l", "xl")
-    with pytest.raises(ValueError, match="preset is 'v2'; expected one of nature, nature_2024, v1"):
+    with pytest.raises(ValueError, match="version is 'v2'; expected one of nature, v1"):
         preset("v2")
     with pytest.raises(ValueError, match="size is '3m'; 'nature' has 1m, 12m"):
         preset("nature", "3m")
@@ -175,15 +171,16 @@ def test_unknown_presets_sizes_and_ablations_are_refused():
 def test_integers_of_many_values_are_told_apart_in_bfloat16(shape, number):
     """DMLab's words and NetHack's glyphs; and the decoder's embeddings stand for the nearest."""
     spec = specs.BoundedArray(shape, np.int32, 0, number - 1)
-    table = embeddings(spec)
-    assert table is not None
-    assert len(np.unique(np.asarray(table, jnp.bfloat16), axis=0)) == number
     model = make_model(preset("nature", "1m"), {"words": spec}, {"action": ActionPart(2, True)})
+    words = model.observations["words"]
+    assert isinstance(words, Embedded)
+    table = words.table
+    assert len(np.unique(np.asarray(table, jnp.bfloat16), axis=0)) == number
     ids = np.random.default_rng(0).integers(number, size=(3, *shape)).astype(np.int32)
     decoded = jnp.asarray(table[ids] + 0.1)
-    losses = model.decoder_losses({"words": decoded}, {"words": jnp.asarray(ids)})
-    np.testing.assert_allclose(losses["words"], 0.01 * decoded[0].size, rtol=1e-4)
-    np.testing.assert_array_equal(held_out._as_observation(model, "words", decoded), ids)
+    loss = words.loss(decoded, jnp.asarray(ids))
+    np.testing.assert_allclose(loss, 0.01 * decoded[0].size, rtol=1e-4)
+    np.testing.assert_array_equal(words.decoded(decoded), ids)
     params = jax.eval_shape(model.init, jax.random.key(0))
     assert jax.eval_shape(model.encode, params, {"words": ids}).shape == (3, 64)
 
@@ -204,7 +201,7 @@ def test_the_scales_of_norms_are_not_rounded_to_bfloat16(kind):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", VERSIONS)
 @pytest.mark.parametrize("shape", [(64, 64, 3), (20, 27, 1), (9, 8, 2)])
 def test_images_of_any_size_come_back_in_their_size(name, shape):
     seen = {"image": specs.BoundedArray(shape, np.uint8, 0, 255)}
@@ -351,10 +348,7 @@ class CountingHost:
 
 
 def counting_agent(name: str):
-    version = preset(name)
-    config = dataclasses.replace(
-        TINY, online_queue=version.online_queue, stored_latents=version.stored_latents
-    )
+    config = dataclasses.replace(TINY, version=name)
     task = environments.Environment(name="counting/5", dynamics=CountingHost())
     return Dreamer(config).make(task), task
 
@@ -385,17 +379,17 @@ def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
     for batch, start in learned:
         count, first = batch.observation["observation"][..., 0], batch.is_first
         expected = np.where(first, 0.0, 0.01 * count + batch.action["action"])
-        inside = slice(0 if config.stored_latents else 1, None)  # Where is_first is true of v1's.
+        inside = slice(0 if config.stores_latents else 1, None)  # Where is_first is true of v1's.
         np.testing.assert_allclose(batch.reward[inside], expected[inside], rtol=1e-6)
         np.testing.assert_array_equal(batch.is_last, count == 5)
         np.testing.assert_array_equal(count[1:] == 0, first[1:])
         assert not batch.is_terminal.any()
-        if config.stored_latents:
+        if config.stores_latents:
             assert set(np.unique(start.h == 7.0)) <= {True, False}
         else:
             assert batch.is_first[0].all()
             assert not start.h.any()
-    if config.stored_latents:  # Those that an update computed are found again.
+    if config.stores_latents:  # Those that an update computed are found again.
         assert any((start.h == 7.0).all(axis=-1).any() for _, start in learned)
         assert not any((start.h == 7.0).any() for _, start in learned[:1])
 
@@ -415,31 +409,13 @@ def test_an_agent_is_examined_on_what_it_did_anew(name):
     assert not found.pictures
 
 
-def test_h_is_in_bfloat16_in_the_replay_only():
-    task = environments.make("catch/5x5")
-    agent = Dreamer(dataclasses.replace(TINY, stored_dtype="bfloat16")).make(task)
-    size, length = agent.model.config.batch_size, agent.model.config.batch_length + 1
-    batch = batches.example(agent, task.dynamics, size, length)
-    assert batch.extras["h"].dtype == jnp.bfloat16
-    state = jax.eval_shape(agent.init, jax.random.key(0))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
-    _, start = agent.to_sequences(zeros)
-    assert start.h.dtype == jnp.float32
-    update = functools.partial(agent.update, name="update")
-    updated = jax.eval_shape(update, state, zeros, jax.random.key(0))
-    assert updated.refreshed["h"].dtype == jnp.bfloat16
-    assert updated.state == state
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_run_in_a_host_environment_goes_on_with_its_replay(tmp_path, dtype):
+def test_a_run_in_a_host_environment_goes_on_with_its_replay(tmp_path):
     _, task = counting_agent("nature")
-    config = dataclasses.replace(TINY, stored_dtype=dtype)
-    whole, metrics = train(config, task, tmp_path / "whole", 100)
+    whole, metrics = train(TINY, task, tmp_path / "whole", 100)
     with pytest.raises(SystemExit):
-        train(config, task, tmp_path / "stopped", 100, stop=48)
-    again, resumed = train(config, task, tmp_path / "stopped", 100)
+        train(TINY, task, tmp_path / "stopped", 100, stop=48)
+    again, resumed = train(TINY, task, tmp_path / "stopped", 100)
     assert [x["environment_steps"] for x in resumed] == [x["environment_steps"] for x in metrics]
     # It learns on from the first step, as its replay was kept.
     assert [x.get("updates") for x in resumed] == [x.get("updates") for x in metrics]
@@ -458,8 +434,8 @@ def test_the_memory_of_a_replay_is_foreseen(name):
     if name.startswith("control"):
         pytest.importorskip("dm_control")
     task = environments.make(name)
-    for stored, dtype in ((True, "float32"), (True, "bfloat16"), (False, "float32")):
-        config = dataclasses.replace(TINY, stored_latents=stored, stored_dtype=dtype)
+    for version in VERSIONS:
+        config = dataclasses.replace(TINY, version=version)
         agent = Dreamer(config).make(task)
         example = batches.example(agent, task.dynamics, 2, 1)
         layout = replay.layout(agent.experience)

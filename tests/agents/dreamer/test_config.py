@@ -1,11 +1,14 @@
 """Which Dreamer a name stands for."""
 
+import dataclasses
+
 import pytest
 
 import environments
 from agents import registry
+from agents.dreamer.config import ABLATIONS, VERSIONS
 from agents.dreamer.factory import Dreamer, make
-from agents.dreamer.presets import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
+from agents.dreamer.presets import FAMILIES, laptop, preset, sizes
 from tests.environments.streams import dynamics_of
 
 
@@ -14,41 +17,39 @@ def test_names():
     assert isinstance(dreamer, Dreamer)
     assert dreamer.config == laptop("nature", "1m")
     assert make("v1").config == laptop("v1", "1m")
-    agent = make("horizon=10, 25m, NoFreeBits, paper, reward_norm=true")
+    agent = make("horizon=10, 25m, NoFreeBits, paper")
     assert agent.config.horizon == 10
-    assert agent.config.reward_norm is True
-    assert agent.config.free_nats == 0.0
+    assert agent.config.ablation == "NoFreeBits"
     assert agent.config.deterministic == 3072
     assert agent.of_family["crafter"].replay_ratio == 512
     assert agent.of_family["crafter"].deterministic == 3072
     assert agent.settings["of_family"]["crafter"]["num_environments"] == 1
 
 
-def test_the_papers_agent_is_that_of_the_code_of_2024():
-    """Its configuration file and its encoder, at the commit that `presets` names."""
-    config = make("paper").config
-    assert config == preset("nature_2024")
-    assert (config.policy_unimix, config.convolutions) == (0.01, "strided")
-    assert make("paper,nature").config == preset("nature")
+def test_a_size_is_one_network():
+    networks = (
+        "version",
+        "deterministic",
+        "latents",
+        "classes",
+        "blocks",
+        "units",
+        "depth",
+        "layers",
+    )
+    for size in ("1m", "12m", "200m"):
+        small, large = make(size).config, make(f"{size},paper").config
+        assert [getattr(small, x) for x in networks] == [getattr(large, x) for x in networks]
+
+
+def test_the_papers_agent():
+    assert make("paper").config == make("paper,nature").config == preset("nature")
+    assert make("paper").config.policy_unimix == 0.01
     for family in ("control_proprio", "control_vision"):
         own = make("paper").of_family[family]
         assert (own.replay_ratio, own.deterministic) == (512, preset("nature", "12m").deterministic)
     assert make("paper").of_family["atari"].image_side == 96
     assert make("paper").of_family["atari"].image_channels == 1
-
-
-def test_large_replays_of_the_papers_settings_store_h_in_bfloat16():
-    for version in ("nature", "nature_2024"):
-        agent = make(f"paper,{version}")
-        stored = {family: config.stored_dtype for family, config in agent.of_family.items()}
-        large = {"atari", "minecraft", "nethack"}
-        large |= {"dmlab", "dmlab_test", "dmlab_r2d2", "dmlab_r2d2_test"}
-        large |= {"procgen", "procgen_all", "procgen_unseen"}
-        assert {family for family, dtype in stored.items() if dtype == "bfloat16"} == large
-        assert agent.config.stored_dtype == "float32"
-        assert laptop(version).stored_dtype == "float32"
-    assert make("stored_dtype=bfloat16").config.stored_dtype == "bfloat16"
-    assert make("paper,stored_dtype=float32").of_family["atari"].stored_dtype == "float32"
 
 
 def test_agents_choose_their_papers_images():
@@ -69,8 +70,8 @@ def test_agents_choose_their_papers_images():
 @pytest.mark.parametrize("scale", ["", "paper"])
 def test_ablations_are_what_they_say_at_any_scale(ablation, scale):
     config = make(f"{ablation},{scale}").config
-    for name, value in ABLATIONS[ablation].items():
-        assert getattr(config, name) == value
+    assert config == dataclasses.replace(make(scale).config, ablation=ablation)
+    assert make(f"ablation={ablation},{scale}").config == config
 
 
 # Table A.1 of the arXiv version.
@@ -102,9 +103,9 @@ def test_a_run_has_the_settings_of_its_family():
     assert agent.config_for(crafter) == preset("v1", family="crafter")
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", VERSIONS)
 def test_every_benchmark_and_ablation_is_a_preset(name):
-    for family in BENCHMARKS[name]:
+    for family in FAMILIES:
         assert preset(name, family=family) != preset(name, sizes(name)[0])
     for ablation in ABLATIONS:
         assert preset(name, ablation=ablation) != preset(name)
@@ -115,28 +116,28 @@ def test_every_benchmark_and_ablation_is_a_preset(name):
     [
         ("dreamer/v1,12m", "'12m' does not say which Dreamer; expected at most one of each of"),
         ("dreamer/nature,v1", "'v1' does not say which Dreamer"),
+        (
+            "dreamer/nature_2024",
+            "'nature_2024' does not say .* each of version: nature, v1",
+        ),
         ("dreamer/NoSuchThing", "ablation: NoFreeBits, NoKLBalance"),
         ("dreamer/horizons=3", "Dreamer has no setting 'horizons'"),
         ("dreamer/horizon=long", "Dreamer's horizon is 'long'; expected a number without point"),
-        ("dreamer/reward_norm=1", "Dreamer's reward_norm is '1'; expected true or false"),
         ("dreamer/batch_size=0", "batch_size is 0; expected at least 1"),
         ("dreamer/batch_length=1", "batch_length is 1; expected at least 2"),
-        ("dreamer/bins=1", "bins is 1; expected at least 2"),
         ("dreamer/classes=300", "classes is 300; expected at most 256"),
         ("dreamer/discount_horizon=1", r"discount_horizon is 1\.0; expected more than 1"),
         ("dreamer/blocks=7", "blocks is 7; expected a divisor of deterministic"),
         ("dreamer/imagine_last=1", "imagine_last is 1; expected 0, or from 2 to batch_length"),
         ("dreamer/prefill=3", "prefill is 3; expected at least a batch"),
-        ("dreamer/regression=linear", "regression is 'linear'; expected one of symexp_twohot"),
+        ("dreamer/dtype=float16", "dtype is 'float16'; expected one of auto, float32, bfloat16"),
+        ("dreamer/policy_unimix=2", "policy_unimix is 2.0; expected 0 to 1"),
         ("dreamer/replay_ratio=nan", "replay_ratio is nan; expected a positive number"),
         ("dreamer/replay_ratio=inf", "replay_ratio is inf; expected a positive number"),
         ("dreamer/learning_rate=nan", "learning_rate is nan; expected a positive number"),
         ("dreamer/discount_horizon=nan", "discount_horizon is nan; expected more than 1"),
-        ("dreamer/unimix=2", "unimix is 2.0; expected 0 to 1"),
-        ("dreamer/lambda_=nan", "lambda_ is nan; expected 0 to 1"),
         ("dreamer/free_nats=-1", "free_nats is -1.0; expected at least 0"),
         ("dreamer/entropy_cost=nan", "entropy_cost is nan; expected at least 0"),
-        ("dreamer/head_layers=-1", "head_layers is -1; expected at least 0"),
         ("dreamer/warmup=-3", "warmup is -3; expected at least 0"),
     ],
 )

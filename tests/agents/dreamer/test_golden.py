@@ -14,8 +14,9 @@ from dm_env import specs
 from agents.dreamer import distributions, losses, sequences
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.layers import MLP
-from agents.dreamer.model import make_model
+from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Decoder, Encoder
+from agents.dreamer.observations import observations_of
 from agents.dreamer.optimizers import clip_to_parameters, laprop
 from agents.dreamer.returns import Range, lambda_returns
 from agents.dreamer.rssm import RSSM, State, embed_action, initial_state
@@ -54,34 +55,24 @@ def core_config(meta, **more):
     """Sizes of the recurrent model; the rest as given."""
     return DreamerConfig(
         deterministic=meta["deter"],
-        hidden=meta["hidden"],
         latents=meta["stoch"],
         classes=meta["classes"],
         blocks=meta["blocks"],
+        units=meta["hidden"],
         **more,
     )
 
 
 def agent_model(case):
     meta = case.meta
-    names = {
-        "rec": "reconstruction_cost",
-        "rew": "reward_cost",
-        "con": "continue_cost",
-        "dyn": "dynamics_cost",
-        "rep": "representation_cost",
-        "policy": "actor_cost",
-        "value": "critic_cost",
-        "repval": "critic_replay_cost",
-    }
+    assert meta["units"] == meta["hidden"]
     config = core_config(
         meta,
-        units=meta["units"],
         depth=meta["depth"],
+        policy_unimix=0.0,  # The code has the setting, and does not use it.
         horizon=meta["imag_length"],
         imagine_last=meta["imag_last"],
         discount_horizon=meta["horizon"],
-        **{names[name]: cost for name, cost in meta["loss_scales"].items()},
     )
     observations = {
         name: specs.BoundedArray(x.shape[2:], x.dtype, 0, 255)
@@ -176,17 +167,22 @@ def _check_metrics(found, expected, tolerance):
 # Its networks.
 
 
-def rssm_model(meta):
-    config = core_config(
-        meta,
-        unimix=meta["unimix"],
-    )
+class _GivenTokens(Model):
+    """A model whose parameters contain the encoded observations."""
+
+    def encode(self, params, observation):
+        del observation
+        return params["tokens"]
+
+
+def rssm_model(meta, kind=Model):
+    assert meta["unimix"] == distributions.UNIMIX
     actions = {
         name: ActionPart(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
         for name, kind in meta["actions"].items()
     }
     observations = {"any": specs.Array((1,), np.float32)}
-    return make_model(config, observations, actions)
+    return make_model(core_config(meta), observations, actions, kind)
 
 
 @golden_cases("rssm", sequence=False)
@@ -233,7 +229,7 @@ def test_a_step_of_the_model(case):
 
 @golden_cases("rssm", sequence=True)
 def test_a_sequence_of_the_model(case):
-    given, expected, model = case.given, case.expected, rssm_model(case.meta)
+    given, expected, model = case.given, case.expected, rssm_model(case.meta, _GivenTokens)
     start = State(jnp.asarray(given["deter"]), jnp.asarray(given["stoch"]))
     actions = {name: time_major(x) for name, x in group(given, "action/").items()}
     nothing = jnp.zeros(given["reset"].T.shape)
@@ -242,8 +238,8 @@ def test_a_sequence_of_the_model(case):
 
     @jax.jit
     def observed(rssm, start, tokens):
-        given_tokens = dataclasses.replace(model, encode=lambda params, x: time_major(tokens))
-        found = sequences.observe(given_tokens, {"rssm": rssm}, start, batch, None).states
+        params = {"rssm": rssm, "tokens": time_major(tokens)}
+        found = sequences.observe(model, params, start, batch, None).states
         prior = prior_of.apply(rssm, found.h)
         posterior = posterior_of.apply(rssm, found.h, time_major(tokens))
         found, prior, posterior = jax.tree.map(time_major, (found, prior, posterior))
@@ -340,7 +336,8 @@ def observation_specs(case):
 @golden_cases("nets", starts="encoder")
 def test_encoder(case):
     config, observations = net_config(case), observation_specs(case)
-    encode = hk.without_apply_rng(hk.transform(lambda x: Encoder(config, observations)(x)))
+    kinds = observations_of(config, observations)
+    encode = hk.without_apply_rng(hk.transform(lambda x: Encoder(config, kinds)(x)))
     observation = {name: jnp.asarray(x) for name, x in group(case.given, "obs/").items()}
     params = jax.eval_shape(encode.init, jax.random.key(0), observation)
     weights = {f"enc/{name}": x for name, x in group(case.given, "w/").items()}
@@ -353,15 +350,15 @@ def test_decoder(case):
     h, z = jnp.asarray(case.given["deter"]), jnp.asarray(case.given["stoch"])
     z = z.reshape(*z.shape[:-2], -1)
     config, observations = net_config(case, blocks=case.meta["bspace"]), observation_specs(case)
-    decode = hk.without_apply_rng(hk.transform(lambda h, z: Decoder(config, observations)(h, z)))
+    kinds = observations_of(config, observations)
+    decode = hk.without_apply_rng(hk.transform(lambda h, z: Decoder(config, kinds)(h, z)))
     params = jax.eval_shape(decode.init, jax.random.key(0), h, z)
     weights = {f"dec/{name}": x for name, x in group(case.given, "w/").items()}
     params = fill({"decoder": params}, weights)["decoder"]
     found = jax.jit(decode.apply)(params, h, z)
     target = group(case.given, "target/")
     target = {name: jnp.asarray(x) for name, x in target.items()}
-    loss = hk.without_apply_rng(hk.transform(lambda *x: Decoder(config, observations).losses(*x)))
-    cost = loss.apply({}, found, target)
+    cost = {name: kind.loss(found[name], target[name]) for name, kind in kinds.items()}
     for name, predicted in group(case.expected, "pred/").items():
         if observations[name].dtype == np.int32:
             np.testing.assert_array_equal(jnp.argmax(found[name], axis=-1), predicted)
@@ -421,25 +418,29 @@ def test_heads(case):
 # Actor and critic, of given predictions.
 
 
-class _Given:
-    """Stands for `distributions.TwoHot` where rewards are given as numbers."""
+class _Given(distributions.TwoHot):
+    """A regression where rewards are given as numbers."""
 
-    def __init__(self):
-        self._head = distributions.symexp_twohot(255)
-        self.num_logits = self._head.num_logits
-        self.loss = self._head.loss
-
-    def mean(self, x):
-        return x[..., 0] if x.shape[-1] == 1 else self._head.mean(x)
+    def mean(self, logits):
+        return logits[..., 0] if logits.shape[-1] == 1 else super().mean(logits)
 
 
-def model_of_predictions(given, actions):
+class _OfPredictions(Model):
     """A model whose networks say what the case gives, whatever they read."""
 
-    def policies(params, features):
+    def reward(self, params, features):
+        return params["reward"][..., None]
+
+    def continuation(self, params, features):
+        return params["continuation"]
+
+    def critic(self, params, features):
+        return params["critic"]
+
+    def policies(self, params, features):
         found = {}
-        for name in sorted(actions):
-            if actions[name].is_discrete:
+        for name, part in self.actions.items():
+            if part.is_discrete:
                 logits = params["actor"][f"policy_logits/{name}"]
                 found[name] = distributions.Discrete(jax.nn.log_softmax(logits))
             else:
@@ -447,15 +448,12 @@ def model_of_predictions(given, actions):
                 found[name] = distributions.Continuous.of_outputs(*moments)
         return found
 
-    model = make_model(DreamerConfig(), {"any": specs.Array((1,), np.float32)}, actions)
-    return dataclasses.replace(
-        model,
-        reward=lambda params, features: params["reward"][..., None],
-        continuation=lambda params, features: params["continuation"],
-        critic=lambda params, features: params["critic"],
-        policies=policies,
-        regression=_Given(),
-    )
+
+def model_of_predictions(actions):
+    observations = {"any": specs.Array((1,), np.float32)}
+    actions = dict(sorted(actions.items()))
+    model = make_model(DreamerConfig(), observations, actions, _OfPredictions)
+    return dataclasses.replace(model, regression=_Given(distributions.exponential_bins()))
 
 
 @golden_cases("actor_critic", form="imag")
@@ -467,7 +465,7 @@ def test_actor_and_critic(case):
         name: ActionPart(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
         for name, kind in case.meta["actions"].items()
     }
-    model = model_of_predictions(given, actions)
+    model = model_of_predictions(actions)
     probability = time_major(given["con"]).astype(jnp.float32)
     params = {
         "reward": time_major(given["rew"]),
@@ -504,7 +502,7 @@ def test_actor_and_critic(case):
         np.testing.assert_allclose(value, wanted, rtol=0, atol=allowed)
     weight = jnp.cumprod(jnp.asarray(given["con"]), axis=1)
     assert_close(weight, expected["weight"], 1e-5, "weight")
-    for name, policy in model.policies(params, None).items():
+    for name, policy in model.policies(params, states.h).items():
         entropy, log_prob = policy.entropy(), policy.log_prob(chosen[name])
         assert_close(time_major(entropy), expected[f"entropy/{name}"], 1e-5, name)
         assert_close(time_major(log_prob), expected[f"logp/{name}"], 1e-5, name)
@@ -523,7 +521,7 @@ def test_actor_and_critic(case):
 @golden_cases("actor_critic", form="replay")
 def test_critic_on_replayed_states(case):
     given, expected = case.given, case.expected
-    model = model_of_predictions(given, {"action": ActionPart(2, True)})
+    model = model_of_predictions({"action": ActionPart(2, True)})
     rows = {name: time_major(given[name]) for name in ("rew", "is_last", "is_terminal", "boot")}
     shape = rows["rew"].shape
     states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
@@ -541,7 +539,7 @@ def test_critic_on_replayed_states(case):
     alive, inside = (1.0 - rows[name].astype(float) for name in ("is_terminal", "is_last"))
     config = model.config
     returns = lambda_returns(
-        rows["rew"], alive * config.discount, inside * config.lambda_, rows["boot"]
+        rows["rew"], alive * config.discount, inside * losses.LAMBDA, rows["boot"]
     )
     assert_close(time_major(returns), expected["ret"], 1e-5)
     assert_close(time_major(found), expected["repval_loss"], 1e-5)

@@ -35,17 +35,16 @@ def enlarged(x, params):
     return convolved(x.repeat(2, axis=1).repeat(2, axis=2), params)
 
 
-def strided(kernel: int, stride: int, transposed: bool):
+def strided(transposed: bool):
     """Return the arguments of a test of `StridedConvolution`."""
 
     def expected(x, params):
         function = jax.lax.conv_transpose if transposed else jax.lax.conv_general_dilated
         layout = ("NHWC", "HWIO", "NHWC")
-        y = function(x, params["w"], (stride, stride), "SAME", dimension_numbers=layout)
+        y = function(x, params["w"], (2, 2), "SAME", dimension_numbers=layout)
         return y + params["b"]
 
-    settings = {"kernel": kernel, "stride": stride, "transposed": transposed, "bias": True}
-    return partial(StridedConvolution, **settings), expected
+    return partial(StridedConvolution, transposed=transposed, bias=True), expected
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
@@ -54,12 +53,8 @@ def strided(kernel: int, stride: int, transposed: bool):
     [
         (PooledConvolution, pooled),
         (EnlargingConvolution, enlarged),
-        strided(4, 2, transposed=False),
-        strided(4, 2, transposed=True),
-        strided(5, 2, transposed=False),
-        strided(5, 2, transposed=True),
-        strided(5, 1, transposed=False),
-        strided(5, 1, transposed=True),
+        strided(transposed=False),
+        strided(transposed=True),
     ],
 )
 def test_convolutions_and_their_gradients(monkeypatch, backend, module, expected):
@@ -108,7 +103,7 @@ def test_squares_and_back():
 def test_strided_convolutions_on_a_cpu_have_the_fast_derivatives():
     """No convolution in the program, derivatives included, has strides or dilations."""
     for transposed in (False, True):
-        module, _ = strided(5, 2, transposed)
+        module, _ = strided(transposed)
         layer = convolution(module)
         params = layer.init(jax.random.key(1), X)
         gradient = jax.grad(lambda params, x, f=layer: f.apply(params, x).sum(), argnums=(0, 1))
