@@ -272,7 +272,7 @@ def _agent(name: str, config: EvaluationConfig) -> Contender:
             agent = agent.with_images_network(network, config.agent.frame_stack)
         agent = agent.for_run(config.num_steps)
     return Contender(
-        name=name.replace("/", "_").replace(",", "_"),
+        name=getattr(agent, "table_name", name).replace("/", "_").replace(",", "_"),
         kind=kind if kind in BASELINES else AGENT,
         rule=None,
         agent=baselines.on_policy(config.agent),
@@ -305,6 +305,7 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
             )
         agent, of_run = registry.make(source["agent"]), source["hyper_parameters"]
         if isinstance(of_run, Mapping):
+            of_run = getattr(agent, "present", lambda stored: stored)(of_run)
             agent = with_stored(agent, source["agent"], of_run)
         if _as_json(agent.settings) != of_run:
             raise ValueError(

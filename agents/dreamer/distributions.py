@@ -136,7 +136,7 @@ Regression = TwoHot | SymlogRegression
 
 # Latents: S categorical variables of C classes.
 
-UNIMIX = 0.01  # Weight of the uniform distribution in the latents (both papers, "Distributions").
+UNIMIX = 0.01  # Weight of the uniform distribution (the Nature version, "Distributions").
 
 
 def mixed_log_probabilities(

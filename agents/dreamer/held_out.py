@@ -39,15 +39,9 @@ class Predictions(NamedTuple):
 def predict(
     model: Model, params: Params, scales: Scales, batch: Batch, key: PRNGKeyArray, num_steps: int
 ) -> Predictions:
-    """Return the model's predictions of sequences.
+    """Return predictions of sequences `[T, B]`, which begin with an episode's first step.
 
-    Args:
-      model: the networks.
-      params: their parameters.
-      scales: of the losses.
-      batch: sequences that begin with an episode's first step, `[T, B]`.
-      key: random key of the latents.
-      num_steps: C + P.
+    `num_steps` is C + P.
     """
     posterior_key, prior_key = jax.random.split(key)
     start = initial_state(model.config, batch.reward.shape[1])
@@ -116,14 +110,8 @@ def imagine(
 ) -> OpenLoop:
     """Predict the first observation that is a picture (`agents.protocol.ImaginingAgent`).
 
-    At each start the model state is that of all earlier steps of the episode.
-
-    Args:
-      model: the networks.
-      params: their parameters.
-      batch: one sequence that begins with an episode's first step, `[T, 1]`; NumPy.
-      key: random key of the latents.
-      interval: steps from one start to the next.
+    At each start, every `interval` steps, the model state is that of all earlier steps of the
+    episode. `batch` is one sequence that begins with an episode's first step, `[T, 1]`; NumPy.
     """
     if interval < 2:
         raise ValueError(f"The interval is {interval}; expected 2 or more, to predict 1 step.")
@@ -155,14 +143,9 @@ def figures(batch: Batch, predictions: Predictions) -> dict[str, float]:
 def examine(
     model: Model, params: Params, scales: Scales, batch: Batch, key: PRNGKeyArray
 ) -> Examination:
-    """Compare the model's predictions with held-out experience.
+    """Compare the model's predictions with held-out experience, `[T, B]`, NumPy.
 
-    Args:
-      model: the networks.
-      params: their parameters.
-      scales: of the losses.
-      batch: sequences that begin with an episode's first step, `[T, B]`; NumPy.
-      key: random key of the latents.
+    Each environment's first step is an episode's first.
 
     Returns:
       Calibration metrics and, if observations are pictures, `prediction.png`.

@@ -19,7 +19,7 @@ from agents.update_memory import estimate_bytes
 
 Metrics = dict[str, Array]
 
-SLOW_CRITIC_DECAY = 0.98  # Of the moving average of the critic's parameters (both papers).
+SLOW_CRITIC_DECAY = 0.98  # Of the moving average of the critic's parameters (Table W.1).
 
 
 class LearnerState(NamedTuple):

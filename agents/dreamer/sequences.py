@@ -1,6 +1,7 @@
 """Model states along replayed and along imagined sequences.
 
-Arrays are time-major, `[T, B, ...]`, and named as in `agents.dreamer.losses`.
+Arrays are time-major, `[T, B, ...]`, and named as in `agents.dreamer.losses`. A `key` is that of
+all samples; without one they are the modes.
 """
 
 from collections.abc import Mapping
@@ -62,14 +63,8 @@ def observe_step(
 ) -> tuple[State, Float[Array, "B S C"]]:
     """Advance the model state by one observed step (equation 3).
 
-    Args:
-      model: the networks.
-      params: their parameters.
-      state: before the step. State and action are set to zero where an episode begins.
-      action: the embedded action that led to the observation.
-      tokens: the encoded observation.
-      is_first: where an episode begins.
-      key: random key of the sample; None for the mode.
+    The embedded action led to the encoded observation, `tokens`. State and action are set to zero
+    where an episode begins.
 
     Returns:
       The state after the step, and the log-probabilities of its z.
@@ -84,15 +79,7 @@ def observe_step(
 def observe(
     model: Model, params: Params, start: State, batch: Batch, key: PRNGKeyArray | None
 ) -> Observed:
-    """Infer the model states along sequences.
-
-    Args:
-      model: the networks.
-      params: their parameters.
-      start: the states before the first step, `[B]`.
-      batch: the sequences.
-      key: random key of the samples; None for modes.
-    """
+    """Infer the model states along sequences, from the states before the first step, `[B]`."""
     tokens = model.encode(params, batch.observation)
     actions = embed_action(model.actions, batch.action)
 
@@ -122,14 +109,9 @@ class Imagined(NamedTuple):
 def imagine(
     model: Model, params: Params, start: State, key: PRNGKeyArray | None, num_steps: int
 ) -> Imagined:
-    """Imagine sequences by the policies; the model's parameters have no gradient here.
+    """Imagine `num_steps` steps (H) by the policies, from states `[N]`.
 
-    Args:
-      model: the networks.
-      params: their parameters.
-      start: start states, `[N]`; without a gradient.
-      key: random key of the samples; None for modes.
-      num_steps: H.
+    The start states and the model's parameters have no gradient here.
     """
     frozen = sg(params)
 

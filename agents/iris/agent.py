@@ -14,12 +14,12 @@ import functools
 import dm_env
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PRNGKeyArray, PyTree, UInt8
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from agents.iris import actor_critic, examination, learner
 from agents.iris.layers import LSTMState
-from agents.iris.learner import KINDS, LearnerState, as_bytes, as_fractions
-from agents.iris.model import WORLD_MODEL, Model, Params
+from agents.iris.learner import KINDS, RECONSTRUCTION, LearnerState, as_bytes, as_fractions
+from agents.iris.model import ACTOR_CRITIC, WORLD_MODEL, Model, Params
 from agents.protocol import (
     Batch,
     Examination,
@@ -31,7 +31,9 @@ from agents.protocol import (
     UpdateSpec,
 )
 
-_RECONSTRUCTION = "reconstruction"
+# The authors' configuration files have these in all settings (`agents.iris.config`).
+EPSILON = 0.01  # Probability of a uniformly random action in training.
+EVALUATION_TEMPERATURE = 0.5  # Of the policy in `Mode.EVALUATION`.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,7 +67,7 @@ class IrisAgent:
                 updates_per_step=config.epoch_updates / config.epoch_steps,
                 first_step=(start + 1) * config.epoch_steps,
                 # The burn-in's.
-                extras_rows=((_RECONSTRUCTION, context),),
+                extras_rows=((RECONSTRUCTION, context),),
             )
             for kind, (size, length, context, start) in zip(KINDS, kinds, strict=True)
         )
@@ -75,7 +77,7 @@ class IrisAgent:
             replay=ReplaySpec(config.replay_capacity, anywhere=True, in_checkpoints=True),
             updates=updates,
             acts_one_behind=False,
-            ends_at_life_loss=config.ends_at_life_loss,
+            ends_at_life_loss=True,
         )
 
     def init(self, key: PRNGKeyArray) -> LearnerState:
@@ -103,46 +105,22 @@ class IrisAgent:
         output, memory = self.model.react(acting_state, features, memory)
         policy_key, random_key, choice_key = jax.random.split(key, 3)
         evaluates = mode is Mode.EVALUATION
-        temperature = config.evaluation_temperature if evaluates else config.temperature
+        temperature = EVALUATION_TEMPERATURE if evaluates else config.temperature
         action = jax.random.categorical(policy_key, output.logits / temperature)
         if not evaluates:
-            is_random = jax.random.bernoulli(choice_key, config.epsilon, action.shape)
+            is_random = jax.random.bernoulli(choice_key, EPSILON, action.shape)
             uniform = jax.random.randint(random_key, action.shape, 0, self.model.num_actions)
             action = jnp.where(is_random, uniform, action)
-        return memory, action.astype(jnp.int32), {_RECONSTRUCTION: as_bytes(frames)}
+        return memory, action.astype(jnp.int32), {RECONSTRUCTION: as_bytes(frames)}
 
     def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         if name == WORLD_MODEL:
-            return Update(*self._update_world_model(state, batch, key))
-        if name in KINDS[1:]:
-            return Update(*self._update_actor_critic(state, batch, key))
-        frames: UInt8[Array, "B S S C"] = batch.observation[0]
+            return Update(*learner.update_world_model(self.model, state, batch, key))
+        if name == ACTOR_CRITIC:
+            return Update(*learner.update_actor_critic(self.model, state, batch, key))
+        frames = batch.observation[0]
         state, seen, metrics = learner.update_tokenizer(self.model, state, frames, key)
-        return Update(state, metrics, {_RECONSTRUCTION: seen[None]})
-
-    def _update_world_model(self, state: LearnerState, batch: Batch, key: PRNGKeyArray):
-        end = batch.last & (batch.discount == 0)
-        return learner.update_world_model(
-            self.model,
-            state,
-            batch.observation[:-1],
-            batch.action,
-            batch.reward,
-            end,
-            in_first_episode(batch.mask, batch.last),
-            key,
-        )
-
-    def _update_actor_critic(self, state: LearnerState, batch: Batch, key: PRNGKeyArray):
-        return learner.update_actor_critic(
-            self.model,
-            state,
-            batch.extras[_RECONSTRUCTION],
-            in_last_episode(batch.mask, batch.last),
-            batch.observation[-2],
-            batch.mask[-1],
-            key,
-        )
+        return Update(state, metrics, {RECONSTRUCTION: seen[None]})
 
     def update_bytes(self) -> int:
         return _update_bytes(self)
@@ -162,33 +140,3 @@ class IrisAgent:
 def _update_bytes(agent: IrisAgent) -> int:
     """Return the estimate, which takes seconds, once for all tasks of an agent."""
     return learner.update_bytes(agent.model, agent.perceptual)
-
-
-def in_first_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
-    """Return which transitions are of the same episode as the first row.
-
-    Args:
-      mask: False for transitions between two episodes.
-      last: whether the transition ends its episode.
-    """
-    return mask & jnp.concatenate([mask[:1], actor_critic.all_before(_continues(mask, last))])
-
-
-def in_last_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
-    """Return which rows but the last, one before each transition, are of the last one's episode.
-
-    Args:
-      mask: False for transitions between two episodes.
-      last: whether the transition ends its episode.
-    """
-    return actor_critic.all_before(_continues(mask, last)[::-1])[::-1]
-
-
-def _continues(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
-    """Return whether the row after each transition but the last is of the same episode.
-
-    An episode's last observation is one of its rows, which a transition to the next episode follows
-    (False in `mask`). It is not where the loss of a life ended the episode: there the next episode
-    begins with it.
-    """
-    return mask[:-1] & ~(last[:-1] & mask[1:])

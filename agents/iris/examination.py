@@ -59,14 +59,8 @@ def predict_frames(
 ) -> Float[Array, "T B S S C"]:
     """Return predicted frames of sequences, after `CONTEXT` reconstructed ones.
 
-    A world model whose memory is full goes on from the last frame that it predicted.
-
-    Args:
-      model: the networks.
-      params: their parameters.
-      frames: what happened; entries in [0, 1].
-      action: after each frame.
-      key: random key of the tokens.
+    Frames have entries in [0, 1]; an action follows each. A world model whose memory is full goes
+    on from the last frame that it predicted.
     """
     seen = jnp.stack([model.tokens(params, x) for x in frames[:CONTEXT]])
     cache = model.empty_cache(frames.shape[1])
@@ -95,14 +89,8 @@ def imagine(
 ) -> OpenLoop:
     """Predict frames by the actions alone (`agents.protocol.ImaginingAgent`).
 
-    At each start the model reads `CONTEXT` frames, and knows none before them.
-
-    Args:
-      model: the networks.
-      params: their parameters.
-      batch: of one environment, NumPy.
-      key: random key of the tokens.
-      interval: steps from one start to the next.
+    At each start, every `interval` steps, the model reads `CONTEXT` frames, and knows none before
+    them. `batch` is of one environment, NumPy.
     """
     if interval <= CONTEXT:
         raise ValueError(
@@ -126,13 +114,9 @@ def imagine(
 
 
 def examine(model: Model, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
-    """Compare the world model with held-out experience.
+    """Compare the world model with transitions of new episodes, NumPy.
 
-    Args:
-      model: the networks.
-      state: the learning state.
-      batch: transitions of new episodes, NumPy; each environment's first row begins an episode.
-      key: random key of the predicted and imagined tokens.
+    Each environment's first row begins an episode.
 
     Returns:
       Calibration metrics, and pictures: `reconstruction.png` of frames and their reconstructions,

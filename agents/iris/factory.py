@@ -10,11 +10,12 @@ import numpy as np
 from dm_env import specs
 
 import environments
+from agents import earlier_settings
 from agents.iris import perceptual
 from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
-from agents.iris.model import Model, make_model
-from agents.iris.presets import GAMES, laptop, long_run, paper
+from agents.iris.model import Model
+from agents.iris.presets import GAMES, long_run, paper, tiles
 from agents.settings import split_parameters, with_overrides
 from agents.update_memory import require_fit
 
@@ -26,15 +27,28 @@ class Iris:
     Attributes:
       config: all of its settings.
       of_game: settings for some environments, by name, instead of `config`.
+      table_name: what it is called beside others.
     """
 
     config: IrisConfig
     of_game: Mapping[str, IrisConfig] = dataclasses.field(default_factory=dict)
+    table_name: str = "iris"
 
     @property
     def settings(self) -> Mapping[str, Any]:
         games = {name: dataclasses.asdict(x) for name, x in self.of_game.items()}
         return dataclasses.asdict(self.config) | ({"of_game": games} if games else {})
+
+    def present(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return `settings` that an earlier version stored as today's.
+
+        Raises:
+          ValueError: if they are of an autoencoder that is gone.
+        """
+        if "commitment_cost" not in stored:
+            return stored
+        own = {"of_game": self.of_game}
+        return earlier_settings.present("IRIS", _switches, stored, self.config, **own)
 
     def config_for(self, task: environments.Environment) -> IrisConfig:
         """Return the settings on a task."""
@@ -79,6 +93,12 @@ class Iris:
         )
 
 
+def _switches(config: IrisConfig, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    del stored
+    patches = {"patch": config.tile or 1, "actor_patch": config.actor_patch}
+    return patches | {"tile": config.tile}
+
+
 def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
     shape = getattr(spec, "shape", None)
     if not isinstance(spec, specs.Array) or len(spec.shape) != 3 or spec.dtype != np.uint8:
@@ -89,7 +109,7 @@ def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
     height, width, channels = spec.shape
     # Each convolution of the actor-critic halves the side.
     actor = config.actor_patch * 2 ** len(config.actor_channels)
-    divisor = math.lcm(config.downsampling, config.tile or 1, actor)
+    divisor = math.lcm(config.downsampling, actor)
     if height != width or height % divisor or channels not in (1, 3):
         raise ValueError(
             f"IRIS cannot learn {name}, whose images are of {shape}; expected a square of a side"
@@ -104,20 +124,20 @@ def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
 @functools.lru_cache(maxsize=8)
 def _agent(config: IrisConfig, size: int, channels: int, num_actions: int) -> IrisAgent:
     """Return an agent; equal arguments give the same object, so that it is compiled once."""
-    model: Model = make_model(config, size, channels, num_actions)
+    model = Model(config, size, channels, num_actions)
     params = perceptual.load(config.perceptual_file) if config.perceptual_file else None
     return IrisAgent(model, params)
 
 
-_WORDS = ("paper", "64_tokens", "10m")
+_WORDS = ("tiles", "paper", "64_tokens", "10m")
 
 
 def make(parameters: str = "") -> Iris:
     """Return the factory of the agent `"iris"`, or `"iris/WORD,WORD..."`.
 
-    A word is `paper`, for the paper's settings instead of a laptop's; `64_tokens`, for 64 tokens
-    per frame instead of 16; `10m`, for the paper's setting of 10 million steps; or a setting, such
-    as `horizon=10`. Settings are applied last.
+    A word is `tiles`, for the variant of simple images, the default; `paper`, for the paper's IRIS;
+    with it `64_tokens`, for 64 tokens per frame instead of 16, and `10m`, for the paper's setting
+    of 10 million steps; or a setting, such as `horizon=10`. Settings are applied last.
 
     Raises:
       ValueError: if a word is none of these, or a setting cannot be parsed.
@@ -128,20 +148,21 @@ def make(parameters: str = "") -> Iris:
             f"{unknown[0]!r} does not say which IRIS; expected some of {', '.join(_WORDS)}, or"
             " settings as horizon=10."
         )
-    if "paper" not in words and words:
+    if "tiles" in words and len(words) > 1:
+        raise ValueError(f"{parameters!r} names two IRIS; expected tiles, or words of the paper's.")
+    if "paper" not in words and words not in ([], ["tiles"]):
         raise ValueError(
             f"{words[0]!r} is a variant of the paper's IRIS; expected paper,{words[0]}."
         )
-    config = laptop()
-    if "paper" in words:
-        config = paper(64 if "64_tokens" in words else 16)
+    variant = [] if {"tiles", "paper"} & set(words) else ["tiles"]
+    named = f"iris/{','.join([*variant, *map(str.strip, filter(None, parameters.split(',')))])}"
+    if "paper" not in words:
+        return Iris(with_overrides("IRIS", tiles(), settings), table_name=named)
+    config = paper(64 if "64_tokens" in words else 16)
     if "10m" in words:
         config = long_run(config)
-    games = GAMES if "paper" in words else {}
-    return Iris(
-        with_overrides("IRIS", config, settings),
-        {
-            name: with_overrides("IRIS", dataclasses.replace(config, **changes), settings)
-            for name, changes in games.items()
-        },
-    )
+    of_game = {
+        name: with_overrides("IRIS", dataclasses.replace(config, **changes), settings)
+        for name, changes in GAMES.items()
+    }
+    return Iris(with_overrides("IRIS", config, settings), of_game, named)

@@ -51,18 +51,10 @@ def imagine(
     horizon: int,
     sample: Sampler = jax.random.categorical,
 ) -> Imagined:
-    """Imagine what the policy experiences.
+    """Imagine what the policy experiences in H steps, from the first frame's tokens.
 
-    No frame follows the last of the `horizon` actions.
-
-    Args:
-      model: the networks.
-      params: their parameters.
-      tokens: of the first frame.
-      state: the policy's, before the first frame.
-      key: random key of actions, rewards, ends and tokens.
-      horizon: H, number of steps.
-      sample: how actions, rewards, ends and tokens are chosen.
+    `state` is the policy's before that frame; `sample` chooses actions, rewards, ends and tokens.
+    No frame follows the last action.
     """
 
     def act(state: _State, key: PRNGKeyArray) -> tuple[_State, Array, tuple[Array, ...]]:
@@ -110,13 +102,7 @@ def next_frame(
 ) -> tuple[Int[Array, "B K"], Cache]:
     """Return the next frame's tokens, one after the other, and the cache with them.
 
-    Args:
-      model: the networks.
-      params: their parameters.
-      hidden: the action's hidden vector.
-      cache: that contains the action.
-      key: random key of the tokens.
-      sample: chooses them.
+    `hidden` is the hidden vector of the action, which the cache contains.
     """
     first_key, key = jax.random.split(key)
     token = sample(first_key, model.next_token(params, hidden))
@@ -136,16 +122,9 @@ def next_frame(
 def with_room(
     model: Model, params: Params, tokens: Int[Array, "B K"], cache: Cache, num_tokens: int
 ) -> Cache:
-    """Return a cache with room for more tokens.
+    """Return a cache with room for `num_tokens` more tokens.
 
-    One without room is rebuilt from the current frame alone.
-
-    Args:
-      model: the networks.
-      params: their parameters.
-      tokens: of the current frame.
-      cache: that contains them.
-      num_tokens: to make room for.
+    One without room is rebuilt from the current frame's tokens alone.
     """
 
     def rebuild(cache: Cache) -> Cache:

@@ -1,5 +1,6 @@
 """Layers of IRIS' networks. Their initial weights are those of PyTorch's modules of the names."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import haiku as hk
@@ -7,13 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from agents.convolutions import (
-    convolve_enlarged,
-    convolve_halving,
-    convolve_same,
-    from_patches,
-    to_patches,
-)
+from agents.convolutions import convolve_same, from_patches, to_patches
+
+Convolve = Callable[[Float[Array, "B H W C"], Float[Array, "3 3 C O"]], Float[Array, "B h w O"]]
 
 
 def fan_in_uniform(fan_in: int) -> hk.initializers.Initializer:
@@ -37,16 +34,23 @@ class Linear(hk.Module):
 
 
 class Convolution(hk.Module):
-    """A 3x3 convolution of images, of stride 1 with "SAME" padding."""
+    """A 3x3 convolution of images.
 
-    def __init__(self, channels: int, *, name: str):
+    It keeps their sides ("SAME" padding), or halves them with stride 2, padded below and on the
+    right only (`convolve_halving`), or doubles them after nearest-neighbour upsampling
+    (`convolve_enlarged`).
+    """
+
+    def __init__(self, channels: int, convolve: Convolve = convolve_same, *, name: str):
         """Make a layer of `channels` outputs."""
         super().__init__(name)
-        self._channels = channels
+        self._channels, self._convolve = channels, convolve
 
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W O"]:
-        weight, bias = _filters(x.shape[-1], self._channels)
-        return convolve_same(x, weight) + bias
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B h w O"]:
+        shape = (3, 3, x.shape[-1], self._channels)
+        init = fan_in_uniform(9 * x.shape[-1])
+        weight = hk.get_parameter("w", shape, jnp.float32, init)
+        return self._convolve(x, weight) + hk.get_parameter("b", shape[-1:], jnp.float32, init)
 
 
 class GroupNorm(hk.Module):
@@ -75,39 +79,6 @@ class GroupNorm(hk.Module):
         x = x - of_groups(jnp.mean(x, axis=(1, 2)))
         variance = of_groups(jnp.mean(jnp.square(x), axis=(1, 2)))
         return x * (scale * jax.lax.rsqrt(variance + 1e-6)) + offset
-
-
-class HalvingConvolution(hk.Module):
-    """A 3x3 convolution of stride 2; images are padded below and on the right only."""
-
-    def __init__(self, channels: int, *, name: str):
-        """Make a layer of `channels` outputs."""
-        super().__init__(name)
-        self._channels = channels
-
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 O"]:
-        weight, bias = _filters(x.shape[-1], self._channels)
-        return convolve_halving(x, weight) + bias
-
-
-class DoublingConvolution(hk.Module):
-    """A 3x3 convolution after nearest-neighbour upsampling by 2."""
-
-    def __init__(self, channels: int, *, name: str):
-        """Make a layer of `channels` outputs."""
-        super().__init__(name)
-        self._channels = channels
-
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B 2*H 2*W O"]:
-        weight, bias = _filters(x.shape[-1], self._channels)
-        return convolve_enlarged(x, weight) + bias
-
-
-def _filters(inputs: int, outputs: int) -> tuple[Float[Array, "3 3 I O"], Float[Array, "O"]]:
-    """Return a 3x3 convolution's filters and bias."""
-    init = fan_in_uniform(9 * inputs)
-    weight = hk.get_parameter("w", (3, 3, inputs, outputs), jnp.float32, init)
-    return weight, hk.get_parameter("b", (outputs,), jnp.float32, init)
 
 
 def to_tiles(x: Float[Array, "B H W C"], side: int) -> Float[Array, "N side side C"]:

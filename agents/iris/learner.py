@@ -12,6 +12,7 @@ from agents.iris import actor_critic, imagination, perceptual, tokenizer, world_
 from agents.iris.config import IrisConfig
 from agents.iris.model import ACTOR_CRITIC, CODEBOOK, TOKENIZER, WORLD_MODEL, Model, Params
 from agents.optimizers import cosine_schedule
+from agents.protocol import Batch
 from agents.update_memory import estimate_bytes
 
 Metrics = dict[str, Float[Array, ""]]
@@ -22,8 +23,20 @@ _NETWORKS: dict[str, tuple[str, ...]] = {
     WORLD_MODEL: (WORLD_MODEL,),
     ACTOR_CRITIC: (ACTOR_CRITIC,),
 }
-_DEAD = 100  # Updates without its use after which a code counts as dead.
-_LEAST_LEARNING_RATE = 1 / 30  # Of the autoencoder, as a fraction of the first one.
+# The authors' configuration files have these in all settings (`agents.iris.config`).
+COMMITMENT_COST = 1.0  # Weight of the encoder's part of the commitment loss (appendix A.1).
+LAMBDA = 0.95  # λ of the λ-returns (appendix B).
+WEIGHT_DECAY = 0.01  # Of the Transformer's linear weights.
+MAX_GRADIENT_NORM = 10.0  # Of each of the three networks.
+RECONSTRUCTION = "reconstruction"  # Name of an extra of the replay.
+DEAD = 100  # Updates without its use after which a code counts as dead.
+
+# The autoencoder of `tiles` has a squared error beside the absolute one. In its first updates dead
+# codes, and all codes at first, become feature vectors of the batch. Its learning rate falls along
+# half a cosine to a fraction, where it stays: codes that change late change what the world model
+# has learned to predict.
+SQUARED_COST, REVIVAL_UPDATES = 10.0, 400
+DECAY_UPDATES, LEAST_LEARNING_RATE = 1_600, 1 / 30
 
 
 class LearnerState(NamedTuple):
@@ -50,7 +63,7 @@ def init(
     return LearnerState(
         params=params,
         optimizers={kind: _optimizer(config, kind).init(_of(params, kind)) for kind in KINDS},
-        unused=jnp.full(config.vocabulary, _DEAD if config.revival_updates else 0, jnp.int32),
+        unused=jnp.full(config.vocabulary, DEAD if config.tile else 0, jnp.int32),
         perceptual=perceptual_params,
     )
 
@@ -60,21 +73,17 @@ def update_tokenizer(
 ) -> tuple[LearnerState, UInt8[Array, "B S S C"], Metrics]:
     """Make one update of the autoencoder (section 2.1, appendix A.1).
 
-    Args:
-      model: the networks.
-      state: the learning state.
-      frames: to learn from.
-      key: random key of the choice of features for dead codes.
+    The key is that of the choice of features for dead codes.
 
     Returns:
       The learning state, the frames' reconstructions by the autoencoder before the update, and
       metrics.
     """
     images = as_fractions(frames)
-    if model.config.revival_updates:
+    if model.config.tile:
         updates = optax.tree.get(state.optimizers["tokenizer"], "count", filtering=_is_adams)
         codebook = jax.lax.cond(
-            updates < model.config.revival_updates,
+            updates < REVIVAL_UPDATES,
             lambda: _revived(model, state, images, key),
             lambda: state.params[CODEBOOK],
         )
@@ -91,7 +100,7 @@ def update_tokenizer(
         "gradient_norm": norm,
         "codes_used": jnp.sum(used > 0, dtype=jnp.float32),
         "codes_perplexity": jnp.exp(-jnp.sum(jax.scipy.special.xlogy(frequency, frequency))),
-        "codes_dead": jnp.sum(state.unused >= _DEAD, dtype=jnp.float32),
+        "codes_dead": jnp.sum(state.unused >= DEAD, dtype=jnp.float32),
     }
     return state, as_bytes(jnp.clip(0.5 * (decoded + 1.0), 0.0, 1.0)), metrics
 
@@ -106,14 +115,12 @@ def _tokenizer_loss(
     features = model.encode(params, images)
     quantized = tokenizer.quantize(features, params[CODEBOOK])
     decoded, expected = model.decode(params, quantized.straight_through), 2.0 * images - 1.0
-    cost = model.config.commitment_cost
     losses = {
         "reconstruction": jnp.mean(jnp.abs(expected - decoded)),
-        "commitment": tokenizer.commitment_loss(features, quantized.codes, cost),
+        "commitment": tokenizer.commitment_loss(features, quantized.codes, COMMITMENT_COST),
     }
-    if model.config.squared_cost:
-        squared = jnp.mean(jnp.square(expected - decoded))
-        losses["squared"] = model.config.squared_cost * squared
+    if model.config.tile:
+        losses["squared"] = SQUARED_COST * jnp.mean(jnp.square(expected - decoded))
     if perceptual_params is not None:
         losses["perceptual"] = perceptual.distance(perceptual_params, expected, decoded)
     return sum(losses.values(), jnp.zeros(())), (quantized.tokens, decoded, losses)
@@ -127,7 +134,7 @@ def _revived(
     They are drawn in proportion to their squared distances from the other codes, as k-means++
     draws: uniformly drawn ones would nearly all be of the background.
     """
-    codebook, is_dead = state.params[CODEBOOK], state.unused >= _DEAD
+    codebook, is_dead = state.params[CODEBOOK], state.unused >= DEAD
     features = model.encode(state.params, images).reshape(-1, codebook.shape[1])
     distances = jnp.sum(jnp.square(features[:, None] - codebook), axis=-1)
     nearest = jnp.min(distances, axis=1, where=~is_dead, initial=jnp.inf)
@@ -137,31 +144,19 @@ def _revived(
 
 
 def update_world_model(
-    model: Model,
-    state: LearnerState,
-    frames: UInt8[Array, "L B S S C"],
-    action: Int[Array, "L B"],
-    reward: Float[Array, "L B"],
-    end: Bool[Array, "L B"],
-    counts: Bool[Array, "L B"],
-    key: PRNGKeyArray,
+    model: Model, state: LearnerState, batch: Batch, key: PRNGKeyArray
 ) -> tuple[LearnerState, Metrics]:
     """Make one update of the Transformer (section 2.2).
 
-    Args:
-      model: the networks.
-      state: the learning state.
-      frames: of L steps.
-      action: after each frame.
-      reward: of the action.
-      end: whether the action ends the episode.
-      counts: False for steps that belong to another episode than the first.
-      key: random key of the dropout.
+    It learns from L steps of each sequence, but not from those after the first episode.
     """
+    frames: UInt8[Array, "L B S S C"] = batch.observation[:-1]
+    end = batch.last & (batch.discount == 0)
+    counts = in_first_episode(batch.mask, batch.last)
     params = state.params
     flat = as_fractions(frames).reshape(-1, *frames.shape[2:])
     tokens = model.tokens(params, flat).reshape(*frames.shape[:2], -1).swapaxes(0, 1)
-    action, reward, end, counts = (x.T for x in (action, reward, end, counts))
+    action, reward, end, counts = (x.T for x in (batch.action, batch.reward, end, counts))
 
     def loss(params: Params) -> tuple[Array, world_model.Losses]:
         predicted = model.predict(params, tokens, action, key)
@@ -174,31 +169,20 @@ def update_world_model(
 
 
 def update_actor_critic(
-    model: Model,
-    state: LearnerState,
-    burn_in: UInt8[Array, "T B S S C"],
-    burn_in_counts: Bool[Array, "T B"],
-    frames: UInt8[Array, "B S S C"],
-    counts: Bool[Array, "B"],
-    key: PRNGKeyArray,
+    model: Model, state: LearnerState, batch: Batch, key: PRNGKeyArray
 ) -> tuple[LearnerState, Metrics]:
     """Make one update of the policy and the value in imagination (section 2.3).
 
-    Args:
-      model: the networks.
-      state: the learning state.
-      burn_in: reconstructions of the frames before the first one.
-      burn_in_counts: False for those of another episode.
-      frames: the first frames.
-      counts: which of them are learned from.
-      key: random key of the imagination.
+    Imagination starts from the last frame but one of each sequence. The frames before it are the
+    burn-in, of which only those of its episode count.
     """
     params, config = state.params, model.config
-    policy = model.burn_in(params, as_fractions(burn_in), burn_in_counts)
-    tokens = model.tokens(params, as_fractions(frames))
+    counts = in_last_episode(batch.mask, batch.last)
+    policy = model.burn_in(params, as_fractions(batch.extras[RECONSTRUCTION]), counts)
+    tokens = model.tokens(params, as_fractions(batch.observation[-2]))
     imagined = imagination.imagine(model, params, tokens, policy, key, config.horizon)
-    learned = jnp.broadcast_to(counts, imagined.end.shape)
-    if not config.learns_after_end:
+    learned = jnp.broadcast_to(batch.mask[-1], imagined.end.shape)
+    if config.tile:
         learned &= actor_critic.until_end(imagined.end)
 
     def loss(params: Params) -> tuple[Array, tuple[actor_critic.Losses, Array, Array]]:
@@ -208,7 +192,7 @@ def update_actor_critic(
             imagined.end,
             jax.lax.stop_gradient(output.value),
             config.discount,
-            config.lambda_,
+            LAMBDA,
         )
         losses = actor_critic.losses(output, imagined.action, returns, learned, config.entropy_cost)
         return sum(losses, jnp.zeros(())), (losses, output.value, returns)
@@ -223,6 +207,36 @@ def update_actor_critic(
         "value": jnp.mean(value),
         "return": jnp.mean(returns),
     }
+
+
+def in_first_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
+    """Return which transitions are of the same episode as the first row.
+
+    Args:
+      mask: False for transitions between two episodes.
+      last: whether the transition ends its episode.
+    """
+    return mask & jnp.concatenate([mask[:1], actor_critic.all_before(_continues(mask, last))])
+
+
+def in_last_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
+    """Return which rows but the last, one before each transition, are of the last one's episode.
+
+    Args:
+      mask: False for transitions between two episodes.
+      last: whether the transition ends its episode.
+    """
+    return actor_critic.all_before(_continues(mask, last)[::-1])[::-1]
+
+
+def _continues(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
+    """Return whether the row after each transition but the last is of the same episode.
+
+    An episode's last observation is one of its rows, which a transition to the next episode follows
+    (False in `mask`). It is not where the loss of a life ended the episode: there the next episode
+    begins with it.
+    """
+    return mask[:-1] & ~(last[:-1] & mask[1:])
 
 
 def update_bytes(model: Model, perceptual_params: PyTree[Array] | None) -> int:
@@ -269,14 +283,12 @@ def _of(params: Params, kind: str) -> Params:
 def _optimizer(config: IrisConfig, kind: str) -> optax.GradientTransformation:
     """Return a kind's optimiser: Adam, with weight decay of the Transformer's linear weights."""
     adam = optax.adam(config.learning_rate)
-    if kind == "tokenizer" and config.tokenizer_decay_updates:
-        fraction = cosine_schedule(config.tokenizer_decay_updates, _LEAST_LEARNING_RATE)
+    if kind == "tokenizer" and config.tile:
+        fraction = cosine_schedule(DECAY_UPDATES, LEAST_LEARNING_RATE)
         adam = optax.adam(lambda count: config.learning_rate * fraction(count))
     if kind == WORLD_MODEL:
-        adam = optax.adamw(
-            config.learning_rate, weight_decay=config.weight_decay, mask=_linear_weights
-        )
-    return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), adam)
+        adam = optax.adamw(config.learning_rate, weight_decay=WEIGHT_DECAY, mask=_linear_weights)
+    return optax.chain(optax.clip_by_global_norm(MAX_GRADIENT_NORM), adam)
 
 
 def _is_adams(path: Any, _: Any) -> bool:
@@ -294,11 +306,7 @@ def _step(
 ) -> tuple[LearnerState, Array, Any, Array]:
     """Make one step of a kind's optimiser.
 
-    Args:
-      model: the networks.
-      state: the learning state.
-      kind: of the update.
-      loss: from the parameters of all networks to the loss and further results.
+    `loss` returns the loss and further results, of the parameters of all networks.
 
     Returns:
       The learning state, the loss, its further results, and the gradient's norm.

@@ -1,6 +1,7 @@
 """All of an agent's networks, as pure functions of their parameters."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +14,7 @@ from agents.iris import actor_critic, tokenizer
 from agents.iris.actor_critic import Output
 from agents.iris.config import IrisConfig
 from agents.iris.layers import LSTMState, from_tiles, to_tiles
-from agents.iris.world_model import (
-    REWARD_CLASSES,
-    Cache,
-    Embedding,
-    Head,
-    Predictions,
-    Transformer,
-    empty_cache,
-)
+from agents.iris.world_model import Cache, Predictions, WorldModel, empty_cache
 
 Params = dict[str, Any]
 """Parameters by network: `ENCODER`, `DECODER`, `CODEBOOK`, `WORLD_MODEL`, `ACTOR_CRITIC`."""
@@ -31,41 +24,17 @@ WORLD_MODEL, ACTOR_CRITIC = "world_model", "actor_critic"
 TOKENIZER = (ENCODER, DECODER, CODEBOOK)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Model:
-    """An agent's networks, as functions whose first argument is `Params`, but for `init`.
+    """An agent's networks. Equal models are the same functions, so that these are compiled once.
 
     Attributes:
-      init: from a key to parameters.
-      encode: frames in [0, 1] `[B, S, S, C]` to feature vectors `[B, K, E]`.
-      decode: embeddings of codes `[B, K, E]` to frames in [-1, 1], but for errors.
-      predict: tokens `[B, L, K]`, actions `[B, L]` and a key for dropout, or None, to
-        `Predictions`.
-      feed_tokens: tokens `[B, T]` of frames and a cache to hidden vectors `[B, T, D]` and the cache
-        with them.
-      feed_actions: likewise actions.
-      next_token: hidden vectors to logits of the next token.
-      reward: hidden vectors of actions to logits of the reward's sign.
-      end: hidden vectors of actions to logits of the episode's end.
-      vision: frames in [0, 1] to the actor-critic's features `[N, F]`.
-      react: features and the LSTM's state to `Output` and the state after it.
       config: of the agent.
-      image_size: S.
-      image_channels: C.
-      num_actions: A.
+      image_size: S, of a square observation; a multiple of `config.downsampling`.
+      image_channels: C, of the observation.
+      num_actions: A, of the environment.
     """
 
-    init: Callable[[PRNGKeyArray], Params]
-    encode: Callable[[Params, Array], Float[Array, "B K E"]]
-    decode: Callable[[Params, Array], Float[Array, "B S S C"]]
-    predict: Callable[..., Predictions]
-    feed_tokens: Callable[[Params, Array, Cache], tuple[Array, Cache]]
-    feed_actions: Callable[[Params, Array, Cache], tuple[Array, Cache]]
-    next_token: Callable[[Params, Array], Float[Array, "*s N"]]
-    reward: Callable[[Params, Array], Float[Array, "*s 3"]]
-    end: Callable[[Params, Array], Float[Array, "*s 2"]]
-    vision: Callable[[Params, Array], Float[Array, "N F"]]
-    react: Callable[[Params, Array, LSTMState], tuple[Output, LSTMState]]
     config: IrisConfig
     image_size: int
     image_channels: int
@@ -74,7 +43,100 @@ class Model:
     @property
     def tokens_per_frame(self) -> int:
         """K."""
-        return (self.image_size // self.config.downsampling) ** 2
+        return self._side**2
+
+    @property
+    def _side(self) -> int:
+        """Tokens of a side of a frame."""
+        return self.image_size // self.config.downsampling
+
+    @property
+    def _tile(self) -> int:
+        """The side of the squares that the autoencoder takes for images, in pixels."""
+        return self.config.tile or self.image_size
+
+    def init(self, key: PRNGKeyArray) -> Params:
+        """Return initial parameters."""
+        config, keys = self.config, jax.random.split(key, 5)
+        side, tiles = self._side, self.image_size // self._tile
+        bound, size = 1.0 / config.vocabulary, (config.vocabulary, config.code_size)
+        tokens = jnp.zeros((1, config.memory_steps, self.tokens_per_frame), jnp.int32)
+        frame = jnp.zeros((1, self.image_size, self.image_size, self.image_channels))
+        codes = jnp.zeros((1, side, side, config.code_size))
+
+        def init(f: Callable[..., Any], key: PRNGKeyArray, *inputs: Any) -> Any:
+            return hk.transform(f).init(key, *inputs)
+
+        def act(frame: Array, state: LSTMState) -> tuple[Output, LSTMState]:
+            features = actor_critic.vision(config, frame)
+            return actor_critic.react(config, self.num_actions, features, state)
+
+        return {
+            ENCODER: init(self._encode, keys[0], to_tiles(frame, self._tile)),
+            DECODER: init(self._decode, keys[1], to_tiles(codes, side // tiles)),
+            CODEBOOK: jax.random.uniform(keys[2], size, minval=-bound, maxval=bound),
+            WORLD_MODEL: init(self._world("predict"), keys[3], tokens, tokens[:, :, 0]),
+            ACTOR_CRITIC: init(act, keys[4], frame, actor_critic.initial_state(config, 1)),
+        }
+
+    def encode(self, params: Params, frames: Float[Array, "B S S C"]) -> Float[Array, "B K E"]:
+        """Return the feature vectors of frames with entries in [0, 1]."""
+        tiles = self.image_size // self._tile
+        x = _apply(self._encode, params[ENCODER], to_tiles(frames, self._tile))
+        x = from_tiles(x, tiles)
+        return x.reshape(len(x), -1, self.config.code_size)
+
+    def decode(self, params: Params, codes: Float[Array, "B K E"]) -> Float[Array, "B S S C"]:
+        """Return frames of codes' embeddings; entries are in [-1, 1], but for errors."""
+        side, tiles = self._side, self.image_size // self._tile
+        codes = to_tiles(codes.reshape(len(codes), side, side, -1), side // tiles)
+        return from_tiles(_apply(self._decode, params[DECODER], codes), tiles)
+
+    def predict(
+        self,
+        params: Params,
+        tokens: Int[Array, "B L K"],
+        actions: Int[Array, "B L"],
+        key: PRNGKeyArray | None,
+    ) -> Predictions:
+        """Predict what follows each step; `key` is that of the dropout, or None for none."""
+        return _apply(self._world("predict"), params[WORLD_MODEL], tokens, actions, key)
+
+    def feed_tokens(
+        self, params: Params, tokens: Int[Array, "B T"], cache: Cache
+    ) -> tuple[Float[Array, "B T D"], Cache]:
+        """Return the hidden vectors of frames' tokens, and the cache with them."""
+        return _apply(self._world("feed_tokens"), params[WORLD_MODEL], tokens, cache)
+
+    def feed_actions(
+        self, params: Params, actions: Int[Array, "B T"], cache: Cache
+    ) -> tuple[Float[Array, "B T D"], Cache]:
+        """Return the hidden vectors of actions, and the cache with them."""
+        return _apply(self._world("feed_actions"), params[WORLD_MODEL], actions, cache)
+
+    def next_token(self, params: Params, hidden: Float[Array, "*s D"]) -> Float[Array, "*s N"]:
+        """Return logits of the token after a hidden vector's."""
+        return _apply(self._world("next_token"), params[WORLD_MODEL], hidden)
+
+    def reward(self, params: Params, hidden: Float[Array, "*s D"]) -> Float[Array, "*s 3"]:
+        """Return logits of the reward's sign, of actions' hidden vectors."""
+        return _apply(self._world("reward"), params[WORLD_MODEL], hidden)
+
+    def end(self, params: Params, hidden: Float[Array, "*s D"]) -> Float[Array, "*s 2"]:
+        """Return logits of the episode's end, of actions' hidden vectors."""
+        return _apply(self._world("end"), params[WORLD_MODEL], hidden)
+
+    def vision(self, params: Params, frames: Float[Array, "N S S C"]) -> Float[Array, "N F"]:
+        """Return the actor-critic's features of frames with entries in [0, 1]."""
+        f = functools.partial(actor_critic.vision, self.config)
+        return _apply(f, params[ACTOR_CRITIC], frames)
+
+    def react(
+        self, params: Params, features: Float[Array, "B F"], state: LSTMState
+    ) -> tuple[Output, LSTMState]:
+        """Return the actor-critic's output, and the LSTM's state after it."""
+        f = functools.partial(actor_critic.react, self.config, self.num_actions)
+        return _apply(f, params[ACTOR_CRITIC], features, state)
 
     def tokens(self, params: Params, frames: Float[Array, "B S S C"]) -> Int[Array, "B K"]:
         """Return the tokens of frames with entries in [0, 1]."""
@@ -132,112 +194,22 @@ class Model:
         features = self.vision(params, frames.reshape(-1, *frames.shape[2:]))
         return features.reshape(*frames.shape[:2], -1)
 
+    def _encode(self, x: Array) -> Array:
+        return tokenizer.Encoder(self.config)(2.0 * x - 1.0)
 
-def make_model(config: IrisConfig, image_size: int, image_channels: int, num_actions: int) -> Model:
-    """Return an agent's networks.
+    def _decode(self, x: Array) -> Array:
+        return tokenizer.Decoder(self.config, self.image_channels)(x)
 
-    Args:
-      config: of the agent.
-      image_size: of a square observation, a multiple of `config.downsampling`.
-      image_channels: of the observation.
-      num_actions: of the environment.
-    """
-    side = image_size // config.downsampling
-    tile = config.tile or image_size
-    tiles = image_size // tile  # A side.
-    encoder = hk.without_apply_rng(hk.transform(lambda x: tokenizer.Encoder(config)(2.0 * x - 1.0)))
-    decoder = hk.without_apply_rng(
-        hk.transform(lambda x: tokenizer.Decoder(config, image_channels)(x))
-    )
-    world = hk.without_apply_rng(
-        hk.multi_transform(lambda: _world_model(config, side**2, num_actions))
-    )
-    actor = hk.without_apply_rng(hk.multi_transform(lambda: _actor_critic(config, num_actions)))
-    predict, feed_tokens, feed_actions, next_token, reward, end = world.apply
-    vision, react = actor.apply
+    def _world(self, method: str) -> Callable[..., Any]:
+        """Return a method of the world model's layers, which are created where it is called."""
 
-    def init(key: PRNGKeyArray) -> Params:
-        keys = jax.random.split(key, 5)
-        bound = 1.0 / config.vocabulary
-        size = (config.vocabulary, config.code_size)
-        tokens = jnp.zeros((1, config.memory_steps, side**2), jnp.int32)
-        frame = jnp.zeros((1, image_size, image_size, image_channels))
-        codes = jnp.zeros((1, side, side, config.code_size))
-        return {
-            ENCODER: encoder.init(keys[0], to_tiles(frame, tile)),
-            DECODER: decoder.init(keys[1], to_tiles(codes, side // tiles)),
-            CODEBOOK: jax.random.uniform(keys[2], size, minval=-bound, maxval=bound),
-            WORLD_MODEL: world.init(keys[3], tokens, tokens[:, :, 0]),
-            ACTOR_CRITIC: actor.init(keys[4], frame, actor_critic.initial_state(config, 1)),
-        }
+        def call(*inputs: Any) -> Any:
+            layers = WorldModel(self.config, self.tokens_per_frame, self.num_actions)
+            return getattr(layers, method)(*inputs)
 
-    def encode(params: Params, frames: Float[Array, "B S S C"]) -> Float[Array, "B K E"]:
-        features = from_tiles(encoder.apply(params[ENCODER], to_tiles(frames, tile)), tiles)
-        return features.reshape(len(features), -1, config.code_size)
-
-    def decode(params: Params, codes: Float[Array, "B K E"]) -> Float[Array, "B S S C"]:
-        codes = to_tiles(codes.reshape(len(codes), side, side, -1), side // tiles)
-        return from_tiles(decoder.apply(params[DECODER], codes), tiles)
-
-    def of(network: str, apply: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda params, *arguments: apply(params[network], *arguments)
-
-    return Model(
-        init=init,
-        encode=encode,
-        decode=decode,
-        predict=of(WORLD_MODEL, predict),
-        feed_tokens=of(WORLD_MODEL, feed_tokens),
-        feed_actions=of(WORLD_MODEL, feed_actions),
-        next_token=of(WORLD_MODEL, next_token),
-        reward=of(WORLD_MODEL, reward),
-        end=of(WORLD_MODEL, end),
-        vision=of(ACTOR_CRITIC, vision),
-        react=of(ACTOR_CRITIC, react),
-        config=config,
-        image_size=image_size,
-        image_channels=image_channels,
-        num_actions=num_actions,
-    )
+        return call
 
 
-def _world_model(config: IrisConfig, num_tokens: int, num_actions: int) -> Any:
-    """Return the world model's functions, for `hk.multi_transform`; the first one initialises."""
-    transformer = Transformer(config, num_tokens + 1)
-    frame_tokens = Embedding(config.vocabulary, config.width, name="frame_tokens")
-    action_tokens = Embedding(num_actions, config.width, name="action_tokens")
-    next_token = Head(config.vocabulary, name="next_token")
-    reward, end = Head(REWARD_CLASSES, name="reward"), Head(2, name="end")
-
-    def predict(
-        tokens: Int[Array, "B L K"], actions: Int[Array, "B L"], key: PRNGKeyArray | None = None
-    ) -> Predictions:
-        embedded = jnp.concatenate(
-            [frame_tokens(tokens), action_tokens(actions)[:, :, None]], axis=2
-        )
-        hidden, _ = transformer(embedded.reshape(len(actions), -1, config.width), key=key)
-        hidden = hidden.reshape(embedded.shape)
-        before_tokens = jnp.concatenate([hidden[:, :, : num_tokens - 1], hidden[:, :, -1:]], axis=2)
-        return Predictions(
-            next_token(before_tokens), reward(hidden[:, :, -1]), end(hidden[:, :, -1])
-        )
-
-    def feed_tokens(tokens: Int[Array, "B T"], cache: Cache) -> tuple[Array, Cache | None]:
-        return transformer(frame_tokens(tokens), cache)
-
-    def feed_actions(actions: Int[Array, "B T"], cache: Cache) -> tuple[Array, Cache | None]:
-        return transformer(action_tokens(actions), cache)
-
-    return predict, (predict, feed_tokens, feed_actions, next_token, reward, end)
-
-
-def _actor_critic(config: IrisConfig, num_actions: int) -> Any:
-    """Return the actor-critic's functions, for `hk.multi_transform`; the first one initialises."""
-
-    def vision(frames: Float[Array, "N S S C"]) -> Float[Array, "N F"]:
-        return actor_critic.vision(config, frames)
-
-    def react(features: Float[Array, "B F"], state: LSTMState) -> tuple[Output, LSTMState]:
-        return actor_critic.react(config, num_actions, features, state)
-
-    return lambda frames, state: react(vision(frames), state), (vision, react)
+def _apply(f: Callable[..., Any], params: Params, *inputs: Any) -> Any:
+    """Return the result of a function of Haiku modules with parameters."""
+    return hk.without_apply_rng(hk.transform(f)).apply(params, *inputs)

@@ -1,4 +1,4 @@
-"""IRIS' presets: the paper's settings by game, and a laptop's."""
+"""IRIS' presets: the paper's settings by game, and those of `tiles`, for a laptop."""
 
 import dataclasses
 
@@ -29,36 +29,30 @@ def long_run(config: IrisConfig) -> IrisConfig:
     return dataclasses.replace(config, epoch_updates=updates, replay_capacity=_LONG_REPLAY)
 
 
-def laptop() -> IrisConfig:
-    """Return small networks and few updates, for simple images on two cores."""
+def tiles() -> IrisConfig:
+    """Return the variant for simple images: small networks, few updates, on two cores."""
     return IrisConfig(
         vocabulary=32,
         code_size=32,
         latent_channels=32,
         channels=32,
         groups=8,
-        patch=16,
         tile=16,
         multipliers=(1,),
         residual_blocks=1,
         attention_resolutions=(),
-        squared_cost=10.0,
-        revival_updates=400,
         memory_steps=5,
         layers=2,
         heads=4,
         width=64,
         dropout=0.0,
-        actor_patch=4,
         actor_channels=(32, 32),
         lstm_size=64,
         horizon=5,
-        learns_after_end=False,
         burn_in=4,
         discount=0.97,
         entropy_cost=0.01,
         learning_rate=1e-3,
-        tokenizer_decay_updates=1_600,
         tokenizer_batch=16,
         world_model_batch=8,
         actor_critic_batch=16,

@@ -7,32 +7,25 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from agents.convolutions import from_patches, to_patches
+from agents.convolutions import convolve_enlarged, convolve_halving, from_patches, to_patches
 from agents.iris.config import IrisConfig
-from agents.iris.layers import (
-    Convolution,
-    DoublingConvolution,
-    GroupNorm,
-    HalvingConvolution,
-    Linear,
-)
+from agents.iris.layers import Convolution, GroupNorm, Linear
 
 
 class Encoder(hk.Module):
     """From images with entries in [-1, 1] to feature vectors of codes."""
 
     def __init__(self, config: IrisConfig, name: str = "encoder"):
-        """Make an encoder of the config's sizes."""
         super().__init__(name)
         self._config = config
 
     def __call__(self, images: Float[Array, "B H W C"]) -> Float[Array, "B h w E"]:
         config = self._config
-        x = Convolution(config.channels, name="input")(to_patches(images, config.patch))
+        x = Convolution(config.channels, name="input")(to_patches(images, config.tile or 1))
         for level, multiplier in enumerate(config.multipliers):
             channels = config.channels * multiplier
             if level > 0:
-                x = HalvingConvolution(x.shape[-1], name=f"halving{level}")(x)
+                x = Convolution(x.shape[-1], convolve_halving, name=f"halving{level}")(x)
             for i in range(config.residual_blocks):
                 x = ResidualBlock(channels, config.groups, name=f"level{level}_block{i}")(x)
                 if x.shape[1] in config.attention_resolutions:
@@ -48,7 +41,6 @@ class Decoder(hk.Module):
     """From embeddings of codes to images; their entries are in [-1, 1] but for errors."""
 
     def __init__(self, config: IrisConfig, image_channels: int, name: str = "decoder"):
-        """Make a decoder of the config's sizes."""
         super().__init__(name)
         self._config, self._image_channels = config, image_channels
 
@@ -65,10 +57,11 @@ class Decoder(hk.Module):
                 if x.shape[1] in config.attention_resolutions:
                     x = Attention(config.groups, name=f"level{level}_attention{i}")(x)
             if level > 0:
-                x = DoublingConvolution(x.shape[-1], name=f"doubling{level}")(x)
+                x = Convolution(x.shape[-1], convolve_enlarged, name=f"doubling{level}")(x)
         x = _normalize_and_swish(x, config.groups, "norm")
-        x = Convolution(self._image_channels * config.patch**2, name="output")(x)
-        return from_patches(x, config.patch)
+        patch = config.tile or 1
+        x = Convolution(self._image_channels * patch**2, name="output")(x)
+        return from_patches(x, patch)
 
 
 class ResidualBlock(hk.Module):

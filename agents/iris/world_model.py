@@ -194,6 +194,54 @@ class Predictions(NamedTuple):
     end: Float[Array, "B L 2"]
 
 
+class WorldModel:
+    """The layers on embedded tokens, which Haiku creates where this is made."""
+
+    def __init__(self, config: IrisConfig, num_tokens: int, num_actions: int):
+        """Make layers for frames of `num_tokens` tokens, each followed by one of the actions."""
+        self._num_tokens, self._width = num_tokens, config.width
+        self._transformer = Transformer(config, num_tokens + 1)
+        self._frame_tokens = Embedding(config.vocabulary, config.width, name="frame_tokens")
+        self._action_tokens = Embedding(num_actions, config.width, name="action_tokens")
+        self.next_token = Head(config.vocabulary, name="next_token")
+        self.reward = Head(REWARD_CLASSES, name="reward")
+        self.end = Head(2, name="end")
+
+    def predict(
+        self,
+        tokens: Int[Array, "B L K"],
+        actions: Int[Array, "B L"],
+        key: PRNGKeyArray | None = None,
+    ) -> Predictions:
+        """Return what the layers predict along sequences; `key` is that of the dropout."""
+        embedded = jnp.concatenate(
+            [self._frame_tokens(tokens), self._action_tokens(actions)[:, :, None]], axis=2
+        )
+        flat = embedded.reshape(len(actions), -1, self._width)
+        hidden = self._transformer(flat, key=key)[0].reshape(embedded.shape)
+        # An action follows a frame's last token, and is not predicted.
+        before_tokens = jnp.concatenate(
+            [hidden[:, :, : self._num_tokens - 1], hidden[:, :, -1:]], axis=2
+        )
+        return Predictions(
+            self.next_token(before_tokens),
+            self.reward(hidden[:, :, -1]),
+            self.end(hidden[:, :, -1]),
+        )
+
+    def feed_tokens(
+        self, tokens: Int[Array, "B T"], cache: Cache
+    ) -> tuple[Float[Array, "B T D"], Cache | None]:
+        """Return the hidden vectors of frames' tokens, and the cache with them."""
+        return self._transformer(self._frame_tokens(tokens), cache)
+
+    def feed_actions(
+        self, actions: Int[Array, "B T"], cache: Cache
+    ) -> tuple[Float[Array, "B T D"], Cache | None]:
+        """Return the hidden vectors of actions, and the cache with them."""
+        return self._transformer(self._action_tokens(actions), cache)
+
+
 class Losses(NamedTuple):
     """Cross-entropies of the predictions, means over the steps that count."""
 

@@ -25,7 +25,6 @@ from agents.iris.model import (
     ENCODER,
     WORLD_MODEL,
     Model,
-    make_model,
 )
 from tests.agents.common import random_params
 from tests.golden import group
@@ -183,7 +182,7 @@ def model_of(case: Case) -> Model:
     # Nine tokens a frame are those of an image of three squares a side.
     config = config_of(case)
     size = 48 if tokens == 9 else 64
-    return make_model(config, size, 3, case.config.get("A", 2))
+    return Model(config, size, 3, case.config.get("A", 2))
 
 
 _RULES = [

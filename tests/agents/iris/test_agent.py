@@ -19,13 +19,14 @@ from PIL import Image
 
 import environments
 from agents.iris import actor_critic, factory, imagination, learner, perceptual, presets
-from agents.iris.agent import in_first_episode, in_last_episode
 from agents.iris.factory import Iris
 from agents.iris.layers import from_tiles, to_tiles
-from agents.iris.learner import as_bytes, as_fractions
-from agents.iris.model import TOKENIZER, make_model
+from agents.iris.learner import as_bytes, as_fractions, in_first_episode, in_last_episode
+from agents.iris.model import TOKENIZER, Model
 from agents.protocol import Batch, Mode
 from disco_common import stopping
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import make_contenders
 from tests.agents.common import without_speed
 from tests.agents.tiny import IRIS as TINY
 from tests.environments.streams import dynamics_of
@@ -91,7 +92,7 @@ def test_a_run_that_was_stopped_in_each_phase_continues_exactly(tmp_path, whole,
 
 
 def test_numbers_of_parameters_are_the_authors():
-    model = make_model(presets.paper(), 64, 3, 6)
+    model = Model(presets.paper(), 64, 3, 6)
     params = jax.eval_shape(model.init, jax.random.key(0))
     sizes = {
         name: sum(math.prod(x.shape) for x in jax.tree.leaves(network))
@@ -101,7 +102,7 @@ def test_numbers_of_parameters_are_the_authors():
     assert sizes["world_model"] == 8_448_005
     assert sizes["actor_critic"] == 3_218_983
     assert model.tokens_per_frame == 16
-    assert make_model(presets.paper(64), 64, 3, 6).tokens_per_frame == 64
+    assert Model(presets.paper(64), 64, 3, 6).tokens_per_frame == 64
 
 
 def test_phases_start_after_the_papers_epochs():
@@ -119,6 +120,18 @@ def test_the_papers_variants():
     assert factory.make("paper").config.temperature == 1.0
     assert factory.make("paper,10m").config.epoch_updates == 4
     assert factory.make("paper,64_tokens,horizon=7").config.horizon == 7
+    assert factory.make("tiles") == factory.make()
+
+
+def test_the_variant_for_simple_images_has_a_name_of_its_own():
+    names = {
+        "iris": "iris_tiles",
+        "iris/horizon=3": "iris_tiles_horizon=3",
+        "iris/paper, 64_tokens": "iris_paper_64_tokens",
+    }
+    contenders = make_contenders([], EvaluationConfig(baselines=()), list(names))[1:]
+    assert [x.name for x in contenders] == list(names.values())
+    assert [x.source["agent"] for x in contenders] == list(names)
 
 
 # What it learns from.
@@ -177,7 +190,7 @@ def test_unused_codes_are_counted(agent_and_state, rng):
 
 
 def test_dead_codes_become_features_in_the_first_updates(rng):
-    config = dataclasses.replace(TINY, revival_updates=1, learning_rate=1e-12)
+    config = dataclasses.replace(TINY, learning_rate=1e-12)
     agent = Iris(config).make(environments.make(NAME))
     state = jax.jit(agent.init)(jax.random.key(0))
     frames = jnp.asarray(rng.integers(256, size=(4, 64, 64, 3)), jnp.uint8)
@@ -192,26 +205,39 @@ def test_dead_codes_become_features_in_the_first_updates(rng):
     assert distance[3].min() > 1e-3
     assert np.delete(distance, 3, axis=0).min(axis=-1).max() < 1e-5
     found = found._replace(unused=jnp.full_like(found.unused, 1_000))
+    found = _at_update(found, learner.REVIVAL_UPDATES)
     later, _, _ = update(agent.model, found, frames, jax.random.key(1))
     np.testing.assert_allclose(later.params["codebook"], after, atol=1e-6)
 
 
-def test_the_autoencoders_learning_rate_falls_and_no_other(rng):
-    config = dataclasses.replace(TINY, revival_updates=1, tokenizer_decay_updates=2)
-    agent = Iris(config).make(environments.make(NAME))
-    states = [jax.jit(agent.init)(jax.random.key(0))]
+def _at_update(state, number, kind="ScaleByAdamState"):
+    """The learning state as if the autoencoder had made so many updates, by one of its counts."""
+    counted = optax.tree.set(
+        state.optimizers["tokenizer"],
+        lambda path, _: path[-1].tuple_name == kind,
+        count=jnp.int32(number),
+    )
+    return state._replace(optimizers=state.optimizers | {"tokenizer": counted})
+
+
+def test_the_autoencoders_learning_rate_falls_and_no_other(agent_and_state, rng):
+    agent, state = agent_and_state
     frames = jnp.asarray(rng.integers(256, size=(4, 64, 64, 3)), jnp.uint8)
     update = jax.jit(learner.update_tokenizer, static_argnums=0)
-    for number in range(4):
-        states.append(update(agent.model, states[-1], frames, jax.random.key(number))[0])
-    before, first, second, third, fourth = (ravel_pytree(x.params["encoder"])[0] for x in states)
-    rate = config.learning_rate
-    np.testing.assert_allclose(np.abs(first - before).max(), rate, rtol=0.01)
-    for change in (third - second, fourth - third):
-        assert 0.2 * rate / 30 < np.abs(change).max() < 3 * rate / 30
+
+    def largest_change(state):
+        found, _, _ = update(agent.model, state, frames, jax.random.key(0))
+        before, after = (ravel_pytree(x.params["encoder"])[0] for x in (state, found))
+        return found, np.abs(after - before).max()
+
+    end = learner.DECAY_UPDATES
+    for number, fraction in {0: 1.0, end // 2: 31 / 60, end: 1 / 30, 2 * end: 1 / 30}.items():
+        state, change = largest_change(_at_update(state, number, "ScaleByScheduleState"))
+        if number == 0:
+            np.testing.assert_allclose(change, TINY.learning_rate, rtol=0.01)
+        assert 0.2 * fraction < change / TINY.learning_rate < 3 * fraction
     counts = {
-        kind: len(optax.tree.get_all_with_path(x, "count"))
-        for kind, x in states[-1].optimizers.items()
+        kind: len(optax.tree.get_all_with_path(x, "count")) for kind, x in state.optimizers.items()
     }
     assert counts == {"tokenizer": 2, "world_model": 1, "actor_critic": 1}
 
@@ -224,7 +250,7 @@ def test_tiles_are_put_together_again(rng):
 
 
 def test_features_of_a_tile_do_not_depend_on_others(rng):
-    model = make_model(dataclasses.replace(TINY, tile=32), 64, 3, 3)
+    model = Model(TINY, 64, 3, 3)
     frames = rng.uniform(size=(2, 64, 64, 3)).astype(np.float32)
     frames[1, :32, 32:] = frames[0, :32, 32:]  # The second of four.
     features = jax.jit(lambda key: model.encode(model.init(key), jnp.asarray(frames)))(
@@ -234,18 +260,21 @@ def test_features_of_a_tile_do_not_depend_on_others(rng):
     np.testing.assert_array_equal(is_same, [False, True, False, False])
 
 
-def test_acting_is_random_only_in_training(agent_and_state, rng):
+def test_acting_is_random_only_in_training(agent_and_state):
+    """Of a policy that is certain, one action in a hundred."""
     agent, state = agent_and_state
-    config = dataclasses.replace(TINY, epsilon=1.0, evaluation_temperature=1e-6)
-    agent = Iris(config).make(environments.make(NAME))
-    task = environments.make(NAME)
+    task, number = environments.make(NAME), 2_048
     _, timestep = dynamics_of(task).reset(task.params, jax.random.key(0))
-    timestep = jax.tree.map(lambda x: jnp.broadcast_to(x, (64, *jnp.shape(x))), timestep)
-    memory, acting = agent.initial_memory(64), agent.acting_state(state)
+    timestep = jax.tree.map(lambda x: jnp.broadcast_to(x, (number, *jnp.shape(x))), timestep)
+    memory, acting = agent.initial_memory(number), agent.acting_state(state)
     assert "world_model" not in acting
+    actor = dict(acting["actor_critic"])
+    actor["policy"] = jax.tree.map(lambda x: 1e6 * x, actor["policy"])
+    acting = acting | {"actor_critic": actor}
     act = jax.jit(agent.act, static_argnames="mode")
     _, action, extras = act(acting, memory, timestep, jax.random.key(1), mode=Mode.TRAINING)
     assert len(np.unique(action)) == 3
+    assert np.mean(action != np.bincount(action).argmax()) < 0.02
     _, action, _ = act(acting, memory, timestep, jax.random.key(1), mode=Mode.EVALUATION)
     assert len(np.unique(action)) == 1
     assert extras["reconstruction"].dtype == jnp.uint8
@@ -352,6 +381,7 @@ def test_tasks_that_it_cannot_learn_are_named(name, message):
         ({"vocabulary": 1}, "vocabulary is 1"),
         ({"num_environments": 3}, "num_environments is 3"),
         ({"multipliers": ()}, "multipliers"),
+        ({"multipliers": (1, 1)}, r"multipliers is \(1, 1\); expected one, as a tile \(now 32\)"),
         ({"dropout": 2.0}, "dropout is 2.0"),
     ],
 )
@@ -361,8 +391,8 @@ def test_settings_out_of_range_are_named(changes, message):
 
 
 def test_images_that_do_not_fit_the_sizes_are_named():
-    config = dataclasses.replace(TINY, patch=24)
-    with pytest.raises(ValueError, match=r"\(64, 64, 3\).*192 divides"):
+    config = dataclasses.replace(TINY, tile=24)
+    with pytest.raises(ValueError, match=r"\(64, 64, 3\).*48 divides"):
         Iris(config).make(environments.make(NAME))
 
 
@@ -377,6 +407,8 @@ def test_unknown_words_are_refused():
         factory.make("large")
     with pytest.raises(ValueError, match="paper,64_tokens"):
         factory.make("64_tokens")
+    with pytest.raises(ValueError, match="'tiles,paper' names two IRIS"):
+        factory.make("tiles,paper")
     with pytest.raises(ValueError, match="no setting 'horizons'"):
         factory.make("horizons=3")
 

@@ -1,5 +1,6 @@
 """Every part against the authors' code, at the tolerances of the vectors' FORMAT.md."""
 
+import functools
 import itertools
 
 import jax
@@ -203,7 +204,7 @@ def test_cache_in_chunks_equals_one_pass(case_in_precision):
     found = np.concatenate(pieces, axis=1)
     case.close(found, case.expected["chunk_hidden"], 2e-5, "chunk_hidden")
     case.close(found, case.expected["chunk_full_hidden"], 2e-5, "chunk_full_hidden")
-    predict = jax.jit(lambda *arguments: model.predict(*arguments, None))
+    predict = jax.jit(functools.partial(model.predict, key=None))
     predicted = predict(params, steps[:, :, :-1], steps[:, :, -1])
     at_actions = found.reshape(*steps.shape, -1)[:, :, -1]
     case.close(model.reward(params, jnp.asarray(at_actions)), np.asarray(predicted.reward), 2e-5)
