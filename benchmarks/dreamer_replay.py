@@ -76,9 +76,7 @@ class _Games:
         self, task: Any, batch_size: int, seed: int, workers: int | None = None
     ) -> SerialSimulators:
         del task, workers
-        return SerialSimulators(
-            _Game, self.observation_spec(), self.action_spec(), batch_size, seed
-        )
+        return SerialSimulators(_Game, self, batch_size, seed)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,8 +43,7 @@ def named(case: str) -> str:
 def in_this_process(case: str) -> SerialSimulators:
     """Two of a case's simulators."""
     dynamics = Gymnasium(named(case))
-    specs = dynamics.observation_spec(), dynamics.action_spec()
-    return SerialSimulators(lambda seed: GymnasiumSimulator(dynamics, seed), *specs, 2, 0)
+    return SerialSimulators(lambda seed: GymnasiumSimulator(dynamics, seed), dynamics, 2, 0)
 
 
 def stepped(case: str):

@@ -345,9 +345,7 @@ class CountingHost:
         return specs.DiscreteArray(2)
 
     def start(self, task, batch_size, seed, workers=None):
-        return SerialSimulators(
-            Counting, self.observation_spec(), self.action_spec(), batch_size, seed
-        )
+        return SerialSimulators(Counting, self, batch_size, seed)
 
 
 def counting_agent(name: str):
