@@ -37,7 +37,7 @@ from environments.base import JaxEnvironment
 from environments.suites import pixels
 from environments.suites.diagnostic import KINDS
 from training import device
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 DISCOUNT = 0.8

@@ -19,7 +19,7 @@ from tests.environments import habits
 from tests.environments.streams import LAST, dynamics_of, record
 from tests.launch.common import TINY, outcomes_of
 from training import device, host
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 HABIT = "gymnasium/tests.environments.habits:Habit-v0"

@@ -37,7 +37,7 @@ from tests.agents.tiny import DREAMER as TINY
 from tests.annotations import unchecked
 from training import batches, device, host, replay
 from training.records import Records
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 
