@@ -96,14 +96,8 @@ class ProcessSimulators:
     ):
         """Start the workers and their simulators, which have consecutive seeds.
 
-        Args:
-          make: see `Make`.
-          dynamics: of each simulator.
-          batch_size: number of simulators.
-          seed: of the first simulator.
-          result_names: the names that `episode_results` returns.
-          num_processes: workers; by default one per processor, and no more than simulators.
-          patience: seconds after which a worker that does not answer counts as dead.
+        `num_processes` is by default one per processor, and no more than simulators. A worker that
+        does not answer for `patience` seconds counts as dead.
 
         Raises:
           SimulatorError: if a simulator cannot be made.

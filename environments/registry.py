@@ -131,9 +131,8 @@ def make(name: str) -> Environment:
             f" for example {members[0]!r}; environments.suite({name!r}) gives them all."
         )
     if module := _module_of_family(family):
-        listed = [member for member in _listed(module) if family_of(member) == family]
-        if not _MODULES[module].has_parameters and name not in listed:
-            raise unknown_name(name, listed)
+        if not _MODULES[module].has_parameters and name not in _listed(module):
+            raise unknown_name(name, [x for x in _listed(module) if family_of(x) == family])
         return _imported(module).make(name)
     if plugin := plugins.find(PLUGINS, family):
         made = plugin(parameters)
@@ -192,7 +191,7 @@ def family_of(name: str) -> str:
 
     No environment and no array is made.
     """
-    if "/" not in name and name in suites():
+    if name in suites():
         name = members_of(name)[0]
     return name.partition("/")[0]
 
@@ -248,9 +247,9 @@ def _stack_params(members: list[Environment]) -> Task:
 
 def _listed(module: str) -> tuple[str, ...]:
     """Return the names of a module's suites' environments, and its examples."""
-    suites_names = _MODULES[module].suites.split()
-    members = [member for name in suites_names for member in members_of(name)]
-    return (*members, *_MODULES[module].examples.split())
+    entry = _MODULES[module]
+    members = (member for name in entry.suites.split() for member in members_of(name))
+    return (*members, *entry.examples.split())
 
 
 def _module_of_family(family: str) -> str | None:

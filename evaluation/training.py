@@ -24,8 +24,9 @@ from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, STEPS_PER_UNROLL, Contender
 from evaluation.results import RunResult, intervals
-from training import device, host, results, saved, self_contained
+from training import device, host, saved, self_contained
 from training.records import Records
+from training.runs import Run as TrainingRun
 from training.settings import Report, TrainingSettings
 
 _EXAMINED_STEPS, _EXAMINED_ENVIRONMENTS = 200, 8
@@ -138,7 +139,7 @@ def train_runs(
     contender, task = group[0].contender, group[0].task
     settings = training_settings(config)
     runs = [
-        results.Run(run.task, config.all_seeds[run.seed_index], folder)
+        TrainingRun(run.task, config.all_seeds[run.seed_index], folder)
         for run, folder in zip(group, folders, strict=True)
     ]
     if isinstance(contender.other, SelfContainedAgent):

@@ -9,19 +9,15 @@ so that the backward pass repeats no update.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Shaped
 
 import disco
-import environments
 from agents.protocol import Batch
 from agents.rule_agent import to_trajectory
 from disco_common import keys
@@ -33,79 +29,9 @@ from meta.host_programs import HostPrograms
 from meta.inner_loop import InnerLoopResiduals
 from meta.meta_step import AgentMetrics, Contribution
 from meta.sharding import local_rows, over_agents
-from meta.state import DiscoveryState, Member
+from meta.state import Member
 from training.device_clock import DeviceClock
-from training.host_collection import NUM_HALVES, Collected, Timing
-
-
-class HostGroups:
-    """All groups of host environments of a run, and the clock of the device."""
-
-    def __init__(self, config: DiscoveryConfig, groups: Mapping[int, Group], mesh: Mesh):
-        """Prepare the groups; nothing is compiled or started."""
-        self._clock = DeviceClock()
-        # All agents act at the same time.
-        num_halves = NUM_HALVES * sum(len(group.local_indices(mesh)) for group in groups.values())
-        workers = max(1, environments.available_processors() // num_halves)
-        self._groups = {
-            number: HostGroup(config, group, mesh, self._clock, workers)
-            for number, group in groups.items()
-        }
-
-    def start(self, state: DiscoveryState) -> None:
-        """Start all environments.
-
-        Raises:
-          SimulatorError: if a simulator cannot be started.
-        """
-        for number, group in self._groups.items():
-            group.start(state.groups[number], int(state.meta_step))
-
-    def follow(self, dispatch: Callable[[], Any], watched: Callable[[Any], Any]) -> Any:
-        """Dispatch a computation, as `DeviceClock.follow`."""
-        return self._clock.follow(dispatch, watched)
-
-    def meta_step(self, state: DiscoveryState) -> dict[int, tuple[Member, Contribution]]:
-        """Make steps 1 to 5 of a meta-step; it donates the agents.
-
-        Returns:
-          By number of the group, its agents after the meta-step and their contribution.
-
-        Raises:
-          SimulatorError: if a simulator failed, or died and could not be replaced.
-        """
-        return {
-            number: group.meta_step(state.rule, int(state.meta_step), state.groups[number])
-            for number, group in self._groups.items()
-        }
-
-    def reset_agents(
-        self, state: DiscoveryState, is_reset: Sequence[Bool[np.ndarray, "_"]]
-    ) -> None:
-        """Start new environments and replays of agents that are reset."""
-        for number, group in self._groups.items():
-            group.reset_agents(state.groups[number], is_reset[number], int(state.meta_step))
-
-    def metrics(self) -> dict[str, float]:
-        """Return timings since the last call, and the deaths of simulators so far.
-
-        Seconds and deaths are summed over processes, the idle fraction is averaged.
-        """
-        names = ("engine_seconds", "policy_seconds", "simulator_restarts")
-        parts = [group.timing() for group in self._groups.values()]
-        local = [self._clock.idle_fraction(), *(sum(p[name] for p in parts) for name in names)]
-        idle, *sums = np.atleast_2d(multihost_utils.process_allgather(np.array(local))).T
-        return {
-            "device_idle_fraction": float(idle.mean()),
-            **{name: float(x.sum()) for name, x in zip(names, sums, strict=True)},
-        }
-
-    def close(self) -> None:
-        """Stop all environments."""
-        with contextlib.ExitStack() as closing:
-            for group in self._groups.values():
-                closing.callback(group.close)
-            closing.callback(self._clock.close)
+from training.host_collection import Collected, Timing
 
 
 class HostGroup:

@@ -128,7 +128,7 @@ class _Training:
         assert isinstance(run.task.dynamics, environments.HostEnvironment)
         self._agent, self._run, self._settings = agent, run, settings
         self._checkpoints = checkpoints
-        self._spec = agent.experience
+        self._experience = agent.experience
         require_consistent(agent.experience)
         self._schedules = schedules(agent.experience, settings.num_steps)
         static, self._arrays = split_agent(agent)
@@ -145,7 +145,7 @@ class _Training:
             self._state, self._unrolls, self._progress, replay = self._initial_or_restored()
             self._pipeline = self._start(replay)
             started.pop_all()
-        self._records.keep(self._unrolls * self._spec.steps_per_unroll)
+        self._records.keep(self._unrolls * self._experience.steps_per_unroll)
 
     def _start(self, replay: Replay | None) -> HostPipeline:
         """Start the environments, and restore a checkpoint's replay if there is one."""
@@ -177,12 +177,12 @@ class _Training:
         """Return the learning state, the number of unrolls, the progress, and the replay."""
         initial = self._compiled_init(self._arrays, self._key(Purpose.INITIALIZE, 0))
         progress = _Progress(updates=dict.fromkeys(self._schedules, 0))
-        spec, dynamics = self._spec.replay, self._run.task.dynamics
+        kept, dynamics = self._experience.replay, self._run.task.dynamics
         assert isinstance(dynamics, environments.HostEnvironment)
 
         def like(unrolls: int) -> dict[str, Any]:
             state = {"learner": initial, "past": progress.as_arrays()}
-            if spec is not None and spec.in_checkpoints:
+            if kept is not None and kept.in_checkpoints:
                 num_steps = self._settings.num_steps
                 state["replay"] = replay_shapes(self._agent, dynamics, num_steps, unrolls)
             return state
@@ -192,11 +192,11 @@ class _Training:
             return initial, 0, progress, None
         unrolls, found = restored
         lost = "its environments start new episodes, as they are not saved"
-        if spec is not None and not spec.in_checkpoints:
+        if kept is not None and not kept.in_checkpoints:
             lost = (
                 "its environments start new episodes and its replay fills anew, as neither is saved"
             )
-        steps = unrolls * self._spec.steps_per_unroll
+        steps = unrolls * self._experience.steps_per_unroll
         _log.warning("%s continues at step %d; %s.", self._run.folder, steps, lost)
         progress = _Progress.of_arrays(found["past"])
         return jax.device_put(found["learner"]), unrolls, progress, found.get("replay")
@@ -207,7 +207,7 @@ class _Training:
         saved = first
         started = saved_at = time.monotonic()
         seconds_before, restarts_before = progress.seconds, progress.restarts
-        intervals = self._settings.intervals(self._spec.steps_per_unroll)
+        intervals = self._settings.intervals(self._experience.steps_per_unroll)
         ends = {last for _, last in intervals}
         num_unrolls = max(ends)
         window = _Window(self._pipeline)
@@ -221,13 +221,13 @@ class _Training:
             collected = self._pipeline.take()
             is_last = self._unrolls + 1 == num_unrolls
             self._unrolls += 1
-            if not is_last and self._spec.acts_one_behind:
+            if not is_last and self._experience.acts_one_behind:
                 self._request()
             window.add(collected, self._learn(collected.batch))
             stopping.set_unsaved(True)
-            if not is_last and not self._spec.acts_one_behind:
+            if not is_last and not self._experience.acts_one_behind:
                 self._request()
-            steps = self._unrolls * self._spec.steps_per_unroll
+            steps = self._unrolls * self._experience.steps_per_unroll
             self._records.add_episodes(EpisodeSums.of_one(steps, x) for x in collected.episodes)
             if self._unrolls == first + 1:  # Acting was compiled, and maybe updates.
                 started, self._compile_seconds = time.monotonic(), 0.0
@@ -267,7 +267,7 @@ class _Training:
           The kind and the metrics of each update. The metrics may still be in computation.
         """
         made = []
-        for kind, update in enumerate(self._spec.updates):
+        for kind, update in enumerate(self._experience.updates):
             number = self._schedules[update.name].num_due(self._unrolls - 1)
             if not self._pipeline.has_sequences(update):  # The replay of a restored run refills.
                 continue
@@ -297,8 +297,8 @@ class _Training:
         return updated.metrics
 
     def _record(self, window: "_Window", report: Report) -> None:
-        steps = self._unrolls * self._spec.steps_per_unroll
-        line = window.summary(self._spec) | as_metrics(self._progress.updates)
+        steps = self._unrolls * self._experience.steps_per_unroll
+        line = window.summary(self._experience) | as_metrics(self._progress.updates)
         line["learner_idle_fraction"] = self._clock.idle_fraction()
         is_finite = self._records.add_metrics(steps, line)
         if self._progress.is_finite and not is_finite:
@@ -323,7 +323,7 @@ class _Training:
     def _save(self) -> None:
         self._records.sync()
         state = {"learner": self._state, "past": self._progress.as_arrays()}
-        if self._spec.replay is not None and self._spec.replay.in_checkpoints:
+        if self._experience.replay is not None and self._experience.replay.in_checkpoints:
             state["replay"] = self._pipeline.filled_replay()
         self._checkpoints.save(self._unrolls, state)
 
@@ -343,18 +343,18 @@ class _Window:
         for kind, one in metrics:
             self._metrics.setdefault(kind, []).append(one)
 
-    def summary(self, spec: Experience) -> dict[str, float | None]:
+    def summary(self, experience: Experience) -> dict[str, float | None]:
         """Return speed, means over episodes and updates, and times in seconds per unroll."""
         metrics = jax.device_get(self._metrics)
         count, seconds = len(self._collected), time.monotonic() - self._began
         episodes = [x for collected in self._collected for x in collected.episodes]
         timings = [collected.timing for collected in self._collected]
-        means = {update.name: _means(metrics.get(update.name, [])) for update in spec.updates}
+        means = {update.name: _means(metrics.get(update.name, [])) for update in experience.updates}
         return {
             "episode_return": _mean([x.episode_return for x in episodes]),
             "episode_length": _mean([float(x.length) for x in episodes]),
             "episodes": float(len(episodes)),
-            "environment_steps_per_second": count * spec.steps_per_unroll / seconds,
+            "environment_steps_per_second": count * experience.steps_per_unroll / seconds,
             "engine_seconds": sum(x.engine for x in timings) / count,
             "policy_seconds": sum(x.policy for x in timings) / count,
             "replay_seconds": (self._pipeline.replay_seconds - self._replay_seconds) / count,

@@ -182,7 +182,7 @@ class _Half:
     """
 
     def __init__(self, start, agent: Agent, act: Act, is_training: bool, arguments):
-        self._spec: HistorySpec = agent.experience.history
+        self._history: HistorySpec = agent.experience.history
         self._act, self.is_closed = act, False
         self.simulators: environments.Simulators = start(*arguments)
         batch_size = self.batch_size = self.simulators.batch_size
@@ -196,13 +196,13 @@ class _Half:
             self._lives = np.zeros(batch_size, np.float32)
         self._memory = agent.initial_memory(batch_size)
         self._memory_before = jax.device_get(self._memory)
-        before = self._spec.rows_before
+        before = self._history.rows_before
         # The last observations, of which the newest is the current one, and their ages.
         self._frames = jax.tree.map(
             lambda x: np.zeros((before + 1, *x.shape), x.dtype), observation
         )
         jax.tree.map(lambda rows, x: _put(rows, -1, x), self._frames, observation)
-        self._ages = np.zeros((self._spec.burn_in + 1, batch_size), np.int32)
+        self._ages = np.zeros((self._history.burn_in + 1, batch_size), np.int32)
 
     def collect(
         self, acting_state: Any, key: PRNGKeyArray, rows: Batch
@@ -212,18 +212,18 @@ class _Half:
         Returns:
           The agent's memory before the unroll's burn-in, the episodes that ended, and times.
         """
-        spec, num_steps, before = self._spec, len(rows.action), self._spec.rows_before
+        history, num_steps, before = self._history, len(rows.action), self._history.rows_before
         frames, ages = rows.observation, np.empty((0, 0), np.int32)
-        if spec.is_history:
+        if history.is_history:
             frames, ages = rows.observation.frames, rows.observation.age
-            ages[: spec.burn_in + 1] = self._ages
+            ages[: history.burn_in + 1] = self._ages
         jax.tree.map(lambda kept, x: _put(kept, slice(before + 1), x), frames, self._frames)
         memory_before = self._memory_before
         episodes, in_engine, in_policy = [], 0.0, 0.0
         for t in range(num_steps):
             if self.is_closed:
                 raise environments.SimulatorError("The simulators were closed during an unroll.")
-            if spec.burn_in and t == num_steps - spec.burn_in:
+            if history.burn_in and t == num_steps - history.burn_in:
                 self._memory_before = jax.device_get(self._memory)
             now = time.perf_counter()
             seen = self._timestep._replace(observation=self._observation(frames, ages, t))
@@ -245,13 +245,13 @@ class _Half:
             self._timestep = timestep
             if self._lives is not None:
                 self._end_at_life_loss(rows, t)
-            if spec.is_history:
-                ages[t + spec.burn_in + 1] = self._tracker.age
+            if history.is_history:
+                ages[t + history.burn_in + 1] = self._tracker.age
         keep = before + 1
         self._frames = jax.tree.map(lambda x: x[-keep:].copy(), frames)
-        if spec.is_history:
-            self._ages = ages[-(spec.burn_in + 1) :].copy()
-        if not spec.burn_in:
+        if history.is_history:
+            self._ages = ages[-(history.burn_in + 1) :].copy()
+        if not history.burn_in:
             self._memory_before = jax.device_get(self._memory)
         return memory_before, episodes, Timing(in_engine, in_policy)
 
@@ -270,10 +270,10 @@ class _Half:
 
     def _observation(self, frames: Any, ages: Int[np.ndarray, "R B"], t: int) -> Any:
         """Return the agent's observation at step t of an unroll."""
-        if not self._spec.is_history:
+        if not self._history.is_history:
             return jax.tree.map(lambda x: x[t], frames)
-        first = t + self._spec.burn_in  # The newest S rows up to this step.
-        stop = t + self._spec.rows_before + 1
+        first = t + self._history.burn_in  # The newest S rows up to this step.
+        stop = t + self._history.rows_before + 1
         return History(
             frames=jax.tree.map(lambda x: x[first:stop], frames),
             age=ages[first : first + 1],  # pyright: ignore[reportArgumentType]

@@ -39,20 +39,6 @@ class Drawn(NamedTuple):
     sequences: Sequences | None
 
 
-class _Refreshed(NamedTuple):
-    """Extras that an update computes, to be written into the replay.
-
-    Attributes:
-      update: the kind of update.
-      sequences: the replay positions of its sequences.
-      extras: as `agents.protocol.Update.refreshed`; JAX arrays, maybe still in computation.
-    """
-
-    update: UpdateSpec
-    sequences: Sequences
-    extras: Extras
-
-
 class HostPipeline:
     """One agent's environments, its replay, and the thread that acts in them.
 
@@ -79,12 +65,14 @@ class HostPipeline:
         Raises:
           SimulatorError: if an environment cannot be started.
         """
-        self._spec, self._seed, self._device = agent.experience, seed, device
+        self._experience, self._seed, self._device = agent.experience, seed, device
         self._replay, self.replay_seconds = None, 0.0
-        self._refreshed: _Refreshed | None = None  # Of the last update, not yet in the replay.
-        if self._spec.replay is not None:
+        # The last update, the positions of its sequences, and their new extras, which may still be
+        # in computation; not yet in the replay.
+        self._refreshed: tuple[UpdateSpec, Sequences, Extras] | None = None
+        if self._experience.replay is not None:
             self._replay = _init_replay(agent, dynamics, num_steps, np)
-        number = self._spec.num_environments
+        number = self._experience.num_environments
         self._actor = HostActor(agent, dynamics, task, number, seed, workers)
         self._thread = ThreadPoolExecutor(1, "experience")
         self._going: Future[Collected] | None = None
@@ -133,7 +121,7 @@ class HostPipeline:
         collected = going.result()
         if self._replay is not None:
             with self._timed():
-                self._replay = replay.insert(self._spec, self._replay, collected.batch)
+                self._replay = replay.insert(self._experience, self._replay, collected.batch)
         return collected
 
     def has_sequences(self, update: UpdateSpec) -> bool:
@@ -141,7 +129,7 @@ class HostPipeline:
         if not update.num_replayed:
             return True
         assert self._replay is not None
-        there = replay.num_sequences(self._spec, self._replay, update)
+        there = replay.num_sequences(self._experience, self._replay, update)
         return bool(there >= max(1, update.min_sequences))
 
     def draw(self, update: UpdateSpec, unroll: Batch, *address: int) -> Drawn:
@@ -157,11 +145,15 @@ class HostPipeline:
             random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
             if update.priority:
                 uniform = random.random(update.num_replayed)
-                index = priorities.index_by_priority(self._spec, self._replay, update, uniform)
+                index = priorities.index_by_priority(
+                    self._experience, self._replay, update, uniform
+                )
             else:
-                number = replay.num_sequences(self._spec, self._replay, update)
+                number = replay.num_sequences(self._experience, self._replay, update)
                 index = random.integers(number, size=update.num_replayed)
-            self._replay, batch, sequences = replay.sample(self._spec, self._replay, update, index)
+            self._replay, batch, sequences = replay.sample(
+                self._experience, self._replay, update, index
+            )
             if update.num_replayed < update.batch_size:
                 batch = batches.concatenate([unroll, batch])
         return Drawn(batch, sequences)
@@ -176,7 +168,7 @@ class HostPipeline:
         for array in jax.tree.leaves(refreshed):
             array.copy_to_host_async()
         self.flush()
-        self._refreshed = _Refreshed(update, drawn.sequences, refreshed)
+        self._refreshed = update, drawn.sequences, refreshed
 
     def flush(self) -> None:
         """Write the extras of the last `write_back` into the replay, after they are computed."""
@@ -186,7 +178,9 @@ class HostPipeline:
         (update, sequences, extras), self._refreshed = self._refreshed, None
         extras = jax.device_get(extras)
         with self._timed():
-            self._replay = replay.write_back(self._spec, self._replay, update, sequences, extras)
+            self._replay = replay.write_back(
+                self._experience, self._replay, update, sequences, extras
+            )
 
     def filled_replay(self) -> Replay:
         """Return the filled part of the replay, for a checkpoint.
@@ -195,14 +189,14 @@ class HostPipeline:
         """
         assert self._replay is not None
         self.flush()
-        layout = replay.layout_of(self._spec, self._replay)
+        layout = replay.layout_of(self._experience, self._replay)
         return replay_checkpoints.filled(layout, self._replay, int(self._replay.num_unrolls))
 
     def resume(self, restored: Replay) -> None:
         """Restore a checkpoint's filled replay, and mark its last episodes as ended."""
         assert self._replay is not None
         self._replay = replay_checkpoints.fill(self._replay, restored)
-        replay_checkpoints.cut_episodes(self._spec, self._replay)
+        replay_checkpoints.cut_episodes(self._experience, self._replay)
 
     def close(self) -> None:
         """End the environments and an unroll in collection, and free the replay."""
@@ -215,7 +209,7 @@ class HostPipeline:
         if self._device is not None:
             key = jax.device_put(key, self._device)
             acting_state = self._on_device(acting_state)
-        return self._actor.collect(acting_state, key, self._spec.unroll_length)
+        return self._actor.collect(acting_state, key, self._experience.unroll_length)
 
     def _on_device(self, acting_state: Any) -> Any:
         """Return an acting state on the acting device, sent there only if it changed."""
@@ -246,6 +240,8 @@ def replay_shapes(
 def _init_replay(
     agent: Agent, dynamics: environments.HostEnvironment, num_steps: int | None, library: Any
 ) -> Replay:
-    spec = agent.experience
-    example = batches.example(agent, dynamics, spec.num_environments, spec.unroll_length)
-    return replay.init(replay.layout(spec, num_steps), example, library)
+    experience = agent.experience
+    example = batches.example(
+        agent, dynamics, experience.num_environments, experience.unroll_length
+    )
+    return replay.init(replay.layout(experience, num_steps), example, library)

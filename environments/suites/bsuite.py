@@ -34,25 +34,17 @@ from environments.errors import EnvironmentNameError, import_package, unknown_na
 from environments.processes import SerialSimulators
 from environments.protocols import BSUITE_SCORE, DREAMERV3, RETURN, Paper, SuiteProtocol
 
-NUM_SETTINGS = {
-    "bandit": 20,
-    "bandit_noise": 20,
-    "bandit_scale": 20,
-    "cartpole": 20,
-    "cartpole_noise": 20,
-    "cartpole_scale": 20,
-    "cartpole_swingup": 20,
-    "catch": 20,
-    "catch_noise": 20,
-    "catch_scale": 20,
+NUM_SETTINGS = dict.fromkeys(
+    """bandit bandit_noise bandit_scale cartpole cartpole_noise cartpole_scale cartpole_swingup
+    catch catch_noise catch_scale deep_sea deep_sea_stochastic discounting_chain memory_len
+    memory_size mountain_car mountain_car_noise mountain_car_scale umbrella_distract
+    umbrella_length""".split(),
+    20,
+) | {
     "deep_sea": 21,
     "deep_sea_stochastic": 21,
-    "discounting_chain": 20,
     "memory_len": 23,
     "memory_size": 17,
-    "mountain_car": 20,
-    "mountain_car_noise": 20,
-    "mountain_car_scale": 20,
     "umbrella_distract": 23,
     "umbrella_length": 23,
 }

@@ -97,11 +97,8 @@ def make(name: str) -> Environment:
 def draw(name: str, seed: int, *, scale: float = 1.0) -> GridWorldTask:
     """Draw the task of a name of `names`, behind a family's, for `DYNAMICS`.
 
-    Args:
-      name: of the task.
-      seed: of the suite. Each task has its own generator, so that a change of one leaves the
-        others.
-      scale: multiplies rewards.
+    Each task has its own generator, so that a change of one leaves the others. `scale` multiplies
+    rewards.
     """
     index, _, variant = name.rpartition("/")[2].partition("_")
     variant, _, positions = variant.rpartition("_")

@@ -38,22 +38,10 @@ from environments.errors import (
 )
 from environments.protocols import Paper, SuiteProtocol
 
-_IDS = (
-    "CartPole-v1",
-    "Acrobot-v1",
-    "MountainCar-v0",
-    "Catch-bsuite",
-    "DeepSea-bsuite",
-    "MemoryChain-bsuite",
-    "UmbrellaChain-bsuite",
-    "DiscountingChain-bsuite",
-    "SimpleBandit-bsuite",
-    "FourRooms-misc",
-    "MetaMaze-misc",
-    "BernoulliBandit-misc",
-    "GaussianBandit-misc",
-    "Pong-misc",
-    "FrozenLake-misc",
+_IDS = tuple(
+    """CartPole-v1 Acrobot-v1 MountainCar-v0 Catch-bsuite DeepSea-bsuite MemoryChain-bsuite
+    UmbrellaChain-bsuite DiscountingChain-bsuite SimpleBandit-bsuite FourRooms-misc MetaMaze-misc
+    BernoulliBandit-misc GaussianBandit-misc Pong-misc FrozenLake-misc""".split()
 )
 GAMES = {
     "asterix": "Asterix-MinAtar",

@@ -125,15 +125,6 @@ def distances(maze: Maze, start: Cell) -> Int[np.ndarray, "height width"]:
     return steps
 
 
-def connected(maze: Maze) -> bool:
-    """Return whether every free cell can be reached from every other."""
-    free = np.argwhere(~maze)
-    if not len(free):
-        return False
-    start = (int(free[0, 0]), int(free[0, 1]))
-    return bool(((distances(maze, start) >= 0) | maze).all())
-
-
 def place(
     rng: np.random.Generator, maze: Maze, goods: int, hazards: int
 ) -> tuple[Cell, list[Cell], list[Cell]]:

@@ -100,7 +100,7 @@ def test_the_time_limit_cuts():
 
 
 def test_unknown_tasks_say_what_is_near():
-    with pytest.raises(EnvironmentNameError, match=r"'noreward'.*'crafter/no_reward'"):
+    with pytest.raises(EnvironmentNameError, match=r"noreward'.*'crafter/no_reward'"):
         environments.make("crafter/noreward")
 
 

@@ -135,7 +135,7 @@ def test_a_death_terminates():
 
 
 def test_unknown_tasks_say_what_is_near():
-    with pytest.raises(EnvironmentNameError, match=r"'NetHackScor'.*'nethack/NetHackScore'"):
+    with pytest.raises(EnvironmentNameError, match=r"/NetHackScor'.*'nethack/NetHackScore'"):
         environments.make("nethack/NetHackScor")
 
 
