@@ -19,6 +19,7 @@ from disco_common.terminal import printable
 from evaluation.contenders import check_names, copies_in, copy_of_rule, find_plugin
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations
+from evaluation.tuned_settings import find_tuned, settings_by_contender
 from launch import commands, execution, workdirs
 from launch.evaluate import (
     CHANGEABLE,
@@ -31,7 +32,6 @@ from launch.evaluate import (
 )
 from launch.flag_parsing import only_prints_config
 from launch.provenance import code_version
-from launch.tuned import find_tuned, settings_by_contender
 
 
 def main() -> None:

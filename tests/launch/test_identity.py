@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from launch.tuned import SHIPPED, find_tuned, settings_by_contender
 
 import disco
 import environments
@@ -25,7 +26,6 @@ from launch import evaluate, setup
 from launch.discover import discover
 from launch.export import export
 from launch.settings import DiscoverSettings, RuleSettings
-from launch.tuned import SHIPPED, find_tuned, settings_by_contender
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 from tests.meta.common import small_rule
