@@ -29,7 +29,7 @@ from agents.dice.agent import DiceAgent
 from agents.protocol import Batch
 from benchmarks import intervals
 from evaluation import playing
-from launch import commands
+from launch.support import commands
 from training import device
 from training.results import Run, TrainedRun
 from training.settings import TrainingSettings

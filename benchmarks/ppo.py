@@ -38,7 +38,7 @@ from agents.registry import Configured
 from benchmarks import intervals
 from disco_common.atomic import write_atomically
 from evaluation.scoring import statistics
-from launch.score_tables import print_rows
+from launch.support.score_tables import print_rows
 from training import device
 from training.results import Run
 from training.settings import TrainingSettings

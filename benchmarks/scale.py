@@ -28,9 +28,9 @@ from benchmarks.scale_model import AgentCost, DeviceMemory, agent_cost, device_m
 from disco_common.configuration import from_config
 from environments.suites import dmlab
 from launch.configs import disco57
-from launch.flag_parsing import define_config, parse_flags
-from launch.settings import DiscoverSettings
-from launch.setup import make_discovery
+from launch.support.flag_parsing import define_config, parse_flags
+from launch.support.settings import DiscoverSettings
+from launch.support.setup import make_discovery
 from meta.discovery import Discovery
 
 _DEVICES = flags.DEFINE_list("devices", ["1024"], "Numbers of devices.")

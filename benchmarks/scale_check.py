@@ -33,8 +33,8 @@ from benchmarks.counting import count, peak_bytes
 from benchmarks.scale_model import Program, agent_cost, programs
 from benchmarks.timing import time_in_turn
 from launch.configs import disco57
-from launch.settings import DiscoverSettings
-from launch.setup import make_discovery
+from launch.support.settings import DiscoverSettings
+from launch.support.setup import make_discovery
 from meta.config import PopulationConfig
 
 _STEPS = flags.DEFINE_integer("steps", 5, "Timed meta-steps of each size.")

@@ -18,7 +18,7 @@ import environments
 from agents import history
 from agents.rule_agent import to_trajectory
 from benchmarks.counting import Work, count, num_bytes, peak_bytes
-from launch.settings import DiscoverSettings
+from launch.support.settings import DiscoverSettings
 from meta import inner_loop
 from meta.discovery import Discovery
 from meta.groups import Group

@@ -13,7 +13,8 @@ import runpy
 import sys
 
 from disco_common.terminal import message
-from launch import require_platform, start
+from launch import require_platform
+from launch.support import start
 
 _FOLDER = pathlib.Path(__file__).parent
 _KINDS = ("suites", "environments", "rules", "agents", "baselines")

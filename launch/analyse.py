@@ -24,12 +24,17 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import rule_contenders
 from evaluation.evaluate import check, resolve
 from evaluation.studies.analysis import AnalysisConfig, analyse
-from launch import commands, workdirs
 from launch.configs import evaluate as default_config
 from launch.evaluate import CHANGEABLE, Identity, listed
-from launch.flag_parsing import define_config, define_output_folder, given, only_prints_config
-from launch.progress import Progress
-from launch.provenance import code_version
+from launch.support import commands, workdirs
+from launch.support.flag_parsing import (
+    define_config,
+    define_output_folder,
+    given,
+    only_prints_config,
+)
+from launch.support.progress import Progress
+from launch.support.provenance import code_version
 
 
 def main() -> None:

@@ -54,9 +54,9 @@ from evaluation.evaluate import Execution, check, evaluate, resolve
 from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
 from evaluation.tuned_settings import SHIPPED, TUNED_FILE, find_tuned, settings_by_contender
-from launch import commands, dry_run, execution, return_curves, tracking, workdirs
 from launch.configs import evaluate as default_config
-from launch.flag_parsing import (
+from launch.support import commands, dry_run, execution, return_curves, tracking, workdirs
+from launch.support.flag_parsing import (
     config_overrides,
     define_config,
     define_imports,
@@ -65,9 +65,9 @@ from launch.flag_parsing import (
     listed_paths,
     split_values,
 )
-from launch.provenance import code_version
-from launch.score_tables import print_evaluation
-from launch.setup import keep_rule
+from launch.support.provenance import code_version
+from launch.support.score_tables import print_evaluation
+from launch.support.setup import keep_rule
 
 # Settings that an update's memory grows with. The first one changes only speed.
 SHRINK = (

@@ -27,7 +27,6 @@ from evaluation.contenders import copies_in, rule_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies import evolution
 from evaluation.studies.evolution import EvolutionConfig
-from launch import commands, execution, workdirs
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
@@ -36,9 +35,10 @@ from launch.evaluate import (
     keep_rules,
     suites_of,
 )
-from launch.flag_parsing import only_prints_config
-from launch.provenance import code_version
-from launch.score_tables import print_rows
+from launch.support import commands, execution, workdirs
+from launch.support.flag_parsing import only_prints_config
+from launch.support.provenance import code_version
+from launch.support.score_tables import print_rows
 
 # What a rule's file says of the rule before the evolution.
 _OF_ANOTHER_RULE = ("probe_score", "evaluations")

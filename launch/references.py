@@ -22,7 +22,6 @@ from evaluation.evaluate import resolve
 from evaluation.scoring import references
 from evaluation.studies.reference_scores import reference_scores
 from evaluation.tuned_settings import find_tuned, settings_by_contender
-from launch import commands, execution, workdirs
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
@@ -31,8 +30,9 @@ from launch.evaluate import (
     define_tuned,
     read_flags,
 )
-from launch.provenance import code_version
-from launch.score_tables import print_rows
+from launch.support import commands, execution, workdirs
+from launch.support.provenance import code_version
+from launch.support.score_tables import print_rows
 
 
 def main() -> None:

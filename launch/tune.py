@@ -25,7 +25,6 @@ from evaluation.contenders import copies_in, fingerprints, rule_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies import tuning
 from evaluation.tuned_settings import TunedSettings
-from launch import commands, execution, workdirs
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
@@ -34,9 +33,10 @@ from launch.evaluate import (
     keep_rules,
     read_flags,
 )
-from launch.flag_parsing import listed_paths
-from launch.provenance import code_version
-from launch.score_tables import print_rows
+from launch.support import commands, execution, workdirs
+from launch.support.flag_parsing import listed_paths
+from launch.support.provenance import code_version
+from launch.support.score_tables import print_rows
 
 
 @dataclasses.dataclass(frozen=True)

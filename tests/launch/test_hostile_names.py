@@ -13,7 +13,7 @@ from disco_common.plugins import PluginError
 from environments import registry
 from evaluation import contenders
 from evaluation.evaluate import resolve
-from launch.flag_parsing import listed_paths
+from launch.support.flag_parsing import listed_paths
 from tests.common import at_once
 from tests.disco.common import small_rule
 from tests.evaluation.common import CONFIG

@@ -16,8 +16,8 @@ def test_all_commands_are_listed(capsys):
     for command in ("discover", "evaluate", "export", "report", "tune", "watch"):
         assert f"python -m launch.{command} " in shown
     assert "Film the agent of a finished run." in shown
-    assert "launch.locks" not in shown
-    assert "launch.child" not in shown  # Commands start it, not users.
+    assert "launch.support.locks" not in shown
+    assert "launch.support.child" not in shown  # Commands start it, not users.
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.report import probe_scores
 from evaluation.scoring import references
-from launch import export, locks, report, start, tuned, workdirs
-from launch.flag_parsing import parse_config
+from launch import export, report
+from launch.support import locks, start, tuned, workdirs
+from launch.support.flag_parsing import parse_config
 from tests.common import at_once, misplaced
 from tests.evaluation.common import DISCOVERY, write_evaluation
 from training import saved

@@ -14,10 +14,10 @@ from environments.errors import MissingPackageError
 from evaluation import storage
 from evaluation.contenders import make_contenders
 from evaluation.report.manifest import write_manifest
-from launch import metric_tags, tracking
-from launch.metrics_log import MetricsLog
-from launch.return_curves import ReturnCurves
-from launch.tracking import Tracking
+from launch.support import metric_tags, tracking
+from launch.support.metrics_log import MetricsLog
+from launch.support.return_curves import ReturnCurves
+from launch.support.tracking import Tracking
 from tests.evaluation.common import CONFIG, TASKS
 from tests.launch import wandb_files
 from tests.launch.common import REPOSITORY, outcome, start

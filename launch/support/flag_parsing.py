@@ -25,10 +25,10 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from disco_common import files, plugins, terminal
-from launch import start
+from launch.support import start
 
 _NAME = "config"
-_FOLDER = pathlib.Path(__file__).parent / "configs"
+_FOLDER = pathlib.Path(__file__).parent.parent / "configs"
 _CONFIGS = sorted(path.stem for path in _FOLDER.glob("[a-z]*.py"))
 _OVERRIDE = re.compile(rf"--?(?:no)?{_NAME}\.([^=]*)")
 

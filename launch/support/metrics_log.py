@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from disco_common.json_lines import JsonLines
-from launch import metric_tags
-from launch.tracking import Tracking
+from launch.support import metric_tags
+from launch.support.tracking import Tracking
 
 # Tags of the numbers that tell one discovery from another, beside their settings.
 _RESULTS = (metric_tags.PROBE, "score/validation_reward", "meta/loss")

@@ -17,7 +17,7 @@ _VERSION = "brain.Event:2"  # Of the format: TensorBoard drops the steps after a
 
 
 class TensorBoardLog:
-    """A folder's event file: a tracker (`launch.tracking`).
+    """A folder's event file: a tracker (`launch.support.tracking`).
 
     Events are written synchronously: `SummaryWriter`s queue them for a thread, which dies when the
     disk is full.

@@ -1,4 +1,4 @@
-"""The returns of an evaluation's runs for trackers (`launch.tracking`), while they are made.
+"""The returns of an evaluation's runs, while they are made, for trackers (`support.tracking`).
 
 A run's records grow in its folder (`training.records`), whoever makes it: this process, or a worker
 of a Ray cluster that shares the file system. They are read from there, at most every ten seconds.
@@ -19,8 +19,8 @@ from evaluation.contenders import Contender
 from evaluation.evaluate import Execution
 from evaluation.executors import Numbers, Progress
 from evaluation.report.manifest import read_manifest
-from launch import metric_tags
-from launch.tracking import Tracker, Tracking
+from launch.support import metric_tags
+from launch.support.tracking import Tracker, Tracking
 from training.records import METRICS, STEPS
 
 _SECONDS_BETWEEN_READS = 10.0

@@ -13,7 +13,7 @@ from disco_common.atomic import write_atomically
 
 
 class WandbLog:
-    """A run of Weights & Biases: a tracker (`launch.tracking`).
+    """A run of Weights & Biases: a tracker (`launch.support.tracking`).
 
     The run's id is kept in a file: started again, the command continues the run. Steps that were
     logged before are logged only once. The environment variables of `wandb` apply: with

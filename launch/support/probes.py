@@ -28,7 +28,7 @@ from evaluation.report.probe_scores import FOLDER, RULE, SCORE, Probe, read_one
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.scoring.references import Reference
-from launch.settings import DiscoverSettings, ProbeSettings
+from launch.support.settings import DiscoverSettings, ProbeSettings
 
 _log = logging.getLogger(__name__)
 

@@ -30,8 +30,8 @@ from evaluation.job_groups import job_groups
 from evaluation.pace import in_words
 from evaluation.report.texts import number_of
 from evaluation.training import Run, train_runs
-from launch.settings import DiscoverSettings
-from launch.workdirs import CHECKPOINTS
+from launch.support.settings import DiscoverSettings
+from launch.support.workdirs import CHECKPOINTS
 from meta.discovery import Discovery
 from meta.run import RunMetrics, run
 from training.passes import runs_per_pass

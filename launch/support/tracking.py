@@ -80,12 +80,12 @@ class Tracking:
         """
         found: dict[pathlib.Path, Tracker] = {}
         if self.tensorboard:
-            from launch.tensorboard_log import TensorBoardLog
+            from launch.support.tensorboard_log import TensorBoardLog
 
             folder = workdir / TENSORBOARD / part
             found[folder] = TensorBoardLog(folder, metrics)
         if self.wandb_project:
-            from launch.wandb_log import WandbLog
+            from launch.support.wandb_log import WandbLog
 
             folder = workdir / WANDB / "runs" / part
             folder.mkdir(parents=True, exist_ok=True)
