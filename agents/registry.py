@@ -106,9 +106,7 @@ class Algorithm:
           ValueError: if there is no such preset or setting, or a value cannot be parsed or is out
             of range.
         """
-        words = [word.strip() for word in parameters.split(",") if word.strip()]
-        settings = dict(word.split("=", 1) for word in words if "=" in word)
-        words = [word for word in words if "=" not in word]
+        words, settings = _split(parameters)
         configs = self._of_words(words)
         try:
             by_task = {
@@ -159,29 +157,36 @@ class Algorithm:
             return Configured(self, self.tuned(shared.sized(settings), {**DEFAULTS, **settings}))
         return Configured(self, dataclasses.replace(self.default, **settings))
 
-    def restored(self, settings: Mapping[str, Any]) -> "Configured":
+    def restored(self, settings: Mapping[str, Any], parameters: str = "") -> "Configured":
         """Return the algorithm with the settings of a run.
 
         Args:
           settings: JSON values of `Configured.settings`, also of an earlier version.
+          parameters: by which it was called.
 
         Raises:
-          ValueError: if the algorithm has other settings in this version.
+          ValueError: if the algorithm has other settings in this version, or the parameters say
+            something else.
         """
-        own, by_task = dict(settings), {}
-        by_task |= own.pop("by_task", {})
-        for former in _FORMER_BY_TASK:
-            if found := own.pop(former, None):
-                by_task |= {IMAGES: found} if former == "for_images" else found
         kind = type(self.default)
         try:
-            return Configured(
-                self, from_json(kind, own), {x: from_json(kind, y) for x, y in by_task.items()}
-            )
+            own = dict(settings)
+            by_task = dict(own.pop("by_task", {}))
+            for former in _FORMER_BY_TASK:
+                if found := own.pop(former, None):
+                    by_task |= {IMAGES: found} if former == "for_images" else found
+            config = from_json(kind, own)
+            by_task = {x: from_json(kind, y) for x, y in by_task.items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"The agent {self.name!r} has other settings in this version: {error}"
             ) from error
+        if with_overrides(self.name, config, _split(parameters)[1]) != config:
+            raise ValueError(
+                f"The agent {self.name!r} has other settings, {settings}, than it was called by:"
+                f" {parameters!r}."
+            )
+        return Configured(self, config, by_task)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,14 +310,19 @@ class Configured:
     def with_images_network(self, network: Any, frame_stack: int) -> "Configured":
         """Return the algorithm with a network for images, if it has no convolutions for them.
 
+        One that learns by a rule has this network on all tasks.
+
         Args:
           network: an `agents.networks.NetworkConfig` with convolutions.
           frame_stack: images that the network reads at once.
         """
-        own = getattr(self.config, "network", None)
+        changes = {"network": network, "frame_stack": frame_stack}
+        agent = getattr(self.config, "agent", None)
+        own = getattr(agent or self.config, "network", None)
         if own is None or own.channels or self.by_task:
             return self
-        changes = {"network": network, "frame_stack": frame_stack}
+        if agent is not None:
+            return self.replaced({f"agent.{name}": x for name, x in changes.items()})
         return dataclasses.replace(
             self, by_task={IMAGES: dataclasses.replace(self.config, **changes)}
         )
@@ -349,6 +359,13 @@ def configured(name: str) -> Configured:
       ValueError, disco_common.plugins.PluginError: as `find`, and if the parameters do not fit.
     """
     return find(name).configured(name.partition("/")[2])
+
+
+def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words and the settings of `WORD,SETTING=VALUE,...`, in any order."""
+    words = [word.strip() for word in parameters.split(",") if word.strip()]
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    return [word for word in words if "=" not in word], settings
 
 
 def with_overrides(agent: str, config: Any, settings: Mapping[str, str]) -> Any:

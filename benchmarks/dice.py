@@ -69,6 +69,7 @@ def _scores(task: environments.Environment, variant: str) -> dict[str, Float[np.
     runs = [Run(task, seed, folder / f"seed_{seed}") for seed in range(_SEEDS.value)]
     settings = TrainingSettings(num_steps=_STEPS.value, interval=_STEPS.value // 20)
     trained = device.train(agent, runs, settings, folder / "together")
+    assert isinstance(agent, DiceAgent)
     return {
         "training": np.array([_last_fifth(run) for run in trained]),
         "evaluation": np.array([_played(agent, run, task, i) for i, run in enumerate(trained)]),

@@ -388,7 +388,8 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
       ValueError: if its rule is gone or another one now, or its algorithm has other settings now.
     """
     if isinstance(stored, AlgorithmContender):
-        configured = registry.find(stored.algorithm).restored(stored.settings)
+        parameters = stored.algorithm.partition("/")[2]
+        configured = registry.find(stored.algorithm).restored(stored.settings, parameters)
         return dataclasses.replace(stored, configured=configured)
     source = stored.source
     # A file may have changed since; its copy, by the name of the contender or of the file, has not.

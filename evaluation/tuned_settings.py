@@ -28,7 +28,7 @@ from evaluation.contenders import copies_in, fingerprints, rule_contenders
 
 SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
 TUNED_FILE = "tuned.json"  # In a workdir, the tuned settings of its contenders.
-_SHIPPED_FILE = pathlib.Path(__file__).parent / TUNED_FILE
+SHIPPED_FILE = pathlib.Path(__file__).parent / TUNED_FILE
 _FORMAT = 1
 # What a tuned contender has of its own, and what only bounds memory or follows from the budget.
 _OF_EACH = ("learning_rate", "replay_ratio", "batch_size", "replay_capacity", "lifetime")
@@ -324,7 +324,7 @@ def _shipped(
     Raises:
       ValueError: if there are tuned baselines, which none fit.
     """
-    path = _SHIPPED_FILE
+    path = SHIPPED_FILE
     found = read(path)
     kinds = set(config.tuned_baselines.values())
     is_same = {x for x, sha in rules.items() if _is_tuned(found, x, sha)}

@@ -14,7 +14,7 @@ import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import make_contenders, rule_contenders
 from evaluation.evaluate import Execution, evaluate, resolve
 from tests.evaluation import common
 
@@ -235,4 +235,4 @@ def test_names_that_do_not_fit(rule_file, tmp_path):
 
 def test_learning_rate_of_a_rule(rule_file):
     config = dataclasses.replace(CONFIG, rule_learning_rate=0.5)
-    assert make_contenders([rule_file], config)[-1].agent.learning_rate == 0.5
+    assert rule_contenders([rule_file], config)[-1].agent.learning_rate == 0.5

@@ -95,7 +95,7 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
         contenders.check_names(rules)
         made = [x.name for x in contenders.make_contenders(rules, CONFIG)]
     elif flag == "--agent":
-        made = registry.make(value)
+        made = registry.configured(value)
     elif flag == "--config":
         made = from_config(DiscoverSettings, parse_config([f"--config={value}"]))
     elif flag == "--config.":
