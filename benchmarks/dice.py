@@ -24,8 +24,8 @@ from absl import flags
 from jaxtyping import Float
 
 import environments
+from agents import registry
 from agents.dice.agent import DiceAgent
-from agents.dice.factory import make
 from agents.protocol import Batch
 from benchmarks import intervals
 from evaluation import playing
@@ -64,7 +64,7 @@ def main() -> None:
 
 def _scores(task: environments.Environment, variant: str) -> dict[str, Float[np.ndarray, "seeds"]]:
     """Return the mean returns of each seed, in training and of the final agent."""
-    agent = make(_VARIANTS[variant]).make(task)
+    agent = registry.find("dice").configured(_VARIANTS[variant]).make(task)
     folder = pathlib.Path(_WORKDIR.value) / task.name.replace("/", "_") / variant
     runs = [Run(task, seed, folder / f"seed_{seed}") for seed in range(_SEEDS.value)]
     settings = TrainingSettings(num_steps=_STEPS.value, interval=_STEPS.value // 20)

@@ -72,13 +72,10 @@ def _names(kind: str) -> list[str]:
     from disco_common import plugins
 
     if kind == "agents":
-        from agents.registry import PLUGINS
+        from agents import registry
 
-        return plugins.names(PLUGINS)
-    if kind == "baselines":
-        from evaluation.config import BASELINES
-
-        return list(BASELINES)
+        every = plugins.names(registry.PLUGINS)
+        return [f"{name:16}{registry.find(name).paper}" for name in every]
     import disco
     from disco import rule_sources
     from evaluation.contenders import PLUGINS

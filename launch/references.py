@@ -21,6 +21,7 @@ from disco_common.terminal import printable
 from evaluation.evaluate import resolve
 from evaluation.scoring import references
 from evaluation.studies.reference_scores import reference_scores
+from evaluation.tuned_settings import find_tuned, settings_by_contender
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
@@ -32,7 +33,6 @@ from launch.evaluate import (
 from launch.support import commands, execution, workdirs
 from launch.support.provenance import code_version
 from launch.support.score_tables import print_rows
-from launch.support.tuned import find_tuned, settings_by_contender
 
 
 def main() -> None:

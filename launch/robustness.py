@@ -19,6 +19,7 @@ from disco_common.terminal import printable
 from evaluation.contenders import check_names, copies_in, copy_of_rule, find_plugin
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations
+from evaluation.tuned_settings import find_tuned, settings_by_contender
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
@@ -31,7 +32,6 @@ from launch.evaluate import (
 from launch.support import commands, execution, workdirs
 from launch.support.flag_parsing import only_prints_config
 from launch.support.provenance import code_version
-from launch.support.tuned import find_tuned, settings_by_contender
 
 
 def main() -> None:

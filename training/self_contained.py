@@ -1,4 +1,4 @@
-"""Training of agents with their own training loop (`agents.self_contained`).
+"""Training of algorithms with their own training loop (`agents.registry`).
 
 A run's folder contains the records of all runs (`training.records`), and the agent's own files.
 """
@@ -6,7 +6,7 @@ A run's folder contains the records of all runs (`training.records`), and the ag
 import contextlib
 import time
 
-from agents.self_contained import SelfContainedAgent, TrainingReport
+from agents.registry import Configured, TrainingReport
 from disco_common import stopping
 from training.records import EpisodeSums, Records
 from training.results import Run, TrainedRun
@@ -16,7 +16,7 @@ _SECONDS = "seconds"
 
 
 def train(
-    agent: SelfContainedAgent,
+    algorithm: Configured,
     run: Run,
     settings: TrainingSettings,
     report: Report = lambda *_: None,
@@ -24,7 +24,7 @@ def train(
     """Run a self-contained agent's training, or continue it.
 
     Args:
-      agent: with its own training loop.
+      algorithm: with its own training loop.
       run: its task, seed and folder.
       settings: the length of the run.
       report: called at each of the agent's reports.
@@ -40,7 +40,9 @@ def train(
     """
     training, num_steps = _Training(run), settings.num_steps
     stopping.set_unsaved(True)
-    progress = agent.train(run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds)
+    progress = algorithm.train(
+        run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds
+    )
     with contextlib.closing(progress) as reports:
         for one in reports:
             try:

@@ -97,11 +97,9 @@ class ReturnCurves:
                 step_name=STEPS,
             )
             settings = {
-                "contender": contender.name,
-                "kind": contender.kind,
+                **contender.described(),
                 "seed": self._evaluation.config.all_seeds[seed],
                 "budget": self._evaluation.config.budget,
-                "agent": dataclasses.asdict(contender.agent),
             }
             self._runs[key] = [_Logged(folder, one) for folder, one in found.items()]
             for one in self._runs[key]:

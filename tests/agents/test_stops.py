@@ -10,15 +10,15 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from agents.dice.factory import Dice
+from agents.muesli.factory import Muesli
+from agents.muzero.factory import MuZero
 from dm_env import specs
 
 import environments
 from agents.dice.config import DiceConfig
-from agents.dice.factory import Dice
 from agents.muesli.config import MuesliConfig
-from agents.muesli.factory import Muesli
 from agents.muzero.config import MuZeroConfig
-from agents.muzero.factory import MuZero
 from agents.networks import NetworkConfig
 from agents.registry import AgentFactory
 from disco_common import stopping

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agents.ppo.factory import PPO
 
 import disco
 import environments
@@ -16,7 +17,6 @@ from agents.muzero.agent import MuZeroAgent
 from agents.networks import NetworkConfig
 from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
-from agents.ppo.factory import PPO
 from agents.rule_agent import RuleAgent
 from evaluation import baselines
 from evaluation.config import BASELINES, EvaluationConfig

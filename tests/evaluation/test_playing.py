@@ -5,6 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from agents.self_contained import TrainingReport
 from dm_env import specs
 from PIL import Image
 
@@ -13,7 +14,6 @@ from agents import pictures
 from agents.networks import NetworkConfig
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig
-from agents.self_contained import TrainingReport
 from environments.episodes import Episode
 from evaluation import playing
 from evaluation.config import EvaluationConfig

@@ -20,13 +20,18 @@ from environments.suites.sokoban import generator, levels
 from evaluation import tuned_settings
 from evaluation.config import BASELINES, EvaluationConfig
 from evaluation.contenders import fingerprint, make_contenders
-from evaluation.tuned_settings import Tuned, TunedSettings
+from evaluation.tuned_settings import (
+    SHIPPED,
+    Tuned,
+    TunedSettings,
+    find_tuned,
+    settings_by_contender,
+)
 from launch import evaluate
 from launch.discover import discover
 from launch.export import export
 from launch.support import setup
 from launch.support.settings import DiscoverSettings, RuleSettings
-from launch.support.tuned import SHIPPED, find_tuned, settings_by_contender
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 from tests.meta.common import small_rule

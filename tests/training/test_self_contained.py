@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from agents.self_contained import TrainingReport as Report
 
 import environments
-from agents.self_contained import TrainingReport as Report
 from environments.episodes import Episode
 from evaluation import training
 from evaluation.config import EvaluationConfig

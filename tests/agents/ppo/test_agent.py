@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from agents.ppo.factory import PPO
 
 import environments
 from agents import registry
 from agents.networks import NetworkConfig
 from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
-from agents.ppo.factory import PPO
 from agents.rule_agent import to_trajectory
 from training import device, iteration
 from training.results import Run
