@@ -35,15 +35,14 @@ from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.static_plots import discovery_curves
 from launch.configs import grid57_laptop
-from launch.support import commands, dry_run, metric_tags, probes, processes, tracking, workdirs
+from launch.support import commands, dry_run, probes, processes, tracking, workdirs
 from launch.support.flag_parsing import define_config, define_imports, define_output_folder
-from launch.support.metrics_log import MetricsLog
 from launch.support.progress import Progress
 from launch.support.provenance import code_version
 from launch.support.rule_provenance import rule_provenance
 from launch.support.settings import CHANGEABLE, DiscoverSettings
 from launch.support.setup import TASKS, keep_start, kept_rule, make_discovery, make_rule, make_tasks
-from launch.support.tracking import Tracking
+from launch.support.tracking import PROBE, MetricsLog, Tracking
 from meta.discovery import Discovery
 from meta.run import run
 from meta.state import DiscoveryState
@@ -181,7 +180,8 @@ def _run_in(
                     stop.signal = int(str(stopped.code)) - 128
                     return False
                 newest[_PROBE] = found.score
-                log.show(step, metric_tags.of_probe(found.score, found.tasks))
+                by_task = {f"probe/{task}": x for task, x in found.tasks.items()}
+                log.show(step, {PROBE: found.score} | by_task)
                 bar.update(step, newest)
                 return True
 

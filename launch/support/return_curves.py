@@ -19,7 +19,6 @@ from evaluation.contenders import Contender
 from evaluation.evaluate import Execution
 from evaluation.executors import Numbers, Progress
 from evaluation.report.manifest import read_manifest
-from launch.support import metric_tags
 from launch.support.tracking import Tracker, Tracking
 from training.records import METRICS, STEPS
 
@@ -94,7 +93,7 @@ class ReturnCurves:
                 self._workdir,
                 f"{contender.name}, seed {seed}",
                 part,
-                metrics=[metric_tags.of_task(_GROUP, task) for task in self._evaluation.tasks],
+                metrics=[f"{_GROUP}/{task}" for task in self._evaluation.tasks],
                 step_name=STEPS,
             )
             settings = {
@@ -124,7 +123,7 @@ class _Logged:
         last = self._steps.get(task, 0)
         for step, value in points:
             if step > last:
-                self.tracker.log(step, {metric_tags.of_task(_GROUP, task): value})
+                self.tracker.log(step, {f"{_GROUP}/{task}": value})
                 self._steps[task] = last = step
                 self._is_changed = True
 
