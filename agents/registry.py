@@ -8,8 +8,7 @@ watched. `NAME/PRESET,SETTING=VALUE` chooses one of its presets and replaces set
 import dataclasses
 import json
 import pathlib
-import typing
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import environments
@@ -395,7 +394,7 @@ def with_overrides(agent: str, config: Any, settings: Mapping[str, str]) -> Any:
     return _replaced(agent, config, found)
 
 
-def _kinds(config: Any, prefix: str = "") -> typing.Iterator[tuple[str, tuple[Any, Any]]]:
+def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Yield the settings that text can replace: their names, types and values."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

@@ -175,8 +175,8 @@ def require_other_module(name: str, module: str) -> None:
         raise PluginError(f"{name!r} names {module!r}, which comes with Python; expected another.")
 
 
-def _of_module(name: str, kind: _Kind) -> Callable[..., Any]:
-    """Return the function `<module>:<function>`, which is not certainly of another kind."""
+def _of_module(name: str, kind: _Kind) -> Any:
+    """Return the function or value `<module>:<name>`, which is not certainly of another kind."""
     require_imports(name)
     module, _, function = name.partition(":")
     require_other_module(name, module)

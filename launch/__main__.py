@@ -1,7 +1,7 @@
 """The commands, and what they know by name.
 
     python -m launch
-    python -m launch suites | environments | rules | agents | baselines
+    python -m launch suites | environments | rules | agents
     python -m launch evaluate --rule=... --workdir=...    (as `python -m launch.evaluate`)
 
 The script `disco`, which is installed with the packages, is the same.
@@ -17,7 +17,7 @@ from launch import require_platform
 from launch.support import start
 
 _FOLDER = pathlib.Path(__file__).parent
-_KINDS = ("suites", "environments", "rules", "agents", "baselines")
+_KINDS = ("suites", "environments", "rules", "agents")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -230,6 +230,7 @@ def test_a_preset_that_an_algorithm_lacks_is_refused():
         make_contenders([], config)
 
 
+@pytest.mark.parametrize("name", ["ppo/cleanrl_tuned", "ppo/_tuned"])
 def test_presets_that_nobody_has_are_refused(name):
     with pytest.raises(ValueError, match=f"baselines has '{name}'; expected no preset"):
         dataclasses.replace(CONFIG, baselines=(name,))

@@ -18,7 +18,7 @@ from tests.agents.tiny import DREAMER, dreamer
 def loaded(task: str, agent: Agent | None = None) -> LoadedAgent:
     """An agent that has not learned anything yet."""
     made = environments.make(task)
-    agent = agent or dreamer(DREAMER).make(made)
+    agent = dreamer(DREAMER).make(made) if agent is None else agent
     learner = jax.jit(agent.init)(jax.random.key(0))
     return LoadedAgent("mine", made, agent, learner, agent.acting_state(learner))
 

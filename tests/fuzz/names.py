@@ -14,7 +14,7 @@ _THINGS = (
     "jax:devices", "jax.numpy:zeros", "haiku:transform", "optax:adam", "rich:print", "pytest:main",
     "matplotlib.pyplot:show", "absl.app:run", "disco:zoo", "disco:Rule", "disco:save",
     "environments:suites", "environments:Environment", "environments.registry:PLUGINS",
-    "agents.registry:AgentFactory", "launch.support.start:version", "launch.watch:main",
+    "agents.registry:Algorithm", "launch.support.start:version", "launch.watch:main",
     "tests.fuzz.names:raising", "tests.fuzz.names:ending", "tests.fuzz.names:none", "no_module:x",
     "tests.fuzz:names", "__main__:main", "os:", ":x", "a..b:c", "..a:b",
 )  # fmt: skip

@@ -254,7 +254,7 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     run(file)
     results = json.loads((tmp_path / "run" / "results.json").read_text())["contenders"]
     assert list(results) == ["random", "actor_critic_tuned"]
-    assert results["actor_critic_tuned"]["agent"]["learning_rate"] == 0.125
+    assert results["actor_critic_tuned"]["settings"]["agent"]["learning_rate"] == 0.125
     file.unlink()
     capsys.readouterr()
     run(file)

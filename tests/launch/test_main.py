@@ -26,8 +26,7 @@ def test_all_commands_are_listed(capsys):
         ("suites", [*registry.suites()]),
         ("environments", [*registry.names()]),
         ("rules", [*disco.zoo(), "disco_103"]),
-        ("agents", ["dice", "dreamer", "iris", "muesli", "muzero", "ppo"]),
-        ("baselines", ["ppo", "actor_critic", "muesli"]),
+        ("agents", ["actor_critic", "dreamer", "iris", "muesli", "muzero", "ppo", "random"]),
     ],
 )
 def test_names(kind, expected, capsys):
