@@ -74,6 +74,11 @@ class Contender:
         return config.num_steps // per_unroll * per_unroll
 
     @property
+    def num_environments(self) -> int | None:
+        """The environments that its agent acts in at once; None if nobody knows."""
+        raise NotImplementedError
+
+    @property
     def own_training(self) -> registry.Configured | None:
         """The algorithm, if it has its own training loop."""
         return None
@@ -120,6 +125,10 @@ class RuleContender(Contender):
     def described(self) -> dict[str, Any]:
         agent = dataclasses.asdict(self.agent)
         return {"name": self.name, "kind": self.kind, "agent": agent, "source": self.source}
+
+    @property
+    def num_environments(self) -> int:
+        return self.agent.num_environments
 
     @property
     def parameters_sha256(self) -> str:
@@ -191,6 +200,11 @@ class AlgorithmContender(Contender):
             "settings": self.settings,
             "source": self.source,
         }
+
+    @property
+    def num_environments(self) -> int | None:
+        own = self.settings.get("agent", self.settings).get("num_environments")
+        return self.source.get(NUM_ENVIRONMENTS, own)
 
     @property
     def own_training(self) -> registry.Configured | None:

@@ -22,7 +22,7 @@ from environments import registry
 from environments.episodes import Episode
 from evaluation import executors, folder_names, storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import NUM_ENVIRONMENTS, Contender
+from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
 from evaluation.job_groups import job_groups, names
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
@@ -339,9 +339,7 @@ def _score_bsuite(
     def read_episodes(contender: str, task: str, seed_index: int) -> list[Episode]:
         return records.read_episodes(storage.run_path(folder, contender, task, seed_index))
 
-    names = [
-        contender.name for contender in contenders if contender.source.get(NUM_ENVIRONMENTS) == 1
-    ]
+    names = [contender.name for contender in contenders if contender.num_environments == 1]
     scores, errors = bsuite.score_contenders(names, settings, range(config.seeds), read_episodes)
     for error in errors.values():
         raise error

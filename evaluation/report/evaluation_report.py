@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from evaluation.contenders import NUM_ENVIRONMENTS, AlgorithmContender, Contender
+from evaluation.contenders import AlgorithmContender, Contender
 from evaluation.report.agent_metrics import AgentMetrics, agent_metrics
 from evaluation.report.main_result import MainResult, main_result
 from evaluation.report.merging import MergedEvaluation
@@ -107,5 +107,5 @@ def _bsuite_scores(
     settings = bsuite.settings_of(merged.tasks)
     if not settings:
         return {}, {}
-    names = [contender.name for contender in shown if contender.source.get(NUM_ENVIRONMENTS) == 1]
+    names = [contender.name for contender in shown if contender.num_environments == 1]
     return bsuite.score_contenders(names, settings, merged.seeds, merged.episodes)

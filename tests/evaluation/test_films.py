@@ -1,6 +1,7 @@
 """Films of what a model of the world imagines beside what happens."""
 
 import dataclasses
+from typing import cast
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from tests.agents.tiny import DREAMER, dreamer
 def loaded(task: str, agent: Agent | None = None) -> LoadedAgent:
     """An agent that has not learned anything yet."""
     made = environments.make(task)
-    agent = dreamer(DREAMER).make(made) if agent is None else agent
+    agent = agent or cast(Agent, dreamer(DREAMER).make(made))
     learner = jax.jit(agent.init)(jax.random.key(0))
     return LoadedAgent("mine", made, agent, learner, agent.acting_state(learner))
 
