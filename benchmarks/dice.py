@@ -31,7 +31,7 @@ from benchmarks import intervals
 from evaluation import playing
 from launch.support import commands
 from training import device
-from training.results import Run, TrainedRun
+from training.runs import Run, TrainedRun
 from training.settings import TrainingSettings
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/dice", "Folder for all runs.")

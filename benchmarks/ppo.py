@@ -40,7 +40,7 @@ from disco_common.atomic import write_atomically
 from evaluation.scoring import statistics
 from launch.support.score_tables import print_rows
 from training import device
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 _REJAX = flags.DEFINE_string("rejax", None, "Python of an environment with rejax.", required=True)

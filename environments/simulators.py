@@ -62,14 +62,7 @@ class JaxSimulators:
     """`environments.Simulators` of a JAX environment, on the default device."""
 
     def __init__(self, dynamics: JaxEnvironment, task: Task, batch_size: int, seed: int):
-        """Prepare the simulators; the first reset and the first step compile them.
-
-        Args:
-          dynamics: of the environment.
-          task: of the environment.
-          batch_size: number of simulators.
-          seed: of all their randomness.
-        """
+        """Prepare the simulators; the first reset and the first step compile them."""
         self.batch_size, self.restarts = batch_size, 0
         self._dynamics, self._task = dynamics, task
         self._key, self._steps = jax.random.key(seed), 0

@@ -68,18 +68,7 @@ def reset_agents(
     is_reset: Bool[Array, "agents"],
     tasks: Int[Array, "agents"],
 ) -> Member:
-    """Return the agents of a group with some of them replaced by initial agents.
-
-    Args:
-      config: settings of the run.
-      group: of the agents.
-      rule: by which they learn.
-      meta_step: number of meta-steps so far.
-      members: the agents.
-      indices: of the agents in the population.
-      is_reset: which agents are reset.
-      tasks: of the agents after the reset.
-    """
+    """Return the agents of a group with some of them replaced by initial agents."""
 
     def initial(member: Member, task, index) -> Member:
         resets = member.lifetime.resets + 1
@@ -107,15 +96,8 @@ def init_member(
 ) -> Member:
     """Return an initial agent of the population.
 
-    Args:
-      config: settings of the run.
-      group: of the agent.
-      rule: by which it learns.
-      meta_step: number of meta-steps so far.
-      task: of the agent, as an index.
-      index: of the agent in the population.
-      resets: of this agent so far.
-      meta_optimizer_state: of this agent, which the reset does not change.
+    `index` is its number in the population, `resets` counts those of this agent so far, and the
+    reset does not change `meta_optimizer_state`.
     """
     budget_key, agent_key = jax.random.split(
         keys.key(config.seed, Purpose.INITIALIZE, meta_step, index)
@@ -174,11 +156,6 @@ def draw_budget(
 
     The budgets of the first generation end evenly spread over a lifetime, after
     `first_reset_after`.
-
-    Args:
-      config: with the categories of budgets.
-      key: of the draw.
-      resets: of the agent so far; 0 in the first generation.
     """
     category_key, stagger_key = jax.random.split(key)
     lifetimes = jnp.asarray(config.lifetimes, jnp.int32)

@@ -108,16 +108,6 @@ def unroll(
     When an episode ends, the next one starts. The transition between them is one of the steps
     (`environments.stream`); `Batch.mask` is False there.
 
-    Args:
-      agent: that acts.
-      dynamics: of the environments.
-      task: of the environments.
-      acting_state: of the agent.
-      actor: the environments' states before the unroll.
-      key: random key of the actions and the environments.
-      num_steps: T.
-      mode: the purpose of acting.
-
     Returns:
       The actor state after the unroll, one sequence of T transitions per environment, and sums
       over the episodes that ended.

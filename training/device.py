@@ -28,7 +28,7 @@ from disco_common.checkpoints import Checkpoints
 from training.device_program import Program, mesh, over_runs
 from training.passes import runs_per_pass
 from training.records import EpisodeSums, Records, name_by_kind
-from training.results import Run, TrainedRun, all_finite
+from training.runs import Run, TrainedRun, all_finite
 from training.schedule import as_metrics, schedules
 from training.settings import (
     Report,

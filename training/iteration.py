@@ -42,12 +42,7 @@ def init(
 ) -> TrainingState:
     """Return the state of a run before its first unroll.
 
-    Args:
-      agent: that learns.
-      dynamics: of the environments.
-      task: their task.
-      key: random key of the initial agent and its environments.
-      num_steps: environment steps of the run, an upper bound of the replay's; None for no bound.
+    The environment steps of a run bound the replay's; `num_steps` is None for no bound.
     """
     learner_key, actor_key = _split(agent, key)
     learner = initial_state(agent, learner_key)
@@ -72,14 +67,6 @@ def advance(
     unroll: Int[Array, ""],
 ) -> tuple[TrainingState, EpisodeStatistics, dict[str, Metrics]]:
     """Collect one unroll, and make the updates that are due after it.
-
-    Args:
-      agent: that learns.
-      dynamics: of the environments.
-      task: their task.
-      state: before the unroll.
-      key: random key of the unroll and the updates.
-      unroll: its number in the run, from 0.
 
     Returns:
       The state after the updates, sums over the episodes that ended, and by kind of update the sums
@@ -146,7 +133,7 @@ def _update(
     return state, updated.metrics
 
 
-def experience(
+def collect_and_draw(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
     task: PyTree,
@@ -191,13 +178,6 @@ def draw(
     agent: Agent, spec: UpdateSpec, state: TrainingState, unroll: Batch, key: PRNGKeyArray
 ) -> tuple[Replay | None, Batch, Sequences | None]:
     """Return the batch of an update: the unroll just collected, or replayed sequences, or both.
-
-    Args:
-      agent: that learns.
-      spec: of the update.
-      state: after the unroll.
-      unroll: the unroll just collected.
-      key: random key of the draw.
 
     Returns:
       The replay after the draw, the batch, and the replay positions of its replayed sequences.

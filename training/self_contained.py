@@ -9,7 +9,7 @@ import time
 from agents.registry import Configured, TrainingReport
 from disco_common import stopping
 from training.records import EpisodeSums, Records
-from training.results import Run, TrainedRun
+from training.runs import Run, TrainedRun
 from training.settings import Report, TrainingSettings
 
 _SECONDS = "seconds"
@@ -23,11 +23,7 @@ def train(
 ) -> TrainedRun:
     """Run a self-contained agent's training, or continue it.
 
-    Args:
-      algorithm: with its own training loop.
-      run: its task, seed and folder.
-      settings: the length of the run.
-      report: called at each of the agent's reports.
+    `report` is called at each of the agent's reports.
 
     Returns:
       The result of the run.

@@ -36,7 +36,7 @@ from environments.suites import pixels
 from environments.suites.diagnostic import KINDS
 from tests.agents.tiny import dreamer, iris
 from training import device
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 DISCOUNT = 0.8

@@ -25,7 +25,7 @@ from disco_common import stopping
 from tests.agents.common import HostCorridors, without_speed
 from training import device, host
 from training.records import Records
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 NETWORK = NetworkConfig(torso=(8,), model=8, head=(8,))

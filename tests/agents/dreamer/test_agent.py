@@ -37,7 +37,7 @@ from tests.agents.tiny import dreamer
 from tests.annotations import unchecked
 from training import batches, device, host, replay
 from training.records import Records
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 
@@ -345,9 +345,7 @@ class CountingHost:
         return specs.DiscreteArray(2)
 
     def start(self, task, batch_size, seed, workers=None):
-        return SerialSimulators(
-            Counting, self.observation_spec(), self.action_spec(), batch_size, seed
-        )
+        return SerialSimulators(Counting, self, batch_size, seed)
 
 
 def counting_agent(name: str):

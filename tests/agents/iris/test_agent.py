@@ -32,7 +32,7 @@ from tests.agents.tiny import iris
 from tests.environments.streams import dynamics_of
 from training import device
 from training.records import Records
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 NAME = "pixels/catch/5x5"

@@ -14,7 +14,7 @@ from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
 from agents.rule_agent import to_trajectory
 from training import device, iteration
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 TASK = environments.make("catch/5x4")

@@ -35,8 +35,7 @@ def in_this_process(task: str, seed: int, time_limit: int = crafter.TIME_LIMIT) 
     dynamics = crafter.Crafter(time_limit)
     return SerialSimulators(
         partial(crafter.CrafterWorld, task, time_limit),
-        dynamics.observation_spec(),
-        dynamics.action_spec(),
+        dynamics,
         1,
         seed,
         crafter.ACHIEVEMENTS,

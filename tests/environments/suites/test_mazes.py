@@ -31,7 +31,7 @@ def test_distances_go_around_walls():
 
 
 def test_goods_are_placed_within_reach():
-    maze = mazes.corridors(np.random.default_rng(0), 7, 7, openings=0)
+    maze = mazes.corridors(np.random.default_rng(0), 7, 7)
     for seed in range(10):
         start, goods, hazards = mazes.place(np.random.default_rng(seed), maze, 2, 1)
         maze_with_hazards = maze.copy()

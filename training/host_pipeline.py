@@ -53,7 +53,7 @@ class _Refreshed(NamedTuple):
     extras: Extras
 
 
-class HostExperience:
+class HostPipeline:
     """One agent's environments, its replay, and the thread that acts in them.
 
     Attributes:
@@ -73,15 +73,8 @@ class HostExperience:
     ):
         """Reserve the replay's memory and start the environments.
 
-        Args:
-          agent: that acts and learns.
-          dynamics: of the environments.
-          task: of the environments.
-          seed: of all randomness.
-          device: for acting; None for that of the agent's state.
-          workers: as `HostActor`'s.
-          num_steps: environment steps of the run, an upper bound of the replay's; None for no
-            bound.
+        `device` is for acting; None for that of the agent's state. `workers` are as `HostActor`'s.
+        The environment steps of a run bound the replay's; `num_steps` is None for no bound.
 
         Raises:
           SimulatorError: if an environment cannot be started.
@@ -111,9 +104,7 @@ class HostExperience:
     def request(self, acting_state: Any, unroll: int) -> None:
         """Start to collect an unroll with an acting state.
 
-        Args:
-          acting_state: of the agent.
-          unroll: its number, on which its randomness depends.
+        Its randomness depends on its number, `unroll`.
         """
         assert self._going is None, "the last request's unroll was not taken"
         self._going = self._thread.submit(self._collect, acting_state, unroll)
@@ -156,10 +147,8 @@ class HostExperience:
     def draw(self, update: UpdateSpec, unroll: Batch, *address: int) -> Drawn:
         """Return the batch of an update.
 
-        Args:
-          update: the kind of update.
-          unroll: the unroll taken last.
-          *address: non-negative integers that identify the update, for its randomness.
+        `unroll` is the one taken last. `address`, non-negative integers, identifies the update, for
+        its randomness.
         """
         if not update.num_replayed:
             return Drawn(unroll, None)
@@ -243,30 +232,15 @@ class HostExperience:
 
 
 def replay_shapes(
-    agent: Agent,
-    dynamics: environments.HostEnvironment,
-    num_steps: int | None = None,
-    num_unrolls: int | None = None,
+    agent: Agent, dynamics: environments.HostEnvironment, num_steps: int, num_unrolls: int
 ) -> Replay:
-    """Return the shapes and dtypes of an agent's replay.
-
-    Args:
-      agent: as `HostExperience`'s.
-      dynamics: likewise.
-      num_steps: likewise.
-      num_unrolls: number of unrolls that have filled a part of the replay, which is described;
-        None for the whole.
-    """
-
-    def make() -> Replay:
-        empty = _init_replay(agent, dynamics, num_steps, jnp)
-        if num_unrolls is None:
-            return empty
-        return replay_checkpoints.filled(
-            replay.layout(agent.experience, num_steps), empty, num_unrolls
+    """Return the shapes and dtypes of the part of a run's replay that some unrolls have filled."""
+    layout = replay.layout(agent.experience, num_steps)
+    return jax.eval_shape(
+        lambda: replay_checkpoints.filled(
+            layout, _init_replay(agent, dynamics, num_steps, jnp), num_unrolls
         )
-
-    return jax.eval_shape(make)
+    )
 
 
 def _init_replay(
