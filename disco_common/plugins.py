@@ -212,7 +212,7 @@ def _problem(found: Any, kind: _Kind) -> str:
         return f"makes {inspect.formatannotation(returned)}"
     try:
         signature = inspect.signature(found)
-        signature.bind(*[""] * kind.parameters)
+        signature.bind(*[""] * (kind.parameters or 0))
     except (TypeError, ValueError) as error:
         return f"takes other arguments ({error})"
     return ""

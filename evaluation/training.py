@@ -25,7 +25,8 @@ from evaluation.contenders import (
     Contender,
 )
 from evaluation.results import RunResult, intervals
-from training import device, host, results, saved, self_contained
+from training import device, host, saved, self_contained
+from training import runs as trainer_runs
 from training.records import Records
 from training.settings import Report, TrainingSettings
 
@@ -117,7 +118,7 @@ def train_runs(
     contender, task = group[0].contender, group[0].task
     settings = training_settings(config)
     runs = [
-        results.Run(run.task, config.all_seeds[run.seed_index], folder)
+        trainer_runs.Run(run.task, config.all_seeds[run.seed_index], folder)
         for run, folder in zip(group, folders, strict=True)
     ]
     if contender.own_training is not None:
