@@ -1,4 +1,4 @@
-"""Training of agents with their own training loop (`agents.self_contained`).
+"""Training of algorithms with their own training loop (`agents.registry`).
 
 A run's folder contains the records of all runs (`training.records`), and the agent's own files.
 """
@@ -6,7 +6,7 @@ A run's folder contains the records of all runs (`training.records`), and the ag
 import contextlib
 import time
 
-from agents.self_contained import SelfContainedAgent, TrainingReport
+from agents.registry import Configured, TrainingReport
 from disco_common import stopping
 from training.records import EpisodeSums, Records
 from training.runs import Run, TrainedRun
@@ -16,7 +16,7 @@ _SECONDS = "seconds"
 
 
 def train(
-    agent: SelfContainedAgent,
+    algorithm: Configured,
     run: Run,
     settings: TrainingSettings,
     report: Report = lambda *_: None,
@@ -36,7 +36,9 @@ def train(
     """
     training, num_steps = _Training(run), settings.num_steps
     stopping.set_unsaved(True)
-    progress = agent.train(run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds)
+    progress = algorithm.train(
+        run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds
+    )
     with contextlib.closing(progress) as reports:
         for one in reports:
             try:

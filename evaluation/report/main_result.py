@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
+from evaluation.contenders import RANDOM, Contender, RuleContender
 from evaluation.report.texts import interval_legend, number_of
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale
@@ -367,7 +367,7 @@ def _entrants(summary: Summary, contenders: Sequence[Contender]) -> list[_Entran
         for description, names in summary.discoveries.items()
     ]
     return several + [
-        _Entrant(x.name, (summary.scores[x.name],), x.kind in (DISCOVERED, RULE))
+        _Entrant(x.name, (summary.scores[x.name],), isinstance(x, RuleContender))
         for x in contenders
         if x.name not in grouped
     ]

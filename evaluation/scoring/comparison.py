@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AGENT, DISCOVERED, GRADIENT_STEPS, RANDOM, RULE, Contender
+from evaluation.contenders import GRADIENT_STEPS, RANDOM, AlgorithmContender, Contender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import aggregate_curves
@@ -162,7 +162,7 @@ def _best(means: Mapping[str, Float[np.ndarray, "counted"]]) -> dict[str, int]:
 def shown_pairs(comparison: Comparison, contenders: Sequence[Contender]) -> list[tuple[str, str]]:
     """Return the pairs of contenders whose probability of improvement plots show.
 
-    If there are many pairs, these are only those with a hand-designed rule or the random policy.
+    If there are many pairs, these are only those with an algorithm.
 
     Args:
       comparison: on a scale.
@@ -172,7 +172,7 @@ def shown_pairs(comparison: Comparison, contenders: Sequence[Contender]) -> list
     pairs = list(itertools.combinations([x.name for x in shown], 2))
     if len(pairs) <= _MAX_PAIRS:
         return pairs
-    references = {x.name for x in shown if x.kind not in (DISCOVERED, RULE, AGENT)}
+    references = {x.name for x in shown if isinstance(x, AlgorithmContender)}
     return [pair for pair in pairs if references & set(pair)] or pairs
 
 

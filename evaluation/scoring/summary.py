@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from evaluation.config import BASELINES, EvaluationConfig
-from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import DISCOVERED, RANDOM, Contender, RuleContender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale, reference_scale
@@ -40,7 +40,7 @@ class Summary:
       baseline: the best mean score of a hand-designed contender on each task; NaN without any.
       aggregates: of each contender's normalised scores, by its name and that of the statistic
         (`statistics.AGGREGATES`); empty if no task counts.
-      improvement: the probability that a run of an evaluated rule (`DISCOVERED` or `RULE`) has a
+      improvement: the probability that a run of an evaluated rule has a
         higher score than a baseline's, by their names.
       discoveries: for each discovery that has several rules, which differ in its seed only, their
         names.
@@ -109,7 +109,7 @@ def summarize(
         name: contender_curves[name].window.is_not_finite.any(axis=1) & np.isnan(mean)
         for name, mean in means.items()
     }
-    baselines = [means[c.name] for c in contenders if c.kind in BASELINES]
+    baselines = [means[c.name] for c in contenders if _is_baseline(c)]
     nothing = np.full(len(tasks), -np.inf)
     best = np.max([np.nan_to_num(x, nan=-np.inf) for x in (nothing, *baselines)], axis=0)
     summary = Summary(
@@ -138,6 +138,10 @@ def in_order(contenders: Sequence[Contender]) -> list[Contender]:
     return sorted(contenders, key=lambda c: order.get(c.kind, 1))
 
 
+def _is_baseline(contender: Contender) -> bool:
+    return not isinstance(contender, RuleContender) and not contender.is_random
+
+
 def _aggregated(
     summary: Summary, contenders: Sequence[Contender], config: EvaluationConfig
 ) -> Summary:
@@ -145,8 +149,8 @@ def _aggregated(
     scale = summary.scale
     normalized = {name: scale.normalize(x[scale.counted]) for name, x in summary.scores.items()}
 
-    rules = [x.name for x in contenders if x.kind in (DISCOVERED, RULE)]
-    baselines = [x.name for x in contenders if x.kind in BASELINES]
+    rules = [x.name for x in contenders if isinstance(x, RuleContender)]
+    baselines = [x.name for x in contenders if _is_baseline(x)]
 
     def compared(
         statistic: statistics.Statistic, low: float, high: float

@@ -36,7 +36,7 @@ ENTRIES = {
 }
 MAKE = {
     registry.PLUGINS: lambda name: environments.make(f"{name}/4"),
-    agent_registry.PLUGINS: lambda name: agent_registry.make(f"{name}/4"),
+    agent_registry.PLUGINS: lambda name: agent_registry.configured(f"{name}/4"),
     contenders.PLUGINS: lambda name: contenders.make_contenders([name], EvaluationConfig()),
 }
 

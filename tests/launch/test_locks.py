@@ -14,8 +14,8 @@ import sys
 import psutil
 import pytest
 
-from launch import locks, processes, workdirs
-from launch.locks import WorkdirHeldError
+from launch.support import locks, processes, workdirs
+from launch.support.locks import WorkdirHeldError
 from tests.launch.common import REPOSITORY, TINY, outcomes
 
 

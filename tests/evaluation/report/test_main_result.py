@@ -13,6 +13,7 @@ from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.comparison import compare, scales
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
+from tests.evaluation import common
 
 CONFIG = EvaluationConfig(seeds=4, resamples=200, num_points=2)
 TASKS = ("one/a", "one/b", "one/c")
@@ -20,7 +21,10 @@ SPREAD = np.array([-0.02, -0.01, 0.01, 0.02])
 
 
 def contender(name: str, kind: str, **source) -> Contender:
-    return Contender(name, kind, None, CONFIG.agent, {"header": source} if source else {})
+    if kind in ("discovered", "rule"):
+        header = {"header": source} if source else {}
+        return common.rule_contender(name, kind == "discovered", **header)
+    return common.of_algorithm(name, kind)
 
 
 def curves(scores: np.ndarray, config=CONFIG) -> LearningCurves:
