@@ -20,8 +20,8 @@ from evaluation.scoring import statistics
 from evaluation.scoring.curves import aggregate_curves
 from evaluation.scoring.curves import areas as areas_of_runs
 from evaluation.scoring.normalization import Scale, published_scales
-from evaluation.scoring.statistics import AGGREGATES, Estimate
-from evaluation.scoring.summary import Summary, aggregates_over_discoveries
+from evaluation.scoring.statistics import Estimate
+from evaluation.scoring.summary import Summary, with_discoveries
 
 _PROFILE_POINTS = 81
 _MAX_PAIRS = 66  # That plots show: all pairs of a dozen contenders.
@@ -109,11 +109,9 @@ def compare(
     return Comparison(
         scale=scale,
         left_out=left_out,
-        aggregates={
-            name: {label: x.estimate(own, **config.bootstrap) for label, x in AGGREGATES.items()}
-            for name, own in scores.items()
-        }
-        | aggregates_over_discoveries(scores, summary.discoveries, config),
+        aggregates=statistics.aggregates(
+            with_discoveries(scores, summary.discoveries), **config.bootstrap
+        ),
         thresholds=thresholds,
         profiles={name: _profile(x, thresholds, config) for name, x in scores.items()},
         improvement=_of_pairs(

@@ -20,7 +20,7 @@ from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale, reference_scale
 from evaluation.scoring.references import Reference
-from evaluation.scoring.statistics import AGGREGATES, Estimate
+from evaluation.scoring.statistics import Estimate
 
 # What the headers of rules say that differ in the seed of their discovery only, besides the rule's
 # own settings. The meta-steps of an exported rule may differ, as each discovery exports its best.
@@ -148,32 +148,23 @@ def _aggregated(
     """Return the summary with aggregates over tasks, and the rules compared with the baselines."""
     scale = summary.scale
     normalized = {name: scale.normalize(x[scale.counted]) for name, x in summary.scores.items()}
-
     rules = [x.name for x in contenders if isinstance(x, RuleContender)]
     baselines = [x.name for x in contenders if _is_baseline(x)]
+    entrants = with_discoveries(normalized, summary.discoveries)
+    pairs = [*itertools.product([*rules, *summary.discoveries], baselines)]
 
     def compared(
         statistic: statistics.Statistic, low: float, high: float
     ) -> dict[tuple[str, str], Estimate]:
         options = {"bounds": (low, high), **config.bootstrap}
-        found = {
-            (x, y): statistics.estimate(statistic, normalized[x], normalized[y], **options)
-            for x, y in itertools.product(rules, baselines)
+        return {
+            (x, y): statistics.estimate(statistic, entrants[x], normalized[y], **options)
+            for x, y in pairs
         }
-        for several, other in itertools.product(summary.discoveries, baselines):
-            own = [normalized[name] for name in summary.discoveries[several]]
-            found[several, other] = statistics.estimate_over_discoveries(
-                statistic, own, normalized[other], **options
-            )
-        return found
 
     return dataclasses.replace(
         summary,
-        aggregates={
-            name: {label: x.estimate(scores, **config.bootstrap) for label, x in AGGREGATES.items()}
-            for name, scores in normalized.items()
-        }
-        | aggregates_over_discoveries(normalized, summary.discoveries, config),
+        aggregates=statistics.aggregates(entrants, **config.bootstrap),
         improvement=compared(statistics.probability_of_improvement, 0.0, 1.0),
         differences=compared(statistics.difference_of_means, -np.inf, np.inf),
     )
@@ -204,28 +195,22 @@ def discoveries_of(contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]
     }
 
 
-def aggregates_over_discoveries(
+def with_discoveries(
     normalized: Mapping[str, Float[np.ndarray, "counted seeds"]],
     discoveries: Mapping[str, Sequence[str]],
-    config: EvaluationConfig,
-) -> dict[str, dict[str, Estimate]]:
-    """Return the aggregates of several discoveries, with hierarchical intervals.
+) -> dict[str, statistics.Rules]:
+    """Return scores by contender, and then those of several discoveries.
 
     Args:
       normalized: normalised scores by contender.
       discoveries: see `discoveries_of`; those without scores of some rule are left out.
-      config: of the evaluation.
     """
-    return {
-        several: {
-            label: aggregate.estimate_over_discoveries(
-                [normalized[name] for name in names], **config.bootstrap
-            )
-            for label, aggregate in AGGREGATES.items()
-        }
-        for several, names in discoveries.items()
+    several = {
+        description: [normalized[name] for name in names]
+        for description, names in discoveries.items()
         if all(name in normalized for name in names)
     }
+    return {**normalized, **several}
 
 
 def _left_out(
