@@ -10,8 +10,7 @@
 # The user in the container has the id 1000, and writes in /runs; `--build-arg USER_ID=$(id -u)`
 # makes it yours.
 #
-# It was never built by the project, whose machines have no Docker daemon: tests/test_container.py
-# checks that the files, extras and commands that it names exist.
+# It was never built by the project, whose machines have no Docker daemon.
 
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim-bookworm

@@ -14,7 +14,7 @@ from absl import flags
 import disco
 import environments
 from agents.rule_agent import AgentConfig, RuleAgent
-from launch import commands
+from launch.support import commands
 from training import iteration
 
 _RULE = flags.DEFINE_string("rule", None, "Rule file, or a name in the zoo.", required=True)

@@ -1,32 +1,29 @@
-"""Counts of a function's arithmetic and memory in its jaxpr, without compilation.
+"""The arithmetic and memory of a function's program, without compilation.
 
-XLA's own count takes a loop's body once. Here, a loop's body counts once per iteration, so that the
-count holds for K updates and for a scan over time. Like the compiler, it leaves out dead code, and
-counts common subexpressions once. It leaves out multiplications by a convolution's padding and
-dilation zeros.
+XLA counts a loop's body once, whatever the number of its iterations. Here the products of a
+function's jaxpr are counted, each by XLA: those in a loop as often as it runs, so that the count
+holds for K updates and for a scan over time. As in the compiler's program, dead code does not
+count, and equal expressions count once.
 """
 
-import dataclasses
+import functools
+import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from jax.extend import core
 from jax.interpreters import partial_eval
-
-from agents.convolutions import convolution, convolve
 
 
 class Product(NamedTuple):
     """A matrix product or convolution.
 
     Attributes:
-      flop: number of its multiplications and additions.
-      num_bytes: size of its two operands and its result.
+      flop: number of its multiplications and additions, without those of a padding's zeros.
+      num_bytes: size of its operands and its result.
       dtype: of the operands.
     """
 
@@ -35,67 +32,31 @@ class Product(NamedTuple):
     dtype: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """The work of a program.
+Work = Counter[Product]
+"""How often a program computes each product."""
 
-    Attributes:
-      products: number of times that each product is computed.
-      other_flop: of all other operations, one for each number that an operation returns or reduces.
-    """
-
-    products: Counter[Product]
-    other_flop: int
-
-    @property
-    def flop(self) -> int:
-        """FLOP of all products."""
-        return sum(times * product.flop for product, times in self.products.items())
-
-    @property
-    def num_bytes(self) -> int:
-        """Memory traffic of all products, if each one reads its operands and writes its result."""
-        return sum(times * product.num_bytes for product, times in self.products.items())
-
-    def __mul__(self, times: int) -> "Work":
-        products = Counter({product: n * times for product, n in self.products.items()})
-        return Work(products, self.other_flop * times)
-
-    __rmul__ = __mul__
-
-    def __add__(self, other: "Work") -> "Work":
-        return Work(self.products + other.products, self.other_flop + other.other_flop)
-
-
-NO_WORK = Work(Counter(), 0)
-
-# Primitives without arithmetic: they move, create or reinterpret arrays.
-_MOVES = frozenset(
-    """broadcast_in_dim bitcast_convert_type concatenate convert_element_type copy copy_p device_put
-    dynamic_slice dynamic_update_slice expand_dims gather iota optimization_barrier pad
-    random_unwrap random_wrap reshape rev sharding_constraint slice split squeeze stop_gradient
-    transpose""".split()
-)
-_CALLS = {
-    "jit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "shard_map": "jaxpr",
-    "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
-}
 _BARRIERS = ("remat2", "checkpoint")  # Subexpressions are not shared across their bounds.
+_CALLS = ("jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "shard_map")
+_WITH_PROGRAMS = (*_CALLS, *_BARRIERS, "scan", "cond", "while")
 
 
 def count(function: Callable, *arguments: Any) -> Work:
-    """Return the work of a function of arrays or shapes.
+    """Return the products that a function of arrays or shapes computes.
 
     Raises:
       ValueError: if a product is in a loop of unknown length.
     """
     return _Counting().body(_program(function, arguments))
+
+
+def flop(work: Work) -> int:
+    """Return the FLOP of all products."""
+    return sum(number * product.flop for product, number in work.items())
+
+
+def repeated(work: Work, number: int) -> Work:
+    """Return some work that is done a number of times."""
+    return Counter({product: number * times for product, times in work.items()})
 
 
 def peak_bytes(function: Callable, *arguments: Any) -> int:
@@ -109,7 +70,7 @@ def peak_bytes(function: Callable, *arguments: Any) -> int:
 
 def num_bytes(tree: Any) -> int:
     """Return the size of the arrays or shapes in a tree."""
-    return sum(_size(x) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _program(function: Callable, arguments: tuple) -> core.Jaxpr:
@@ -119,12 +80,12 @@ def _program(function: Callable, arguments: tuple) -> core.Jaxpr:
 
 
 class _Counting:
-    """A count of a program in which common subexpressions are computed once."""
+    """A count of a program, in which equal values have the same number."""
 
     def __init__(self):
-        self._numbers = iter(range(2**62))  # Of values; equal values have the same number.
+        self._numbers = itertools.count()
         self._known: dict[Any, list] = {}
-        self._work = NO_WORK
+        self._work: Work = Counter()
 
     def body(self, jaxpr: core.Jaxpr) -> Work:
         """Return the work of a program, with new numbers for its inputs."""
@@ -135,9 +96,9 @@ class _Counting:
         values: dict[Any, Any] = dict(zip(jaxpr.invars, inputs, strict=True))
         values |= {var: next(self._numbers) for var in jaxpr.constvars}
 
-        def value(atom):
+        def value(atom: Any) -> Any:
             if isinstance(atom, core.Literal):
-                return (str(atom.aval), str(atom.val))
+                return str(atom.aval), str(atom.val)
             return values[atom]
 
         for eqn in jaxpr.eqns:
@@ -146,90 +107,36 @@ class _Counting:
         return [value(atom) for atom in jaxpr.outvars]
 
     def _equation(self, eqn: core.JaxprEqn, inputs: list) -> list:
-        name = eqn.primitive.name
-        if name in _CALLS and name not in _BARRIERS:
-            return self._walk(_opened(eqn.params[_CALLS[name]]), inputs)
-        inner = list(_inner(eqn))
+        name, inner = eqn.primitive.name, _inner(eqn)
+        if name in _CALLS:
+            return self._walk(inner[0], inputs)
         key = (name, str(eqn.params), tuple(inputs))
-        if not inner and key in self._known:
-            return self._known[key]
-        self._work += _work(eqn)
-        results = [next(self._numbers) for _ in eqn.outvars]
-        if not inner:
-            self._known[key] = results
-        return results
+        if inner or key not in self._known:
+            self._work += _work(eqn)
+            self._known[key] = [next(self._numbers) for _ in eqn.outvars]
+        return self._known[key]
 
 
 def _work(eqn: core.JaxprEqn) -> Work:
     """Return the work of one operation, including its inner programs."""
-    name, params = eqn.primitive.name, eqn.params
-    if name == "dot_general":
-        return _product(eqn, _dot_flop(eqn))
-    if name == "conv_general_dilated":
-        return _product(eqn, _convolution_flop(eqn))
-    if eqn.primitive is convolution:
-        shapes = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in _arrays(eqn.invars))
-        return count(partial(convolve, **params), *shapes)
-    if name in _CALLS:
-        return _Counting().body(_opened(params[_CALLS[name]]))
-    if name == "scan":
-        return _Counting().body(_opened(params["jaxpr"])) * params["length"]
-    if name == "cond":
-        works = [_Counting().body(_opened(branch)) for branch in params["branches"]]
-        return max(works, key=lambda work: (work.flop, work.other_flop))
-    if name == "while":
-        once = _Counting().body(_opened(params["body_jaxpr"]))
-        if once.products:
-            raise ValueError("A matrix product is in a while loop, whose length is unknown.")
-        return once
-    if name in _MOVES:
-        return NO_WORK
-    if name.startswith("reduce_window"):
-        size = sum(map(_size, _arrays(eqn.outvars)))
-        return Work(Counter(), size * math.prod(params["window_dimensions"]))
-    # A reduction takes as many operations as it has inputs.
-    arrays = [*_arrays(eqn.outvars), *_arrays(eqn.invars)]
-    return Work(Counter(), max(map(_size, arrays), default=0))
+    name = eqn.primitive.name
+    if name in ("dot_general", "conv_general_dilated"):
+        operands = tuple((x.aval.shape, x.aval.dtype) for x in eqn.invars)  # pyright: ignore[reportAttributeAccessIssue]
+        return Counter([_product(eqn.primitive, tuple(sorted(eqn.params.items())), operands)])
+    works = [_Counting().body(inner) for inner in _inner(eqn)]
+    if name == "while" and any(works):
+        raise ValueError("A matrix product is in a while loop, whose length is unknown.")
+    most = max(works, key=flop, default=Counter())  # Of branches; of others there is one.
+    return repeated(most, eqn.params["length"]) if name == "scan" else most
 
 
-def _product(eqn: core.JaxprEqn, flop: int) -> Work:
-    arrays = [*_arrays(eqn.invars), *_arrays(eqn.outvars)]
-    return Work(Counter([Product(flop, num_bytes(arrays), str(arrays[0].dtype))]), 0)
-
-
-def _dot_flop(eqn: core.JaxprEqn) -> int:
-    (contracted, _), _ = eqn.params["dimension_numbers"]
-    (left, _), (out,) = _arrays(eqn.invars), _arrays(eqn.outvars)
-    return 2 * _size(out) * math.prod(left.shape[i] for i in contracted)
-
-
-def _convolution_flop(eqn: core.JaxprEqn) -> int:
-    (image, kernel), (out,) = _arrays(eqn.invars), _arrays(eqn.outvars)
-    params, numbers = eqn.params, eqn.params["dimension_numbers"]
-    pairs = 1
-    for axis, (low, _) in enumerate(params["padding"]):
-        pairs *= _pairs(
-            image.shape[numbers.lhs_spec[2 + axis]],
-            kernel.shape[numbers.rhs_spec[2 + axis]],
-            out.shape[numbers.out_spec[2 + axis]],
-            params["window_strides"][axis],
-            params["lhs_dilation"][axis],
-            params["rhs_dilation"][axis],
-            low,
-        )
-    batch, features = (out.shape[axis] for axis in numbers.out_spec[:2])
-    inputs = kernel.shape[numbers.rhs_spec[1]]
-    # With batch groups, as in some gradients, each group computes a part of the features.
-    return 2 * batch * features * inputs * pairs
-
-
-def _pairs(
-    image: int, kernel: int, out: int, stride: int, image_dilation: int, dilation: int, low: int
-) -> int:
-    """Return the number of pairs of result and kernel entries, along an axis, inside the image."""
-    at = stride * np.arange(out)[:, None] + dilation * np.arange(kernel) - low
-    is_inside = (at >= 0) & (at < (image - 1) * image_dilation + 1)
-    return int(np.sum(is_inside & (at % image_dilation == 0)))
+@functools.cache
+def _product(primitive: core.Primitive, params: tuple, operands: tuple) -> Product:
+    shapes = [jax.ShapeDtypeStruct(*operand) for operand in operands]
+    program = jax.jit(lambda *operands: primitive.bind(*operands, **dict(params)))
+    cost = program.lower(*shapes).cost_analysis()
+    assert cost is not None
+    return Product(int(cost["flops"]), int(cost["bytes accessed"]), str(shapes[0].dtype))
 
 
 def _peak_bytes(jaxpr: core.Jaxpr) -> int:
@@ -252,23 +159,10 @@ def _variables(eqn: core.JaxprEqn) -> list:
     return [atom for atom in eqn.invars if not isinstance(atom, core.Literal)]
 
 
-def _arrays(atoms: Sequence) -> list[Any]:
-    """Return the shapes and dtypes of a jaxpr's atoms."""
-    return [atom.aval for atom in atoms]
-
-
-def _inner(eqn: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    """Yield the inner programs of a call, a loop, or branches; not those of a reduction."""
-    if eqn.primitive.name in (*_CALLS, "scan", "cond", "while"):
-        for value in eqn.params.values():
-            for part in value if isinstance(value, tuple) else (value,):
-                if isinstance(part, core.Jaxpr | core.ClosedJaxpr):
-                    yield _opened(part)
-
-
-def _opened(jaxpr: core.Jaxpr | core.ClosedJaxpr) -> core.Jaxpr:
-    return jaxpr.jaxpr if isinstance(jaxpr, core.ClosedJaxpr) else jaxpr
-
-
-def _size(x: Any) -> int:
-    return math.prod(x.shape)
+def _inner(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
+    """Return the inner programs of a call, a loop, or branches; not those of a reduction."""
+    if eqn.primitive.name not in _WITH_PROGRAMS:
+        return []
+    values = (x if isinstance(x, tuple) else (x,) for x in eqn.params.values())
+    parts = [x for x in itertools.chain(*values) if isinstance(x, core.Jaxpr | core.ClosedJaxpr)]
+    return [x.jaxpr if isinstance(x, core.ClosedJaxpr) else x for x in parts]

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from rliable import library, metrics
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import DISCOVERED, Contender, make_contenders
+from evaluation.contenders import Contender, RuleContender, make_contenders
 from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.references import Reference
@@ -135,7 +135,8 @@ def main(argv: list[str]) -> None:
     rng = np.random.default_rng(_SEED.value)
     np.random.seed(_SEED.value)  # noqa: NPY002  rliable uses it.
     made = make_contenders([], EvaluationConfig(baselines=(_BASELINE,)))
-    rule = dataclasses.replace(made[-1], name="rule", kind=DISCOVERED)
+    agent = EvaluationConfig().agent
+    rule = RuleContender(name="rule", is_discovered=True, rule=None, agent=agent)
     number, simulated = _REPETITIONS.value, _Scores(rng)
     for runs in _SEEDS:
         true = _true_values(

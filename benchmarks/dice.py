@@ -24,14 +24,14 @@ from absl import flags
 from jaxtyping import Float
 
 import environments
+from agents import registry
 from agents.dice.agent import DiceAgent
-from agents.dice.factory import make
 from agents.protocol import Batch
 from benchmarks import intervals
 from evaluation import playing
-from launch import commands
+from launch.support import commands
 from training import device
-from training.results import Run, TrainedRun
+from training.runs import Run, TrainedRun
 from training.settings import TrainingSettings
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/dice", "Folder for all runs.")
@@ -64,11 +64,12 @@ def main() -> None:
 
 def _scores(task: environments.Environment, variant: str) -> dict[str, Float[np.ndarray, "seeds"]]:
     """Return the mean returns of each seed, in training and of the final agent."""
-    agent = make(_VARIANTS[variant]).make(task)
+    agent = registry.find("dice").configured(_VARIANTS[variant]).make(task)
     folder = pathlib.Path(_WORKDIR.value) / task.name.replace("/", "_") / variant
     runs = [Run(task, seed, folder / f"seed_{seed}") for seed in range(_SEEDS.value)]
     settings = TrainingSettings(num_steps=_STEPS.value, interval=_STEPS.value // 20)
     trained = device.train(agent, runs, settings, folder / "together")
+    assert isinstance(agent, DiceAgent)
     return {
         "training": np.array([_last_fifth(run) for run in trained]),
         "evaluation": np.array([_played(agent, run, task, i) for i, run in enumerate(trained)]),

@@ -31,7 +31,7 @@ from agents.dreamer.presets import preset
 from agents.protocol import Experience, Update
 from disco_common.checkpoints import Checkpoints
 from environments.processes import SerialSimulators
-from training.host_experience import HostExperience
+from training.host_pipeline import HostPipeline
 
 _VERSION = flags.DEFINE_enum("version", "nature", VERSIONS, "Version of the agent.")
 _SIZES = flags.DEFINE_list("sizes", ["12m", "200m"], "Sizes of the version.")
@@ -76,9 +76,7 @@ class _Games:
         self, task: Any, batch_size: int, seed: int, workers: int | None = None
     ) -> SerialSimulators:
         del task, workers
-        return SerialSimulators(
-            _Game, self.observation_spec(), self.action_spec(), batch_size, seed
-        )
+        return SerialSimulators(_Game, self, batch_size, seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +141,7 @@ def main(argv: list[str]) -> None:
 def _measure(agent: _Storing) -> dict[str, list[tuple[float, float]]]:
     """Return seconds and the thread's CPU seconds of each repetition, by operation."""
     (update,) = agent.experience.updates
-    experience = HostExperience(agent, _Games(), None, seed=0)
+    experience = HostPipeline(agent, _Games(), None, seed=0)
     seconds: dict[str, list[tuple[float, float]]] = {}
 
     def timed(name: str, function: Callable[[], Any]) -> Any:

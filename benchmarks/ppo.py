@@ -32,14 +32,15 @@ from jaxtyping import Float
 
 import environments
 from agents.networks import NetworkConfig
+from agents.ppo.algorithm import PPO
 from agents.ppo.config import PPOConfig
-from agents.ppo.factory import PPO
+from agents.registry import Configured
 from benchmarks import intervals
 from disco_common.atomic import write_atomically
 from evaluation.scoring import statistics
-from launch.score_tables import print_rows
+from launch.support.score_tables import print_rows
 from training import device
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 _REJAX = flags.DEFINE_string("rejax", None, "Python of an environment with rejax.", required=True)
@@ -131,7 +132,7 @@ def _train_ours(
     settings = TrainingSettings(
         num_steps=steps, boundaries=boundaries, interval=interval, runs_at_once=runs_at_once
     )
-    results = device.train(PPO(config).make(task), runs, settings, folder / "together")
+    results = device.train(Configured(PPO, config).make(task), runs, settings, folder / "together")
     returns = []
     for result in results:
         assert result.is_finite

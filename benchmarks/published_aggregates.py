@@ -11,7 +11,7 @@ from absl import app
 
 from disco_common.atomic import write_atomically
 from evaluation.published.aggregates import reproductions, to_csv
-from launch.flag_parsing import define_output_file, parse_flags
+from launch.support.flag_parsing import define_output_file, parse_flags
 
 _OUTPUT = define_output_file("output", "A CSV file for all of them.", required=False)
 

@@ -22,7 +22,7 @@ from absl import flags
 
 import disco
 from environments import registry
-from launch import commands
+from launch.support import commands
 
 _TASKS = [name for name in registry.members_of("grid_heldout") if "/chain_" in name]
 _SIZES = disco.MetaNetworkSizes(

@@ -1,15 +1,13 @@
 """Dreamer by name: its settings on a task, and the checks of a run."""
 
-import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from dm_env import specs
 
 import environments
-from agents import earlier_settings
 from agents.dreamer import learner
 from agents.dreamer.agent import ACTION, ActionRange, DreamerAgent, named
 from agents.dreamer.config import ABLATIONS, VERSIONS, DreamerConfig
@@ -17,68 +15,35 @@ from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart
 from agents.dreamer.observations import Specs, is_image
 from agents.dreamer.presets import FAMILIES, laptop, preset, sizes
-from agents.settings import split_parameters, with_overrides
+from agents.registry import Algorithm, Configs, present_settings
 from agents.update_memory import device_memory, require_fit
 from disco_common.memory import free_memory
 
 _SMALLEST_IMAGE = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class Dreamer:
-    """DreamerV3 (`agents.registry.AgentFactory`).
+def make(config: DreamerConfig, task: environments.Environment) -> DreamerAgent:
+    """Return the agent for a task.
 
-    Attributes:
-      config: all of its settings.
-      of_family: settings for some families of environments, by name, instead of `config`.
+    Raises:
+      ValueError: if Dreamer cannot encode its observations, or act there.
     """
-
-    config: DreamerConfig
-    of_family: Mapping[str, DreamerConfig] = dataclasses.field(default_factory=dict)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        families = {name: dataclasses.asdict(x) for name, x in self.of_family.items()}
-        return dataclasses.asdict(self.config) | ({"of_family": families} if families else {})
-
-    def present(self, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return `settings` that an earlier version stored as today's.
-
-        Raises:
-          ValueError: if they are of an agent that is gone, as the Nature version of 2024.
-        """
-        if "architecture" not in stored:
-            return stored
-        own = {"of_family": self.of_family}
-        return earlier_settings.present("Dreamer", _switches, stored, self.config, **own)
-
-    def config_for(self, task: environments.Environment) -> DreamerConfig:
-        """Return the settings on a task."""
-        return self.of_family.get(task.name.partition("/")[0], self.config)
-
-    def observed(self, task: environments.Environment) -> environments.Environment:
-        """Return a task with the paper's images, where it offers a choice."""
-        config = self.config_for(task)
-        return environments.with_images(task, config.image_side, config.image_channels)
-
-    def make(self, task: environments.Environment) -> DreamerAgent:
-        """Return the agent for a task; raises the errors of `check` except those of memory."""
-        _check_observations(task)
-        _check_actions(task)
-        spec = task.dynamics.action_spec()
-        is_discrete = isinstance(spec, specs.DiscreteArray)
-        size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
-        actions = {ACTION: ActionPart(size, is_discrete)}
-        model = make_model(self.config_for(task), _observations(task), actions)
-        return DreamerAgent(model, None if is_discrete else _action_range(spec))
-
-    def check(self, task: environments.Environment, num_steps: int) -> None:
-        _check_sizes(self.make(task).model, num_steps, task.is_host)
+    _check_observations(task)
+    _check_actions(task)
+    spec = task.dynamics.action_spec()
+    is_discrete = isinstance(spec, specs.DiscreteArray)
+    size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
+    model = make_model(config, _observations(task), {ACTION: ActionPart(size, is_discrete)})
+    return DreamerAgent(model, None if is_discrete else _action_range(spec))
 
 
-def _switches(config: DreamerConfig, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    architecture = {"architecture": config.version, "convolutions": "pooled"}
-    return architecture | {"hidden": stored.get("units")}
+def _check(config: DreamerConfig, task: environments.Environment, num_steps: int) -> None:
+    _check_sizes(make(config, task).model, num_steps, task.is_host)
+
+
+def _observed(config: DreamerConfig, task: environments.Environment) -> environments.Environment:
+    """Return a task with the paper's images, where it offers a choice."""
+    return environments.with_images(task, config.image_side, config.image_channels)
 
 
 def _check_observations(task: environments.Environment) -> None:
@@ -126,18 +91,16 @@ def _check_actions(task: environments.Environment) -> None:
         )
 
 
-def make(parameters: str = "") -> Dreamer:
-    """Return the factory of the agent `"dreamer"`, or `"dreamer/WORD,WORD..."`.
+def configs(words: Sequence[str]) -> Configs:
+    """Return the settings that the words of `"dreamer/WORD,WORD..."` name.
 
-    A word is a version (`nature` or `v1`), a size of it, an ablation (`config.ABLATIONS`), `paper`
-    for the paper's size, replay ratio and number of environments on each benchmark instead of a
-    laptop's, or a setting, such as `horizon=10`. Settings are applied last.
+    A word is a version (`nature` or `v1`), a size of it, an ablation (`config.ABLATIONS`), or
+    `paper` for the paper's size, replay ratio and number of environments on each benchmark instead
+    of a laptop's.
 
     Raises:
-      ValueError: if a word is none of these, or a setting cannot be parsed.
+      ValueError: if a word is none of these.
     """
-    words, settings = split_parameters(parameters)
-    words += [settings.pop(name) for name in ("version", "ablation") if settings.get(name)]
     taken: dict[str, str] = {}
     version = next((word for word in words if word in VERSIONS), VERSIONS[0])
     kinds = {"version": VERSIONS, "size": sizes(version), "ablation": ABLATIONS}
@@ -153,12 +116,9 @@ def make(parameters: str = "") -> Dreamer:
         taken[kind] = word
     own = {x: taken.get(x, "") for x in ("size", "ablation")}
     if "scale" not in taken:
-        return Dreamer(with_overrides("Dreamer", laptop(version, **own), settings))
-    general, *of_family = (
-        with_overrides("Dreamer", preset(version, **own, family=family), settings)
-        for family in ("", *FAMILIES)
-    )
-    return Dreamer(general, dict(zip(FAMILIES, of_family, strict=True)))
+        return Configs(laptop(version, **own))
+    by_task = {family: preset(version, **own, family=family) for family in FAMILIES}
+    return Configs(preset(version, **own), by_task)
 
 
 def _replay_steps(config: DreamerConfig, num_steps: int) -> int:
@@ -228,3 +188,24 @@ def _action_range(spec: Any) -> ActionRange:
     """Return the bounds of continuous actions."""
     low, high = (np.broadcast_to(x, spec.shape).tolist() for x in (spec.minimum, spec.maximum))
     return ActionRange(tuple(low), tuple(high))
+
+
+def _present(stored: Mapping[str, Any], config: DreamerConfig) -> Mapping[str, Any]:
+    """Return settings that an earlier version stored, with a switch for each difference."""
+    if "architecture" not in stored:
+        return stored
+    architecture = {"architecture": config.version, "convolutions": "pooled"}
+    gone = architecture | {"hidden": stored.get("units")}
+    return present_settings("Dreamer", stored, config, gone)
+
+
+DREAMER = Algorithm(
+    name="dreamer",
+    paper="DreamerV3, Hafner et al. 2025, Nature 640, arXiv 2301.04104",
+    presets={"laptop": laptop()},
+    make=make,
+    check=_check,
+    configs=configs,
+    observed=_observed,
+    present=_present,
+)

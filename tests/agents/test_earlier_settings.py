@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 
 from agents import registry
-from agents.settings import with_stored
 
 # As commit 5c30dd0 stored them, with `dreamer` and `iris`; what `dreamer/v1` had instead.
 DREAMER = dict(
@@ -59,18 +58,19 @@ IRIS = dict(
     ],
 )
 def test_a_run_has_its_settings(name, stored):
-    made = registry.make(name)
-    present = made.present(stored)  # pyright: ignore[reportAttributeAccessIssue]
-    found = with_stored(made, name, present)
-    own = dataclasses.asdict(found.config)  # pyright: ignore[reportAttributeAccessIssue]
-    for field, value in own.items():
+    algorithm, _, parameters = name.partition("/")
+    found = registry.find(algorithm).restored(stored, parameters)
+    for field, value in dataclasses.asdict(found.config).items():
         if field in stored:
             assert value == (tuple(x) if isinstance(x := stored[field], list) else x), field
-    if "/" not in name:  # The same preset.
-        assert found == made
+    named = registry.configured(name)
+    if not parameters:  # The same preset.
+        assert found == named
+    for field in ("version", "ablation", "tile"):
+        assert getattr(found.config, field, None) == getattr(named.config, field, None)
     if "of_family" in stored:
-        assert found.of_family["crafter"].replay_ratio == 7.0  # pyright: ignore
-    assert made.present(present) == present  # pyright: ignore[reportAttributeAccessIssue]
+        assert found.by_task["crafter"].replay_ratio == 7.0
+    assert registry.find(algorithm).restored(found.settings, parameters) == found
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,6 @@ def test_a_run_has_its_settings(name, stored):
     ],
 )
 def test_a_run_of_an_agent_that_is_gone_is_refused(name, stored, message):
+    algorithm, _, parameters = name.partition("/")
     with pytest.raises(ValueError, match=message):
-        registry.make(name).present(stored)  # pyright: ignore[reportAttributeAccessIssue]
+        registry.find(algorithm).restored(stored, parameters)

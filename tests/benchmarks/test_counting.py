@@ -4,7 +4,6 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import disco
@@ -12,7 +11,7 @@ import environments
 from agents.compilation import supported_options
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
-from benchmarks.counting import count, peak_bytes
+from benchmarks.counting import Product, count, flop, peak_bytes
 from disco import MetaNetworkSizes
 from training import batches
 
@@ -38,13 +37,9 @@ SQUARE, SQUARED = shape(7, 7), 2 * 7**3
 
 def test_a_product():
     work = count(product, X, Y)
-    assert (work.flop, work.num_bytes, work.other_flop) == (PRODUCT, 4 * (12 + 20 + 15), 0)
-    assert count(jax.vmap(product), shape(6, 3, 4), shape(6, 4, 5)).flop == 6 * PRODUCT
-    assert (work * 3 + work).flop == 4 * PRODUCT
-
-
-def test_elementwise_operations_and_reductions():
-    assert count(lambda x: jnp.sum(jnp.exp(x) * x), shape(10)).other_flop == 30
+    assert work == {Product(PRODUCT, 4 * (12 + 20 + 15), "float32"): 1}
+    assert flop(count(jax.vmap(product), shape(6, 3, 4), shape(6, 4, 5))) == 6 * PRODUCT
+    assert flop(work + work) == 2 * PRODUCT
 
 
 def convolve(image, kernel, **how):
@@ -66,26 +61,23 @@ def convolve(image, kernel, **how):
 def test_a_convolution_and_its_gradients(how):
     groups = how.get("feature_group_count", 1)
     image, kernel = shape(2, 9, 8, 4), shape(3, 3, 4 // groups, 6)
-    forward = count(lambda i, k: convolve(i, k, **how), image, kernel).flop
+    forward = flop(count(lambda i, k: convolve(i, k, **how), image, kernel))
     if how == {"window_strides": (1, 1), "padding": "VALID"}:
         assert forward == 2 * (2 * 7 * 6 * 6) * (3 * 3 * 4)
-    assert forward == pytest.approx(
-        xla_flop(lambda i, k: convolve(i, k, **how), image, kernel), rel=1e-3
-    )
 
     def loss(image, kernel):
         return jnp.sum(convolve(image, kernel, **how))
 
     # Each gradient takes as many multiplications as the convolution.
-    assert count(jax.grad(loss, argnums=(0, 1)), image, kernel).flop == 2 * forward
+    assert flop(count(jax.grad(loss, argnums=(0, 1)), image, kernel)) == 2 * forward
 
 
 def test_a_loop_counts_as_often_as_it_runs():
     def power(x):
         return jax.lax.scan(lambda y, _: (y @ x, None), x, length=11)[0]
 
-    assert count(power, SQUARE).flop == 11 * SQUARED
-    assert count(jax.grad(lambda x: jnp.sum(power(x))), SQUARE).flop == 3 * 11 * SQUARED
+    assert flop(count(power, SQUARE)) == 11 * SQUARED
+    assert flop(count(jax.grad(lambda x: jnp.sum(power(x))), SQUARE)) == 3 * 11 * SQUARED
     with pytest.raises(ValueError, match="while loop"):
         count(lambda x: jax.lax.while_loop(lambda y: y[0, 0] < 9, lambda y: y @ x, x), SQUARE)
 
@@ -95,29 +87,29 @@ def test_what_is_computed_again_on_the_way_back():
         return jnp.sum(jnp.tanh(x @ x))
 
     # Forward; on the way back, with respect to both factors.
-    assert count(jax.grad(loss), SQUARE).flop == 3 * SQUARED
+    assert flop(count(jax.grad(loss), SQUARE)) == 3 * SQUARED
 
     def chain(x):
         return jnp.sum(jax.checkpoint(lambda y: jnp.tanh(jnp.tanh(y @ x) @ x))(x))
 
-    assert count(jax.value_and_grad(chain), SQUARE).flop == (2 + 2 + 4) * SQUARED
+    assert flop(count(jax.value_and_grad(chain), SQUARE)) == (2 + 2 + 4) * SQUARED
     # Without the value, nothing is computed on the way forward.
-    assert count(jax.grad(chain), SQUARE).flop == (2 + 4) * SQUARED
+    assert flop(count(jax.grad(chain), SQUARE)) == (2 + 4) * SQUARED
 
 
 def test_branches_calls_and_custom_derivatives():
-    assert count(lambda c, x: jax.lax.cond(c, lambda: x, lambda: x @ x), True, SQUARE).flop == (
+    assert flop(count(lambda c, x: jax.lax.cond(c, lambda: x, lambda: x @ x), True, SQUARE)) == (
         SQUARED
     )
-    assert count(jax.jit(product), X, Y).flop == PRODUCT
+    assert flop(count(jax.jit(product), X, Y)) == PRODUCT
 
     @jax.custom_vjp
     def twice(x):
         return (x @ x) @ x
 
     twice.defvjp(lambda x: (twice(x), x), lambda x, g: (g @ x,))
-    assert count(twice, SQUARE).flop == 2 * SQUARED
-    assert count(jax.grad(lambda x: jnp.sum(twice(x))), SQUARE).flop == SQUARED
+    assert flop(count(twice, SQUARE)) == 2 * SQUARED
+    assert flop(count(jax.grad(lambda x: jnp.sum(twice(x))), SQUARE)) == SQUARED
 
 
 def test_equal_terms_count_once_and_unused_ones_not():
@@ -126,8 +118,8 @@ def test_equal_terms_count_once_and_unused_ones_not():
         del unused
         return jax.jit(product)(x, x) + x @ x
 
-    assert count(function, SQUARE).flop == SQUARED
-    assert count(lambda x: x @ x + x @ x.T, SQUARE).flop == 2 * SQUARED
+    assert flop(count(function, SQUARE)) == SQUARED
+    assert flop(count(lambda x: x @ x + x @ x.T, SQUARE)) == 2 * SQUARED
 
 
 def test_memory_that_is_held_at_once():
@@ -175,4 +167,4 @@ def test_an_agents_update_as_xla_counts_it():
 
     work = count(learn, rule, learner, batch)
     expected = xla_flop(learn, rule, learner, batch)
-    np.testing.assert_allclose(work.flop + work.other_flop, expected, rtol=0.03)
+    assert 0.9 * expected < flop(work) < expected

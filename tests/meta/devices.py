@@ -5,12 +5,12 @@ Writes what came out of each.
 python -m tests.meta.devices OUTPUT.npz
 """
 
+import re
 import sys
 
 import jax
 import numpy as np
 
-from benchmarks.weak_scaling import messages
 from meta.config import PopulationConfig
 from meta.discovery import Discovery
 from meta.sharding import make_mesh
@@ -18,6 +18,7 @@ from tests.meta.common import STEPS, small_discovery
 
 META_STEPS = 3
 AGENTS = 12
+_ITEM_BYTES = {"f64": 8, "f32": 4, "s64": 8, "s32": 4, "u32": 4, "pred": 1}
 # Groups of six agents, which do not divide among eight devices.
 SUITE = "catch/4x3,deep_sea/4"
 
@@ -64,6 +65,21 @@ def main(output: str) -> None:
     # One device of two for all agents, and one of four that share them by two.
     results["flops"] = np.array([_flops(make(2, 1, agents_at_once=1)), _flops(shared)])
     np.savez(output, kinds=kinds, sizes=sizes, **results)
+
+
+def messages(program: str) -> list[tuple[str, int]]:
+    """The kind and the bytes of each message between devices in a program's text."""
+    kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
+    found = re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", program)
+    return [(kind, _num_bytes(shape)) for shape, kind in found]
+
+
+def _num_bytes(shape: str) -> int:
+    """Of an array, or of all in a tuple such as `(f32[4,2]{1,0}, s32[])`."""
+    return sum(
+        _ITEM_BYTES[dtype] * int(np.prod([int(n) for n in sizes.split(",") if n], dtype=int))
+        for dtype, sizes in re.findall(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]", shape)
+    )
 
 
 def _flops(discovery: Discovery) -> float:

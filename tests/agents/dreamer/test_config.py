@@ -7,23 +7,25 @@ import pytest
 import environments
 from agents import registry
 from agents.dreamer.config import ABLATIONS, VERSIONS
-from agents.dreamer.factory import Dreamer, make
 from agents.dreamer.presets import FAMILIES, laptop, preset, sizes
 from tests.environments.streams import dynamics_of
 
 
+def named_dreamer(parameters: str) -> registry.Configured:
+    return registry.configured(f"dreamer/{parameters}")
+
+
 def test_names():
-    dreamer = registry.make("dreamer")
-    assert isinstance(dreamer, Dreamer)
+    dreamer = registry.configured("dreamer")
     assert dreamer.config == laptop("nature", "1m")
-    assert make("v1").config == laptop("v1", "1m")
-    agent = make("horizon=10, 25m, NoFreeBits, paper")
+    assert named_dreamer("v1").config == laptop("v1", "1m")
+    agent = named_dreamer("horizon=10, 25m, NoFreeBits, paper")
     assert agent.config.horizon == 10
     assert agent.config.ablation == "NoFreeBits"
     assert agent.config.deterministic == 3072
-    assert agent.of_family["crafter"].replay_ratio == 512
-    assert agent.of_family["crafter"].deterministic == 3072
-    assert agent.settings["of_family"]["crafter"]["num_environments"] == 1
+    assert agent.by_task["crafter"].replay_ratio == 512
+    assert agent.by_task["crafter"].deterministic == 3072
+    assert agent.settings["by_task"]["crafter"]["num_environments"] == 1
 
 
 def test_a_size_is_one_network():
@@ -38,18 +40,18 @@ def test_a_size_is_one_network():
         "layers",
     )
     for size in ("1m", "12m", "200m"):
-        small, large = make(size).config, make(f"{size},paper").config
+        small, large = named_dreamer(size).config, named_dreamer(f"{size},paper").config
         assert [getattr(small, x) for x in networks] == [getattr(large, x) for x in networks]
 
 
 def test_the_papers_agent():
-    assert make("paper").config == make("paper,nature").config == preset("nature")
-    assert make("paper").config.policy_unimix == 0.01
+    assert named_dreamer("paper").config == named_dreamer("paper,nature").config == preset("nature")
+    assert named_dreamer("paper").config.policy_unimix == 0.01
     for family in ("control_proprio", "control_vision"):
-        own = make("paper").of_family[family]
+        own = named_dreamer("paper").by_task[family]
         assert (own.replay_ratio, own.deterministic) == (512, preset("nature", "12m").deterministic)
-    assert make("paper").of_family["atari"].image_side == 96
-    assert make("paper").of_family["atari"].image_channels == 1
+    assert named_dreamer("paper").by_task["atari"].image_side == 96
+    assert named_dreamer("paper").by_task["atari"].image_channels == 1
 
 
 def test_agents_choose_their_papers_images():
@@ -58,20 +60,20 @@ def test_agents_choose_their_papers_images():
 
     pong = environments.make("atari100k/Pong")
     assert shape(pong) == (84, 84, 1)
-    assert shape(make("paper").observed(pong)) == (64, 64, 3)
+    assert shape(named_dreamer("paper").observed(pong)) == (64, 64, 3)
     pong = environments.make("atari/Pong")
-    assert shape(make("paper").observed(pong)) == (96, 96, 1)
-    assert shape(make("paper,v1").observed(pong)) == (64, 64, 3)
+    assert shape(named_dreamer("paper").observed(pong)) == (96, 96, 1)
+    assert shape(named_dreamer("paper,v1").observed(pong)) == (64, 64, 3)
     catch = environments.make("catch")
-    assert make("paper").observed(catch) is catch
+    assert named_dreamer("paper").observed(catch) is catch
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS)
 @pytest.mark.parametrize("scale", ["", "paper"])
 def test_ablations_are_what_they_say_at_any_scale(ablation, scale):
-    config = make(f"{ablation},{scale}").config
-    assert config == dataclasses.replace(make(scale).config, ablation=ablation)
-    assert make(f"ablation={ablation},{scale}").config == config
+    config = named_dreamer(f"{ablation},{scale}").config
+    assert config == dataclasses.replace(named_dreamer(scale).config, ablation=ablation)
+    assert named_dreamer(f"ablation={ablation},{scale}").config == config
 
 
 # Table A.1 of the arXiv version.
@@ -96,7 +98,7 @@ def test_paper_settings_of_a_benchmark(family):
 
 
 def test_a_run_has_the_settings_of_its_family():
-    agent = make("paper,v1")
+    agent = named_dreamer("paper,v1")
     assert agent.config_for(environments.make("catch")) == preset("v1")
     dynamics = environments.make("catch").dynamics
     crafter = environments.Environment(name="crafter/reward", dynamics=dynamics)
@@ -121,8 +123,8 @@ def test_every_benchmark_and_ablation_is_a_preset(name):
             "'nature_2024' does not say .* each of version: nature, v1",
         ),
         ("dreamer/NoSuchThing", "ablation: NoFreeBits, NoKLBalance"),
-        ("dreamer/horizons=3", "Dreamer has no setting 'horizons'"),
-        ("dreamer/horizon=long", "Dreamer's horizon is 'long'; expected a number without point"),
+        ("dreamer/horizons=3", "dreamer has no setting 'horizons'"),
+        ("dreamer/horizon=long", "dreamer's horizon is 'long'; expected a number without point"),
         ("dreamer/batch_size=0", "batch_size is 0; expected at least 1"),
         ("dreamer/batch_length=1", "batch_length is 1; expected at least 2"),
         ("dreamer/classes=300", "classes is 300; expected at most 256"),
@@ -143,4 +145,4 @@ def test_every_benchmark_and_ablation_is_a_preset(name):
 )
 def test_a_wrong_name_is_refused(name, message):
     with pytest.raises(ValueError, match=message):
-        registry.make(name)
+        registry.configured(name)

@@ -1,0 +1,247 @@
+"""Experience from host environments, collected while the device learns.
+
+`request` starts to collect an unroll in a thread; `take` waits for the unroll and stores it in the
+replay; `draw` returns the batch of an update. If the trainer calls `request` before it makes
+updates, collection and learning overlap. The agent then acts with its state before these updates.
+
+What updates compute for the replay is written into it one update late. So the next update's batch
+is drawn, and the update dispatched, while the device still computes the previous one.
+"""
+
+import contextlib
+import operator
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import environments
+from agents.protocol import Agent, Batch, Extras, UpdateSpec
+from disco_common import keys
+from disco_common.keys import Purpose
+from training import batches, priorities, replay, replay_checkpoints
+from training.host_collection import Collected, HostActor
+from training.replay import Replay, Sequences
+
+
+class Drawn(NamedTuple):
+    """The batch of an update.
+
+    Attributes:
+      batch: to learn from; NumPy.
+      sequences: the replay positions of its replayed sequences; None without any.
+    """
+
+    batch: Batch
+    sequences: Sequences | None
+
+
+class HostPipeline:
+    """One agent's environments, its replay, and the thread that acts in them.
+
+    Attributes:
+      replay_seconds: seconds spent in storing, drawing and writing back so far. Waiting for an
+        update does not count.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        dynamics: environments.HostEnvironment,
+        task: Any,
+        seed: int,
+        device: Any = None,
+        workers: int | None = None,
+        num_steps: int | None = None,
+    ):
+        """Reserve the replay's memory and start the environments.
+
+        `device` is for acting; None for that of the agent's state. `workers` are as `HostActor`'s.
+        The environment steps of a run bound the replay's; `num_steps` is None for no bound.
+
+        Raises:
+          SimulatorError: if an environment cannot be started.
+        """
+        self._experience, self._seed, self._device = agent.experience, seed, device
+        self._replay, self.replay_seconds = None, 0.0
+        # The last update, the positions of its sequences, and their new extras, which may still be
+        # in computation; not yet in the replay.
+        self._refreshed: tuple[UpdateSpec, Sequences, Extras] | None = None
+        if self._experience.replay is not None:
+            self._replay = _init_replay(agent, dynamics, num_steps, np)
+        number = self._experience.num_environments
+        self._actor = HostActor(agent, dynamics, task, number, seed, workers)
+        self._thread = ThreadPoolExecutor(1, "experience")
+        self._going: Future[Collected] | None = None
+        # The last acting state's leaves as given, and the state on the acting device.
+        self._placed: tuple[list[Any], Any] | None = None
+
+    @property
+    def restarts(self) -> int:
+        """Simulator processes that died and were replaced."""
+        return self._actor.restarts
+
+    @property
+    def is_requested(self) -> bool:
+        """Whether an unroll is in collection, or collected but not taken."""
+        return self._going is not None
+
+    def request(self, acting_state: Any, unroll: int) -> None:
+        """Start to collect an unroll with an acting state.
+
+        Its randomness depends on its number, `unroll`.
+        """
+        assert self._going is None, "the last request's unroll was not taken"
+        self._going = self._thread.submit(self._collect, acting_state, unroll)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long for the requested unroll; return whether `take` has to wait no more.
+
+        The last update's extras are written into the replay before, while it is in collection.
+        """
+        assert self._going is not None, "nothing was requested"
+        self.flush()
+        return bool(wait([self._going], seconds).done)
+
+    def take(self) -> Collected:
+        """Wait for the requested unroll, store it in the replay, and return it.
+
+        The last update's extras are written into the replay before, as the unroll may overwrite
+        their rows.
+
+        Raises:
+          SimulatorError: if a simulator failed, or died and could not be replaced.
+        """
+        assert self._going is not None, "nothing was requested"
+        going, self._going = self._going, None
+        self.flush()  # While the unroll is in collection.
+        collected = going.result()
+        if self._replay is not None:
+            with self._timed():
+                self._replay = replay.insert(self._experience, self._replay, collected.batch)
+        return collected
+
+    def has_sequences(self, update: UpdateSpec) -> bool:
+        """Return whether the replay contains the sequences that an update requires."""
+        if not update.num_replayed:
+            return True
+        assert self._replay is not None
+        there = replay.num_sequences(self._experience, self._replay, update)
+        return bool(there >= max(1, update.min_sequences))
+
+    def draw(self, update: UpdateSpec, unroll: Batch, *address: int) -> Drawn:
+        """Return the batch of an update.
+
+        `unroll` is the one taken last. `address`, non-negative integers, identifies the update, for
+        its randomness.
+        """
+        if not update.num_replayed:
+            return Drawn(unroll, None)
+        assert self._replay is not None
+        with self._timed():
+            random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
+            if update.priority:
+                uniform = random.random(update.num_replayed)
+                index = priorities.index_by_priority(
+                    self._experience, self._replay, update, uniform
+                )
+            else:
+                number = replay.num_sequences(self._experience, self._replay, update)
+                index = random.integers(number, size=update.num_replayed)
+            self._replay, batch, sequences = replay.sample(
+                self._experience, self._replay, update, index
+            )
+            if update.num_replayed < update.batch_size:
+                batch = batches.concatenate([unroll, batch])
+        return Drawn(batch, sequences)
+
+    def write_back(self, update: UpdateSpec, drawn: Drawn, refreshed: Extras) -> None:
+        """Replace extras of a batch (`agents.protocol.Update.refreshed`), one call late.
+
+        This call writes the extras of the call before into the replay. The update that computes
+        `refreshed` may still be in computation.
+        """
+        assert drawn.sequences is not None
+        for array in jax.tree.leaves(refreshed):
+            array.copy_to_host_async()
+        self.flush()
+        self._refreshed = update, drawn.sequences, refreshed
+
+    def flush(self) -> None:
+        """Write the extras of the last `write_back` into the replay, after they are computed."""
+        if self._refreshed is None:
+            return
+        assert self._replay is not None
+        (update, sequences, extras), self._refreshed = self._refreshed, None
+        extras = jax.device_get(extras)
+        with self._timed():
+            self._replay = replay.write_back(
+                self._experience, self._replay, update, sequences, extras
+            )
+
+    def filled_replay(self) -> Replay:
+        """Return the filled part of the replay, for a checkpoint.
+
+        It has all extras that were written back. The next unroll changes its arrays in place.
+        """
+        assert self._replay is not None
+        self.flush()
+        layout = replay.layout_of(self._experience, self._replay)
+        return replay_checkpoints.filled(layout, self._replay, int(self._replay.num_unrolls))
+
+    def resume(self, restored: Replay) -> None:
+        """Restore a checkpoint's filled replay, and mark its last episodes as ended."""
+        assert self._replay is not None
+        self._replay = replay_checkpoints.fill(self._replay, restored)
+        replay_checkpoints.cut_episodes(self._experience, self._replay)
+
+    def close(self) -> None:
+        """End the environments and an unroll in collection, and free the replay."""
+        self._actor.close()
+        self._thread.shutdown()
+        self._replay = self._refreshed = self._going = None
+
+    def _collect(self, acting_state: Any, unroll: int) -> Collected:
+        key = keys.key(self._seed, Purpose.ACT, unroll)
+        if self._device is not None:
+            key = jax.device_put(key, self._device)
+            acting_state = self._on_device(acting_state)
+        return self._actor.collect(acting_state, key, self._experience.unroll_length)
+
+    def _on_device(self, acting_state: Any) -> Any:
+        """Return an acting state on the acting device, sent there only if it changed."""
+        leaves = jax.tree.leaves(acting_state)
+        if self._placed is None or any(map(operator.is_not, leaves, self._placed[0])):
+            self._placed = leaves, jax.device_put(acting_state, self._device)
+        return self._placed[1]
+
+    @contextlib.contextmanager
+    def _timed(self):
+        began = time.perf_counter()
+        yield
+        self.replay_seconds += time.perf_counter() - began
+
+
+def replay_shapes(
+    agent: Agent, dynamics: environments.HostEnvironment, num_steps: int, num_unrolls: int
+) -> Replay:
+    """Return the shapes and dtypes of the part of a run's replay that some unrolls have filled."""
+    layout = replay.layout(agent.experience, num_steps)
+    return jax.eval_shape(
+        lambda: replay_checkpoints.filled(
+            layout, _init_replay(agent, dynamics, num_steps, jnp), num_unrolls
+        )
+    )
+
+
+def _init_replay(
+    agent: Agent, dynamics: environments.HostEnvironment, num_steps: int | None, library: Any
+) -> Replay:
+    experience = agent.experience
+    example = batches.example(
+        agent, dynamics, experience.num_environments, experience.unroll_length
+    )
+    return replay.init(replay.layout(experience, num_steps), example, library)
