@@ -32,7 +32,6 @@ OUTPUTS = {
     "launch.tune": ("workdir", ["--suite=catch/5x5"]),
     "benchmarks.ablations": ("workdir", []),
     "benchmarks.discover_seeds": ("output", [TINY]),
-    "benchmarks.published_aggregates": ("output", []),
 }
 
 
