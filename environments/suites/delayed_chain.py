@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from environments.base import Environment, restart, transition
 from environments.protocols import LPG, SuiteProtocol
 
+
 @chex.dataclass(frozen=True)
 class DelayedChainTask:
     """One chain.
