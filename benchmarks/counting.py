@@ -121,7 +121,8 @@ def _work(eqn: core.JaxprEqn) -> Work:
     """Return the work of one operation, including its inner programs."""
     name = eqn.primitive.name
     if name in ("dot_general", "conv_general_dilated"):
-        operands = tuple((x.aval.shape, x.aval.dtype) for x in eqn.invars)  # pyright: ignore[reportAttributeAccessIssue]
+        shapes: list[Any] = [x.aval for x in eqn.invars]
+        operands = tuple((x.shape, x.dtype) for x in shapes)
         return Counter([_product(eqn.primitive, tuple(sorted(eqn.params.items())), operands)])
     works = [_Counting().body(inner) for inner in _inner(eqn)]
     if name == "while" and any(works):

@@ -1,180 +1,210 @@
-"""Coverage of the intervals that an evaluation prints, and of rliable's.
+"""Coverage of the 95% intervals that an evaluation prints, and of rliable's.
 
     python -m benchmarks.coverage
 
-Each repetition is a simulated evaluation: the scores of a rule's, a baseline's and the random
-policy's runs on 20 tasks with reference scores, which go through `evaluation.scoring.summary` as
-those of a real one do. On a third of the tasks runs succeed or fail, on the others their scores are
-normal; means and spreads differ between tasks, and the rule's lie around those of discoveries that
-differ. What is covered is the mean of each number over 20,000 evaluations. `n` discoveries are
-evaluated with two seeds of each. rliable's bootstrap has as many resamples.
+Each repetition is a simulated evaluation on the tasks of `grid_heldout` or of gymnax, with the
+means and spreads of `three_families` and of Muesli: normal scores around each task's mean, all or
+nothing where a task's runs are. Of several discoveries each also has an effect of its own on all
+tasks and one on each task. The tasks are given, or drawn anew for each evaluation; intervals over
+seeds are for given tasks, those over tasks for others. What is covered is the mean of each number
+over 20,000 evaluations. rliable's bootstrap has as many resamples.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Mapping
 
 import numpy as np
 from absl import app, flags, logging
 from jaxtyping import Float
-from rliable import library, metrics
+from rliable import library
 
-from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender, RuleContender, make_contenders
-from evaluation.results import Episodes, LearningCurves
-from evaluation.scoring import statistics
-from evaluation.scoring.references import Reference
-from evaluation.scoring.statistics import Estimate
-from evaluation.scoring.summary import Summary, summarize
+from evaluation.scoring import over_tasks, statistics
+from evaluation.scoring.statistics import Aggregate
 
 _REPETITIONS = flags.DEFINE_integer("repetitions", 1000, "Evaluations.", lower_bound=10)
-_RESAMPLES = flags.DEFINE_integer("resamples", 2000, "Resamples of each bootstrap.", lower_bound=10)
-_SEED = flags.DEFINE_integer("seed", 0, "Seed of the scores.")
+_RESAMPLES = flags.DEFINE_integer("resamples", 500, "Resamples of each bootstrap.", lower_bound=10)
 
-_TASKS = 20
 _TRUE = 20_000
-_SEEDS = (5, 10)
-_DISCOVERIES = (3, 5)
-_RANDOM, _BASELINE = "random", "actor_critic"
+_OF_A_RULE, _OF_A_RULE_ON_A_TASK = 0.03, 0.1  # Standard deviations of discoveries' effects.
+_ALL_OR_NOTHING = 0.3  # Standard deviation above which a task is solved or not.
 
 
-class _Scores:
-    """Random scores of runs, on tasks where 0 is the random policy and 1 the reference."""
-
-    def __init__(self, rng: np.random.Generator):
-        self._rng = rng
-        self._means = {name: rng.uniform(0.2, 1.1, _TASKS) for name in ("rule", _BASELINE)}
-        self._means[_RANDOM] = np.zeros(_TASKS)
-        self._spread = rng.uniform(0.02, 0.4, _TASKS)
-        self._all_or_nothing = np.arange(_TASKS) % 3 == 0
-        self._between = rng.uniform(0.02, 0.2, _TASKS)  # Discoveries.
-
-    def draw(self, name: str, number: int, runs: int) -> Float[np.ndarray, "number tasks runs"]:
-        """Return the scores of runs in each of a number of evaluations."""
-        return self._around(self._means[name], (number, _TASKS, runs))
-
-    def draw_discoveries(
-        self, number: int, rules: int, runs: int
-    ) -> Float[np.ndarray, "number rules tasks runs"]:
-        """Return the scores of runs by each of several discovered rules."""
-        shift = self._between * self._rng.normal(size=(number, rules, _TASKS))
-        common = 0.1 * self._rng.normal(size=(number, rules, 1))  # Of a rule on all tasks.
-        return self._around(self._means["rule"] + shift + common, (number, rules, _TASKS, runs))
-
-    def _around(self, means: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        means = means[..., None]
-        normal = means + self._spread[:, None] * self._rng.normal(size=shape)
-        succeeds = self._rng.uniform(size=shape) < np.clip(means, 0.05, 0.95)
-        return np.where(self._all_or_nothing[:, None], succeeds.astype(float), normal)
+def _iqm_difference(
+    scores: Float[np.ndarray, "*s tasks runs"], others: Float[np.ndarray, "*s tasks other_runs"]
+) -> np.ndarray:
+    iqm = statistics.interquartile_mean
+    return np.asarray(iqm(scores) - iqm(others))
 
 
-def _curves(scores: Float[np.ndarray, "tasks runs"]) -> LearningCurves:
-    ones = np.ones_like(scores)
-    window = Episodes(count=ones, return_sum=scores)
-    curve = Episodes(count=ones[..., None], return_sum=scores[..., None])
-    return LearningCurves(np.array([1]), curve, window, {}, ones > 0, 0.0, 1.0, ("cpu",))
+_OF_TWO = {
+    "difference of means": Aggregate(statistics.difference_of_means),
+    "difference of IQMs": Aggregate(_iqm_difference),
+    "probability of improvement": Aggregate(statistics.probability_of_improvement, (0.0, 1.0)),
+}
+STATISTICS: Mapping[str, Aggregate] = {**statistics.AGGREGATES, **_OF_TWO}
 
 
-def _printed(summary: Summary, name: str) -> dict[str, Estimate]:
-    """Return the numbers of a contender that are printed with intervals."""
-    return {
-        **summary.aggregates[name],
-        "probability of improvement": summary.improvement[name, _BASELINE],
-        "difference of means": summary.differences[name, _BASELINE],
-    }
+# Of each task the mean and the standard deviation of the rule's runs, then of Muesli's, normalised
+# (docs/measurements/contenders.md; on gymnax by the best mean where there is no optimum).
+SPREAD: Mapping[str, str] = {
+    "grid_heldout": """
+        0.6 0.11 0.51 0.1, 0.69 0.02 0.62 0.09, 0.65 0.36 0.95 0.03, 0.77 0.15 0.78 0.02,
+        0.98 0.02 0.19 0.46, 0.65 0.17 0.72 0.06, 0.99 0.01 1 0.01, 0.79 0.32 0.32 0,
+        0.98 0.01 0.98 0.01, 0.01 0 0.42 0.51, 0.66 0.43 -0.01 0.38, 0.46 0.27 0.37 0.25,
+        0.31 0.1 0.36 0.03, 0.74 0.17 0.86 0.02, 0.15 0.09 0.31 0.05, 0.98 0.01 0.99 0, 1 0 1 0,
+        1 0 1 0, 1 0 1 0, 1 0 0.21 0.46, 0.91 0.02 0.99 0.02, 0.86 0.11 0.06 0.49, 1 0 1 0""",
+    "gymnax": """
+        0.82 0.14 0.62 0.26, 0 0.01 0.63 0.57, 0.98 0 0.99 0, 0.8 0.45 1 0, 0.02 0 0.01 0,
+        0.18 0.07 0.59 0.23, 1 0 1 0, 1 0 0.12 0.77, 1 0.01 0.95 0.09, 0.82 0.26 1 0.03,
+        0.99 0.06 0.67 0.15, 0.09 0.04 0.33 0.2""",
+}
 
 
-def _summarize(
-    contenders: Sequence[Contender], scores: Mapping[str, np.ndarray], seeds: int, seed: int
-) -> Summary:
-    config = EvaluationConfig(seeds=seeds, seed=seed, resamples=_RESAMPLES.value)
-    tasks = [str(i) for i in range(_TASKS)]
-    references = {task: Reference("", 0.0, 1.0, None, "simulated") for task in tasks}
-    curves = {name: _curves(x) for name, x in scores.items()}
-    return summarize(tasks, contenders, curves, config, references)
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A kind of simulated evaluation.
+
+    Attributes:
+      suite: whose tasks, with their spread of scores.
+      runs: seeds of each rule and of the other contender.
+      rules: discoveries; one is a rule that is no sample of anything.
+      tasks: number of tasks, drawn anew for each evaluation; 0 for those of the suite, given.
+    """
+
+    suite: str
+    runs: int
+    rules: int = 1
+    tasks: int = 0
+
+    def draw(
+        self, rng: np.random.Generator, number: int
+    ) -> tuple[
+        Float[np.ndarray, "number rules tasks runs"], Float[np.ndarray, "number tasks runs"]
+    ]:
+        """Return the scores of a number of evaluations: of rules, and of the other contender."""
+        rows = [row.split() for row in SPREAD[self.suite].split(",")]
+        spread = np.array(rows, float).reshape(-1, 2, 2)  # [tasks, contenders, 2]
+        chosen = np.broadcast_to(spread, (number, *spread.shape))
+        if self.tasks:
+            chosen = spread[rng.integers(len(spread), size=(number, self.tasks))]
+        own, others = chosen[:, :, 0], chosen[:, :, 1]
+        means = np.repeat(own[:, None, :, 0], self.rules, axis=1)
+        if self.rules > 1:
+            means = means + _OF_A_RULE * rng.normal(size=(number, self.rules, 1))
+            means = means + _OF_A_RULE_ON_A_TASK * rng.normal(size=means.shape)
+        deviations = np.broadcast_to(own[:, None, :, 1], means.shape)
+        around = functools.partial(_around, rng, self.runs)
+        return around(means, deviations), around(others[..., 0], others[..., 1])
 
 
-def _true_values(
-    scores: Float[np.ndarray, "number tasks runs"], others: Float[np.ndarray, "number tasks runs"]
+def _around(
+    rng: np.random.Generator, runs: int, mean: np.ndarray, spread: np.ndarray
+) -> Float[np.ndarray, "*s runs"]:
+    shape = (*mean.shape, runs)
+    often = np.clip(mean, 0.1, 0.9)[..., None]
+    solved = (rng.uniform(size=shape) < often) - often
+    two = solved / np.sqrt(often * (1.0 - often))
+    noise = np.where(spread[..., None] > _ALL_OR_NOTHING, two, rng.normal(size=shape))
+    return mean[..., None] + spread[..., None] * noise
+
+
+def coverage(
+    case: Case, repetitions: int, resamples: int, beyond: bool, seed: int = 0
 ) -> dict[str, float]:
-    def difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return np.asarray(statistics.mean_over_tasks(x) - statistics.mean_over_tasks(y))
+    """Return how often 95% intervals cover the true value, by statistic.
 
-    chunks = range(0, len(scores), 500)
-    found: dict[str, list[np.ndarray]] = {}
-    for i in chunks:
-        x, y = scores[i : i + 500], others[i : i + 500]
-        values = {name: one.statistic(x) for name, one in statistics.AGGREGATES.items()}
-        values["probability of improvement"] = statistics.probability_of_improvement(x, y)
-        values["difference of means"] = difference(x, y)
-        for name, value in values.items():
-            found.setdefault(name, []).append(np.asarray(value))
-    return {name: float(np.mean(np.concatenate(x))) for name, x in found.items()}
-
-
-def _rliables(statistic, scores: np.ndarray) -> tuple[float, float]:
-    _, intervals = library.get_interval_estimates(
-        {"": scores.T},
-        lambda x: np.array([statistic(x)]),
-        reps=_RESAMPLES.value,
-        confidence_interval_size=0.95,
-    )
-    return intervals[""][0, 0], intervals[""][1, 0]
+    Args:
+      case: kind of evaluation.
+      repetitions: number of evaluations.
+      resamples: of each bootstrap.
+      beyond: whether the intervals are those over tasks, or those over seeds or discoveries.
+      seed: of the scores.
+    """
+    rng = np.random.default_rng(seed)
+    true = _true_values(case, rng)
+    drawn = list(zip(*case.draw(rng, repetitions), strict=True))
+    found = {}
+    for name, one in STATISTICS.items():
+        ends = [
+            _interval(one, own, [others] if name in _OF_TWO else [], resamples, i, beyond)
+            for i, (own, others) in enumerate(drawn)
+        ]
+        found[name] = float(np.mean([low <= true[name] <= high for low, high in ends]))
+    return found
 
 
-def _show(what: str, true: Mapping[str, float], found: Sequence[Mapping[str, Estimate]]) -> None:
-    for name, value in true.items():
-        covered = np.mean([one[name].low <= value <= one[name].high for one in found])
-        width = np.mean([one[name].high - one[name].low for one in found])
-        print(f"{what}, {name}: {100 * covered:.1f}% covered, mean width {width:.3f}", flush=True)
+def _interval(
+    one: Aggregate,
+    own: Float[np.ndarray, "rules tasks runs"],
+    others: list[Float[np.ndarray, "tasks runs"]],
+    resamples: int,
+    seed: int,
+    beyond: bool,
+) -> tuple[float, float]:
+    options = {"resamples": resamples, "confidence": 0.95, "seed": seed, "bounds": one.bounds}
+    if beyond:
+        return over_tasks.interval(one.statistic, own, others, least=lambda _: 0.0, **options)
+    if len(own) > 1:
+        found = statistics.estimate_over_discoveries(one.statistic, list(own), *others, **options)
+        return found.low, found.high
+    low, high = statistics.interval(one.statistic, own[0], *others, **options)
+    return float(low), float(high)
+
+
+def _true_values(case: Case, rng: np.random.Generator) -> dict[str, float]:
+    values: dict[str, list[float]] = {name: [] for name in STATISTICS}
+    for _ in range(_TRUE // 1000):
+        own, others = case.draw(rng, 1000)
+        joined = over_tasks.join(own)
+        for name, one in STATISTICS.items():
+            values[name].append(
+                float(np.mean(one.statistic(joined, *[others] * (name in _OF_TWO))))
+            )
+    return {name: float(np.mean(x)) for name, x in values.items()}
+
+
+def rliables_coverage(case: Case, repetitions: int, resamples: int) -> dict[str, float]:
+    """Return how often rliable's intervals for given tasks cover the true mean and IQM."""
+    rng = np.random.default_rng(0)
+    np.random.seed(0)  # noqa: NPY002  rliable uses it.
+    true, names = _true_values(case, rng), ("mean", "IQM")
+    own, _ = case.draw(rng, repetitions)
+    covered = []
+    for scores in own[:, 0]:
+        _, intervals = library.get_interval_estimates(
+            {"": scores.T},
+            lambda x: np.array([STATISTICS[name].statistic(x.T) for name in names]),
+            reps=resamples,
+            confidence_interval_size=0.95,
+        )
+        low, high = intervals[""]
+        values = np.array([true[name] for name in names])
+        covered.append((low <= values) & (values <= high))
+    return dict(zip(names, np.mean(covered, axis=0), strict=True))
 
 
 def main(argv: list[str]) -> None:
-    """Print a line for each number of seeds or of discoveries, and each printed number."""
+    """Print a line for each kind of evaluation."""
     del argv
     logging.set_verbosity(logging.WARNING)  # rliable logs every call.
-    rng = np.random.default_rng(_SEED.value)
-    np.random.seed(_SEED.value)  # noqa: NPY002  rliable uses it.
-    made = make_contenders([], EvaluationConfig(baselines=(_BASELINE,)))
-    agent = EvaluationConfig().agent
-    rule = RuleContender(name="rule", is_discovered=True, rule=None, agent=agent)
-    number, simulated = _REPETITIONS.value, _Scores(rng)
-    for runs in _SEEDS:
-        true = _true_values(
-            simulated.draw("rule", _TRUE, runs), simulated.draw(_BASELINE, _TRUE, runs)
-        )
-        drawn = {name: simulated.draw(name, number, runs) for name in ("rule", _BASELINE, _RANDOM)}
-        found = []
-        for i in range(number):
-            summary = _summarize([*made, rule], {k: x[i] for k, x in drawn.items()}, runs, i)
-            found.append(_printed(summary, "rule"))
-        _show(f"{runs} seeds", true, found)
-        for label, statistic in (("mean", metrics.aggregate_mean), ("IQM", metrics.aggregate_iqm)):
-            theirs = [_rliables(statistic, x) for x in drawn["rule"]]
-            covered = np.mean([low <= true[label] <= high for low, high in theirs])
-            print(f"{runs} seeds, rliable's {label}: {100 * covered:.1f}% covered", flush=True)
-    for rules in _DISCOVERIES:
-        several = simulated.draw_discoveries(_TRUE, rules, 2)
-        joined = np.moveaxis(several, 1, 2).reshape(_TRUE, _TASKS, -1)
-        true = _true_values(joined, simulated.draw(_BASELINE, _TRUE, 2))
-        del several, joined
-        contenders = [
-            *made,
-            *(
-                dataclasses.replace(
-                    rule, name=f"rule {i}", source={"header": {"provenance": {"seed": i}}}
-                )
-                for i in range(rules)
-            ),
-        ]
-        found = []
-        for i in range(number):
-            scores = {name: simulated.draw(name, 1, 2)[0] for name in (_BASELINE, _RANDOM)}
-            for j, one in enumerate(simulated.draw_discoveries(1, rules, 2)[0]):
-                scores[f"rule {j}"] = one
-            summary = _summarize(contenders, scores, 2, i)
-            [name] = summary.discoveries
-            found.append(_printed(summary, name))
-        _show(f"{rules} discoveries of 2 seeds", true, found)
+    size = _REPETITIONS.value, _RESAMPLES.value
+    given = [Case("grid_heldout", runs) for runs in (5, 10)]
+    for case in given:
+        _show(f"{case}, rliable's", rliables_coverage(case, *size))
+    for case in (*given, *(Case("grid_heldout", 2, rules) for rules in (3, 5))):
+        _show(f"{case}, over seeds", coverage(case, *size, beyond=False))
+    for suite, tasks in {"grid_heldout": 23, "gymnax": 15}.items():
+        for runs, rules in ((3, 1), (5, 1), (3, 5)):
+            case = Case(suite, runs, rules, tasks)
+            _show(f"{case}, over tasks", coverage(case, *size, beyond=True))
+        alone = Case(suite, 5, 1, tasks)
+        _show(f"{alone}, over seeds alone", coverage(alone, *size, beyond=False))
+
+
+def _show(what: str, covered: Mapping[str, float]) -> None:
+    shown = ", ".join(f"{name} {100 * x:.1f}%" for name, x in covered.items())
+    print(f"{what}: {shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,20 +11,17 @@ times the meta-gradient on recorded batches: K updates, the meta-loss, and the b
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from absl import app, flags
 
 import disco
 import environments
 from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
 from benchmarks import tutorial
-from benchmarks.timing import compiled, ratios, time_in_turn
+from benchmarks.timing import compare
 from meta import inner_loop
 from meta.objective import ObjectiveConfig, meta_loss, target_statistics
 from training import collection, iteration
@@ -99,12 +96,8 @@ def main(argv: list[str]) -> None:
         "one level": partial(mixed, num_updates),
         "two levels": partial(mixed, None),
     }
-    calls, figures = {}, {}
-    for name, program in programs.items():
-        calls[name], *figures[name] = compiled(program, rule, learner, batches)
-        print(f"{name:>10}: {figures[name][0]:.0f} MB temporary", flush=True)
-    _print_differences(calls)
-    _print_ratios(time_in_turn(calls, _REPEATS.value))
+    arguments = rule, learner, batches
+    compare({name: (x, arguments) for name, x in programs.items()}, "plain", _REPEATS.value)
 
 
 def _experience(
@@ -126,28 +119,6 @@ def _experience(
     recorded = [unroll(key, tutorial.AGENT.unroll_length) for key in keys]
     batches = jax.tree.map(lambda *x: jnp.stack(x), *recorded)
     return learner, batches, unroll(jax.random.key(3), tutorial.META.validation_length)
-
-
-def _print_differences(calls: Mapping[str, Callable[[], Any]]) -> None:
-    """Print how far the programs' meta-gradients differ from plain's."""
-    reference = _flat(calls["plain"]()[1])
-    for name in ("one level", "two levels"):
-        error = np.linalg.norm(_flat(calls[name]()[1]) - reference) / np.linalg.norm(reference)
-        print(f"{name:>10}: meta-gradient differs from plain's by {error:.1e} (relative, float32)")
-
-
-def _flat(tree: Any) -> np.ndarray:
-    return np.concatenate([x.ravel() for x in jax.tree.leaves(tree)])
-
-
-def _print_ratios(seconds: Mapping[str, list[float]]) -> None:
-    """Print the programs' times and their ratios to plain's."""
-    for name, times in seconds.items():
-        middle = sorted(times)[len(times) // 2]
-        print(f"{name:>10}: {middle:.2f} s (least {min(times):.2f}), K = {_NUM_UPDATES.value}")
-    for name in ("one level", "two levels"):
-        low, middle, high = ratios(seconds, name, "plain")
-        print(f"{name} / plain: {middle:.2f} ({low:.2f} to {high:.2f}), {_REPEATS.value} turns")
 
 
 if __name__ == "__main__":

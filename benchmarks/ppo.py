@@ -17,25 +17,26 @@ heads start with small weights.
 Writes `ppo.json` and `ppo.png`.
 """
 
+import dataclasses
 import json
 import math
 import pathlib
 import subprocess
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 from absl import app, flags
 from jaxtyping import Float
+from scipy import stats
 
 import environments
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPO
 from agents.ppo.config import PPOConfig
 from agents.registry import Configured
-from benchmarks import intervals
 from disco_common.atomic import write_atomically
 from evaluation.scoring import statistics
 from launch.support.score_tables import print_rows
@@ -52,200 +53,155 @@ _SEEDS = flags.DEFINE_integer("seeds", 5, "Runs of each task.", lower_bound=2)
 _STEPS = flags.DEFINE_integer("steps", 0, "Environment steps of a run; by default the task's.")
 _POINTS = 25  # Intervals of a curve.
 
-_CONTROL = {
-    "num_envs": 5,
-    "num_steps": 100,
-    "num_epochs": 5,
-    "num_minibatches": 5,
-    "learning_rate": 7.5e-4,
-}
+# Of both; the rest of rejax's settings are its defaults.
+_CONTROL = PPOConfig(
+    network=NetworkConfig(torso=(64, 64), activation="silu"),
+    separate_value_network=True,
+    learning_rate=7.5e-4,
+    num_environments=5,
+    unroll_length=100,
+    num_epochs=5,
+    num_minibatches=5,
+    discount=0.99,
+    gae_lambda=0.95,
+    clip=0.2,
+    value_clip=0.2,
+    value_cost=0.5,
+    entropy_cost=0.01,
+    max_gradient_norm=0.0,
+    adam_epsilon=1e-8,
+)
 _MINATAR = {
-    "num_envs": 64,
-    "num_steps": 32,
+    "num_environments": 64,
+    "unroll_length": 32,
     "num_epochs": 4,
     "num_minibatches": 8,
     "learning_rate": 1e-3,
 }
-# In rejax's names; its defaults where nothing stands.
-_COMMON = {
-    "gamma": 0.99,
-    "gae_lambda": 0.95,
-    "clip_eps": 0.2,
-    "ent_coef": 0.01,
-    "vf_coef": 0.5,
+_REJAXS_NAMES = {
+    "num_environments": "num_envs",
+    "unroll_length": "num_steps",
+    "num_epochs": "num_epochs",
+    "num_minibatches": "num_minibatches",
+    "learning_rate": "learning_rate",
+    "discount": "gamma",
+    "gae_lambda": "gae_lambda",
+    "clip": "clip_eps",
+    "value_cost": "vf_coef",
+    "entropy_cost": "ent_coef",
 }
 
 
-def settings_of(task: str) -> tuple[dict[str, Any], int]:
-    """Return the hyper-parameters of a task, in rejax's names, and its environment steps."""
-    own, steps = (_MINATAR, 1_000_000) if task.endswith("MinAtar") else (_CONTROL, 500_000)
-    return {**_COMMON, **own}, steps
+class _Trained(NamedTuple):
+    """The mean returns of each seed and interval, and the seconds of training."""
 
+    returns: Float[np.ndarray, "seeds points"]
+    seconds: float
 
-def ppo_config(settings: Mapping[str, Any]) -> PPOConfig:
-    """Return our settings for rejax's."""
-    return PPOConfig(
-        network=NetworkConfig(torso=(64, 64), activation="silu"),
-        separate_value_network=True,
-        learning_rate=settings["learning_rate"],
-        num_environments=settings["num_envs"],
-        unroll_length=settings["num_steps"],
-        num_epochs=settings["num_epochs"],
-        num_minibatches=settings["num_minibatches"],
-        discount=settings["gamma"],
-        gae_lambda=settings["gae_lambda"],
-        clip=settings["clip_eps"],
-        value_clip=settings["clip_eps"],
-        value_cost=settings["vf_coef"],
-        entropy_cost=settings["ent_coef"],
-        max_gradient_norm=0.0,
-        adam_epsilon=1e-8,
-    )
-
-
-def train_ours(
-    name: str, config: PPOConfig, steps: int, interval: int, seeds: int, folder: pathlib.Path
-) -> dict[str, Any]:
-    """Return what `benchmarks/rejax_ppo.py` returns."""
-    return min(
-        (
-            _train_ours(name, config, steps, interval, seeds, folder, runs_at_once)
-            for runs_at_once in (seeds, 1)
-        ),
-        key=lambda result: result["seconds"],
-    )
+    @property
+    def final(self) -> Float[np.ndarray, "seeds"]:
+        """The mean over the last fifth of each curve."""
+        return statistics.mean(self.returns[:, -(_POINTS // 5) :])
 
 
 def _train_ours(
-    name: str,
-    config: PPOConfig,
-    steps: int,
-    interval: int,
-    seeds: int,
-    folder: pathlib.Path,
-    runs_at_once: int,
-) -> dict[str, Any]:
-    folder = folder / f"{runs_at_once}_at_once"
-    task = environments.make(f"gymnax/{name}")
-    runs = [Run(task, seed, folder / f"seed_{seed}") for seed in range(seeds)]
+    name: str, config: PPOConfig, interval: int, folder: pathlib.Path, runs_at_once: int
+) -> _Trained:
+    folder = folder / f"{name} {time.time():.0f}" / f"{runs_at_once}_at_once"
+    task, steps = environments.make(f"gymnax/{name}"), interval * _POINTS
+    runs = [Run(task, seed, folder / f"seed_{seed}") for seed in range(_SEEDS.value)]
     boundaries = tuple(range(interval, steps + 1, interval))
     settings = TrainingSettings(
         num_steps=steps, boundaries=boundaries, interval=interval, runs_at_once=runs_at_once
     )
     results = device.train(Configured(PPO, config).make(task), runs, settings, folder / "together")
-    returns = []
-    for result in results:
+    sums = np.zeros((2, _SEEDS.value, _POINTS))  # Of returns and of episodes.
+    for seed, result in enumerate(results):
         assert result.is_finite
-        episodes = [x for x in result.episodes if x.environment_steps <= boundaries[-1]]
-        rows = np.zeros((2, len(boundaries)))
-        for x in episodes:
-            at = np.searchsorted(boundaries, x.environment_steps)
-            rows[:, at] += x.return_sum, x.episodes
-        returns.append((rows[0] / np.where(rows[1] > 0, rows[1], np.nan)).tolist())
-    return {
-        "steps": list(boundaries),
-        "returns": returns,
-        "seconds": sum(result.train_seconds for result in results),
-    }
+        for x in result.episodes:
+            if x.environment_steps <= steps:
+                at = np.searchsorted(boundaries, x.environment_steps)
+                sums[:, seed, at] += x.return_sum, x.episodes
+    returns = sums[0] / np.where(sums[1] > 0, sums[1], np.nan)
+    return _Trained(returns, sum(result.train_seconds for result in results))
 
 
-def train_rejax(
-    python: str, name: str, settings: Mapping[str, Any], steps: int, interval: int, seeds: int
-) -> dict[str, Any]:
-    """Return the curves and the time of rejax's PPO.
+def _train_rejax(name: str, config: PPOConfig, interval: int) -> _Trained:
+    """Return what `benchmarks/rejax_ppo.py` finds.
 
     Raises:
       RuntimeError: if it fails, with what it printed.
     """
     request = {
         "environment": name,
-        "settings": settings,
-        "steps": steps,
+        "settings": {theirs: getattr(config, ours) for ours, theirs in _REJAXS_NAMES.items()},
+        "steps": interval * _POINTS,
         "interval": interval,
-        "seeds": seeds,
+        "seeds": _SEEDS.value,
     }
-    command = [python, str(pathlib.Path(__file__).parent / "rejax_ppo.py")]
+    command = [_REJAX.value, str(pathlib.Path(__file__).parent / "rejax_ppo.py")]
     done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed on {name}:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    return _Trained(np.array(found["returns"]), found["seconds"])
 
 
-def final_returns(returns: Float[np.ndarray, "seeds points"]) -> statistics.Estimate:
-    """Return the mean over seeds of the last fifth of the curves, with its 95% interval."""
-    return intervals.of_mean(_of_runs(returns))
+def _text(test: Any) -> str:
+    """Return a mean, or a difference of means, with the 95% interval of a t-test."""
+    low, high = test.confidence_interval(0.95)
+    return f"{(low + high) / 2:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def difference(
-    first: Float[np.ndarray, "seeds points"], second: Float[np.ndarray, "seeds points"]
-) -> statistics.Estimate:
-    """Return the first final return minus the second, with Welch's 95% interval."""
-    return intervals.of_difference(_of_runs(first), _of_runs(second))
-
-
-def _of_runs(returns: Float[np.ndarray, "seeds points"]) -> Float[np.ndarray, "seeds"]:
-    return statistics.mean(returns[:, -(_POINTS // 5) :])
-
-
-def draw(path: pathlib.Path, found: Mapping[str, Mapping[str, Any]]) -> None:
+def _draw(path: pathlib.Path, found: Mapping[str, tuple[int, Mapping[str, _Trained]]]) -> None:
     """Draw the mean over seeds and its standard error, a panel for each task."""
-    columns = min(2, len(found))
-    rows = math.ceil(len(found) / columns)
+    rows = math.ceil(len(found) / 2)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(5 * columns, 3.2 * rows), squeeze=False, layout="constrained"
+        rows, 2, figsize=(10, 3.2 * rows), squeeze=False, layout="constrained"
     )
-    for panel, (name, both) in zip(axes.flat, found.items(), strict=False):
-        for whose, result in both.items():
-            returns = np.array(result["returns"], float)
+    for panel, (name, (interval, trained)) in zip(axes.flat, found.items(), strict=False):
+        steps = interval * np.arange(1, _POINTS + 1)
+        for whose, (returns, _) in trained.items():
             mean, error = statistics.mean(returns.T), statistics.standard_error(returns.T)
-            (line,) = panel.plot(result["steps"], mean, label=whose)
-            panel.fill_between(
-                result["steps"], mean - error, mean + error, color=line.get_color(), alpha=0.2
-            )
+            (line,) = panel.plot(steps, mean, label=whose)
+            panel.fill_between(steps, mean - error, mean + error, color=line.get_color(), alpha=0.2)
         panel.set(title=name, xlabel="environment steps", ylabel="return")
     axes[0, 0].legend()
-    for unused in list(axes.flat)[len(found) :]:
-        unused.set_visible(False)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
 
-def main(_) -> None:
+def main(argv: list[str]) -> None:
     """Run the benchmark."""
+    del argv
     output = pathlib.Path(_OUTPUT.value)
     output.mkdir(parents=True, exist_ok=True)
-    found, rows = {}, []
+    found: dict[str, tuple[int, dict[str, _Trained]]] = {}
+    rows: list[dict[str, Any]] = []
     for name in _TASKS.value:
-        settings, steps = settings_of(name)
-        per_update = settings["num_envs"] * settings["num_steps"]
-        interval = max(1, (_STEPS.value or steps) // (_POINTS * per_update)) * per_update
-        steps = interval * _POINTS
-        folder = output / f"{name} {time.time():.0f}"
-        ours = train_ours(name, ppo_config(settings), steps, interval, _SEEDS.value, folder)
-        theirs = train_rejax(_REJAX.value, name, settings, steps, interval, _SEEDS.value)
-        found[name] = {"ours": ours, "rejax": theirs}
-        returns = {x: np.array(found[name][x]["returns"]) for x in found[name]}
-        final = {x: final_returns(returns[x]) for x in returns}
-        speed = {x: steps * _SEEDS.value / found[name][x]["seconds"] for x in found[name]}
-        is_within = all(
-            final[x].low <= final[y].value <= final[x].high
-            for x, y in (("ours", "rejax"), ("rejax", "ours"))
+        is_minatar = name.endswith("MinAtar")
+        config = dataclasses.replace(_CONTROL, **(_MINATAR if is_minatar else {}))
+        steps = _STEPS.value or (1_000_000 if is_minatar else 500_000)
+        per_update = config.num_environments * config.unroll_length
+        interval = max(1, steps // (_POINTS * per_update)) * per_update
+        ours = min(
+            (_train_ours(name, config, interval, output, number) for number in (_SEEDS.value, 1)),
+            key=lambda trained: trained.seconds,
         )
+        trained = {"ours": ours, "rejax": _train_rejax(name, config, interval)}
+        found[name] = interval, trained
+        finals = [x.final for x in trained.values()]
+        speed = {k: interval * _POINTS * _SEEDS.value / x.seconds for k, x in trained.items()}
         rows.append(
-            {
-                "task": name,
-                "environment steps": f"{steps:,}",
-                "ours": final["ours"].text(1),
-                "rejax": final["rejax"].text(1),
-                "within each other's interval": "yes" if is_within else "no",
-                "ours - rejax": difference(*returns.values()).text(1),
-                "steps/s, ours": f"{speed['ours']:,.0f}",
-                "rejax's": f"{speed['rejax']:,.0f}",
-                "ratio": f"{speed['ours'] / speed['rejax']:.2f}",
-            }
+            {"task": name, "environment steps": f"{interval * _POINTS:,}"}
+            | {whose: _text(stats.ttest_1samp(x.final, 0.0)) for whose, x in trained.items()}
+            | {"ours - rejax": _text(stats.ttest_ind(*finals, equal_var=False))}
+            | {f"steps/s, {whose}": f"{x:,.0f}" for whose, x in speed.items()}
+            | {"ratio": f"{speed['ours'] / speed['rejax']:.2f}"}
         )
-        write_atomically(output / "ppo.json", json.dumps({"rows": rows, "curves": found}, indent=1))
-        draw(output / "ppo.png", found)
+        curves = {k: {w: x.returns.tolist() for w, x in v.items()} for k, (_, v) in found.items()}
+        write_atomically(output / "ppo.json", json.dumps({"rows": rows, "curves": curves}))
+        _draw(output / "ppo.png", found)
     print_rows(f"PPO, {_SEEDS.value} seeds", rows)
 
 

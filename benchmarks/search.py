@@ -21,7 +21,7 @@ from agents.latent_model import latent_model
 from agents.muzero.config import PAPER, MuZeroConfig
 from agents.muzero.search import model_for_search, search
 from agents.networks import NetworkConfig
-from benchmarks.timing import compiled, time_in_turn
+from benchmarks.timing import compare
 
 _BATCH = flags.DEFINE_integer("batch_size", 64, "States.", lower_bound=1)
 _SIMULATIONS = flags.DEFINE_integer("num_simulations", 16, "Of each search.", lower_bound=1)
@@ -74,16 +74,12 @@ def main(argv: list[str]) -> None:
 
             return jax.lax.scan(step, root.embedding, None, _SIMULATIONS.value)[1]
 
-        functions = {
-            kind: compiled(function, params, embedding)[0]
-            for kind, function in {"gumbel": gumbel, "plain": plain, "model alone": alone}.items()
-        }
-        for kind, seconds in time_in_turn(functions, _REPEATS.value).items():
+        print(f"{name}:")
+        functions = {"plain": plain, "gumbel": gumbel, "model alone": alone}
+        programs = {kind: (function, (params, embedding)) for kind, function in functions.items()}
+        for kind, seconds in compare(programs, "plain", _REPEATS.value).items():
             rate = _BATCH.value * _SIMULATIONS.value / np.median(seconds)
-            print(
-                f"{name}, {kind}: {1e3 * np.median(seconds):.2f} ms, {rate:,.0f} simulations/s",
-                flush=True,
-            )
+            print(f"{kind}: {rate:,.0f} simulations/s", flush=True)
 
 
 if __name__ == "__main__":

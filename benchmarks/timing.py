@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ def time_in_turn(
     Args:
       functions: by name; each one has an untimed call first.
       repeats: number of timed calls of each function.
-      clock: returns seconds, for example `time.process_time` for CPU time.
+      clock: returns seconds, for example `time.thread_time` for CPU time.
     """
     for function in functions.values():
         jax.block_until_ready(function())
@@ -31,10 +31,41 @@ def time_in_turn(
     return seconds
 
 
-def ratios(seconds: Mapping[str, list[float]], name: str, baseline: str) -> tuple[float, ...]:
-    """Return minimum, median and maximum of the turn-by-turn ratio of two functions' times."""
+def text(seconds: Sequence[float]) -> str:
+    """Return the median of some times, and their range."""
+    low, middle, high = (1e3 * x for x in (min(seconds), statistics.median(seconds), max(seconds)))
+    return f"{middle:.4g} ms ({low:.4g} to {high:.4g}, {len(seconds)} timed)"
+
+
+def ratio(seconds: Mapping[str, list[float]], name: str, baseline: str) -> str:
+    """Return the median turn-by-turn ratio of two functions' times, and its range."""
     each = [a / b for a, b in zip(seconds[name], seconds[baseline], strict=True)]
-    return min(each), statistics.median(each), max(each)
+    return (
+        f"{name} / {baseline}: {statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f},"
+        f" {len(each)} turns)"
+    )
+
+
+def compare(
+    programs: Mapping[str, tuple[Callable, tuple]], baseline: str, repeats: int
+) -> dict[str, list[float]]:
+    """Print what programs take, and the ratios of their times to one's; return the times.
+
+    Args:
+      programs: functions to compile, with their arguments, by name.
+      baseline: one of them.
+      repeats: as in `time_in_turn`.
+    """
+    calls = {}
+    for name, (function, arguments) in programs.items():
+        calls[name], megabytes, gflop = compiled(function, *arguments)
+        print(f"{name}: {megabytes:.0f} MB temporary, {gflop:.1f} GFLOP by XLA's count", flush=True)
+    seconds = time_in_turn(calls, repeats)
+    for name, times in seconds.items():
+        print(f"{name}: {text(times)}")
+        if name != baseline:
+            print(ratio(seconds, name, baseline), flush=True)
+    return seconds
 
 
 def compiled(function: Callable, *args: Any) -> tuple[Callable[[], Any], float, float]:

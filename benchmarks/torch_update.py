@@ -60,10 +60,9 @@ def main() -> None:
         of_case = {name: [x[number] for x in found] for name, found in seconds.items()}
         print(f"{hidden} units, T {length}, B {batch_size}")
         for name, found in of_case.items():
-            print(f"  {name}: {1e3 * statistics.median(found):.2f} ms")
+            print(f"  {name}: {timing.text(found)}")
         for kind in ("", " alone"):
-            least, ratio, most = timing.ratios(of_case, f"PyTorch{kind}", f"JAX{kind}")
-            print(f"  PyTorch / JAX{kind}: {ratio:.2f} (from {least:.2f} to {most:.2f})")
+            print(f"  {timing.ratio(of_case, f'PyTorch{kind}', f'JAX{kind}')}")
 
 
 def _medians(name: str, rule_name: str, repeats: int) -> list[float]:

@@ -17,7 +17,7 @@ from absl import app, flags
 import disco
 import environments
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
-from benchmarks.timing import compiled, ratios, time_in_turn
+from benchmarks.timing import compare
 from training import iteration
 
 _REPEATS = flags.DEFINE_integer("repeats", 15, "Timed calls of each program.")
@@ -55,21 +55,11 @@ def main(argv: list[str]) -> None:
     cotangent = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(loss_outputs)
     cotangent = jax.tree.map(jnp.asarray, cotangent)
 
-    calls, figures = {}, {}
-    for name, function, args in (
-        ("update", update, (rule, learner, batch)),
-        ("network only", network_only, (learner, batch, cotangent)),
-    ):
-        calls[name], *figures[name] = compiled(function, *args)
-    seconds = time_in_turn(calls, _REPEATS.value)
-    for name, times in seconds.items():
-        megabytes, gflop = figures[name]
-        print(
-            f"{name:>13}: {sorted(times)[len(times) // 2]:.3f} s (least {min(times):.3f}),"
-            f" {gflop:.1f} GFLOP, {megabytes:.0f} MB temporary"
-        )
-    low, middle, high = ratios(seconds, "update", "network only")
-    print(f"update / network only: {middle:.2f} ({low:.2f} to {high:.2f}), {_REPEATS.value} turns")
+    programs = {
+        "network only": (network_only, (learner, batch, cotangent)),
+        "update": (update, (rule, learner, batch)),
+    }
+    compare(programs, "network only", _REPEATS.value)
 
 
 if __name__ == "__main__":

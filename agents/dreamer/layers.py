@@ -104,7 +104,7 @@ class PooledConvolution(hk.Module):
 
     On a CPU it is computed as a 3x3 convolution from squares of 2x2 pixels to squares of outputs.
     This needs 44% more multiplications, but a CPU performs three times as many per second
-    (`benchmarks.dreamer`). Accelerators compute the 5x5 convolution.
+    (`benchmarks.agent`). Accelerators compute the 5x5 convolution.
     """
 
     def __init__(self, channels: int, *, name: str):

@@ -19,15 +19,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from environments.base import Environment, restart, transition
 from environments.protocols import LPG, SuiteProtocol
 
-MAX_LENGTH, NUM_BITS = 30, 20
-
 
 @chex.dataclass(frozen=True)
 class DelayedChainTask:
     """One chain.
 
     Attributes:
-      length: steps of an episode, at most `MAX_LENGTH`.
+      length: steps of an episode, at most the dynamics' `max_length`.
       good_action: the first action that leads to +1; the other leads to -1.
       noise: standard deviation of the Gaussian noise added to every reward.
       distraction: probability that a distractor bit is on (0: no distraction).
@@ -53,12 +51,15 @@ class DelayedChain:
 
     There are two actions; later ones have no effect. The last step gives +1 at the end of the
     good branch and -1 at the end of the other, and terminates; other rewards are 0, plus
-    noise. The observation is float32 `[2 (MAX_LENGTH + 1) + NUM_BITS]`: the position, one-hot
+    noise. The observation is float32 `[2 (max_length + 1) + num_bits]`: the position, one-hot
     (the start is on the first branch), and distractor bits.
     """
 
+    max_length: int = 30
+    num_bits: int = 20
+
     def observation_spec(self) -> specs.Array:
-        size = 2 * (MAX_LENGTH + 1) + NUM_BITS
+        size = 2 * (self.max_length + 1) + self.num_bits
         return specs.BoundedArray((size,), np.float32, 0.0, 1.0, name="place_and_bits")
 
     def action_spec(self) -> specs.DiscreteArray:
@@ -96,9 +97,9 @@ class DelayedChain:
     def _observe(
         self, task: DelayedChainTask, state: DelayedChainState, key: PRNGKeyArray
     ) -> Float[Array, "features"]:
-        position = state.branch * (MAX_LENGTH + 1) + state.time
-        one_hot = jax.nn.one_hot(position, 2 * (MAX_LENGTH + 1), dtype=jnp.float32)
-        bits = jax.random.uniform(key, (NUM_BITS,), jnp.float32) < task.distraction
+        position = state.branch * (self.max_length + 1) + state.time
+        one_hot = jax.nn.one_hot(position, 2 * (self.max_length + 1), dtype=jnp.float32)
+        bits = jax.random.uniform(key, (self.num_bits,), jnp.float32) < task.distraction
         return jnp.concatenate([one_hot, bits.astype(jnp.float32)])
 
 

@@ -78,15 +78,19 @@ class RingState:
 class Ring:
     """Markov decision processes on a ring.
 
-    The observation is float32 `[NUM_FEATURES + 1]`: the state's features, and the part of the
+    The observation is float32 `[num_features + 1]`: the state's features, and the part of the
     horizon that is over. At the horizon, the episode terminates.
     """
 
+    num_states: int = NUM_STATES
+    num_actions: int = NUM_ACTIONS
+    num_features: int = NUM_FEATURES
+
     def observation_spec(self) -> specs.Array:
-        return specs.Array((NUM_FEATURES + 1,), np.float32, name="features_and_time")
+        return specs.Array((self.num_features + 1,), np.float32, name="features_and_time")
 
     def action_spec(self) -> specs.DiscreteArray:
-        return specs.DiscreteArray(NUM_ACTIONS, name="action")
+        return specs.DiscreteArray(self.num_actions, name="action")
 
     def reset(self, task: RingTask, key: PRNGKeyArray) -> tuple[RingState, dm_env.TimeStep]:
         first = jax.random.categorical(key, jnp.where(task.is_first, 0.0, -jnp.inf))
@@ -99,7 +103,7 @@ class Ring:
         slip_key, place_key = jax.random.split(key)
         offset = jax.random.randint(place_key, (), -REACH, REACH + 1)
         slipped = jax.random.uniform(slip_key) < task.slip
-        anywhere = (state.state + offset) % NUM_STATES
+        anywhere = (state.state + offset) % self.num_states
         reached = jnp.where(slipped, anywhere, task.next_state[state.state, action])
         new = RingState(state=reached, time=state.time + 1)
         return new, transition(

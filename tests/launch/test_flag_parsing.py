@@ -30,9 +30,7 @@ OUTPUTS = {
     "launch.sweep": ("workdir", [TINY, "--vary=config.seed=0,1"]),
     "launch.watch": ("output", ["--run=somewhere"]),
     "launch.tune": ("workdir", ["--suite=catch/5x5"]),
-    "benchmarks.ablations": ("workdir", []),
     "benchmarks.discover_seeds": ("output", [TINY]),
-    "benchmarks.published_aggregates": ("output", []),
 }
 
 

@@ -122,5 +122,5 @@ def test_runs_that_cannot_be_scored_are_refused():
         score({})
     with pytest.raises(ValueError, match="'bsuite/catch/0' has no episode"):
         score({"bsuite/catch/0": []})
-    with pytest.raises(EnvironmentNameError, match="no bsuite setting 'catch/20'"):
+    with pytest.raises(EnvironmentNameError, match="no environment 'bsuite/catch/20'"):
         score({"bsuite/catch/20": deep_sea(solved_from=1)})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from benchmarks.coverage_over_tasks import coverage, coverage_over_seeds
+from benchmarks.coverage import Case, coverage
 from evaluation.scoring import over_tasks, statistics
 from evaluation.scoring.estimates import Estimate
 
@@ -117,11 +117,15 @@ def test_a_level_is_outside_all_known_intervals():
     assert wide.mirrored(1.0) == pytest.approx((0.5, 0.4, 0.6, 0.1, 0.8))
 
 
-@pytest.mark.parametrize(("suite", "rules"), [("grid_heldout", 1), ("gymnax", 1), ("gymnax", 5)])
-def test_coverage(suite, rules):
-    """As `benchmarks.coverage_over_tasks`, with fewer evaluations: the standard error is 1.6%."""
-    found = coverage(suite, rules, runs=3, repetitions=200, resamples=200)
-    for name, covered in found.items():
+@pytest.mark.parametrize(
+    "case", [Case("grid_heldout", 3, 1, 23), Case("gymnax", 3, 1, 15), Case("gymnax", 3, 5, 15)]
+)
+def test_coverage(case):
+    """As `benchmarks.coverage`, with fewer evaluations: the standard error is 1.6%."""
+    for name, covered in coverage(case, repetitions=200, resamples=200, beyond=True).items():
         assert 0.90 <= covered <= 0.995, name
-    # Over seeds alone, which say nothing of other tasks.
-    assert coverage_over_seeds(suite, 3, repetitions=100, resamples=200) < 0.85
+
+
+def test_intervals_over_seeds_say_nothing_of_other_tasks():
+    alone = coverage(Case("gymnax", 3, 1, 15), repetitions=100, resamples=200, beyond=False)
+    assert alone["difference of means"] < 0.85

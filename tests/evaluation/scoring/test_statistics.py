@@ -108,7 +108,7 @@ def test_interval_agrees_with_the_normal_one():
 @pytest.mark.parametrize("statistic", [mean_over_tasks, interquartile_mean])
 @pytest.mark.parametrize(("tasks", "runs"), [(20, 2), (20, 3), (5, 5)])
 def test_intervals_cover_the_true_value(statistic, tasks, runs):
-    """Tasks of different scores and spreads, as in `benchmarks.coverage`."""
+    """Tasks of different scores and spreads."""
     rng = np.random.default_rng(0)
     centre, spread = rng.normal(size=(2, tasks, 1))
     draws = centre + spread * rng.normal(size=(20_000, tasks, runs))

@@ -307,13 +307,13 @@ def test_a_rule_without_predictions_has_the_weights_of_its_prior(tmp_path, task)
     assert "<h3>Saliency</h3>" not in page
 
 
-def test_other_rules_are_refused(tmp_path, task, monkeypatch):
+def test_other_rules_are_refused(tmp_path, task):
     with pytest.raises(ValueError, match="steps is 10; expected at least 200"):
         AnalysisConfig(steps=10)
-    contender = dataclasses.make_dataclass("C", ["rule"])(disco.ActorCritic())
-    monkeypatch.setattr(analysis, "make_contenders", lambda *_: (None, contender))
-    with pytest.raises(ValueError, match="is not a discovered rule"):
-        analyse("x", [task], EvaluationConfig(), AnalysisConfig(), tmp_path, {}, _silent)
+    with pytest.raises(ValueError, match="'disco:ActorCritic' is not a discovered rule"):
+        analyse(
+            "disco:ActorCritic", [task], EvaluationConfig(), AnalysisConfig(), tmp_path, {}, _silent
+        )
 
 
 def _silent(title, total):
