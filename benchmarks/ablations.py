@@ -30,7 +30,7 @@ from benchmarks import discover_seeds
 from disco_common.atomic import write_atomically
 from disco_common.json_lines import read_object
 from environments.suites import grid_heldout
-from evaluation.report.static_plots import score_matrix
+from evaluation.report.discovery_plots import score_matrix
 from launch import commands
 from launch.configs.ablations import ABLATIONS, SUITES
 from launch.flag_parsing import define_output_folder

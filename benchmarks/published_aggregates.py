@@ -10,7 +10,8 @@ import pathlib
 from absl import app
 
 from disco_common.atomic import write_atomically
-from evaluation.published.aggregates import reproductions, to_csv
+from evaluation.published import aggregates
+from evaluation.report.csv_tables import to_csv
 from launch.flag_parsing import define_output_file, parse_flags
 
 _OUTPUT = define_output_file("output", "A CSV file for all of them.", required=False)
@@ -19,9 +20,9 @@ _OUTPUT = define_output_file("output", "A CSV file for all of them.", required=F
 def main(argv: list[str]) -> None:
     """Print a line for each difference."""
     del argv
-    rows = reproductions()
+    rows = aggregates.reproductions()
     if _OUTPUT.value:
-        write_atomically(pathlib.Path(_OUTPUT.value), to_csv(rows))
+        write_atomically(pathlib.Path(_OUTPUT.value), to_csv(aggregates.rows(rows)))
     for row in rows:
         if not row.agrees:
             printed = row.aggregate
