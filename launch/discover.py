@@ -33,7 +33,7 @@ from disco_common.terminal import printable
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.static_plots import discovery_curves
+from evaluation.report.discovery_plots import discovery_curves
 from launch.configs import grid57_laptop
 from launch.support import commands, dry_run, probes, processes, tracking, workdirs
 from launch.support.flag_parsing import define_config, define_imports, define_output_folder

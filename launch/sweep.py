@@ -33,7 +33,7 @@ from disco_common.atomic import write_atomically
 from disco_common.terminal import console, printable
 from evaluation.executors import Executor, Job, JobsFailedError
 from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.static_plots import PROBE, sweep_curves
+from evaluation.report.discovery_plots import PROBE, sweep_curves
 from launch.configs import grid57_laptop
 from launch.support import child, commands, execution, tracking, workdirs
 from launch.support.flag_parsing import (
