@@ -11,6 +11,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import environments
 from agents.protocol import Batch, Experience, Mode, Update
+from agents.registry import Algorithm
+from disco_common.ranges import AT_LEAST_1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,3 +63,31 @@ class RandomAgent:
 
     def update(self, state: tuple[()], batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         raise NotImplementedError("The random policy does not learn.")
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomConfig:
+    """Settings of the random policy.
+
+    Attributes:
+      num_environments: number of parallel environments.
+      unroll_length: steps of each environment in an unroll.
+    """
+
+    num_environments: int = 8
+    unroll_length: int = 16
+
+    def __post_init__(self):
+        AT_LEAST_1.require(self, "", "num_environments", "unroll_length")
+
+
+def _make(config: RandomConfig, task: environments.Environment) -> RandomAgent:
+    return RandomAgent(task.dynamics, config.num_environments, config.unroll_length)
+
+
+RANDOM = Algorithm(
+    name="random",
+    paper="The uniformly random policy",
+    presets={"default": RandomConfig()},
+    make=_make,
+)

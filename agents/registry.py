@@ -1,54 +1,433 @@
-"""Agents by name.
+"""Algorithms by name: what a package of `agents/`, or another package, registers.
 
-Other packages add agents by an entry point of the group `disco.agents`. Its name is the agent's. It
-refers to a function of one string, the part of the name after a slash, that returns an
-`AgentFactory` or a `SelfContainedAgent` (`docs/extending.md`).
+An `Algorithm` is named by an entry point of the group `disco.agents`, or as `<module>:<name>`
+(`docs/extending.md`). Whatever is registered can be configured, tuned, evaluated, reported and
+watched. `NAME/PRESET,SETTING=VALUE` chooses one of its presets and replaces settings.
 """
 
-from typing import Protocol, runtime_checkable
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import environments
+from agents.encoders import has_images
 from agents.protocol import Agent
-from agents.self_contained import Configured, SelfContainedAgent
+from agents.search_space import DEFAULTS, Ranges, Settings, Shared
 from disco_common import plugins
+from disco_common.configuration import from_json, optional_type
+from environments.episodes import Episode
+
+IMAGES = "images"  # In `Configs.by_task`, all environments with images.
+_KINDS = {
+    bool: "true or false",
+    int: "a number without point",
+    float: "a number",
+    str: "a name",
+}
+# What earlier versions called `by_task` in the settings of a run.
+_FORMER_BY_TASK = ("of_family", "of_game", "for_images")
 
 
-@runtime_checkable
-class AgentFactory(Configured, Protocol):
-    """A factory of agents for environments. It must be picklable, for sweeps on Ray."""
+@dataclasses.dataclass(frozen=True)
+class TrainingReport:
+    """The progress of an algorithm that trains itself, since its last report.
 
-    def make(self, task: environments.Environment) -> Agent:
-        """Return the agent for an environment; for equal dynamics it returns equal agents."""
-        ...
+    Attributes:
+      environment_steps: of the run so far, over all of its environments.
+      episodes: that ended since the last report.
+      metrics: to record, by name, such as losses. A metric that is not finite marks the run as not
+        finite.
+    """
+
+    environment_steps: int
+    episodes: Sequence[Episode] = ()
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-@runtime_checkable
-class ObservingFactory(AgentFactory, Protocol):
-    """A factory of agents with observations of their own, where an environment offers several."""
+class Configs(NamedTuple):
+    """An algorithm's settings.
+
+    Attributes:
+      config: a frozen dataclass.
+      by_task: settings in place of `config`, by an environment's name, its family, or `IMAGES`.
+    """
+
+    config: Any
+    by_task: Mapping[str, Any] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+    """A reinforcement-learning algorithm. Its functions are picklable, for Ray.
+
+    Attributes:
+      name: by which it is registered.
+      paper: authors, year and address.
+      presets: settings by name, frozen dataclasses of one class. The first is the default.
+      make: returns the agent for an environment, and equal agents for equal dynamics. It raises
+        `ValueError` if the agent cannot act or learn there, with what it found and expected.
+      check: raises `ValueError` if a run of a number of environment steps is not possible.
+      configs: returns the settings that words name; by default those of the preset of this name.
+      images: name of the preset on images, where none is named; empty for the default.
+      observed: returns an environment with the observations of the paper, where it offers several.
+      ranges: of settings, for a search (`evaluation.studies.tuning`).
+      tuned: returns the config for sizes and settings from `ranges`; those that a search lacks are
+        in `agents.search_space.DEFAULTS`. By default the first preset, with these fields replaced.
+      has_literature: whether its presets are its literature's; otherwise it has the network and the
+        environments of the evaluated rules' agents.
+      train: in place of `make`, for an algorithm with its own training loop: yields reports. See
+        `Configured.train`.
+    """
+
+    name: str
+    paper: str
+    presets: Mapping[str, Any]
+    make: Callable[[Any, environments.Environment], Agent] | None = None
+    check: Callable[[Any, environments.Environment, int], None] | None = None
+    configs: Callable[[Sequence[str]], Configs] | None = None
+    images: str = ""
+    observed: Callable[[Any, environments.Environment], environments.Environment] | None = None
+    ranges: Ranges = dataclasses.field(default_factory=dict)
+    tuned: Callable[[Shared, Settings], Any] | None = None
+    has_literature: bool = True
+    train: Callable[..., Generator[TrainingReport]] | None = None
+
+    def __post_init__(self):
+        if (self.make is None) == (self.train is None):
+            raise ValueError(f"{self.name}: expected one of make and train.")
+
+    def configured(self, parameters: str = "") -> "Configured":
+        """Return the algorithm with the settings of `PRESET,SETTING=VALUE,...`.
+
+        Raises:
+          ValueError: if there is no such preset or setting, or a value cannot be parsed or is out
+            of range.
+        """
+        words, settings = _split(parameters)
+        configs = self._of_words(words)
+        try:
+            by_task = {
+                x: with_overrides(self.name, y, settings) for x, y in configs.by_task.items()
+            }
+        except ValueError as error:
+            if words or list(configs.by_task) != [IMAGES]:
+                raise
+            raise ValueError(
+                f"{error} So it is on images, where {self.name} has the preset {self.images}; to"
+                f" have one preset on all tasks, name it first: {next(iter(self.presets))},"
+                f"{parameters}."
+            ) from None
+        return Configured(self, with_overrides(self.name, configs.config, settings), by_task)
+
+    def _of_words(self, words: Sequence[str]) -> Configs:
+        if self.configs is not None:
+            return self.configs(words)
+        if len(words) > 1 or not set(words) <= set(self.presets):
+            raise ValueError(
+                f"{self.name} has the parameters {','.join(words)!r}; expected one preset of"
+                f" {', '.join(self.presets)} and settings as NAME=VALUE."
+            )
+        if words or not self.images:
+            chosen = words[0] if words else next(iter(self.presets))
+            return Configs(self.presets[chosen])
+        return Configs(self.default, {IMAGES: self.presets[self.images]})
+
+    @property
+    def default(self) -> Any:
+        """The config of the first preset."""
+        return next(iter(self.presets.values()))
+
+    def with_tuned(self, shared: Shared, settings: Settings) -> "Configured":
+        """Return the algorithm with settings that a search has found.
+
+        Args:
+          shared: what all contenders of the evaluation share.
+          settings: of `ranges`, some or all.
+
+        Raises:
+          ValueError: if the algorithm has no such setting, or it is out of range.
+        """
+        if unknown := sorted(set(settings) - set(self.ranges)):
+            known = sorted(self.ranges)
+            raise ValueError(f"{self.name} has no settings {unknown}; it has {known}.")
+        if self.tuned is not None:
+            return Configured(self, self.tuned(shared.sized(settings), {**DEFAULTS, **settings}))
+        return Configured(self, dataclasses.replace(self.default, **settings))
+
+    def restored(self, settings: Mapping[str, Any], parameters: str = "") -> "Configured":
+        """Return the algorithm with the settings of a run.
+
+        Args:
+          settings: JSON values of `Configured.settings`, also of an earlier version.
+          parameters: by which it was called.
+
+        Raises:
+          ValueError: if the algorithm has other settings in this version, or the parameters say
+            something else.
+        """
+        kind = type(self.default)
+        try:
+            own = dict(settings)
+            by_task = dict(own.pop("by_task", {}))
+            for former in _FORMER_BY_TASK:
+                if found := own.pop(former, None):
+                    by_task |= {IMAGES: found} if former == "for_images" else found
+            config = from_json(kind, own)
+            by_task = {x: from_json(kind, y) for x, y in by_task.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"The agent {self.name!r} has other settings in this version: {error}"
+            ) from error
+        if with_overrides(self.name, config, _split(parameters)[1]) != config:
+            raise ValueError(
+                f"The agent {self.name!r} has other settings, {settings}, than it was called by:"
+                f" {parameters!r}."
+            )
+        return Configured(self, config, by_task)
+
+
+@dataclasses.dataclass(frozen=True)
+class Configured:
+    """An algorithm with its settings.
+
+    Attributes:
+      algorithm: which.
+      config: its settings.
+      by_task: see `Configs`.
+    """
+
+    algorithm: Algorithm
+    config: Any
+    by_task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def trains_itself(self) -> bool:
+        """Whether it has a training loop of its own."""
+        return self.algorithm.train is not None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings that results depend on besides task, seed and budget; JSON values."""
+        own = dataclasses.asdict(self.config)
+        by_task = {name: dataclasses.asdict(config) for name, config in self.by_task.items()}
+        return json.loads(json.dumps(own | ({"by_task": by_task} if by_task else {})))
+
+    def config_for(self, task: environments.Environment) -> Any:
+        """Return the settings on a task."""
+        for name in (task.name, task.name.partition("/")[0]):
+            if name in self.by_task:
+                return self.by_task[name]
+        if IMAGES in self.by_task and has_images(task.dynamics.observation_spec()):
+            return self.by_task[IMAGES]
+        return self.config
 
     def observed(self, task: environments.Environment) -> environments.Environment:
-        """Return an environment with the observations of the agent's paper (`with_images`)."""
-        ...
+        """Return a task with the observations that the algorithm chooses."""
+        if self.algorithm.observed is None:
+            return task
+        return self.algorithm.observed(self.config_for(task), task)
+
+    def make(self, task: environments.Environment) -> Agent:
+        """Return the agent for a task.
+
+        Raises:
+          ValueError: if it cannot act or learn there, or the algorithm trains itself.
+        """
+        if self.algorithm.make is None:
+            raise ValueError(f"{self.algorithm.name} trains itself.")
+        return self.algorithm.make(self.config_for(task), task)
+
+    def check(self, task: environments.Environment, num_steps: int) -> None:
+        """Refuse a run that is not possible, before anything starts.
+
+        Args:
+          task: to learn.
+          num_steps: environment steps of the whole run.
+
+        Raises:
+          ValueError: if the task's specs or the number of steps do not fit.
+        """
+        if self.algorithm.check is not None:
+            self.algorithm.check(self.config_for(task), task, num_steps)
+        elif not self.trains_itself:
+            self.make(task)
+
+    def train(
+        self,
+        task: environments.Environment,
+        seed: int,
+        num_steps: int,
+        folder: pathlib.Path,
+        checkpoint_seconds: float,
+    ) -> Generator[TrainingReport]:
+        """Train an algorithm that has its own training loop, or continue, and report progress.
+
+        Args:
+          task: to learn; `environments.start` makes its simulators, of JAX and host environments.
+          seed: of all randomness.
+          num_steps: environment steps of the whole run. Reports must reach this number. The
+            generator is closed after the report that does. Episodes of a report of more steps do
+            not count.
+          folder: of the run; it exists. The algorithm saves its checkpoints there. One that draws
+            its behaviour writes `strip.png` there, and its model's predictions `prediction.png`
+            (`agents.pictures`), before its last report. A report shows all PNG files of the folder.
+          checkpoint_seconds: seconds between two checkpoints, for algorithms that save any.
+
+        Yields:
+          First a report without episodes of the step that it begins with: 0, or the step of a
+          checkpoint in the folder. Then reports of increasing steps, often enough for a learning
+          curve: an episode counts as ended at the steps of its report. Each report is recorded
+          before the generator resumes, so a checkpoint saved after a `yield` agrees with the
+          records. When the run is stopped the generator is closed. The algorithm may save a
+          checkpoint then, too.
+        """
+        assert self.algorithm.train is not None
+        own = self.config_for(task)
+        return self.algorithm.train(own, task, seed, num_steps, folder, checkpoint_seconds)
+
+    def replaced(self, changes: Mapping[str, Any]) -> "Configured":
+        """Return the algorithm with some settings replaced on all tasks.
+
+        Args:
+          changes: values by name, with dots for parts of a setting, as `network.torso`.
+
+        Raises:
+          ValueError: if there is no such setting, or a value is out of range.
+        """
+        return self._changed(lambda config: _replaced(self.algorithm.name, config, changes))
+
+    def for_run(self, num_steps: int) -> "Configured":
+        """Return the algorithm for runs of a length, over which learning rates fall that may.
+
+        Args:
+          num_steps: environment steps of a run.
+        """
+        return self._changed(lambda config: _for_run(config, num_steps))
+
+    def with_images_network(self, network: Any, frame_stack: int) -> "Configured":
+        """Return the algorithm with a network for images, if it has no convolutions for them.
+
+        One that learns by a rule has this network on all tasks.
+
+        Args:
+          network: an `agents.networks.NetworkConfig` with convolutions.
+          frame_stack: images that the network reads at once.
+        """
+        changes = {"network": network, "frame_stack": frame_stack}
+        agent = getattr(self.config, "agent", None)
+        own = getattr(agent or self.config, "network", None)
+        if own is None or own.channels or self.by_task:
+            return self
+        if agent is not None:
+            return self.replaced({f"agent.{name}": x for name, x in changes.items()})
+        return dataclasses.replace(
+            self, by_task={IMAGES: dataclasses.replace(self.config, **changes)}
+        )
+
+    def _changed(self, change: Callable[[Any], Any]) -> "Configured":
+        by_task = {name: change(config) for name, config in self.by_task.items()}
+        return dataclasses.replace(self, config=change(self.config), by_task=by_task)
 
 
-PLUGINS = plugins.define("disco.agents", AgentFactory, SelfContainedAgent, parameters=1)
+PLUGINS = plugins.define("disco.agents", Algorithm, parameters=None)
 
 
-def make(name: str) -> AgentFactory | SelfContainedAgent:
-    """Return the factory of the agent of a name, or the agent if it is self-contained.
-
-    Args:
-      name: of the agent; the part after a slash is the argument of the entry point's function.
+def find(name: str) -> Algorithm:
+    """Return the algorithm of a name, without what stands behind a slash.
 
     Raises:
-      ValueError: if there is no such agent.
-      disco_common.plugins.PluginError: if another package's entry point fails.
+      ValueError: if there is none.
+      disco_common.plugins.PluginError: if an entry point or a module cannot be imported, or has
+        something else.
     """
-    family, _, parameters = name.partition("/")
-    plugin = plugins.find(PLUGINS, family)
-    if plugin is None:
+    found = plugins.find(PLUGINS, name.partition("/")[0])
+    if found is None:
         raise ValueError(
             f"There is no agent {name!r}; known are {plugins.names(PLUGINS) or 'none'}. Packages"
             f" add some by an entry point of the group {PLUGINS!r}."
         )
-    return plugin(parameters)
+    return found()
+
+
+def configured(name: str) -> Configured:
+    """Return the algorithm that `NAME/PRESET,SETTING=VALUE,...` names.
+
+    Raises:
+      ValueError, disco_common.plugins.PluginError: as `find`, and if the parameters do not fit.
+    """
+    return find(name).configured(name.partition("/")[2])
+
+
+def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words and the settings of `WORD,SETTING=VALUE,...`, in any order."""
+    words = [word.strip() for word in parameters.split(",") if word.strip()]
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    return [word for word in words if "=" not in word], settings
+
+
+def with_overrides(agent: str, config: Any, settings: Mapping[str, str]) -> Any:
+    """Return a config with some settings replaced, parsed from strings.
+
+    Args:
+      agent: its name, for messages.
+      config: a dataclass; numbers, flags and names can be replaced, also of its parts.
+      settings: by name, with dots for parts of a setting.
+
+    Raises:
+      ValueError: if there is no such setting, or its string cannot be parsed.
+    """
+    kinds, found = dict(_kinds(config)), {}
+    for name, text in settings.items():
+        if name not in kinds:
+            raise ValueError(
+                f"{agent} has no setting {name!r}; expected one of {', '.join(kinds)}."
+            )
+        kind, value = kinds[name]
+        try:
+            found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
+        except (KeyError, ValueError):
+            raise ValueError(
+                f"{agent}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
+            ) from None
+    return _replaced(agent, config, found)
+
+
+def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the settings that text can replace: their names, types and values."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _kinds(value, f"{prefix}{field.name}.")
+            continue
+        kind = optional_type(config, field.name) if value is None else type(value)
+        if kind in _KINDS:
+            yield prefix + field.name, (kind, value)
+
+
+def _replaced(agent: str, config: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a config with settings replaced by their names, with dots for parts of a setting."""
+    parts: dict[str, dict[str, Any]] = {}
+    own: dict[str, Any] = {}
+    known = {field.name for field in dataclasses.fields(config)}
+    for name, value in changes.items():
+        first, _, rest = name.partition(".")
+        if first not in known:
+            raise ValueError(f"{agent} has no setting {name!r}; expected one of {sorted(known)}.")
+        if rest:
+            parts.setdefault(first, {})[rest] = value
+        else:
+            own[first] = value
+    for name, changed in parts.items():
+        own[name] = _replaced(agent, getattr(config, name), changed)
+    return dataclasses.replace(config, **own)
+
+
+def _for_run(config: Any, num_steps: int) -> Any:
+    """Return settings with the length of the run where they leave it open."""
+    if getattr(config, "total_steps", 0) is None:
+        return dataclasses.replace(config, total_steps=num_steps)
+    if getattr(config, "end_learning_rate", 1.0) < 1.0 and not config.lifetime:
+        return dataclasses.replace(config, lifetime=num_steps)
+    return config

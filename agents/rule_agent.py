@@ -9,6 +9,7 @@ import dataclasses
 import chex
 import dm_env
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
@@ -329,3 +330,20 @@ def some_sequences(trajectory: disco.Trajectory, index: Int[Array, "M"]) -> disc
     core_state = jax.tree.map(lambda x: x[index], trajectory.core_state)
     rest = dataclasses.replace(trajectory, core_state=None)
     return dataclasses.replace(jax.tree.map(lambda x: x[:, index], rest), core_state=core_state)
+
+
+def make_agent(rule: disco.Rule, config: AgentConfig, task: environments.Environment) -> RuleAgent:
+    """Return the agent that learns a task by a rule.
+
+    Its learning rate is an array, so that agents that differ only in it share programs.
+
+    Args:
+      rule: update rule.
+      config: of the agent.
+      task: to learn.
+
+    Raises:
+      ValueError: if the rule cannot act there, as actions are continuous.
+    """
+    agent = RuleAgent.create(dataclasses.replace(config, learning_rate=0.0), task.dynamics, rule)
+    return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))

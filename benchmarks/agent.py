@@ -48,9 +48,7 @@ def main(argv: list[str]) -> None:
     task = environments.make(_ENVIRONMENT.value)
     for name in _AGENTS.value:
         print(f"{name} in {task.name}")
-        factory = registry.make(name)
-        assert isinstance(factory, registry.AgentFactory)
-        agent = factory.make(task)
+        agent = registry.configured(name).make(task)
         drawn = show_replay(agent, task.dynamics)
         if _REPEATS.value:
             _show_update(agent, drawn)

@@ -17,13 +17,13 @@ from absl import flags
 import disco
 from disco_common import stopping
 from disco_common.configuration import from_config
-from launch import commands
 from launch.configs import grid57_laptop
-from launch.flag_parsing import define_config, define_output_folder
-from launch.progress import Progress
-from launch.rule_provenance import rule_provenance
-from launch.settings import DiscoverSettings
-from launch.setup import make_discovery, make_rule, make_tasks
+from launch.support import commands
+from launch.support.flag_parsing import define_config, define_output_folder
+from launch.support.progress import Progress
+from launch.support.rule_provenance import rule_provenance
+from launch.support.settings import DiscoverSettings
+from launch.support.setup import make_discovery, make_rule, make_tasks
 from meta import seeds
 
 

@@ -34,13 +34,14 @@ from scipy import stats
 
 import environments
 from agents.networks import NetworkConfig
+from agents.ppo.algorithm import PPO
 from agents.ppo.config import PPOConfig
-from agents.ppo.factory import PPO
+from agents.registry import Configured
 from disco_common.atomic import write_atomically
 from evaluation.scoring import statistics
-from launch.score_tables import print_rows
+from launch.support.score_tables import print_rows
 from training import device
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 _REJAX = flags.DEFINE_string("rejax", None, "Python of an environment with rejax.", required=True)
@@ -113,7 +114,7 @@ def _train_ours(
     settings = TrainingSettings(
         num_steps=steps, boundaries=boundaries, interval=interval, runs_at_once=runs_at_once
     )
-    results = device.train(PPO(config).make(task), runs, settings, folder / "together")
+    results = device.train(Configured(PPO, config).make(task), runs, settings, folder / "together")
     sums = np.zeros((2, _SEEDS.value, _POINTS))  # Of returns and of episodes.
     for seed, result in enumerate(results):
         assert result.is_finite

@@ -36,9 +36,9 @@ from benchmarks.counting import Product, Work, count, flop, num_bytes, peak_byte
 from disco_common.configuration import from_config
 from environments.suites import dmlab
 from launch.configs import disco57
-from launch.flag_parsing import define_config, parse_flags
-from launch.settings import DiscoverSettings
-from launch.setup import make_discovery
+from launch.support.flag_parsing import define_config, parse_flags
+from launch.support.settings import DiscoverSettings
+from launch.support.setup import make_discovery
 from meta import inner_loop
 from meta.discovery import Discovery
 from meta.meta_step import agent_meta_update

@@ -29,7 +29,7 @@ import environments
 from agents.rule_agent import AgentConfig, RuleAgent
 from benchmarks import tutorial
 from benchmarks.timing import text
-from launch import commands
+from launch.support import commands
 from meta.config import PopulationConfig
 from meta.discovery import Discovery
 from meta.objective import ObjectiveConfig

@@ -32,7 +32,7 @@ import disco
 import disco.torch
 from benchmarks import timing
 from examples import plain_jax, torch_module
-from launch import commands
+from launch.support import commands
 
 _RULE = flags.DEFINE_string("rule", "three_families", "Rule file, or a name in the zoo.")
 _REPEATS = flags.DEFINE_integer("repeats", 200, "Updates in each process.", lower_bound=3)

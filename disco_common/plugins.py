@@ -1,4 +1,4 @@
-"""Plugins: functions that other packages add (`docs/extending.md`).
+"""Plugins: functions and values that other packages add (`docs/extending.md`).
 
 They are named by their packages' entry points, or, without any, as `<module>:<function>`.
 """
@@ -29,9 +29,9 @@ _imported: list[str] = []  # Modules.
 
 
 class _Kind(NamedTuple):
-    """What the functions of a group take and return."""
+    """What the functions of a group take and return. A group of values has no `parameters`."""
 
-    parameters: int
+    parameters: int | None
     returned: tuple[type, ...]
 
 
@@ -43,13 +43,13 @@ class PluginError(ImportError):
     """A plugin cannot be imported, is not of the kind that its group has, or fails."""
 
 
-def define(group: str, *returned: type, parameters: int) -> str:
+def define(group: str, *returned: type, parameters: int | None) -> str:
     """Define a group of plugins; return its name.
 
     Args:
       group: of entry points.
       *returned: types, of one of which is what a function of the group returns.
-      parameters: number of texts that the function is called with.
+      parameters: number of texts that the function is called with; None for a group of values.
     """
     _KINDS[group] = _Kind(parameters, returned)
     return group
@@ -118,6 +118,8 @@ def names_module(name: str) -> bool:
 def find(group: str, name: str) -> Callable[..., Any] | None:
     """Return the function of an entry point, or of a module; None if there is none of this name.
 
+    In a group of values, it is a function of no argument that returns the value.
+
     Any function of any module can be named that is of the group's kind: within `names_from_files`
     they may be refused. What is certainly of another kind is not called: what Python's own modules
     define, what is no function, takes other arguments, or is annotated to return something else.
@@ -144,6 +146,11 @@ def find(group: str, name: str) -> Callable[..., Any] | None:
         short, whole = f"{entry.name!r} of {_package(entry)}", _described(entry)
         with _failures_explained(whole, "cannot be imported"):
             function = entry.load()
+    if kind.parameters is None:
+        value = function
+        if not isinstance(value, kind.returned):
+            raise PluginError(f"{whole} is {_a(type(value))}; expected {_names(kind)}.")
+        return lambda: value
 
     def call(*arguments: Any) -> Any:
         try:
@@ -168,14 +175,14 @@ def require_other_module(name: str, module: str) -> None:
         raise PluginError(f"{name!r} names {module!r}, which comes with Python; expected another.")
 
 
-def _of_module(name: str, kind: _Kind) -> Callable[..., Any]:
-    """Return the function `<module>:<function>`, which is not certainly of another kind."""
+def _of_module(name: str, kind: _Kind) -> Any:
+    """Return the function or value `<module>:<name>`, which is not certainly of another kind."""
     require_imports(name)
     module, _, function = name.partition(":")
     require_other_module(name, module)
     with _failures_explained(repr(name), "cannot be imported", hint="<module>:<function>"):
         found = getattr(importlib.import_module(module), function)
-        problem = _problem(found, kind)
+        problem = "" if kind.parameters is None else _problem(found, kind)
     if problem:
         taken = "argument" if kind.parameters == 1 else "arguments"
         raise PluginError(
@@ -205,7 +212,7 @@ def _problem(found: Any, kind: _Kind) -> str:
         return f"makes {inspect.formatannotation(returned)}"
     try:
         signature = inspect.signature(found)
-        signature.bind(*[""] * kind.parameters)
+        signature.bind(*[""] * (kind.parameters or 0))
     except (TypeError, ValueError) as error:
         return f"takes other arguments ({error})"
     return ""

@@ -37,10 +37,10 @@ class Single(gym.Env):
           EnvironmentNameError: (a `ValueError`) if there is none of this name.
           MissingPackageError: (an `ImportError`) if a package that it needs is not installed.
         """
-        self.environment = make(environment) if isinstance(environment, str) else environment
-        self.observation_space = _space(self.environment.dynamics.observation_spec())
-        self.action_space = _space(self.environment.dynamics.action_spec())
-        self._simulators: Simulators | None = None
+        self._one = Vector(environment, 1, workers=1)
+        self.environment = self._one.environment
+        self.observation_space = self._one.single_observation_space
+        self.action_space = self._one.single_action_space
         self._has_ended = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
@@ -50,13 +50,9 @@ class Single(gym.Env):
           The observation, and an empty dictionary.
         """
         super().reset(seed=seed, options=options)
-        if self._simulators is None or seed is not None:
-            self.close()
-            first = int(self.np_random.integers(_SEEDS))
-            self._simulators = start(self.environment, 1, first, workers=1)
-        timestep = self._simulators.reset()
+        observation, info = self._one.reset(seed=seed)
         self._has_ended = False
-        return _member(self.observation_space, timestep.observation), {}
+        return _member(self.observation_space, observation), info
 
     def step(self, action: Any):
         """Take one step.
@@ -68,22 +64,19 @@ class Single(gym.Env):
         Raises:
           ValueError: if the episode has ended, or none has begun, or there is no such action.
         """
-        if self._simulators is None or self._has_ended:
-            raise ValueError(f"{self.environment.name} was stepped; expected a reset before.")
-        timestep = self._simulators.step(_checked(self.environment, action, ())[None])
-        terminated, truncated = (bool(x[0]) for x in _ends(timestep))
-        self._has_ended = terminated or truncated
-        info = {}
         if self._has_ended:
-            info = {name: float(values[0]) for name, values in self._simulators.results.items()}
-        observation = _member(self.observation_space, timestep.observation)
-        return observation, float(timestep.reward[0]), terminated, truncated, info
+            raise ValueError(f"{self.environment.name} was stepped; expected a reset before.")
+        observation, *numbers, info = self._one.step(_checked(self.environment, action, ())[None])
+        reward, terminated, truncated = (x.item() for x in numbers)
+        self._has_ended = terminated or truncated
+        reported = {name: x.item() for name, x in info.items() if not name.startswith("_")}
+        observation = _member(self.observation_space, observation)
+        return observation, reward, terminated, truncated, reported
 
     def close(self) -> None:
         """Stop the simulator."""
-        if self._simulators is not None:
-            self._simulators.close()
-            self._simulators = None
+        self._one.close()
+        self._has_ended = True
 
 
 class Vector(gym.vector.VectorEnv):

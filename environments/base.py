@@ -164,20 +164,41 @@ class Environment:
 
 
 @runtime_checkable
-class Filmed(Protocol):
-    """Host dynamics whose simulators draw pictures that are not observations."""
+class Simulator(Protocol):
+    """One simulator written in Python, for `environments.processes`; a `dm_env.Environment` is one.
 
-    def filmed(self, task: Task, seed: int) -> "FilmedSimulator | None":
-        """Make one simulator, in this process; None if this one draws nothing."""
+    It may have a method `episode_results()`, which returns numbers by name for the episode so far
+    and is called at its end.
+    """
+
+    def reset(self) -> dm_env.TimeStep:
+        """Start an episode."""
         ...
 
+    def step(self, action: Any) -> dm_env.TimeStep:
+        """Take one step; never called after LAST."""
+        ...
 
-class FilmedSimulator(dm_env.Environment):
+    def close(self) -> None:
+        """Stop."""
+
+
+@runtime_checkable
+class FilmedSimulator(Simulator, Protocol):
     """A simulator that draws pictures."""
 
     def render(self) -> np.ndarray:
         """Return a picture of the present state, uint8 `[height, width, 3]`."""
-        raise NotImplementedError
+        ...
+
+
+@runtime_checkable
+class Filmed(HostEnvironment, Protocol):
+    """Dynamics whose simulators draw pictures that are not observations."""
+
+    def filmed(self, task: Task, seed: int) -> FilmedSimulator | None:
+        """Make one simulator, in this process; None if this one draws nothing."""
+        ...
 
 
 @runtime_checkable

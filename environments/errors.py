@@ -54,35 +54,26 @@ def require(condition: bool, message: str) -> None:
 
 
 def unknown_name(
-    what: str, name: str, known: Iterable[str], hint: str = "", prefix: str = ""
+    name: str,
+    known: Iterable[str],
+    hint: str = "environments.registry.suites() and environments.registry.names() list all.",
+    kind: str = "environment",
 ) -> EnvironmentNameError:
     """Return an error that lists similar known names, or all names if none is similar.
 
     Args:
-      what: the kind of name, for example "Atari game".
       name: that is unknown.
       known: all names of that kind.
       hint: a last sentence.
-      prefix: to put before the known names in the message.
+      kind: what has no such name.
     """
     folded = {known_name.lower(): known_name for known_name in known}
     near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)
     lead = "Near it" if near else "There are"
     if not near and len(folded) <= _MOST_NAMES:
         near = list(folded)
-    return EnvironmentNameError(
-        f"There is no {what} {name!r}."
-        + (f" {lead}: {', '.join(repr(prefix + folded[n]) for n in near)}." if near else "")
-        + (f" {hint}" if hint else "")
-    )
-
-
-def unknown_member(
-    name: str, known: Iterable[str], kind: str = "environment"
-) -> EnvironmentNameError:
-    """Return an error for a full name of an environment (or a suite) that is not known."""
-    hint = "environments.registry.suites() and environments.registry.names() list all."
-    return unknown_name(kind, name, known, hint)
+    listed = f" {lead}: {', '.join(repr(folded[n]) for n in near)}." if near else ""
+    return EnvironmentNameError(f"There is no {kind} {name!r}.{listed} {hint}")
 
 
 def import_package(package: str, extra: str, environments: str) -> ModuleType:

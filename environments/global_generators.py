@@ -14,6 +14,8 @@ from typing import Any
 import dm_env
 import numpy as np
 
+from environments.base import Simulator
+
 _PYTHON: Any = random.random.__self__  # pyright: ignore[reportFunctionMemberAccess]
 _NUMPY: Any = np.random
 _OF_ONE = threading.RLock()  # Simulators of several threads take turns.
@@ -67,13 +69,13 @@ class _States:
         _OF_ONE.release()
 
 
-class Isolated(dm_env.Environment):
+class Isolated:
     """A simulator that draws from global generators of its own, seeded like itself.
 
     NumPy's generator forgets the second number of a pair of normal ones after each step.
     """
 
-    def __init__(self, make: Callable[[int], dm_env.Environment], seed: int):
+    def __init__(self, make: Callable[[int], Simulator], seed: int):
         """Make the simulator of a seed."""
         self._states = _States(seed)
         with self._states:
@@ -86,15 +88,6 @@ class Isolated(dm_env.Environment):
     def step(self, action: Any) -> dm_env.TimeStep:
         with self._states:
             return self._simulator.step(action)
-
-    def observation_spec(self) -> Any:
-        return self._simulator.observation_spec()
-
-    def action_spec(self) -> Any:
-        return self._simulator.action_spec()
-
-    def close(self) -> None:
-        self._simulator.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._simulator, name)

@@ -1,8 +1,4 @@
-"""Batches of simulators written in Python: in this thread, or in worker processes.
-
-Each simulator is a `dm_env.Environment`. It may have a method `episode_results()`, which returns
-numbers by name for the episode so far and is called at its end.
-"""
+"""Batches of simulators written in Python: in this thread, or in worker processes."""
 
 import itertools
 import multiprocessing
@@ -15,10 +11,9 @@ from multiprocessing.sharedctypes import RawArray
 import dm_env
 import numpy as np
 from absl import logging
-from dm_env import specs
 
 from disco_common import stopping
-from environments.base import ObservationSpec
+from environments.base import HostEnvironment
 from environments.errors import OutputError, SimulatorError, simulator_failed
 from environments.global_generators import Isolated
 from environments.workers import (
@@ -47,31 +42,25 @@ class SerialSimulators:
     def __init__(
         self,
         make: Make,
-        observation_spec: ObservationSpec,
-        action_spec: specs.Array,
+        dynamics: HostEnvironment,
         batch_size: int,
         seed: int,
         result_names: tuple[str, ...] = (),
     ):
         """Make the simulators, with consecutive seeds."""
         self.batch_size, self.restarts = batch_size, 0
-        self._batch = Batch(observation_spec, action_spec, result_names, batch_size)
-        self._simulators: list[dm_env.Environment] = [
-            Isolated(make, seed + i) for i in range(batch_size)
-        ]
+        self._batch = Batch(*_layout(dynamics, result_names, batch_size))
+        self._simulators = [Isolated(make, seed + i) for i in range(batch_size)]
         self.results: Mapping[str, np.ndarray] = self._batch.results
 
     def reset(self) -> dm_env.TimeStep:
-        """See `Simulators`."""
         return self._advance("reset")
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        """See `Simulators`."""
         self._batch.action[...] = action
         return self._advance("step")
 
     def close(self) -> None:
-        """See `Simulators`."""
         for simulator in self._simulators:
             simulator.close()
         self._simulators = []
@@ -98,8 +87,7 @@ class ProcessSimulators:
     def __init__(
         self,
         make: Make,
-        observation_spec: ObservationSpec,
-        action_spec: specs.Array,
+        dynamics: HostEnvironment,
         batch_size: int,
         seed: int,
         result_names: tuple[str, ...] = (),
@@ -108,15 +96,8 @@ class ProcessSimulators:
     ):
         """Start the workers and their simulators, which have consecutive seeds.
 
-        Args:
-          make: see `Make`.
-          observation_spec: of each simulator.
-          action_spec: of each simulator.
-          batch_size: number of simulators.
-          seed: of the first simulator.
-          result_names: the names that `episode_results` returns.
-          num_processes: workers; by default one per processor, and no more than simulators.
-          patience: seconds after which a worker that does not answer counts as dead.
+        `num_processes` is by default one per processor, and no more than simulators. A worker that
+        does not answer for `patience` seconds counts as dead.
 
         Raises:
           SimulatorError: if a simulator cannot be made.
@@ -134,7 +115,7 @@ class ProcessSimulators:
         self._patience, self._is_closed = patience, False
         num_processes = min(batch_size, num_processes or available_processors())
         use_short_folder()
-        layout = (observation_spec, action_spec, result_names, batch_size)
+        layout = _layout(dynamics, result_names, batch_size)
         # Unlike `SharedMemory`, this stays allocated while any array uses it, even after `close`.
         memory = RawArray("b", Batch(*layout).size)
         self._batch = Batch(*layout, buffer=memoryview(memory))
@@ -151,18 +132,15 @@ class ProcessSimulators:
             raise
 
     def reset(self) -> dm_env.TimeStep:
-        """See `Simulators`."""
         self._exchange("reset")
         return self._batch.timestep()
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        """See `Simulators`."""
         self._batch.action[...] = action
         self._exchange("step")
         return self._batch.timestep()
 
     def close(self) -> None:
-        """See `Simulators`."""
         self._is_closed = True
         for worker in self._workers:
             worker.hang_up()
@@ -218,6 +196,11 @@ class ProcessSimulators:
                     raise SimulatorError("The simulators were closed during a step.")
                 if died:
                     break
+
+
+def _layout(dynamics: HostEnvironment, result_names: tuple[str, ...], batch_size: int) -> tuple:
+    """Return the arguments of a `Batch`."""
+    return dynamics.observation_spec(), dynamics.action_spec(), result_names, batch_size
 
 
 def available_processors() -> int:

@@ -50,8 +50,3 @@ class SuiteProtocol:
     budget_frames: int | None = None
     scores: tuple[str, ...] = (RETURN,)
     papers: tuple[Paper, ...] = ()
-
-    @property
-    def budget_actions(self) -> int | None:
-        """Actions of a training run: `budget_frames` over `frames_per_action`."""
-        return None if self.budget_frames is None else self.budget_frames // self.frames_per_action

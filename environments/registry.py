@@ -20,98 +20,81 @@ import jax.numpy as jnp
 
 from disco_common import plugins
 from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
-from environments.errors import EnvironmentNameError, unknown_member, unknown_name
+from environments.errors import EnvironmentNameError, unknown_name
 from environments.names import require_length
 from environments.protocols import SuiteProtocol
 
-# The modules of `environments.suites` are imported when one of their names is used: some need
-# large packages. A suite's module has the tables `SUITES`, names of environments, and
-# `PROTOCOLS`; a family's has a function from parameters to an environment.
-_SUITES = {
-    "grid57": "grid57",
-    "grid_generated": "grid_generated",
-    "grid_heldout": "grid_heldout",
-    "mdp_generated": "mdp_generated",
-    "lpg": "lpg",
-    "delayed_chain": "delayed_chain",
-    "atari57": "atari",
-    "atari100k": "atari",
-    "procgen16": "procgen",
-    "procgen16_unseen": "procgen",
-    "procgen16_all": "procgen",
-    "nethack": "nethack",
-    "crafter": "crafter",
-    "craftax_classic": "craftax_classic",
-    "sokoban": "sokoban",
-    "dmlab30": "dmlab",
-    "dmlab30_test": "dmlab",
-    "dmlab30_r2d2": "dmlab",
-    "dmlab30_r2d2_test": "dmlab",
-    "bsuite": "bsuite",
-    "bsuite_first": "bsuite",
-    "gymnax": "gymnax",
-    "minatar": "minatar",
-    "control_proprio": "control",
-    "control_vision": "control",
-    "minecraft_diamond": "minecraft",
-    "diagnostic": "diagnostic",
-}
 
+class _Module(NamedTuple):
+    """A module of `environments.suites`, imported when one of its names is used.
 
-class _Family(NamedTuple):
-    """The environments `<family>/<parameters>`.
+    It has the tables `SUITES`, names of environments, and `PROTOCOLS`, unless it has no suite; and
+    `make`, from an environment's whole name to the environment. `make` refuses the names that do
+    not exist in a module with families of parameters; elsewhere `registry.make` does.
 
     Attributes:
-      module: of `environments.suites`.
-      function: returns the environment of some parameters.
-      examples: names of some members, for families without a suite.
+      families: of its environments.
+      suites: of its environments.
+      examples: names of environments that no suite has.
+      has_parameters: whether there are other environments than those of suites and examples.
       is_host: whether they are simulated outside JAX.
     """
 
-    module: str
-    function: str = "make"
-    examples: tuple[str, ...] = ()
+    families: str
+    suites: str = ""
+    examples: str = ""
+    has_parameters: bool = False
     is_host: bool = False
 
 
-_FAMILIES = {
-    "catch": _Family("catch", examples=("catch", "catch/5x5", "catch/8x8", "catch/10x5/recall")),
-    "deep_sea": _Family("deep_sea", examples=("deep_sea/5", "deep_sea/10")),
-    "grid57": _Family("grid57"),
-    "grid_generated": _Family("grid_generated"),
-    "mdp_generated": _Family("mdp_generated"),
-    "grid_heldout": _Family("grid_heldout"),
-    "lpg": _Family("lpg"),
-    "diagnostic": _Family("diagnostic"),
-    "delayed_chain": _Family("delayed_chain"),
-    "gymnax": _Family(
-        "gymnax",
-        examples=("gymnax/CartPole-v1", "gymnax/Breakout-MinAtar", "gymnax/Catch-bsuite"),
-    ),
-    "gymnasium": _Family(
-        "gymnasium",
-        examples=("gymnasium/CartPole-v1", "gymnasium/minigrid:MiniGrid-Empty-8x8-v0"),
+_MODULES = {
+    "grid57": _Module("grid57", "grid57"),
+    "grid_generated": _Module("grid_generated", "grid_generated"),
+    "grid_heldout": _Module("grid_heldout", "grid_heldout"),
+    "mdp_generated": _Module("mdp_generated", "mdp_generated"),
+    "lpg": _Module("lpg", "lpg"),
+    "delayed_chain": _Module("delayed_chain", "delayed_chain"),
+    "atari": _Module("atari atari100k", "atari57 atari100k", has_parameters=True, is_host=True),
+    "procgen": _Module(
+        "procgen procgen_unseen procgen_all",
+        "procgen16 procgen16_unseen procgen16_all",
         is_host=True,
     ),
-    "atari": _Family("atari", is_host=True),
-    "atari100k": _Family("atari", "make_100k", is_host=True),
-    "procgen": _Family("procgen", is_host=True),
-    "procgen_unseen": _Family("procgen", "make_unseen", is_host=True),
-    "procgen_all": _Family("procgen", "make_all", is_host=True),
-    "nethack": _Family("nethack", is_host=True),
-    "crafter": _Family("crafter", is_host=True),
-    "craftax_classic": _Family("craftax_classic", examples=("craftax_classic/pixels",)),
-    "sokoban": _Family("sokoban", examples=("sokoban/valid", "sokoban/test")),
-    "dmlab": _Family("dmlab", is_host=True),
-    "dmlab_test": _Family("dmlab", "make_test", is_host=True),
-    "dmlab_r2d2": _Family("dmlab", "make_r2d2", is_host=True),
-    "dmlab_r2d2_test": _Family("dmlab", "make_r2d2_test", is_host=True),
-    "bsuite": _Family("bsuite", is_host=True),
-    "minatar": _Family("minatar"),
-    "control_proprio": _Family("control", "make_proprio", is_host=True),
-    "control_vision": _Family("control", "make_vision", is_host=True),
-    "minecraft": _Family("minecraft", is_host=True),
-    "pixels": _Family("pixels", examples=("pixels/catch/8x8", "pixels/grid57/00_dense_fixed")),
+    "nethack": _Module("nethack", "nethack", is_host=True),
+    "crafter": _Module("crafter", "crafter", is_host=True),
+    "craftax_classic": _Module("craftax_classic", "craftax_classic", "craftax_classic/pixels"),
+    "sokoban": _Module("sokoban", "sokoban", "sokoban/valid sokoban/test", has_parameters=True),
+    "dmlab": _Module(
+        "dmlab dmlab_test dmlab_r2d2 dmlab_r2d2_test",
+        "dmlab30 dmlab30_test dmlab30_r2d2 dmlab30_r2d2_test",
+        is_host=True,
+    ),
+    "bsuite": _Module("bsuite", "bsuite bsuite_first", has_parameters=True, is_host=True),
+    "gymnax": _Module(
+        "gymnax minatar",
+        "gymnax minatar",
+        "gymnax/CartPole-v1 gymnax/Breakout-MinAtar gymnax/Catch-bsuite",
+        has_parameters=True,
+    ),
+    "control": _Module(
+        "control_proprio control_vision", "control_proprio control_vision", is_host=True
+    ),
+    "minecraft": _Module("minecraft", "minecraft_diamond", is_host=True),
+    "diagnostic": _Module("diagnostic", "diagnostic"),
+    "catch": _Module(
+        "catch", "", "catch catch/5x5 catch/8x8 catch/10x5/recall", has_parameters=True
+    ),
+    "deep_sea": _Module("deep_sea", "", "deep_sea/5 deep_sea/10", has_parameters=True),
+    "gymnasium": _Module(
+        "gymnasium",
+        "",
+        "gymnasium/CartPole-v1 gymnasium/minigrid:MiniGrid-Empty-8x8-v0",
+        has_parameters=True,
+        is_host=True,
+    ),
+    "pixels": _Module(
+        "pixels", "", "pixels/catch/8x8 pixels/grid57/00_dense_fixed", has_parameters=True
+    ),
 }
 
 PLUGINS = plugins.define("disco.environments", Environment, parameters=1)
@@ -141,20 +124,21 @@ def make(name: str) -> Environment:
     """
     require_length(name)
     family, _, parameters = name.partition("/")
-    if family in _SUITES and not parameters:
+    if family in suites() and not parameters:
         members = members_of(family)
         raise EnvironmentNameError(
             f"{name!r} is a suite of {len(members)} environments, expected the name of one,"
             f" for example {members[0]!r}; environments.suite({name!r}) gives them all."
         )
-    if family in _FAMILIES:
-        entry = _FAMILIES[family]
-        return getattr(_module(entry.module), entry.function)(parameters)
+    if module := _module_of_family(family):
+        if not _MODULES[module].has_parameters and name not in _listed(module):
+            raise unknown_name(name, [x for x in _listed(module) if family_of(x) == family])
+        return _imported(module).make(name)
     if plugin := plugins.find(PLUGINS, family):
         made = plugin(parameters)
         # By what it was asked for, so that the name alone makes it again.
         return dataclasses.replace(made, name=name) if plugins.names_module(family) else made
-    raise unknown_member(name, names())
+    raise unknown_name(name, names())
 
 
 def suite(name: str) -> tuple[Environment, ...]:
@@ -165,7 +149,7 @@ def suite(name: str) -> tuple[Environment, ...]:
       MissingPackageError: (an `ImportError`) if a package that they need is not installed.
     """
     check_name(name)
-    if name in _SUITES:
+    if name in suites():
         return tuple(make(member) for member in members_of(name))
     return (make(name),)
 
@@ -179,9 +163,9 @@ def check_name(name: str) -> None:
     """
     require_length(name)
     family = name.partition("/")[0]
-    if not (name in _SUITES or family in _FAMILIES or plugins.find(PLUGINS, family)):
+    if not (name in suites() or _module_of_family(family) or plugins.find(PLUGINS, family)):
         kind = "environment" if "/" in name else "suite or environment"
-        raise unknown_member(name, (*suites(), *names()), kind=kind)
+        raise unknown_name(name, (*suites(), *names()), kind=kind)
 
 
 def protocol(name: str) -> SuiteProtocol:
@@ -190,16 +174,16 @@ def protocol(name: str) -> SuiteProtocol:
     Raises:
       EnvironmentNameError: (a `ValueError`) if there is no such suite, saying which are near.
     """
-    if name not in _SUITES:
-        raise unknown_name("suite", name, _SUITES)
-    return _module(_SUITES[name]).PROTOCOLS[name]
+    if name not in suites():
+        raise unknown_name(name, suites(), kind="suite")
+    return _imported(_module_of_suite(name)).PROTOCOLS[name]
 
 
 def frames_per_action(family: str) -> int:
     """Return the frames for which a family's environments repeat an action; 1 if no suite says."""
-    module = _FAMILIES[family].module if family in _FAMILIES else ""
-    suites = (name for name, of in _SUITES.items() if of == module and family_of(name) == family)
-    return next((protocol(name).frames_per_action for name in suites), 1)
+    module = _module_of_family(family)
+    own = _MODULES[module].suites.split() if module else ()
+    return next((protocol(x).frames_per_action for x in own if family_of(x) == family), 1)
 
 
 def family_of(name: str) -> str:
@@ -207,7 +191,7 @@ def family_of(name: str) -> str:
 
     No environment and no array is made.
     """
-    if name in _SUITES:
+    if name in suites():
         name = members_of(name)[0]
     return name.partition("/")[0]
 
@@ -218,26 +202,25 @@ def is_host(name: str) -> bool:
     No environment is made, unless it is another package's.
     """
     family = family_of(name)
-    if family in _FAMILIES:
-        return _FAMILIES[family].is_host
+    if module := _module_of_family(family):
+        return _MODULES[module].is_host
     return plugins.find(PLUGINS, family) is not None and make(name).is_host
 
 
 def suites() -> tuple[str, ...]:
     """Return the names of all suites."""
-    return tuple(_SUITES)
+    return tuple(name for module in _MODULES.values() for name in module.suites.split())
 
 
 def members_of(name: str) -> tuple[str, ...]:
     """Return the names of a suite's environments. Their packages need not be installed."""
-    return _module(_SUITES[name]).SUITES[name]
+    return _imported(_module_of_suite(name)).SUITES[name]
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all environments; for families with parameters, examples."""
-    members = (member for name in _SUITES for member in members_of(name))
-    examples = (example for family in _FAMILIES.values() for example in family.examples)
-    return tuple(dict.fromkeys((*members, *examples, *plugins.names(PLUGINS))))
+    listed = (name for module in _MODULES for name in _listed(module))
+    return tuple(dict.fromkeys((*listed, *plugins.names(PLUGINS))))
 
 
 def group(environments: Iterable[Environment]) -> list[Group]:
@@ -262,5 +245,20 @@ def _stack_params(members: list[Environment]) -> Task:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
 
 
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"environments.suites.{name}")
+def _listed(module: str) -> tuple[str, ...]:
+    """Return the names of a module's suites' environments, and its examples."""
+    entry = _MODULES[module]
+    members = (member for name in entry.suites.split() for member in members_of(name))
+    return (*members, *entry.examples.split())
+
+
+def _module_of_family(family: str) -> str | None:
+    return next((x for x, entry in _MODULES.items() if family in entry.families.split()), None)
+
+
+def _module_of_suite(name: str) -> str:
+    return next(x for x, entry in _MODULES.items() if name in entry.suites.split())
+
+
+def _imported(module: str) -> ModuleType:
+    return importlib.import_module(f"environments.suites.{module}")

@@ -29,11 +29,7 @@ def start(
     environment is then a call of a compiled function, a fraction of a millisecond; the arrays
     that it returns are read-only.
 
-    Args:
-      environment: a JAX or host environment.
-      batch_size: number of simulators.
-      seed: of all their randomness.
-      workers: see `HostEnvironment.start`; a JAX environment has none.
+    `workers` are as in `HostEnvironment.start`; a JAX environment has none.
 
     Raises:
       OutputError: if the environment returns something else than it declares.
@@ -62,22 +58,12 @@ class JaxSimulators:
     """`environments.Simulators` of a JAX environment, on the default device."""
 
     def __init__(self, dynamics: JaxEnvironment, task: Task, batch_size: int, seed: int):
-        """Prepare the simulators; the first reset and the first step compile them.
-
-        Args:
-          dynamics: of the environment.
-          task: of the environment.
-          batch_size: number of simulators.
-          seed: of all their randomness.
-        """
+        """Prepare the simulators; the first reset and the first step compile them."""
         self.batch_size, self.restarts = batch_size, 0
         self._dynamics, self._task = dynamics, task
         self._key, self._steps = jax.random.key(seed), 0
-        self._state, self._timestep, self._results = None, None, {}
-
-    @property
-    def results(self) -> Mapping[str, np.ndarray]:
-        return self._results
+        self._state, self._timestep = None, None
+        self.results: Mapping[str, np.ndarray] = {}
 
     def reset(self) -> dm_env.TimeStep:
         started = _reset(self._dynamics, self.batch_size, self._task, self._next_key())
@@ -101,7 +87,7 @@ class JaxSimulators:
 
     def _set(self, state, timestep, results) -> dm_env.TimeStep:
         self._state, self._timestep = state, timestep
-        timestep, self._results = jax.device_get((timestep, results))
+        timestep, self.results = jax.device_get((timestep, results))
         return timestep
 
 

@@ -6,6 +6,7 @@ parent (`environments.processes`).
 
 import contextlib
 import importlib.machinery
+import math
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.util
@@ -25,12 +26,12 @@ import numpy as np
 from dm_env import specs
 
 from disco_common import plugins
-from environments.base import ObservationSpec
+from environments.base import ObservationSpec, Simulator
 from environments.errors import EngineDiedError, OutputError, simulator_failed
 from environments.global_generators import Isolated
 from environments.output_checks import RESET, STEP, check_timestep, number
 
-Make = Callable[[int], dm_env.Environment]
+Make = Callable[[int], Simulator]
 """Makes a simulator of a seed. Pickled for worker processes: a function of a module, or a
 `functools.partial` of one."""
 
@@ -48,6 +49,7 @@ class Batch:
     Attributes:
       observation: leaves `[B, ...]`, by name; one of the name "" if it is a single array.
       step_type, reward, discount, action, results: `[B, ...]`.
+      size: of all arrays, in bytes.
     """
 
     def __init__(
@@ -62,30 +64,22 @@ class Batch:
         self._spec, self._checked = observation_spec, set[tuple[int, str]]()
         self._is_single = not isinstance(observation_spec, dict)
         leaves = observation_spec if isinstance(observation_spec, dict) else {"": observation_spec}
-        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-            f"observation/{name}": (spec.shape, spec.dtype) for name, spec in leaves.items()
-        }
-        shapes |= {
-            "step_type": ((), np.int32),
-            "reward": ((), np.float32),
-            "discount": ((), np.float32),
-            "action": (action_spec.shape, action_spec.dtype),
-        }
-        shapes |= {f"results/{name}": ((), np.float32) for name in result_names}
-        sizes = {
-            key: batch_size * int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
-            for key, (shape, dtype) in shapes.items()
-        }
-        self.size = sum(_aligned(size) for size in sizes.values())
-        buffer = memoryview(bytearray(self.size)) if buffer is None else buffer
-        arrays, offset = {}, 0
-        for key, (shape, dtype) in shapes.items():
-            arrays[key] = np.ndarray((batch_size, *shape), dtype, buffer, offset)
-            offset += _aligned(sizes[key])
-        self.observation = {name: arrays[f"observation/{name}"] for name in leaves}
-        self.results = {name: arrays[f"results/{name}"] for name in result_names}
-        self.step_type, self.reward = arrays["step_type"], arrays["reward"]
-        self.discount, self.action = arrays["discount"], arrays["action"]
+        self.size = 0
+
+        def array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+            """Lay out an array `[B, ...]`; no two share a cache line of 64 bytes."""
+            offset = self.size
+            num_bytes = batch_size * math.prod(shape) * np.dtype(dtype).itemsize
+            self.size += -(-num_bytes // 64) * 64
+            if buffer is None:
+                return np.zeros((batch_size, *shape), dtype)
+            return np.ndarray((batch_size, *shape), dtype, buffer, offset)
+
+        self.observation = {name: array(spec.shape, spec.dtype) for name, spec in leaves.items()}
+        self.action = array(action_spec.shape, action_spec.dtype)
+        self.step_type = array((), np.int32)
+        self.reward, self.discount = array((), np.float32), array((), np.float32)
+        self.results = {name: array((), np.float32) for name in result_names}
 
     def checked(self, index: int, call: str, timestep: dm_env.TimeStep) -> dm_env.TimeStep:
         """Return a simulator's time step; that of the first reset and step is checked before."""
@@ -94,7 +88,7 @@ class Batch:
             self._checked.add((index, call))
         return timestep
 
-    def write(self, index: int, timestep: dm_env.TimeStep, simulator: dm_env.Environment) -> None:
+    def write(self, index: int, timestep: dm_env.TimeStep, simulator: Isolated) -> None:
         """Store a simulator's time step."""
         self.step_type[index] = timestep.step_type
         self.reward[index] = 0.0 if timestep.reward is None else number(timestep.reward)
@@ -105,7 +99,7 @@ class Batch:
             for name, array in self.observation.items():
                 array[index] = timestep.observation[name]
         if self.results and timestep.last():
-            results = simulator.episode_results()  # pyright: ignore[reportAttributeAccessIssue]
+            results = simulator.episode_results()
             for name, array in self.results.items():
                 array[index] = results[name]
 
@@ -127,7 +121,7 @@ class Batch:
         )
 
 
-def advance(simulators: list[dm_env.Environment], batch: Batch, first: int, command: str) -> None:
+def advance(simulators: list[Isolated], batch: Batch, first: int, command: str) -> None:
     """Reset or step simulators numbered from `first`, or continue after their process died."""
     for index, simulator in enumerate(simulators, first):
         if command == "reset" or batch.step_type[index] == dm_env.StepType.LAST:
@@ -291,7 +285,7 @@ def _work(pipe, seed, make, memory, layout, first, last, modules):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     batch = Batch(*layout, buffer=memoryview(memory))
-    simulators: list[dm_env.Environment] = []
+    simulators: list[Isolated] = []
     try:
         while True:
             command = pipe.recv_bytes().decode()
@@ -314,11 +308,6 @@ def _work(pipe, seed, make, memory, layout, first, last, modules):
     finally:
         for simulator in simulators:
             simulator.close()
-
-
-def _aligned(size: int) -> int:
-    """Round up to a multiple of 64 bytes, so that no two arrays share a cache line."""
-    return -(-size // 64) * 64
 
 
 def _exit_reason(exitcode: int | None) -> str:

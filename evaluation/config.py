@@ -3,25 +3,18 @@
 import dataclasses
 from typing import Any, ClassVar
 
+from agents import registry
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
+from disco_common import plugins
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 
 TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
-RULES = ("actor_critic", "policy_gradient", "impala", "hand_set")
-BASELINES = (
-    *RULES,
-    "ppo",
-    "dpo",
-    "dice",
-    "muesli",
-    "muzero",
-)
 
 
-def kind_of(baseline: str) -> str:
-    """Return the algorithm in the name of a baseline: without a preset, and without `TUNED`."""
-    return baseline.partition("/")[0].removesuffix(TUNED)
+def family_of(algorithm: str) -> str:
+    """Return an algorithm's name without parameters, and without `TUNED`."""
+    return algorithm.partition("/")[0].removesuffix(TUNED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +47,8 @@ class EvaluationConfig:
         discovered.
       rule_discount: discount of the same rules' value functions and of tuned baselines'; None for
         each rule's own, 0.997 for tuned baselines.
-      baselines: algorithms to compare with: of `BASELINES`, with their literature's settings, where
-        it has any for small tasks, a preset of an agent such as `"ppo/cleanrl"`, or `"ppo_tuned"`
-        (`evaluation.baselines`).
+      baselines: algorithms to compare with (`agents.registry`): with their literature's settings,
+        with a preset as `"ppo/cleanrl"`, or tuned as `"ppo_tuned"` (`evaluation.contenders`).
       num_points: of a learning curve.
       score_window: the last fraction of a run's updates; the score is the mean return over it.
       confidence: level of the confidence intervals.
@@ -124,16 +116,16 @@ class EvaluationConfig:
                 f" {self.agent.num_environments} times agent.unroll_length"
                 f" {self.agent.unroll_length})."
             )
-        unknown = sorted(x for x in self.baselines if kind_of(x) not in BASELINES)
-        if unknown:
-            raise ValueError(
-                f"baselines has {unknown}; known are {list(BASELINES)}, each with {TUNED!r} behind"
-                " it, too, and presets of agents, such as 'ppo/cleanrl'."
-            )
         for name in self.baselines:
-            if "/" in name and (name.endswith(TUNED) or kind_of(name) in RULES):
-                where = "of a rule" if kind_of(name) in RULES else f"before {TUNED}"
-                raise ValueError(f"baselines has {name!r}; expected no preset {where}.")
+            family = family_of(name)
+            is_named = plugins.names_module(family) or family in plugins.names(registry.PLUGINS)
+            if not is_named:
+                raise ValueError(
+                    f"baselines has {name!r}; known are {plugins.names(registry.PLUGINS)}, each"
+                    f" with {TUNED!r} behind it, too, and presets, such as 'ppo/cleanrl'."
+                )
+            if "/" in name and name.endswith(TUNED):
+                raise ValueError(f"baselines has {name!r}; expected no preset before {TUNED}.")
         if len(set(self.baselines)) < len(self.baselines):
             raise ValueError(f"baselines is {self.baselines}; expected each once.")
         POSITIVE.require(self, "", "rule_learning_rate", "rule_reward_scale")
@@ -153,7 +145,7 @@ class EvaluationConfig:
     @property
     def tuned_baselines(self) -> dict[str, str]:
         """The algorithm of each baseline that has tuned settings, by its name."""
-        return {x: kind_of(x) for x in self.baselines if x.endswith(TUNED)}
+        return {x: family_of(x) for x in self.baselines if x.endswith(TUNED)}
 
     @property
     def num_updates(self) -> int:

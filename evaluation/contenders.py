@@ -1,11 +1,16 @@
-"""The contenders of an evaluation: discovered rules, baselines, other agents, a random policy.
+"""The contenders of an evaluation: rules, algorithms, and among these the random policy.
+
+A contender is one of two things: a rule with the settings of the agent that learns by it, or an
+algorithm (`agents.registry`) with its settings. `NAME` is an algorithm with the settings of its
+literature, its network and environments included; `NAME_tuned` has settings that a search has found
+(`evaluation.studies.tuning`), and the network and the environments of the evaluated rules' agents
+where the search did not vary them.
 
 Other packages add rules by entry points of the group `disco.rules`: the entry point has the rule's
 name, and is a function that returns the rule (`docs/extending.md`).
 """
 
 import dataclasses
-import json
 import logging
 import os
 import pathlib
@@ -14,67 +19,54 @@ from typing import Any
 
 import disco
 import environments
-from agents import registry
-from agents.factories import ConfiguredFactory
-from agents.registry import AgentFactory, ObservingFactory
-from agents.rule_agent import AgentConfig
-from agents.self_contained import SelfContainedAgent
-from agents.settings import with_stored
+from agents import registry, search_space
+from agents.protocol import Agent
+from agents.rule_agent import AgentConfig, make_agent
+from agents.search_space import RULE_RANGES, Settings, Shared
 from disco import rule_files, rule_sources
 from disco_common import plugins
-from disco_common.configuration import from_json
 from disco_common.terminal import require_printable
-from evaluation import baselines, folder_names
-from evaluation.config import BASELINES, EvaluationConfig, kind_of
+from evaluation import folder_names
+from evaluation.config import EvaluationConfig, family_of
 from evaluation.fingerprints import fingerprint
 from evaluation.rule_agents import agent_of
 
-DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
+RANDOM = "random"
+DISCOVERED, RULE = "discovered", "rule"  # Kinds of rules.
 PLUGINS = plugins.define("disco.rules", disco.Rule, parameters=0)
 # Of a contender's source: steps of its optimiser per environment step; its parameters, the fewest
-# and the most over tasks; environment steps between two updates; hash of the rule's file.
+# and the most over tasks; its environments; environment steps between two updates; hash of the
+# rule's file; settings that a search has found.
 GRADIENT_STEPS = "gradient_steps_per_environment_step"
 PARAMETERS = "parameters"
+NUM_ENVIRONMENTS = "num_environments"
 STEPS_PER_UNROLL = "environment_steps_per_unroll"
 FILE_SHA256 = "file_sha256"
+TUNED_SETTINGS = "tuned"
 
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Contender:
-    """An update rule and the agent that learns by it, or an agent that needs no rule.
+    """What all contenders have.
 
     Attributes:
       name: unique in an evaluation; also the name of its folder of runs.
-      kind: `DISCOVERED` for a `disco.DiscoveredRule`, `RULE` for another rule of another package,
-        `RANDOM`, `AGENT` for an agent that needs no rule, or a baseline's name.
-      rule: None for the uniformly random policy, which does not learn, and for other agents.
-      agent: configuration of the agent that learns by the rule. For other agents, it only gives
-        the unit of the budget, `steps_per_update`.
-      other: makes an agent that learns without a rule, or is an agent that trains itself; None for
-        the random policy and for agents that learn by a rule.
-      source: origin of the rule; JSON values.
+      source: its origin, and what it computes; JSON values.
     """
 
     name: str
-    kind: str
-    rule: disco.Rule | None
-    agent: AgentConfig
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
-    other: AgentFactory | SelfContainedAgent | None = None
 
     @property
-    def is_agent(self) -> bool:
-        """Whether its settings are those of an agent of `agents.registry`."""
-        return "agent" in self.source
+    def kind(self) -> str:
+        """A word for tables: the algorithm, `DISCOVERED` for a rule with a meta-network, `RULE`."""
+        raise NotImplementedError
 
-    @property
-    def num_environments(self) -> int:
-        """The environments that its agent acts in at once."""
-        own = self.source.get("hyper_parameters")
-        number = own.get("num_environments") if isinstance(own, Mapping) else None
-        return self.agent.num_environments if number is None else number
+    def described(self) -> dict[str, Any]:
+        """Return what a manifest says of it, JSON values."""
+        raise NotImplementedError
 
     def num_steps(self, config: EvaluationConfig) -> int:
         """Return the environment steps of a run: whole unrolls of its agent."""
@@ -82,66 +74,167 @@ class Contender:
         return config.num_steps // per_unroll * per_unroll
 
     @property
-    def trains_itself(self) -> bool:
-        """Whether its agent trains itself (`agents.self_contained`)."""
-        return isinstance(self.other, SelfContainedAgent)
+    def num_environments(self) -> int | None:
+        """The environments that its agent acts in at once; None if nobody knows."""
+        raise NotImplementedError
+
+    @property
+    def own_training(self) -> registry.Configured | None:
+        """The algorithm, if it has its own training loop."""
+        return None
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it is the random policy."""
+        return False
 
     def observed(self, task: environments.Environment) -> environments.Environment:
-        """Return a task with the observations that its agent chooses."""
-        return self.other.observed(task) if isinstance(self.other, ObservingFactory) else task
+        """Return a task with the observations that it chooses."""
+        return task
 
-    @classmethod
-    def of_baseline(
-        cls, name: str, kind: str, config: EvaluationConfig, settings: baselines.Settings | None
-    ) -> "Contender":
-        """Make a baseline of an evaluation.
-
-        Args:
-          name: the contender's.
-          kind: the baseline's; a rule's where `settings` is None.
-          config: the evaluation's.
-          settings: see `baselines.make`; None for those of the literature.
+    def make(self, task: environments.Environment) -> Agent:
+        """Return the agent of runs on a task, and on others of equal dynamics.
 
         Raises:
-          ValueError: if a setting is unknown or out of range.
+          ValueError: if it cannot act or learn there.
         """
-        if settings is None:
-            made = baselines.of_literature(kind, config)
-        else:
-            made = baselines.make(kind, config, settings)
-        own: Any = made.rule if made.other is None else made.other.config
-        contender = cls(
-            name=name,
-            kind=kind,
-            rule=made.rule,
-            agent=made.agent,
-            source={"hyper_parameters": dataclasses.asdict(own)},
-            other=made.other,
-        )
-        return contender.with_schedule_length(config)
+        raise NotImplementedError
 
-    def with_settings(self, settings: baselines.Settings) -> "Contender":
-        """Return an evaluated rule's contender with other settings of its agent.
+    def check(self, task: environments.Environment, num_steps: int) -> None:
+        """Raise ValueError if it cannot make a run of a number of environment steps on a task."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class RuleContender(Contender):
+    """An update rule, and the agent that learns by it.
+
+    Attributes:
+      is_discovered: whether it has a meta-network; otherwise it is another package's.
+      rule: None while it is only read from a manifest (`evaluation.report.manifest`).
+      agent: settings of the agent.
+    """
+
+    is_discovered: bool
+    rule: disco.Rule | None
+    agent: AgentConfig
+
+    @property
+    def kind(self) -> str:
+        return DISCOVERED if self.is_discovered else RULE
+
+    def described(self) -> dict[str, Any]:
+        agent = dataclasses.asdict(self.agent)
+        return {"name": self.name, "kind": self.kind, "agent": agent, "source": self.source}
+
+    @property
+    def num_environments(self) -> int:
+        return self.agent.num_environments
+
+    @property
+    def parameters_sha256(self) -> str:
+        """The rule's fingerprint."""
+        return self.source["parameters_sha256"]
+
+    def make(self, task: environments.Environment) -> Agent:
+        return make_agent(self.loaded, self.agent, task)
+
+    @property
+    def loaded(self) -> disco.Rule:
+        """The rule."""
+        assert self.rule is not None, f"{self.name} is read from a manifest."
+        return self.rule
+
+    def with_settings(self, settings: Settings) -> "RuleContender":
+        """Return it with other settings of its agent.
 
         Args:
-          settings: of `baselines.RULE_SETTINGS`, some or all.
+          settings: of `agents.search_space.RULE_RANGES`, some or all.
 
         Raises:
           ValueError: if there are others, or one is out of range.
         """
-        if unknown := sorted(set(settings) - set(baselines.RULE_SETTINGS)):
+        if unknown := sorted(set(settings) - set(RULE_RANGES)):
             raise ValueError(f"{self.name} has no settings {unknown}.")
-        agent = baselines.with_settings(self.agent, settings)
+        agent = search_space.with_settings(self.agent, settings)
         if "end_learning_rate" in settings:  # Over the budget, not over the discovery's lifetime.
             agent = dataclasses.replace(agent, lifetime=0)
         return dataclasses.replace(self, agent=agent)
 
-    def with_schedule_length(self, config: EvaluationConfig) -> "Contender":
-        """Return the contender with a length of its learning rate's schedule: the budget."""
-        if self.agent.lifetime:
-            return self
-        agent = dataclasses.replace(self.agent, lifetime=config.budget)
-        return dataclasses.replace(self, agent=agent)
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class AlgorithmContender(Contender):
+    """An algorithm with its settings.
+
+    Attributes:
+      algorithm: its name, with parameters, as `ppo/cleanrl`.
+      settings: JSON values of `agents.registry.Configured.settings`.
+      configured: None while it is only read from a manifest (`evaluation.report.manifest`).
+    """
+
+    algorithm: str
+    settings: Mapping[str, Any]
+    configured: registry.Configured | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, algorithm: str, configured: registry.Configured, **source: Any
+    ) -> "AlgorithmContender":
+        """Return the contender of a configured algorithm."""
+        return cls(
+            name=name,
+            algorithm=algorithm,
+            settings=configured.settings,
+            configured=configured,
+            source=source,
+        )
+
+    @property
+    def kind(self) -> str:
+        return family_of(self.algorithm)
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "algorithm": self.algorithm,
+            "settings": self.settings,
+            "source": self.source,
+        }
+
+    @property
+    def num_environments(self) -> int | None:
+        own = self.settings.get("agent", self.settings).get("num_environments")
+        return self.source.get(NUM_ENVIRONMENTS, own)
+
+    @property
+    def own_training(self) -> registry.Configured | None:
+        return self.loaded if self.loaded.trains_itself else None
+
+    @property
+    def is_random(self) -> bool:
+        return self.kind == RANDOM
+
+    def observed(self, task: environments.Environment) -> environments.Environment:
+        return self.loaded.observed(task)
+
+    def make(self, task: environments.Environment) -> Agent:
+        return self.loaded.make(task)
+
+    def check(self, task: environments.Environment, num_steps: int) -> None:
+        self.loaded.check(task, num_steps)
+
+    @property
+    def loaded(self) -> registry.Configured:
+        """The algorithm and its settings."""
+        assert self.configured is not None, f"{self.name} is read from a manifest."
+        return self.configured
+
+
+def shared_settings(config: EvaluationConfig) -> Shared:
+    """Return what tuned algorithms have in common with the rules of an evaluation."""
+    own = disco.ActorCritic().discount
+    discount = own if config.rule_discount is None else config.rule_discount
+    return Shared(config.agent, config.budget, discount)
 
 
 def make_contenders(
@@ -149,77 +242,108 @@ def make_contenders(
     config: EvaluationConfig,
     agents: Sequence[str] = (),
     copies: pathlib.Path | None = None,
-    tuned: Mapping[str, baselines.Settings] | None = None,
+    tuned: Mapping[str, Settings] | None = None,
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[Contender, ...]:
-    """Return all contenders: the random policy, the baselines, the rules, and other agents.
+    """Return all contenders: the random policy, the baselines, the rules, and other algorithms.
 
     Args:
       rules: names of rules (`disco.rule_sources`), or of other packages' rules.
       config: of the evaluation.
-      agents: names of other agents (`agents.registry`).
+      agents: names of algorithms (`agents.registry`), besides the config's baselines.
       copies: folder with copies of rule files (`copy_of_rule`), which are read if the files no
         longer exist.
-      tuned: settings of tuned baselines, and of the agents of rules, by kind and name; rules that
-        it lacks have their own.
+      tuned: settings of tuned algorithms, and of the agents of rules, by name; rules that it lacks
+        have their own.
+      changes: settings of algorithms that are not tuned, by the algorithm and by the setting, with
+        dots for parts of a setting.
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
       ValueError: if an agent is unknown or its configuration is impossible, a rule has no discount
         to set, or two contenders have the same name.
     """
-    random = Contender(name=RANDOM, kind=RANDOM, rule=None, agent=baselines.on_policy(config.agent))
     learning = (
-        *_baselines(config, tuned or {}),
-        *_rules(rules, config, copies, tuned or {}),
-        *(_agent(name, config) for name in agents),
+        *(_algorithm(name, config, tuned or {}, changes or {}) for name in config.baselines),
+        *rule_contenders(rules, config, copies, tuned),
+        *(_algorithm(name, config, {}, changes or {}) for name in agents),
     )
-    contenders = (random, *learning)
+    contenders = (random_policy(config), *learning)
     for contender in contenders:
         if [x.name for x in contenders].count(contender.name) > 1:
             raise ValueError(f"Two contenders are called {contender.name!r}; expected one.")
-    return tuple(contender.with_schedule_length(config) for contender in contenders)
+    families = {x.kind for x in learning if isinstance(x, AlgorithmContender)}
+    if unread := sorted(set(changes or {}) - families):
+        raise ValueError(
+            f"--config.agents.{unread[0]} is given, and {unread[0]} is no contender; expected it in"
+            " --agent or --baselines."
+        )
+    return contenders
 
 
-def _baselines(
-    config: EvaluationConfig, tuned: Mapping[str, baselines.Settings]
-) -> list[Contender]:
-    """Return the config's baselines.
+def random_policy(config: EvaluationConfig) -> AlgorithmContender:
+    """Return the random policy, in the environments of the config's agents."""
+    own = {x: getattr(config.agent, x) for x in ("num_environments", "unroll_length")}
+    return AlgorithmContender.of(RANDOM, RANDOM, registry.configured(RANDOM).replaced(own))
+
+
+def _algorithm(
+    name: str,
+    config: EvaluationConfig,
+    tuned: Mapping[str, Settings],
+    changes: Mapping[str, Mapping[str, Any]],
+) -> AlgorithmContender:
+    """Return the contender of an algorithm `NAME/PARAMETERS` or `NAME_tuned`.
 
     Raises:
-      ValueError: if a tuned one has no tuned settings.
+      ValueError: if there is none, it has no tuned settings, or a setting does not fit.
     """
-    found = []
-    for name in config.baselines:
-        kind = kind_of(name)
-        if name not in config.tuned_baselines:
-            is_agent = kind in plugins.names(registry.PLUGINS)
-            one = (
-                _agent(name, config)
-                if is_agent
-                else Contender.of_baseline(name, kind, config, None)
-            )
-        elif kind not in tuned:
+    family = family_of(name)
+    if name in config.tuned_baselines:
+        if family not in tuned:
             raise ValueError(
-                f"baselines has {name!r}, and there are no tuned settings of {kind!r}; expected"
-                f" some (launch.tune, --tuned=FILE), or {kind!r}, with its literature's settings."
+                f"baselines has {name!r}, and there are no tuned settings of {family!r}; expected"
+                f" some (launch.tune, --tuned=FILE), or {family!r}, with its literature's settings."
             )
-        else:
-            one = Contender.of_baseline(name, kind, config, tuned[kind])
-            one = dataclasses.replace(one, source=one.source | _tuned_source(tuned[kind]))
-        found.append(one)
-    return found
+        return tuned_algorithm(name, family, config, tuned[family])
+    made = registry.configured(name)
+    if not made.algorithm.has_literature and "/" not in name:
+        made = made.algorithm.with_tuned(shared_settings(config), {})
+    elif config.agent.network.channels:
+        made = made.with_images_network(config.agent.network, config.agent.frame_stack)
+    made = made.replaced(changes.get(family, {})).for_run(config.num_steps)
+    return AlgorithmContender.of(name.replace("/", "_").replace(",", "_"), name, made)
 
 
-def _tuned_source(settings: baselines.Settings | None) -> dict[str, Any]:
-    return {} if settings is None else {"tuned": dict(settings)}
+def tuned_algorithm(
+    name: str, algorithm: str, config: EvaluationConfig, settings: Settings
+) -> AlgorithmContender:
+    """Return the contender of an algorithm with settings that a search has found.
+
+    Args:
+      name: the contender's.
+      algorithm: its name.
+      config: of the evaluation.
+      settings: of the algorithm's ranges, some or all.
+
+    Raises:
+      ValueError: if a setting is unknown or out of range.
+    """
+    made = registry.find(algorithm).with_tuned(shared_settings(config), settings)
+    return AlgorithmContender.of(name, algorithm, made, **{TUNED_SETTINGS: dict(settings)})
 
 
-def _rules(
+def rule_contenders(
     rules: Sequence[str],
     config: EvaluationConfig,
-    copies: pathlib.Path | None,
-    tuned: Mapping[str, baselines.Settings],
-) -> list[Contender]:
+    copies: pathlib.Path | None = None,
+    tuned: Mapping[str, Settings] | None = None,
+) -> list[RuleContender]:
+    """Return the contenders of rules.
+
+    Arguments and errors are those of `make_contenders`.
+    """
+    tuned = tuned or {}
     found = []
     for name, rule in zip(_distinct_names(rules), rules, strict=True):
         copy = None if copies is None else copy_of_rule(copies, name)
@@ -229,9 +353,9 @@ def _rules(
         settings = tuned.get(name, {})
         agent, origins = agent_of(rule, header, config)
         origins |= {x: "tuned settings" for x in origins if x in settings}
-        contender = Contender(
+        contender = RuleContender(
             name=name,
-            kind=DISCOVERED if isinstance(loaded, disco.DiscoveredRule) else RULE,
+            is_discovered=isinstance(loaded, disco.DiscoveredRule),
             rule=loaded,
             agent=agent,
             source={
@@ -240,10 +364,13 @@ def _rules(
                 "parameters_sha256": fingerprint(loaded),
                 "header": header,
                 **{f"{x}_from": origin for x, origin in origins.items()},
-                **_tuned_source(tuned.get(name)),
+                **({TUNED_SETTINGS: dict(settings)} if name in tuned else {}),
             },
-        )
-        found.append(contender.with_settings(settings))
+        ).with_settings(settings)
+        if not contender.agent.lifetime:
+            own = dataclasses.replace(contender.agent, lifetime=config.budget)
+            contender = dataclasses.replace(contender, agent=own)
+        found.append(contender)
     return found
 
 
@@ -263,56 +390,22 @@ def _with_discount(name: str, rule: disco.Rule, discount: float) -> disco.Rule:
     return dataclasses.replace(rule, discount=discount)
 
 
-def _agent(name: str, config: EvaluationConfig) -> Contender:
-    """Return the contender of an agent `family/parameters`, whose family may be a baseline."""
-    agent, kind = registry.make(name), kind_of(name)
-    if isinstance(agent, ConfiguredFactory):
-        network = config.agent.network
-        if network.channels:
-            agent = agent.with_images_network(network, config.agent.frame_stack)
-        agent = agent.for_run(config.num_steps)
-    return Contender(
-        name=name.replace("/", "_").replace(",", "_"),
-        kind=kind if kind in BASELINES else AGENT,
-        rule=None,
-        agent=baselines.on_policy(config.agent),
-        source={"agent": name, "hyper_parameters": dict(agent.settings)},
-        other=agent,
-    )
-
-
 def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:
     """Return a contender of an evaluation on disk (`evaluation.report.manifest`), complete.
 
     Args:
-      stored: without its rule or agent.
+      stored: without its rule or algorithm.
       config: of the evaluation.
       copies: folder with copies of rule files (`copy_of_rule`).
 
     Raises:
-      ValueError: if its rule is gone or another one now, or an older version stored it.
+      ValueError: if its rule is gone or another one now, or its algorithm has other settings now.
     """
+    if isinstance(stored, AlgorithmContender):
+        parameters = stored.algorithm.partition("/")[2]
+        configured = registry.find(stored.algorithm).restored(stored.settings, parameters)
+        return dataclasses.replace(stored, configured=configured)
     source = stored.source
-    if stored.kind == RANDOM:
-        return stored
-    if stored.kind in BASELINES and "agent" not in source:
-        return _restored_baseline(stored, config)
-    if stored.kind in (AGENT, *BASELINES):
-        if "agent" not in source:
-            raise ValueError(
-                f"The agent {stored.name!r} was trained by an older version, which did not store"
-                " what it was called."
-            )
-        agent, of_run = registry.make(source["agent"]), source["hyper_parameters"]
-        if isinstance(of_run, Mapping):
-            agent = with_stored(agent, source["agent"], of_run)
-        if _as_json(agent.settings) != of_run:
-            raise ValueError(
-                f"The agent {source['agent']!r} has other settings in this version:"
-                f" {_as_json(agent.settings)}; expected those of the run,"
-                f" {of_run}."
-            )
-        return dataclasses.replace(stored, other=agent)
     # A file may have changed since; its copy, by the name of the contender or of the file, has not.
     # A rule of the hub is only read from its copy: reading a run downloads nothing.
     origin = str(source["file"])
@@ -335,20 +428,9 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
     )
 
 
-def _restored_baseline(stored: Contender, config: EvaluationConfig) -> Contender:
-    """Return a stored baseline with the settings that it had, also those of a study or a trial."""
-    made = Contender.of_baseline(stored.name, stored.kind, config, {})
-    settings = stored.source["hyper_parameters"]
-    if made.other is None:
-        rule: Any = made.rule
-        return dataclasses.replace(stored, rule=from_json(type(rule), settings))
-    other: Any = made.other
-    restored = dataclasses.replace(other, config=from_json(type(other.config), settings))
-    return dataclasses.replace(stored, other=restored)
-
-
-def _as_json(settings: Mapping[str, Any]) -> Any:
-    return json.loads(json.dumps(dict(settings)))
+def fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
+    """Return the fingerprints of the rules among contenders, by name."""
+    return {x.name: x.parameters_sha256 for x in contenders if isinstance(x, RuleContender)}
 
 
 def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
@@ -398,7 +480,7 @@ def check_names(
         if find_plugin(rule) is None:
             _source(rule, None if copies is None else copy_of_rule(copies, name))
     for agent in agents:
-        registry.make(agent)
+        registry.configured(agent)
 
 
 def _source(rule: str, copy: pathlib.Path | None) -> pathlib.Path:
@@ -423,8 +505,9 @@ def _distinct_names(rules: Sequence[str]) -> list[str]:
                 f"--rule names {rule!r} and another rule that would also be called {name!r};"
                 " expected files of different names or in folders of different names."
             )
-        if name == RANDOM or kind_of(name) in BASELINES or "@" in name:
-            kept = ", ".join((RANDOM, *BASELINES))
+        known = plugins.names(registry.PLUGINS)
+        if family_of(name) in known or "@" in name:
+            kept = ", ".join(known)
             raise ValueError(
                 f"--rule {rule!r} would be called {name!r}, which is kept for other contenders;"
                 f" expected a file name without '@' and other than {kept}."

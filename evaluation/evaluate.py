@@ -33,7 +33,6 @@ from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
 from evaluation.training import (
     Run,
-    make_agent,
     train_runs,
     training_settings,
     with_compute,
@@ -222,12 +221,11 @@ def check(
     settings, checked = training_settings(config), set()
     for contender, task in itertools.product(contenders, tasks):
         task = contender.observed(task)
-        if contender.other is not None:
-            contender.other.check(task, config.num_steps)
-        if contender.trains_itself or (contender.name, task.dynamics) in checked:
+        contender.check(task, config.num_steps)
+        if contender.own_training is not None or (contender.name, task.dynamics) in checked:
             continue
         checked.add((contender.name, task.dynamics))
-        agent = make_agent(contender, task)
+        agent = contender.make(task)
         require_consistent(agent.experience)
         schedules(agent.experience, config.num_steps)
         settings.num_unrolls(agent.experience.steps_per_unroll)
@@ -242,12 +240,12 @@ def _require_memory(runs: Sequence[Run], config: EvaluationConfig, limit: int | 
     checked = set()
     for group in job_groups(runs, limit):
         contender, task = group[0].contender, group[0].task
-        if contender.trains_itself or (contender.name, task.dynamics) in checked:
+        if contender.own_training is not None or (contender.name, task.dynamics) in checked:
             continue
         checked.add((contender.name, task.dynamics))  # The first group is the largest.
         require_memory_for_runs(
             f"{contender.name} on {task.name}",
-            make_agent(contender, task),
+            contender.make(task),
             task.dynamics,
             len(group),
             config.num_steps,
@@ -361,10 +359,7 @@ def _describe(
     """Return the description of a contender and the wall time of its jobs, as JSON values."""
     num_runs, steps_per_run = curves.is_finite.size, contender.num_steps(config)
     return {
-        "name": contender.name,
-        "kind": contender.kind,
-        "agent": dataclasses.asdict(contender.agent),
-        "source": contender.source,
+        **contender.described(),
         "runs": num_runs,
         "environment_steps_per_run": steps_per_run,
         "start_seconds": curves.start_seconds,

@@ -211,14 +211,12 @@ def _gif(path: pathlib.Path, found: Iterator[np.ndarray], fps: float) -> int:
 def _start(task: environments.Environment, seed: int):
     """Return a simulator, and a function from its time step to a picture."""
     dynamics = task.dynamics
-    simulator = None
-    if isinstance(dynamics, environments.Filmed):
-        simulator = dynamics.filmed(task.params, seed)
-    if simulator is not None:
-        one = SerialSimulators(
-            lambda _: simulator, dynamics.observation_spec(), dynamics.action_spec(), 1, seed
-        )
-        return one, lambda _: simulator.render()
+    if isinstance(dynamics, environments.Filmed) and (
+        simulator := dynamics.filmed(task.params, seed)
+    ):
+        return SerialSimulators(
+            lambda _: simulator, dynamics, 1, seed
+        ), lambda _: simulator.render()
     index = pictures.image_index(dynamics.observation_spec())
 
     def draw(timestep) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 import environments
-from evaluation.training import Run, make_agent
+from evaluation.training import Run
 from training.static_agent import split_agent
 
 
@@ -24,11 +24,11 @@ def job_groups(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
         if not _mixes_contenders():
             return name
         run = next(x for x in runs if (x.contender.name, x.task.dynamics) == (name, dynamics))
-        return split_agent(make_agent(run.contender, run.task))[0]
+        return split_agent(run.contender.make(run.task))[0]
 
     groups: dict[Any, list[Run]] = {}
     for run in runs:
-        is_alone = run.task.is_host or run.contender.trains_itself
+        is_alone = run.task.is_host or run.contender.own_training is not None
         key = id(run) if is_alone else kind(run.contender.name, run.task.dynamics)
         groups.setdefault((key, run.task.dynamics), []).append(run)
     for group in groups.values():

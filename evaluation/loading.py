@@ -196,6 +196,6 @@ def _run(stored: StoredEvaluation, path: pathlib.Path, imports: bool) -> Run:
     with plugins.names_from_files(imports=imports):
         contender = contenders.restored(contender, stored.config, copies)
         made = environments.make(task)
-    if contender.trains_itself:
+    if contender.own_training is not None:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
     return Run(contender, contender.observed(made), seed_index)

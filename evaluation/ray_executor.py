@@ -219,7 +219,7 @@ class RayExecutor:
         """Return the environment variables of a worker, which JAX reads."""
         environment = {"DISCO_PROCESSORS": str(self._cpus_per_job)}
         found = os.environ.get("XLA_FLAGS", "")
-        if "device_count" not in found:  # As in `launch.commands.use_all_cores`.
+        if "device_count" not in found:  # As in `launch.support.commands.use_all_cores`.
             from agents import compilation
 
             environment["JAX_NUM_CPU_DEVICES"] = str(self._cpus_per_job)

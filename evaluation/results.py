@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from evaluation.config import EvaluationConfig
-from training.results import TrainedRun
+from training.runs import TrainedRun
 
 
 class Episodes(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
+from agents.search_space import with_replay, with_settings
 from disco_common.ranges import AT_LEAST_0, FRACTION, POSITIVE
-from evaluation import baselines
 from evaluation.config import EvaluationConfig
 
 _FILE = "the rule file"  # Of a setting, where it comes from.
@@ -18,7 +18,7 @@ _FILE = "the rule file"  # Of a setting, where it comes from.
 def agent_of(
     rule: str, header: dict[str, Any], config: EvaluationConfig
 ) -> tuple[AgentConfig, dict[str, str]]:
-    """Return the agent of a rule, and the origin of each of `baselines.RULE_SETTINGS`.
+    """Return the agent of a rule, and the origin of each of `agents.search_space.RULE_RANGES`.
 
     Args:
       rule: the name that it was given by.
@@ -37,8 +37,8 @@ def agent_of(
     agent = config.agent
     if config.rule_num_environments is not None:
         number = config.rule_num_environments
-        agent = baselines.with_replay(agent, values["replay_ratio"], number)
-    agent = baselines.with_settings(agent, values)
+        agent = with_replay(agent, values["replay_ratio"], number)
+    agent = with_settings(agent, values)
     agent = dataclasses.replace(
         agent,
         network=_network(rule, header, config),

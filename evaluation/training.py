@@ -8,23 +8,25 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 import environments
 from agents import compilation, pictures
 from agents.protocol import Agent, ExaminedAgent
-from agents.random_agent import RandomAgent
-from agents.registry import AgentFactory
-from agents.rule_agent import RuleAgent
-from agents.self_contained import SelfContainedAgent
 from disco_common import keys
 from disco_common.atomic import write_atomically
 from disco_common.keys import Purpose
 from evaluation import playing
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, STEPS_PER_UNROLL, Contender
+from evaluation.contenders import (
+    GRADIENT_STEPS,
+    NUM_ENVIRONMENTS,
+    PARAMETERS,
+    STEPS_PER_UNROLL,
+    Contender,
+)
 from evaluation.results import RunResult, intervals
-from training import device, host, results, saved, self_contained
+from training import device, host, saved, self_contained
+from training import runs as trainer_runs
 from training.records import Records
 from training.settings import Report, TrainingSettings
 
@@ -53,40 +55,18 @@ class Run:
         return f"{self.contender.name} on {self.task.name}, seed {self.seed_index}"
 
 
-def make_agent(contender: Contender, task: environments.Environment) -> Agent:
-    """Return the agent of a contender's runs on a task, and on others of equal dynamics.
-
-    Args:
-      contender: one that does not train itself.
-      task: that it learns.
-
-    Raises:
-      ValueError: if its rule cannot act there, as actions are continuous.
-    """
-    config, dynamics = contender.agent, task.dynamics
-    if contender.other is not None:
-        assert isinstance(contender.other, AgentFactory)
-        return contender.other.make(task)
-    if contender.rule is None:
-        return RandomAgent(dynamics, config.num_environments, config.unroll_length)
-    # The learning rate is an array, so that contenders that differ only in it share programs.
-    agent = RuleAgent.create(
-        dataclasses.replace(config, learning_rate=0.0), dynamics, contender.rule
-    )
-    return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
-
-
 def with_compute(contender: Contender, tasks: Sequence[environments.Environment]) -> Contender:
     """Return a contender whose source says what its agents compute, where it is known.
 
     That is how many steps their optimiser makes, and how many parameters they learn.
     """
-    if contender.trains_itself:
+    if contender.own_training is not None:
         return contender
     agents = list(_agents_by_specs(contender, tasks))
     experience = agents[0].experience
     found: dict[str, Any] = {
         GRADIENT_STEPS: experience.gradient_steps_per_step,
+        NUM_ENVIRONMENTS: experience.num_environments,
         STEPS_PER_UNROLL: experience.steps_per_unroll,
     }
     params = [getattr(jax.eval_shape(x.init, jax.random.key(0)), "params", None) for x in agents]
@@ -105,7 +85,7 @@ def _agents_by_specs(
         specs = repr((task.dynamics.observation_spec(), task.dynamics.action_spec()))
         if specs not in seen:
             seen.add(specs)
-            yield make_agent(contender, task)
+            yield contender.make(task)
 
 
 def train_runs(
@@ -138,13 +118,13 @@ def train_runs(
     contender, task = group[0].contender, group[0].task
     settings = training_settings(config)
     runs = [
-        results.Run(run.task, config.all_seeds[run.seed_index], folder)
+        trainer_runs.Run(run.task, config.all_seeds[run.seed_index], folder)
         for run, folder in zip(group, folders, strict=True)
     ]
-    if isinstance(contender.other, SelfContainedAgent):
-        one = self_contained.train(contender.other, runs[0], settings, report)
+    if contender.own_training is not None:
+        one = self_contained.train(contender.own_training, runs[0], settings, report)
         return [RunResult.of(one, config, "unknown (self-contained agent)")]
-    by_name = {run.contender.name: make_agent(run.contender, task) for run in group}
+    by_name = {run.contender.name: run.contender.make(task) for run in group}
     agents = [by_name[run.contender.name] for run in group]
     if task.is_host:
         trained = [host.train(agents[0], runs[0], settings, report)]
@@ -171,7 +151,7 @@ def load_agent(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
       FileNotFoundError: if the run saved no agent.
       SavedAgentError: if the file is damaged.
     """
-    agent = make_agent(run.contender, run.task)
+    agent = run.contender.make(run.task)
     like = jax.eval_shape(agent.init, jax.random.key(0))
     return agent, jax.device_put(saved.load(folder, like))
 

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from launch import start
+from launch.support import start
 
 
 def require_platform() -> None:
@@ -20,5 +20,5 @@ _module = start.module_to_run()
 start.end_at_interrupts(_module)
 start.begin(_module, sys.argv)
 # The lists of commands, and the script `disco`, answer some questions without those packages.
-if _module not in ("launch", "launch.help") and os.path.basename(sys.argv[0]) != "disco":
+if _module not in ("launch", "launch.support.help") and os.path.basename(sys.argv[0]) != "disco":
     require_platform()

@@ -1,7 +1,7 @@
 """The commands, and what they know by name.
 
     python -m launch
-    python -m launch suites | environments | rules | agents | baselines
+    python -m launch suites | environments | rules | agents
     python -m launch evaluate --rule=... --workdir=...    (as `python -m launch.evaluate`)
 
 The script `disco`, which is installed with the packages, is the same.
@@ -13,10 +13,11 @@ import runpy
 import sys
 
 from disco_common.terminal import message
-from launch import require_platform, start
+from launch import require_platform
+from launch.support import start
 
 _FOLDER = pathlib.Path(__file__).parent
-_KINDS = ("suites", "environments", "rules", "agents", "baselines")
+_KINDS = ("suites", "environments", "rules", "agents")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,13 +72,10 @@ def _names(kind: str) -> list[str]:
     from disco_common import plugins
 
     if kind == "agents":
-        from agents.registry import PLUGINS
+        from agents import registry
 
-        return plugins.names(PLUGINS)
-    if kind == "baselines":
-        from evaluation.config import BASELINES
-
-        return list(BASELINES)
+        every = plugins.names(registry.PLUGINS)
+        return [f"{name:16}{registry.find(name).paper}" for name in every]
     import disco
     from disco import rule_sources
     from evaluation.contenders import PLUGINS

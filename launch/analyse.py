@@ -13,7 +13,6 @@ not read the agent's predictions, show their effect on learning. Settings are th
 `launch.evaluate`.
 """
 
-import dataclasses
 import sys
 
 from absl import flags
@@ -22,15 +21,20 @@ from disco_common.configuration import from_config
 from disco_common.terminal import printable
 from environments import registry
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import DISCOVERED, make_contenders
+from evaluation.contenders import rule_contenders
 from evaluation.evaluate import check, resolve
 from evaluation.studies.analysis import AnalysisConfig, analyse
-from launch import commands, workdirs
 from launch.configs import evaluate as default_config
 from launch.evaluate import CHANGEABLE, Identity, listed
-from launch.flag_parsing import define_config, define_output_folder, given, only_prints_config
-from launch.progress import Progress
-from launch.provenance import code_version
+from launch.support import commands, workdirs
+from launch.support.flag_parsing import (
+    define_config,
+    define_output_folder,
+    given,
+    only_prints_config,
+)
+from launch.support.progress import Progress
+from launch.support.provenance import code_version
 
 
 def main() -> None:
@@ -43,12 +47,12 @@ def main() -> None:
         horizon=values.horizon,
         shown=min(AnalysisConfig.shown, values.steps),
     )
-    contenders = make_contenders([values.rule], dataclasses.replace(config, baselines=()))
+    contenders = rule_contenders([values.rule], config)
     tasks = resolve(listed(values.suite))
     check(tasks, contenders, config)
     identity = Identity(
         tasks=tuple(task.name for task in tasks),
-        rules={x.name: x.source["parameters_sha256"] for x in contenders if x.kind == DISCOVERED},
+        rules={x.name: x.parameters_sha256 for x in contenders},
         config=config,
         command="analyse",
         task_files={task.name: task.sha256 for task in tasks if task.sha256},

@@ -4,11 +4,11 @@
 
 Started again with the same workdir, the command continues from the newest good checkpoint. SIGTERM
 and Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. The workdir has
-metrics (`metrics.jsonl`, `tensorboard/`), probes of the rule (`launch.probes`) and, when the run
-ends or is stopped, `curves.png`.
+metrics (`metrics.jsonl`, `tensorboard/`), probes of the rule (`launch.support.probes`) and, when
+the run ends or is stopped, `curves.png`.
 
 A run may consist of several processes, each with its own devices and simulators: see
-`launch.processes`. If one of them is stopped, all end with status 143.
+`launch.support.processes`. If one of them is stopped, all end with status 143.
 """
 
 import contextlib
@@ -34,16 +34,15 @@ from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.static_plots import discovery_curves
-from launch import commands, dry_run, metric_tags, probes, processes, tracking, workdirs
 from launch.configs import grid57_laptop
-from launch.flag_parsing import define_config, define_imports, define_output_folder
-from launch.metrics_log import MetricsLog
-from launch.progress import Progress
-from launch.provenance import code_version
-from launch.rule_provenance import rule_provenance
-from launch.settings import CHANGEABLE, DiscoverSettings
-from launch.setup import TASKS, keep_start, kept_rule, make_discovery, make_rule, make_tasks
-from launch.tracking import Tracking
+from launch.support import commands, dry_run, probes, processes, tracking, workdirs
+from launch.support.flag_parsing import define_config, define_imports, define_output_folder
+from launch.support.progress import Progress
+from launch.support.provenance import code_version
+from launch.support.rule_provenance import rule_provenance
+from launch.support.settings import CHANGEABLE, DiscoverSettings
+from launch.support.setup import TASKS, keep_start, kept_rule, make_discovery, make_rule, make_tasks
+from launch.support.tracking import PROBE, MetricsLog, Tracking
 from meta.discovery import Discovery
 from meta.run import run
 from meta.state import DiscoveryState
@@ -79,7 +78,7 @@ def discover(
       settings: of the run.
       workdir: for all results.
       shown: where its metrics are shown.
-      is_dry: only say what would be run (`launch.dry_run`).
+      is_dry: only say what would be run (`launch.support.dry_run`).
 
     Returns:
       The exit status: 0 if all meta-steps are made, 128 + the signal's number if it was stopped.
@@ -181,7 +180,8 @@ def _run_in(
                     stop.signal = int(str(stopped.code)) - 128
                     return False
                 newest[_PROBE] = found.score
-                log.show(step, metric_tags.of_probe(found.score, found.tasks))
+                by_task = {f"probe/{task}": x for task, x in found.tasks.items()}
+                log.show(step, {PROBE: found.score} | by_task)
                 bar.update(step, newest)
                 return True
 

@@ -2,7 +2,7 @@ r"""Evaluate rules: train agents by them, by hand-designed rules, and compare th
 
     python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=runs/heldout
     python -m launch.evaluate --rule=first.npz --suite=crafter --workdir=runs/crafter
-    python -m launch.evaluate --agent=dreamer/paper --size=12m --suite=crafter --workdir=runs/large
+    python -m launch.evaluate --agent=dreamer/paper,12m --suite=crafter --workdir=runs/large
 
 The rules are frozen. By default the settings suit a laptop, and depend on the family of the first
 suite. The paper's settings, for an accelerator, are in `launch/configs/evaluate_paper.py`.
@@ -24,34 +24,39 @@ import dataclasses
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from absl import flags
+from ml_collections import ConfigDict
 
+from agents import registry as algorithms
 from disco_common import json_lines
-from disco_common.configuration import from_config
+from disco_common.configuration import from_config, to_config
 from environments import Environment, names, registry
 from evaluation import tuned_settings
-from evaluation.config import BASELINES, TUNED, EvaluationConfig
+from evaluation.config import TUNED, EvaluationConfig
 from evaluation.contenders import (
-    DISCOVERED,
-    RULE,
+    TUNED_SETTINGS,
+    AlgorithmContender,
     Contender,
+    RuleContender,
     check_names,
     copies_in,
     copy_of_rule,
     find_plugin,
+    fingerprints,
     make_contenders,
 )
 from evaluation.evaluate import Execution, check, evaluate, resolve
 from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.scoring import references
-from launch import commands, dry_run, execution, return_curves, tracking, workdirs
+from evaluation.tuned_settings import SHIPPED, TUNED_FILE, find_tuned, settings_by_contender
 from launch.configs import evaluate as default_config
-from launch.flag_parsing import (
+from launch.support import commands, dry_run, execution, return_curves, tracking, workdirs
+from launch.support.flag_parsing import (
     config_overrides,
     define_config,
     define_imports,
@@ -60,16 +65,9 @@ from launch.flag_parsing import (
     listed_paths,
     split_values,
 )
-from launch.provenance import code_version
-from launch.score_tables import print_evaluation
-from launch.setup import keep_rule
-from launch.tuned import (
-    SHIPPED,
-    TUNED_FILE,
-    find_tuned,
-    fingerprints,
-    settings_by_contender,
-)
+from launch.support.provenance import code_version
+from launch.support.score_tables import print_evaluation
+from launch.support.setup import keep_rule
 
 # Settings that an update's memory grows with. The first one changes only speed.
 SHRINK = (
@@ -108,6 +106,7 @@ class Identity:
 
 
 CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
+ALGORITHMS = "agents"  # In the config, settings of algorithms by name.
 _RUNS_PER_RAY_JOB = 16
 _WITH_ARGUMENTS = "gymnasium/"  # Names of environments with arguments.
 
@@ -121,7 +120,7 @@ def run(
     agents: Sequence[str] = (),
     tuned: str = SHIPPED,
     table: str = "",
-    settings: Iterable[str] = (),
+    changes: Mapping[str, Any] | None = None,
 ) -> WrittenEvaluation:
     """Run or continue an evaluation.
 
@@ -134,18 +133,20 @@ def run(
       agents: names of agents that learn without a rule.
       tuned: see `find_tuned`.
       table: file of reference scores, of `launch.references`; empty for the shipped ones.
-      settings: names of the config's fields that flags give, each of which a contender must read.
+      changes: the config's fields that flags give, with their values. A contender must read each;
+        those of algorithms (`of_algorithms`) are in no `config`.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt.
       WorkdirHeldError: if another command has the workdir open.
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
+    changes = changes or {}
     check_names(rules, agents, copies_in(workdir))
     tasks = resolve(suites)
     scales = _read_references(table, tasks, config) if table else None
-    contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned)
-    require_read(settings, contenders)
+    contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned, changes)
+    require_read(changes, contenders, config)
     identity = _identity(tasks, contenders, config, chosen)
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
@@ -172,17 +173,15 @@ def _identity(
     return Identity(
         tasks=tuple(task.name for task in tasks),
         rules=fingerprints(contenders),
-        agents={c.name: _own_settings(c) for c in contenders if "hyper_parameters" in c.source},
+        agents={
+            x.name: dict(x.settings)
+            for x in contenders
+            if isinstance(x, AlgorithmContender) and not x.is_random
+        },
         config=config,
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
         tuned={name: dict(x) for name, x in settings_by_contender(chosen).items()},
     )
-
-
-def _own_settings(contender: Contender) -> dict[str, Any]:
-    """Return the settings of a baseline or an agent, and of the agents that learn by a rule."""
-    own = contender.source["hyper_parameters"]
-    return own if contender.rule is None else {**own, "agent": dataclasses.asdict(contender.agent)}
 
 
 def _tuned_contenders(
@@ -192,25 +191,41 @@ def _tuned_contenders(
     workdir: str,
     agents: Sequence[str],
     tuned: str,
+    changes: Mapping[str, Any],
 ) -> tuple[tuple[Contender, ...], tuned_settings.TunedSettings | None]:
     """Return all contenders, and the tuned settings that some have; arguments as of `run`."""
     chosen = find_tuned(tuned, workdir, config, tasks, rules)
     settings = settings_by_contender(chosen)
-    return make_contenders(rules, config, agents, copies_in(workdir), settings), chosen
+    own = of_algorithms(changes)
+    return make_contenders(rules, config, agents, copies_in(workdir), settings, own), chosen
 
 
-def require_read(settings: Iterable[str], contenders: Sequence[Contender]) -> None:
+def of_algorithms(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the values of `--config.agents.NAME.FIELD`, by the name and by the field."""
+    found: dict[str, dict[str, Any]] = {}
+    for path, value in changes.items():
+        if path.startswith(f"{ALGORITHMS}."):
+            _, name, field = path.split(".", 2)
+            found.setdefault(name, {})[field] = value
+    return found
+
+
+def require_read(
+    settings: Iterable[str], contenders: Sequence[Contender], config: EvaluationConfig
+) -> None:
     """Refuse settings that no contender reads.
 
     Args:
       settings: names of fields of `EvaluationConfig` that flags give.
       contenders: of the evaluation.
+      config: of the evaluation.
 
     Raises:
       ValueError: naming the first one.
     """
-    rules = [x for x in contenders if x.kind in (DISCOVERED, RULE)]
-    shared = [*rules, *(x for x in contenders if "tuned" in x.source or x.kind == "hand_set")]
+    rules = [x for x in contenders if isinstance(x, RuleContender)]
+    algorithms = [x for x in contenders if isinstance(x, AlgorithmContender)]
+    shared = [*rules, *(x for x in algorithms if _has_agent_of_config(x))]
     for name in settings:
         # The random policy has the number of environments and the unroll; both give the budget.
         if name in ("agent.num_environments", "agent.unroll_length"):
@@ -219,7 +234,7 @@ def require_read(settings: Iterable[str], contenders: Sequence[Contender]) -> No
         of_rules |= name == "agent.learning_rate"
         readers = rules if of_rules else shared
         if name == "agent.frame_stack" or name.startswith("agent.network."):
-            readers = [*shared, *(x for x in contenders if _has_network_of(x, name))]
+            readers = [*shared, *(x for x in algorithms if _has_images_network_of(x, config))]
         if name.startswith(("agent.", "rule_")) and not readers:
             raise ValueError(
                 f"--config.{name} is given, and no contender reads it:"
@@ -228,14 +243,17 @@ def require_read(settings: Iterable[str], contenders: Sequence[Contender]) -> No
             )
 
 
-def _has_network_of(contender: Contender, name: str) -> bool:
-    """Return whether a baseline with its literature's settings reads a setting of the network."""
-    if contender.kind not in BASELINES:
-        return False
-    if contender.rule is not None:
-        return name == "agent.frame_stack" or bool(contender.agent.network.channels)
-    on_images: Any = getattr(contender.other, "for_images", None)
-    return on_images is not None and on_images.network == contender.agent.network
+def _has_agent_of_config(contender: AlgorithmContender) -> bool:
+    """Return whether an algorithm has the network and the environments of the config's agent."""
+    return TUNED_SETTINGS in contender.source or not contender.loaded.algorithm.has_literature
+
+
+def _has_images_network_of(contender: AlgorithmContender, config: EvaluationConfig) -> bool:
+    """Return whether an algorithm with its literature's settings has the config's network."""
+    network = config.agent.network
+    found = (contender.loaded.config, *contender.loaded.by_task.values())
+    networks = (getattr(getattr(x, "agent", x), "network", None) for x in found)
+    return bool(network.channels) and network in networks
 
 
 def _read_references(
@@ -264,10 +282,10 @@ def keep_rules(
     """
     changes = {} if config.rule_discount is None else {"discount": config.rule_discount}
     for contender in contenders:
-        name = contender.source.get("file")
-        if name and contender.rule is not None and find_plugin(name) is None:
+        name = contender.source.get("file", "")
+        if isinstance(contender, RuleContender) and find_plugin(name) is None:
             copy = copy_of_rule(copies_in(folder), contender.name)
-            keep_rule(name, copy, contender.rule, **changes)
+            keep_rule(name, copy, contender.loaded, **changes)
 
 
 def define_task_flags(default_suite: str) -> str:
@@ -283,8 +301,22 @@ def define_task_flags(default_suite: str) -> str:
     with commands.ended_by_user_errors():
         define_imports()
     first_suite = (given("suite") or default_suite).partition(",")[0].strip()
-    define_config(default_config, _settings_for(first_suite))
+    define_config(default_config, _settings_for(first_suite), _with_algorithms)
     return first_suite
+
+
+def _with_algorithms(config: ConfigDict, overridden: Sequence[str]) -> None:
+    """Add the settings of the algorithms that flags `--config.agents.NAME.FIELD` name.
+
+    Raises:
+      ValueError, ImportError: if there is no such algorithm.
+    """
+    names = {x.split(".")[1] for x in overridden if x.startswith(f"{ALGORITHMS}.")}
+    if names:
+        with config.unlocked():
+            config[ALGORITHMS] = ConfigDict(
+                {name: to_config(algorithms.find(name).default) for name in sorted(names)}
+            ).lock()
 
 
 def _settings_for(suite: str) -> str:
@@ -312,9 +344,9 @@ def define_flags(default_suite: str) -> None:
     flags.DEFINE_string(
         "baselines",
         None,
-        "Baselines by commas, instead of those of the config. With their literature's settings:"
-        f" {', '.join(BASELINES)}; presets, as ppo/cleanrl. With those of --tuned: the same names"
-        f" with {TUNED} behind them. Empty: none.",
+        "Algorithms by commas, instead of those of the config (python -m launch agents lists them):"
+        " ppo, with its literature's settings; ppo/cleanrl, with a preset; ppo/clip=0.1, with"
+        f" settings; ppo{TUNED}, with those of --tuned. Empty: none.",
     )
     is_local = execution.define_flags()
     # Runs in host environments are made one after the other, each on all cores.
@@ -340,7 +372,8 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
     runs_per_job = values.runs_per_job
     if runs_per_job is None and values.executor == "ray":
         runs_per_job = _RUNS_PER_RAY_JOB
-    config = from_config(EvaluationConfig, values.config)
+    own = ConfigDict({name: x for name, x in values.config.items() if name != ALGORITHMS})
+    config = from_config(EvaluationConfig, own)
     if values.baselines is not None:
         config = dataclasses.replace(config, baselines=tuple(listed(values.baselines)))
     return suites, config, runs_per_job
@@ -384,15 +417,15 @@ def main() -> None:
     values = flags.FLAGS
     rules = listed_paths(values.rule)
     suites, config, runs_per_job = read_flags(values)
-    agents = [_sized(name, values.size) for name in values.agent]
-    if values.size and not agents:
-        raise ValueError(f"--size={values.size} is the size of an --agent; there is none.")
+    agents, changes = values.agent, config_overrides()
     if values.dry_run:
         workdir = values.workdir
         check_names(rules, agents, copies_in(workdir))
         tasks = resolve(suites)
-        contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, values.tuned)
-        require_read(config_overrides(), contenders)
+        contenders, chosen = _tuned_contenders(
+            rules, tasks, config, workdir, agents, values.tuned, changes
+        )
+        require_read(changes, contenders, config)
         check(tasks, contenders, config)
         identity = _identity(tasks, contenders, config, chosen)
         workdirs.require_same_settings(workdir, identity, CHANGEABLE)
@@ -410,16 +443,9 @@ def main() -> None:
             agents,
             values.tuned,
             values.references,
-            config_overrides(),
+            changes,
         )
     print_evaluation(written)
-
-
-def _sized(agent: str, size: str) -> str:
-    """Return an agent's name with its size as a parameter, for example `dreamer/v1,12m`."""
-    family, _, parameters = agent.partition("/")
-    words = [word for word in (parameters, size) if word]
-    return f"{family}/{','.join(words)}" if words else family
 
 
 if __name__ == "__main__":
@@ -433,7 +459,7 @@ if __name__ == "__main__":
     flags.DEFINE_multi_string(
         "agent",
         [],
-        "Agent that learns without a rule, by name: dreamer, dreamer/v1,NoDenomMax"
+        "Algorithm besides the baselines, by name: dreamer, dreamer/v1,NoDenomMax"
         " (docs/dreamer.md), or one of yours (docs/extending.md); several by repetition.",
     )
     define_tuned()
@@ -443,8 +469,7 @@ if __name__ == "__main__":
         "Table of reference scores (launch.references), between which and the random policy's"
         " scores are normalised; by default the one that comes with this package.",
     )
-    flags.DEFINE_string("size", "", "Size of each --agent that has sizes, for example 12m.")
     tracking.define_flags()
     define_flags("grid_heldout")
     dry_run.define_flag()
-    commands.run(main, shrink=("size", *SHRINK) if given("agent") else SHRINK)
+    commands.run(main, shrink=SHRINK)

@@ -23,11 +23,10 @@ from disco_common import stopping
 from disco_common.configuration import from_config
 from disco_common.terminal import printable
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, copies_in, make_contenders
+from evaluation.contenders import copies_in, rule_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies import evolution
 from evaluation.studies.evolution import EvolutionConfig
-from launch import commands, execution, workdirs
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
@@ -36,9 +35,10 @@ from launch.evaluate import (
     keep_rules,
     suites_of,
 )
-from launch.flag_parsing import only_prints_config
-from launch.provenance import code_version
-from launch.score_tables import print_rows
+from launch.support import commands, execution, workdirs
+from launch.support.flag_parsing import only_prints_config
+from launch.support.provenance import code_version
+from launch.support.score_tables import print_rows
 
 # What a rule's file says of the rule before the evolution.
 _OF_ANOTHER_RULE = ("probe_score", "evaluations")
@@ -59,10 +59,9 @@ def main() -> None:
     """Run the command."""
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
-    config = dataclasses.replace(config, baselines=(), seeds=1)
-    contenders = make_contenders([values.rule], config, copies=copies_in(values.workdir))
+    config = dataclasses.replace(config, seeds=1)
     tasks = resolve(suites_of(values.suite, values.env_kwargs))
-    (contender,) = (x for x in contenders if x.kind != RANDOM)
+    (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
     settings = EvolutionConfig(
         generations=values.generations,
         population=values.population,
@@ -73,7 +72,7 @@ def main() -> None:
     evolution.check(contender, tasks, config, settings)
     identity = _Identity(
         tasks=tuple(task.name for task in tasks),
-        rules={contender.name: contender.source["parameters_sha256"]},
+        rules={contender.name: contender.parameters_sha256},
         config=config,
         command="evolve",
         search=settings,

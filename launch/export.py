@@ -3,9 +3,9 @@
     python -m launch.export --workdir=runs/first --output=first.npz
     python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
 
-If the run has probes (`launch.probes`), it is the rule with the best one, otherwise that of the
-newest checkpoint. `--meta_step=0` writes the rule that the run started from, with the same settings
-of agents: what discovery has added is by how much the other rule is better than this one.
+If the run has probes (`launch.support.probes`), it is the rule with the best one, otherwise that of
+the newest checkpoint. `--meta_step=0` writes the rule that the run started from, with the same
+settings of agents: what discovery has added is by how much the other rule is better than this one.
 
 The run may still be running, its workdir may be read-only, and its environments need not be
 installed: the command reads only the settings, the first rule, and the average rule in a
@@ -38,11 +38,11 @@ from evaluation.report import probe_scores
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.report.rule_card import rule_card
-from launch import commands, workdirs
-from launch.flag_parsing import define_output_file, define_path, listed_paths
-from launch.rule_provenance import rule_provenance
-from launch.settings import DiscoverSettings
-from launch.setup import TASKS, kept_rule, make_rule
+from launch.support import commands, workdirs
+from launch.support.flag_parsing import define_output_file, define_path, listed_paths
+from launch.support.rule_provenance import rule_provenance
+from launch.support.settings import DiscoverSettings
+from launch.support.setup import TASKS, kept_rule, make_rule
 
 # Fields of `meta.state.DiscoveryState`, and so paths in checkpoints.
 _AVERAGE, _TASK_META_STEPS = "average", "task_meta_steps"
@@ -89,7 +89,7 @@ def _first(
 ) -> tuple[disco.DiscoveredRule, dict[str, Any]] | None:
     """Return the rule that a run started from, and its provenance, of meta-step 0; None of others.
 
-    Raises as `launch.setup.make_rule`.
+    Raises as `launch.support.setup.make_rule`.
     """
     if meta_step != 0:
         return None

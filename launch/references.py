@@ -21,7 +21,7 @@ from disco_common.terminal import printable
 from evaluation.evaluate import resolve
 from evaluation.scoring import references
 from evaluation.studies.reference_scores import reference_scores
-from launch import commands, execution, workdirs
+from evaluation.tuned_settings import find_tuned, settings_by_contender
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
@@ -30,9 +30,9 @@ from launch.evaluate import (
     define_tuned,
     read_flags,
 )
-from launch.provenance import code_version
-from launch.score_tables import print_rows
-from launch.tuned import find_tuned, settings_by_contender
+from launch.support import commands, execution, workdirs
+from launch.support.provenance import code_version
+from launch.support.score_tables import print_rows
 
 
 def main() -> None:

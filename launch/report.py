@@ -20,8 +20,8 @@ from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
-from launch import commands, workdirs
-from launch.flag_parsing import define_output_folder, listed_paths
+from launch.support import commands, workdirs
+from launch.support.flag_parsing import define_output_folder, listed_paths
 
 
 def run(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:

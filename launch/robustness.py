@@ -19,7 +19,7 @@ from disco_common.terminal import printable
 from evaluation.contenders import check_names, copies_in, copy_of_rule, find_plugin
 from evaluation.evaluate import resolve
 from evaluation.studies.robustness import robustness, variations
-from launch import commands, execution, workdirs
+from evaluation.tuned_settings import find_tuned, settings_by_contender
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
@@ -29,9 +29,9 @@ from launch.evaluate import (
     keep_rules,
     read_flags,
 )
-from launch.flag_parsing import only_prints_config
-from launch.provenance import code_version
-from launch.tuned import find_tuned, settings_by_contender
+from launch.support import commands, execution, workdirs
+from launch.support.flag_parsing import only_prints_config
+from launch.support.provenance import code_version
 
 
 def main() -> None:

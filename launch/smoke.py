@@ -28,7 +28,7 @@ from agents.rule_agent import AgentConfig, RuleAgent
 from disco_common.terminal import console, printable
 from environments.episodes import Episode
 from evaluation.evaluate import resolve
-from launch import commands
+from launch.support import commands
 from training import collection
 from training.host_collection import HostActor
 

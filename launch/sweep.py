@@ -34,19 +34,19 @@ from disco_common.terminal import console, printable
 from evaluation.executors import Executor, Job, JobsFailedError
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.static_plots import PROBE, sweep_curves
-from launch import child, commands, execution, tracking, workdirs
 from launch.configs import grid57_laptop
-from launch.flag_parsing import (
+from launch.support import child, commands, execution, tracking, workdirs
+from launch.support.flag_parsing import (
     config_arguments,
     define_config,
     define_imports,
     define_output_folder,
     only_prints_config,
 )
-from launch.points import Point, discover, is_finished, make_points
-from launch.progress import Progress
-from launch.settings import CHANGEABLE
-from launch.tracking import Tracking
+from launch.support.points import Point, discover, is_finished, make_points
+from launch.support.progress import Progress
+from launch.support.settings import CHANGEABLE
+from launch.support.tracking import Tracking
 
 _MEANS = (PROBE, "validation_reward", "meta_loss", "episode_return")
 

@@ -18,12 +18,13 @@ from typing import Any
 
 from absl import flags
 
+from agents.search_space import RULE_RANGES
 from disco_common.terminal import printable
-from evaluation.contenders import RANDOM, copies_in, make_contenders
+from evaluation.config import family_of
+from evaluation.contenders import copies_in, fingerprints, rule_contenders
 from evaluation.evaluate import resolve
 from evaluation.studies import tuning
 from evaluation.tuned_settings import TunedSettings
-from launch import commands, execution, workdirs
 from launch.evaluate import (
     CHANGEABLE,
     SHRINK,
@@ -32,9 +33,10 @@ from launch.evaluate import (
     keep_rules,
     read_flags,
 )
-from launch.flag_parsing import listed_paths
-from launch.provenance import code_version
-from launch.score_tables import print_rows
+from launch.support import commands, execution, workdirs
+from launch.support.flag_parsing import listed_paths
+from launch.support.provenance import code_version
+from launch.support.score_tables import print_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +63,15 @@ def main() -> None:
     rules = listed_paths(values.rule)
     if not rules and not config.baselines:
         raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
-    without = dataclasses.replace(config, baselines=())
-    contenders = make_contenders(rules, without, copies=copies_in(values.workdir))
+    evaluated = rule_contenders(rules, config, copies_in(values.workdir))
     tasks = resolve(suites)
-    evaluated = [contender for contender in contenders if contender.kind != RANDOM]
     identity = _Identity(
         tasks=tuple(task.name for task in tasks),
-        rules={x.name: x.source["parameters_sha256"] for x in evaluated},
+        rules=fingerprints(evaluated),
         config=config,
         command="tune",
-        ranges={of: _described(space) for of, space in tuning.SPACES.items()},
-        rule_ranges=_described(tuning.RULE_SPACE),
+        ranges={x: _described(tuning.ranges_of(x)) for x in map(family_of, config.baselines)},
+        rule_ranges=_described(RULE_RANGES),
         task_files={task.name: task.sha256 for task in tasks if task.sha256},
     )
     provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}

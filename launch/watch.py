@@ -21,8 +21,8 @@ from absl import flags
 from disco_common.terminal import message
 from evaluation import films
 from evaluation.loading import load_agent, runs_near
-from launch import commands
-from launch.flag_parsing import define_imports, define_output_file, define_path
+from launch.support import commands
+from launch.support.flag_parsing import define_imports, define_output_file, define_path
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 The algorithm is in `meta.meta_step`, the programs are in `meta.programs`.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -11,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import Bool, Int
 
@@ -19,7 +21,7 @@ import environments
 from agents.rule_agent import AgentConfig
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
 from meta.groups import make_groups
-from meta.host_groups import HostGroups
+from meta.host_groups import HostGroup
 from meta.meta_step import AgentMetrics, Contribution
 from meta.objective import ObjectiveConfig
 from meta.population import empty_population
@@ -36,6 +38,8 @@ from meta.sharding import (
 from meta.state import DiscoveryState, Member
 from meta.task_assignment import initial_tasks, reassign_tasks
 from meta.value_function import ValueFunctionConfig
+from training.device_clock import DeviceClock
+from training.host_collection import NUM_HALVES
 from training.memory_budget import plan, require_memory
 
 
@@ -63,18 +67,9 @@ class Discovery:
     ):
         """Prepare a run.
 
-        Args:
-          tasks: to discover on.
-          rule: to start from.
-          agent: how agents learn.
-          value_function: how the meta-value functions learn.
-          objective: weights of the meta-loss.
-          population: its size and lifetimes.
-          meta: the meta-step.
-          seed: of all randomness.
-          mesh: from `meta.sharding.make_mesh`; by default all devices, one for each agent.
-          family_agents: settings that replace `agent` for some families of environments, by the
-            part of the environments' names before the slash. Their `steps_per_update` is equal.
+        `mesh` is from `meta.sharding.make_mesh`; by default all devices, one for each agent.
+        `family_agents` are settings that replace `agent` for some families of environments, by the
+        part of the environments' names before the slash; their `steps_per_update` is equal.
 
         Raises:
           ValueError: if there are fewer agents than groups, or a burn-in is too long.
@@ -95,7 +90,9 @@ class Discovery:
             self._mesh.shape[AGENTS],
         )
         self._programs = DevicePrograms(self.config, self.groups, self._mesh)
-        self._hosts: HostGroups | None = None
+        # Of groups of host environments, by their number, once they are started.
+        self._hosts: dict[int, HostGroup] = {}
+        self._clock: DeviceClock | None = None
 
     @property
     def population_size(self) -> int:
@@ -198,10 +195,8 @@ class Discovery:
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
         """
-        if self.has_hosts and self._hosts is None:
-            host_groups = {i: group for i, group in enumerate(self.groups) if group.is_host}
-            self._hosts = HostGroups(self.config, host_groups, self._mesh)
-            self._hosts.start(state)
+        if self.has_hosts and not self._hosts:
+            self._start_hosts(state)
         results = self._agents_meta_step(state)
         members, contributions = zip(*(results[i] for i in range(len(self.groups))), strict=True)
         rule, average, task_meta_steps, meta_step, metrics = self._follow(
@@ -219,6 +214,20 @@ class Discovery:
         )
         return self._reset_if_due(state, metrics), metrics
 
+    def _start_hosts(self, state: DiscoveryState) -> None:
+        """Start all host environments, and the clock of the device."""
+        hosts = {i: group for i, group in enumerate(self.groups) if group.is_host}
+        # All agents act at the same time.
+        num_agents = sum(len(group.local_indices(self._mesh)) for group in hosts.values())
+        workers = max(1, environments.available_processors() // (NUM_HALVES * num_agents))
+        clock = self._clock = DeviceClock()
+        self._hosts = {
+            number: HostGroup(self.config, group, self._mesh, clock, workers)
+            for number, group in hosts.items()
+        }
+        for number, group in self._hosts.items():
+            group.start(state.groups[number], int(state.meta_step))
+
     def _agents_meta_step(self, state: DiscoveryState) -> dict[int, tuple[Member, Contribution]]:
         """Make steps 1 to 5 of all agents; return each group's agents and contribution."""
         results: dict[int, tuple[Member, Contribution]] = {}
@@ -230,12 +239,13 @@ class Discovery:
                 watched=lambda results: [part.metrics["finite"] for _, part in results],
             )
             results |= dict(zip(on_device, computed, strict=True))
-        if self._hosts:
-            results |= self._hosts.meta_step(state)
+        for number, group in self._hosts.items():
+            meta_step, members = int(state.meta_step), state.groups[number]
+            results[number] = group.meta_step(state.rule, meta_step, members)
         return results
 
     def _follow(self, dispatch: Callable[[], Any], watched: Callable[[Any], Any]) -> Any:
-        return self._hosts.follow(dispatch, watched) if self._hosts else dispatch()
+        return self._clock.follow(dispatch, watched) if self._clock else dispatch()
 
     def _reset_if_due(
         self, state: DiscoveryState, metrics: tuple[AgentMetrics, ...]
@@ -248,8 +258,8 @@ class Discovery:
             reassigned = partial(reassign_tasks, keeps_tasks=self.config.population.keeps_tasks)
             new_tasks = list(map(reassigned, tasks, is_reset, task_meta_steps))
             state = self._reset_agents(state, is_reset, new_tasks)
-        if self._hosts:
-            self._hosts.reset_agents(state, is_reset)
+        for number, group in self._hosts.items():
+            group.reset_agents(state.groups[number], is_reset[number], int(state.meta_step))
         return state
 
     def _reset_agents(
@@ -303,11 +313,27 @@ class Discovery:
         return dataclasses.replace(state, groups=copied(state.groups))
 
     def host_metrics(self) -> dict[str, float]:
-        """Return `HostGroups.metrics`; `{}` without host environments."""
-        return self._hosts.metrics() if self._hosts else {}
+        """Return timings of host environments since the last call, and their simulators' deaths.
+
+        Seconds and deaths (all so far) are summed over processes, the idle fraction is averaged.
+        """
+        if self._clock is None:
+            return {}
+        names = ("engine_seconds", "policy_seconds", "simulator_restarts")
+        parts = [group.timing() for group in self._hosts.values()]
+        local = [self._clock.idle_fraction(), *(sum(p[name] for p in parts) for name in names)]
+        idle, *sums = np.atleast_2d(multihost_utils.process_allgather(np.array(local))).T
+        return {
+            "device_idle_fraction": float(idle.mean()),
+            **{name: float(x.sum()) for name, x in zip(names, sums, strict=True)},
+        }
 
     def close(self) -> None:
         """Stop host environments."""
-        hosts, self._hosts = self._hosts, None
-        if hosts is not None:
-            hosts.close()
+        hosts, self._hosts = self._hosts, {}
+        clock, self._clock = self._clock, None
+        with contextlib.ExitStack() as closing:
+            for group in hosts.values():
+                closing.callback(group.close)
+            if clock is not None:
+                closing.callback(clock.close)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Int, PyTree
 import disco
 import environments
 from agents.rule_agent import AgentConfig, RuleAgent
+from environments import registry
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
 from meta.sharding import local_rows
 from meta.task_assignment import group_sizes
@@ -47,7 +48,7 @@ class Group:
     @property
     def family(self) -> str:
         """The part of the tasks' names before the slash."""
-        return family_of(self.names[0])
+        return registry.family_of(self.names[0])
 
     @property
     def is_host(self) -> bool:
@@ -92,11 +93,6 @@ class Group:
         return jax.tree.map(lambda x: x[index], self.tasks)
 
 
-def family_of(name: str) -> str:
-    """Return the part of a task's name before the slash."""
-    return name.partition("/")[0]
-
-
 def make_groups(
     config: DiscoveryConfig,
     tasks: Sequence[environments.Environment],
@@ -108,14 +104,7 @@ def make_groups(
 ) -> tuple[Group, ...]:
     """Return the groups of a population.
 
-    Args:
-      config: settings of the run.
-      tasks: to discover on.
-      rule: whose outputs the agents have.
-      default_agent: configuration of agents of families without their own.
-      family_agents: configurations by family of environments.
-      value_config: of the meta-value functions.
-      num_devices: over which the agents of each group are sharded.
+    `default_agent` is for families of environments without their own in `family_agents`.
 
     Raises:
       ValueError: if there are fewer agents than groups, a burn-in is longer than the validation
@@ -125,7 +114,7 @@ def make_groups(
     grouped = environments.group(tasks)
     assigned = _assign_indices(config.population.size, tasks, grouped)
     for group, indices in zip(grouped, assigned, strict=True):
-        family = family_of(group.names[0])
+        family = registry.family_of(group.names[0])
         agent_config = family_agents.get(family, default_agent)
         agent = RuleAgent.create(agent_config, group.dynamics, rule)
         value_function = ValueFunction.create(

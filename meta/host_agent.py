@@ -13,14 +13,14 @@ from meta.config import MetaConfig
 from meta.groups import Group
 from training import batches
 from training.host_collection import Collected, HostActor
-from training.host_experience import HostExperience
+from training.host_pipeline import HostPipeline
 
 
-class HostAgentExperience:
+class HostAgent:
     """The environments and the replay of one agent, from one reset to the next.
 
     Attributes:
-      experience: collects and replays the batches that the agent learns from.
+      pipeline: collects and replays the batches that the agent learns from.
     """
 
     def __init__(
@@ -33,12 +33,8 @@ class HostAgentExperience:
     ):
         """Start the environments.
 
-        Args:
-          group: of the agent.
-          task: of the environments.
-          address: non-negative integers from which their seeds are derived.
-          meta: the meta-step, which says how it validates.
-          workers: threads or processes for each half of the environments.
+        `address`, non-negative integers, gives their seeds. `workers` threads or processes step
+        each half of the environments.
 
         Raises:
           SimulatorError: if a simulator cannot be started.
@@ -48,8 +44,8 @@ class HostAgentExperience:
         assert isinstance(dynamics, environments.HostEnvironment)
         seeds = np.random.SeedSequence(address).generate_state(2) % 2**31
         with contextlib.ExitStack() as started:
-            self.experience = HostExperience(agent, dynamics, task, int(seeds[0]), workers=workers)
-            started.callback(self.experience.close)
+            self.pipeline = HostPipeline(agent, dynamics, task, int(seeds[0]), workers=workers)
+            started.callback(self.pipeline.close)
             self._meta, self._validation = meta, None
             self._num_unrolls = group.validation_unrolls(meta)
             if not self._num_unrolls:
@@ -63,8 +59,8 @@ class HostAgentExperience:
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
         """
-        collected = self.experience.take()
-        return collected, self.experience.draw(self._update, collected.batch, update).batch
+        collected = self.pipeline.take()
+        return collected, self.pipeline.draw(self._update, collected.batch, update).batch
 
     def validate(
         self, params: disco.Params, key: PRNGKeyArray, unroll: int
@@ -73,10 +69,8 @@ class HostAgentExperience:
 
         Without validation environments it acts in the training environments, which go on.
 
-        Args:
-          params: of the agent. No unroll is requested.
-          key: of acting in validation environments.
-          unroll: number of the first unroll of the training environments.
+        No unroll is requested before. `unroll` is the number of the first unroll of the training
+        environments.
 
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
@@ -85,8 +79,8 @@ class HostAgentExperience:
         if self._validation is not None:
             collected.append(self._validation.collect(params, key, self._meta.validation_length))
         for i in range(self._num_unrolls):
-            self.experience.request(params, unroll + i)
-            collected.append(self.experience.take())
+            self.pipeline.request(params, unroll + i)
+            collected.append(self.pipeline.take())
         every = batches.concatenate([part.batch for part in collected])
         # The last unroll may have more than are needed.
         return collected, batches.map_batch(
@@ -97,11 +91,11 @@ class HostAgentExperience:
     def restarts(self) -> int:
         """Number of simulators that died and were replaced."""
         others = self._validation.restarts if self._validation is not None else 0
-        return self.experience.restarts + others
+        return self.pipeline.restarts + others
 
     def close(self) -> None:
         """Stop the environments."""
         with contextlib.ExitStack() as closing:
             if self._validation is not None:
                 closing.callback(self._validation.close)
-            self.experience.close()
+            self.pipeline.close()

@@ -9,109 +9,29 @@ so that the backward pass repeats no update.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, Shaped
 
 import disco
-import environments
 from agents.protocol import Batch
 from agents.rule_agent import to_trajectory
 from disco_common import keys
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig
 from meta.groups import Group
-from meta.host_agent import HostAgentExperience
-from meta.host_programs import make_programs
+from meta.host_agent import HostAgent
+from meta.host_programs import HostPrograms
 from meta.inner_loop import InnerLoopResiduals
 from meta.meta_step import AgentMetrics, Contribution
 from meta.sharding import local_rows, over_agents
-from meta.state import DiscoveryState, Member
+from meta.state import Member
 from training.device_clock import DeviceClock
-from training.host_collection import NUM_HALVES, Collected, Timing
-
-
-class HostGroups:
-    """All groups of host environments of a run, and the clock of the device."""
-
-    def __init__(self, config: DiscoveryConfig, groups: Mapping[int, Group], mesh: Mesh):
-        """Prepare the groups; nothing is compiled or started.
-
-        Args:
-          config: settings of the run.
-          groups: by their number among all groups of the population.
-          mesh: with the axis `agents`.
-        """
-        self._clock = DeviceClock()
-        # All agents act at the same time.
-        num_halves = NUM_HALVES * sum(len(group.local_indices(mesh)) for group in groups.values())
-        workers = max(1, environments.available_processors() // num_halves)
-        self._groups = {
-            number: HostGroup(config, group, mesh, self._clock, workers)
-            for number, group in groups.items()
-        }
-
-    def start(self, state: DiscoveryState) -> None:
-        """Start all environments.
-
-        Raises:
-          SimulatorError: if a simulator cannot be started.
-        """
-        for number, group in self._groups.items():
-            group.start(state.groups[number], int(state.meta_step))
-
-    def follow(self, dispatch: Callable[[], Any], watched: Callable[[Any], Any]) -> Any:
-        """Dispatch a computation, as `DeviceClock.follow`."""
-        return self._clock.follow(dispatch, watched)
-
-    def meta_step(self, state: DiscoveryState) -> dict[int, tuple[Member, Contribution]]:
-        """Make steps 1 to 5 of a meta-step; it donates the agents.
-
-        Returns:
-          By number of the group, its agents after the meta-step and their contribution.
-
-        Raises:
-          SimulatorError: if a simulator failed, or died and could not be replaced.
-        """
-        return {
-            number: group.meta_step(state.rule, int(state.meta_step), state.groups[number])
-            for number, group in self._groups.items()
-        }
-
-    def reset_agents(
-        self, state: DiscoveryState, is_reset: Sequence[Bool[np.ndarray, "_"]]
-    ) -> None:
-        """Start new environments and replays of agents that are reset."""
-        for number, group in self._groups.items():
-            group.reset_agents(state.groups[number], is_reset[number], int(state.meta_step))
-
-    def metrics(self) -> dict[str, float]:
-        """Return timings since the last call, and the deaths of simulators so far.
-
-        Seconds and deaths are summed over processes, the idle fraction is averaged.
-        """
-        names = ("engine_seconds", "policy_seconds", "simulator_restarts")
-        parts = [group.timing() for group in self._groups.values()]
-        local = [self._clock.idle_fraction(), *(sum(p[name] for p in parts) for name in names)]
-        idle, *sums = np.atleast_2d(multihost_utils.process_allgather(np.array(local))).T
-        return {
-            "device_idle_fraction": float(idle.mean()),
-            **{name: float(x.sum()) for name, x in zip(names, sums, strict=True)},
-        }
-
-    def close(self) -> None:
-        """Stop all environments."""
-        with contextlib.ExitStack() as closing:
-            for group in self._groups.values():
-                closing.callback(group.close)
-            closing.callback(self._clock.close)
+from training.host_collection import Collected, Timing
 
 
 class HostGroup:
@@ -127,16 +47,11 @@ class HostGroup:
     ):
         """Prepare the group; nothing is compiled or started.
 
-        Args:
-          config: settings of the run.
-          group: of host environments.
-          mesh: with the axis `agents`.
-          clock: of the device.
-          workers: threads or processes for each half of an agent's environments.
+        `workers` threads or processes step each half of an agent's environments.
         """
         self._config, self._group, self._clock, self._workers = config, group, clock, workers
         self._sharding = over_agents(mesh)
-        self._programs = make_programs(config, group, mesh)
+        self._programs = HostPrograms(config, group, mesh)
         # The agents of this process: their indices in the population and within the group, and
         # their rows of the group's arrays. Copies that pad the group learn from the batches of
         # their original, or of this process's first agent if another process has the original.
@@ -146,7 +61,7 @@ class HostGroup:
         )
         self._first_rows = rows[first]
         self._orders = np.searchsorted(group.indices, self._indices)
-        self._agents: list[HostAgentExperience] = []
+        self._agents: list[HostAgent] = []
         self._residuals: InnerLoopResiduals | None = None
         self._threads = ThreadPoolExecutor(len(self._indices), "agents")
         self._timing = Timing(0.0, 0.0)
@@ -166,24 +81,19 @@ class HostGroup:
         tasks, resets = self._local_integers(lifetime.task), self._local_integers(lifetime.resets)
         return list(zip(self._indices.tolist(), tasks, resets, strict=True))
 
-    def _start_agent(
-        self, index: int, task: int, resets: int, meta_step: int
-    ) -> HostAgentExperience:
+    def _start_agent(self, index: int, task: int, resets: int, meta_step: int) -> HostAgent:
         group = self._group
         assert isinstance(self._config.seed, int)
         address = (self._config.seed, index, resets, meta_step)
         meta = self._config.meta
-        return HostAgentExperience(group, group.tasks[task], address, meta, self._workers)
+        return HostAgent(group, group.tasks[task], address, meta, self._workers)
 
     def meta_step(
         self, rule: disco.DiscoveredRule, meta_step: int, members: Member
     ) -> tuple[Member, Contribution]:
         """Make steps 1 to 5 of a meta-step.
 
-        Args:
-          rule: by which the agents learn.
-          meta_step: number of meta-steps so far.
-          members: donated.
+        It donates the agents.
 
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
@@ -211,17 +121,14 @@ class HostGroup:
     ) -> tuple[Member, list[list[Collected]], list[AgentMetrics]]:
         """Make K updates, acting while the device learns, and store their residuals.
 
-        Args:
-          rule: by which the agents learn.
-          first: number of the first unroll.
-          members: donated.
+        `first` is the number of the first unroll. It donates the agents.
 
         Returns:
           The agents after the updates; for each update, what the agents collected without the
           unrolls, and metrics.
         """
         num_updates = self._config.meta.num_updates
-        if not all(agent.experience.is_requested for agent in self._agents):
+        if not all(agent.pipeline.is_requested for agent in self._agents):
             self._request(self._params(members), first)  # Of agents that were just started.
         experiences, learning = [], []
         for number in range(num_updates):
@@ -276,8 +183,8 @@ class HostGroup:
     def _request(self, params: list[disco.Params], update: int) -> None:
         """Start acting for an update, except for agents that act already."""
         for agent, own in zip(self._agents, params, strict=True):
-            if not agent.experience.is_requested:
-                agent.experience.request(own, update)
+            if not agent.pipeline.is_requested:
+                agent.pipeline.request(own, update)
 
     def _params(self, members: Member) -> list[disco.Params]:
         """Return the parameters of each agent of this process, on its device."""

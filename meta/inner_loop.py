@@ -100,7 +100,7 @@ def inner_loop(
 
     def step(carry, key):
         state, value_state = carry
-        state, batch, statistics = iteration.experience(agent, dynamics, task, state, key)
+        state, batch, statistics = iteration.collect_and_draw(agent, dynamics, task, state, key)
         state, value_state, residuals, metrics = update(
             agent, value_function, state, value_state, to_trajectory(batch)
         )

@@ -60,14 +60,6 @@ def agent_meta_step(
 ) -> tuple[Member, Float[Array, "R"], Metrics]:
     """Make steps 1 to 5 for one agent of JAX environments.
 
-    Args:
-      config: settings of the run.
-      group: of the agent.
-      rule: by which the agent learns.
-      meta_step: number of meta-steps so far.
-      member: the agent.
-      index: of the agent in the population.
-
     Returns:
       The agent after the meta-step, its update of the rule, and metrics.
     """
@@ -144,14 +136,7 @@ def agent_meta_update(
 ) -> tuple[Member, Float[Array, "R"], Metrics]:
     """Make steps 3 to 5 for one agent.
 
-    Args:
-      config: settings of the run.
-      group: of the agent.
-      rule: by which the agent was updated.
-      member: the agent after the K updates.
-      learner_before: the agent's learner before them.
-      residuals: of the K updates.
-      validation: trajectories of the agent after the K updates.
+    `learner_before` is the agent's learner before the K updates, `member` the agent after them.
 
     Returns:
       The agent after the meta-step, its update of the rule, and metrics.
@@ -275,10 +260,8 @@ def sum_over_agents(
 ) -> Contribution:
     """Return the contribution of the agents of a group on one device.
 
-    Args:
-      updates: of the agents; 0 where the meta-gradient is not finite.
-      metrics: of the agents.
-      is_counted: False for copies that pad the group.
+    `updates` are 0 where the meta-gradient is not finite; `is_counted` is False for copies that pad
+    the group.
     """
     return Contribution(
         rule_update=jnp.tensordot(is_counted.astype(updates.dtype), updates, 1)[None],
@@ -290,12 +273,7 @@ def sum_over_agents(
 def add_meta_step(
     task_meta_steps: Sequence[Int[Array, "_tasks"]], metrics: Sequence[AgentMetrics]
 ) -> tuple[Int[Array, "_tasks"], ...]:
-    """Return the meta-steps on each group's tasks after one more of all agents.
-
-    Args:
-      task_meta_steps: of each group, before it.
-      metrics: of each group's agents.
-    """
+    """Return the meta-steps on each group's tasks after one more of all agents."""
     return tuple(
         before.at[part["task"]].add(1)
         for before, part in zip(task_meta_steps, metrics, strict=True)
@@ -312,13 +290,6 @@ def update_rule(
     """Return the rule after the mean of all agents' updates, and the moving average of rules.
 
     For use inside `shard_map_over_agents`: the mean is over the agents of all devices.
-
-    Args:
-      config: settings of the meta-step.
-      rule: before the meta-step.
-      average: of the rules so far.
-      meta_step: number of meta-steps so far.
-      contributions: of the agents of each group on this device.
     """
     update = sum(part.rule_update[0] for part in contributions)
     count = sum(part.count for part in contributions)

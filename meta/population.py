@@ -21,9 +21,7 @@ from meta.config import DiscoveryConfig, PopulationConfig
 from meta.groups import Group
 from meta.meta_step import meta_optimizer
 from meta.state import DiscoveryState, Lifetime, Member
-from meta.value_function import ValueFunctionState
 from training import collection, iteration
-from training.collection import ActorState
 from training.iteration import TrainingState
 
 
@@ -68,18 +66,7 @@ def reset_agents(
     is_reset: Bool[Array, "agents"],
     tasks: Int[Array, "agents"],
 ) -> Member:
-    """Return the agents of a group with some of them replaced by initial agents.
-
-    Args:
-      config: settings of the run.
-      group: of the agents.
-      rule: by which they learn.
-      meta_step: number of meta-steps so far.
-      members: the agents.
-      indices: of the agents in the population.
-      is_reset: which agents are reset.
-      tasks: of the agents after the reset.
-    """
+    """Return the agents of a group with some of them replaced by initial agents."""
 
     def initial(member: Member, task, index) -> Member:
         resets = member.lifetime.resets + 1
@@ -107,26 +94,21 @@ def init_member(
 ) -> Member:
     """Return an initial agent of the population.
 
-    Args:
-      config: settings of the run.
-      group: of the agent.
-      rule: by which it learns.
-      meta_step: number of meta-steps so far.
-      task: of the agent, as an index.
-      index: of the agent in the population.
-      resets: of this agent so far.
-      meta_optimizer_state: of this agent, which the reset does not change.
+    `index` is its number in the population, `resets` counts those of this agent so far, and the
+    reset does not change `meta_optimizer_state`.
     """
-    budget_key, agent_key = jax.random.split(
-        keys.key(config.seed, Purpose.INITIALIZE, meta_step, index)
-    )
-    agent, validation, value = init_agent(
-        group,
-        rule,
-        group.params_of(task),
-        agent_key,
-        config.meta.validation_trajectories,
-    )
+    budget_key, key = jax.random.split(keys.key(config.seed, Purpose.INITIALIZE, meta_step, index))
+    agent_key, validation_key, value_key = jax.random.split(key, 3)
+    agent, dynamics, params = group.agent_with(rule), group.dynamics, group.params_of(task)
+    value = group.value_function.init(value_key)
+    if isinstance(dynamics, environments.HostEnvironment):  # `meta.host_groups` starts them.
+        learner, updates = agent.init(agent_key), jnp.zeros((), jnp.int32)
+        state = TrainingState(learner=learner, actor=None, replay=None, updates=updates)
+        validation = None
+    else:
+        number = config.meta.validation_trajectories
+        state = iteration.init(agent, dynamics, params, agent_key)
+        validation = collection.start(agent, dynamics, params, validation_key, number)
     lifetime = Lifetime(
         task=task,
         resets=resets,
@@ -134,36 +116,11 @@ def init_member(
         budget=draw_budget(group.population, budget_key, resets),
     )
     return Member(
-        agent=agent,
+        agent=state,
         validation=validation,
         value=value,
         lifetime=lifetime,
         meta_optimizer=meta_optimizer_state,
-    )
-
-
-def init_agent(
-    group: Group,
-    rule: disco.Rule,
-    task: PyTree[Array],
-    key: PRNGKeyArray,
-    validation_trajectories: int,
-) -> tuple[TrainingState, ActorState | None, ValueFunctionState]:
-    """Return an initial agent, its validation environments and its meta-value function.
-
-    `meta.host_groups` starts environments outside JAX.
-    """
-    agent_key, validation_key, value_key = jax.random.split(key, 3)
-    agent, dynamics = group.agent_with(rule), group.dynamics
-    value = group.value_function.init(value_key)
-    if isinstance(dynamics, environments.HostEnvironment):
-        learner, updates = agent.init(agent_key), jnp.zeros((), jnp.int32)
-        state = TrainingState(learner=learner, actor=None, replay=None, updates=updates)
-        return state, None, value
-    return (
-        iteration.init(agent, dynamics, task, agent_key),
-        collection.start(agent, dynamics, task, validation_key, validation_trajectories),
-        value,
     )
 
 
@@ -174,11 +131,6 @@ def draw_budget(
 
     The budgets of the first generation end evenly spread over a lifetime, after
     `first_reset_after`.
-
-    Args:
-      config: with the categories of budgets.
-      key: of the draw.
-      resets: of the agent so far; 0 in the first generation.
     """
     category_key, stagger_key = jax.random.split(key)
     lifetimes = jnp.asarray(config.lifetimes, jnp.int32)

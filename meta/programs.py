@@ -48,13 +48,7 @@ class DevicePrograms:
     """
 
     def __init__(self, config: DiscoveryConfig, groups: Sequence[Group], mesh: Mesh):
-        """Prepare the programs.
-
-        Args:
-          config: settings of the run.
-          groups: of the population.
-          mesh: from `meta.sharding.make_mesh`.
-        """
+        """Prepare the programs."""
         self._config, self._groups, self._mesh = config, groups, mesh
         self.on_device = [i for i, group in enumerate(groups) if not group.is_host]
         self.agents_meta_step = jax.jit(
@@ -66,8 +60,7 @@ class DevicePrograms:
     def compile(self, state: DiscoveryState) -> None:
         """Compile the programs of a meta-step without host environments, two at the same time.
 
-        Args:
-          state: shapes, dtypes and shardings of a state.
+        `state` has shapes, dtypes and shardings.
         """
         # Processes that compile together do so in the same order.
         num_threads = 1 if jax.process_count() > 1 else 2
@@ -81,8 +74,7 @@ class DevicePrograms:
         The first one is `agents_meta_step`; the second one, `update_rule`, has all communication
         between devices.
 
-        Args:
-          state: shapes, dtypes and shardings of a state.
+        `state` has shapes, dtypes and shardings.
         """
         arguments = (state.rule, state.meta_step, state.groups)
         yield self.agents_meta_step.lower(*arguments)

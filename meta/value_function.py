@@ -85,14 +85,7 @@ class ValueFunction:
         network: NetworkConfig = NetworkConfig(),
         history_spec: HistorySpec = HistorySpec(),
     ) -> "ValueFunction":
-        """Return a meta-value function with the encoder of the agent's network and no memory.
-
-        Args:
-          config: sizes of its MLP.
-          observation_spec: of one observation.
-          network: configuration of the agent's network.
-          history_spec: frames that the agent's network reads.
-        """
+        """Return a meta-value function with the encoder of the agent's network and no memory."""
 
         def forward(observation):
             stacked = history.stack(history_spec, observation_spec, observation)

@@ -1,6 +1,7 @@
 """`docs/extending.md`, run as it stands in a package that was never installed; and the site."""
 
 import csv
+import json
 import os
 import pathlib
 import re
@@ -68,12 +69,25 @@ def test_a_package_of_ones_own_takes_part_in_all(package, tmp_path):
         assert mine > random + 0.2
         assert counting > 4.0  # Of 5.
         assert fmean(scores[task, "dqn"]) > random + 1.0
-    for run in ("lamps/runs/dqn/lamps_4/seed_0", "catch/runs/dqn_0.003/bsuite_catch%2F0/seed_0"):
+    for run in (
+        "lamps/runs/dqn/lamps_4/seed_0",
+        "catch/runs/dqn_learning_rate=0.003/bsuite_catch%2F0/seed_0",
+    ):
         files = {path.name for path in (tmp_path / "runs" / run).iterdir()}
         assert {"result.json", "episodes.jsonl", "metrics.jsonl", "agent.npz"} <= files
     page = (report / "index.html").read_text()
     assert "short_traces" in page
-    assert "environments 8" in page
+    assert "num_environments 8" in page
+    tuned = json.loads((tmp_path / "runs/tuning/tuned.json").read_text())["contenders"]["dqn"]
+    assert [set(x["settings"]) for x in tuned["trials"]] == [
+        set(),
+        {"learning_rate", "target_period"},
+    ]
+    found = json.loads((tmp_path / "runs/tuned/results.json").read_text())["contenders"]
+    assert found["dqn"]["settings"]["discount"] == 0.9
+    assert found["dqn_tuned"]["source"]["tuned"] == tuned["settings"]
+    listed = _run(["-m", "launch", "agents"], module, tmp_path).stdout
+    assert re.search(r"^dqn +Mnih et al. 2015", listed, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -90,11 +104,11 @@ def test_a_module_of_ones_own_needs_no_package(tmp_path):
         ["-m", "launch.evaluate", *names[1].split(), *small, "--workdir=run"], ROOT, tmp_path
     )
     assert done.returncode == 0, done.stderr
-    run = "run/runs/my_dqn:dqn_0.003/my_lamps:make_4/seed_0"
+    run = "run/runs/my_dqn:ALGORITHM_learning_rate=0.003/my_lamps:make_4/seed_0"
     watch = ["-m", "launch.watch", f"--run={run}", "--output=film.gif"]
     refused = _run(watch, ROOT, tmp_path)
     assert refused.returncode == 2
-    assert "A file names 'my_dqn:dqn', for which a module would be imported" in refused.stderr
+    assert "A file names 'my_dqn:ALGORITHM', for which a module would be imported" in refused.stderr
     assert _run([*watch, "--imports"], ROOT, tmp_path).returncode == 0
     assert (tmp_path / "film.gif").is_file()
     unknown = ["-m", "launch.evaluate", "--rule=", "--suite=my_lamps:no_such", "--workdir=other"]

@@ -45,12 +45,7 @@ def example(
 ) -> Batch:
     """Return the shapes and dtypes of an unroll of T steps in B environments.
 
-    Args:
-      agent: that acts.
-      dynamics: of the environments.
-      batch_size: B.
-      num_steps: T.
-      acting_state: of the agent; None for that of an initial learning state.
+    `acting_state` defaults to that of an initial learning state.
     """
     if acting_state is None:
         acting_state = jax.eval_shape(

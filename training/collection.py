@@ -68,19 +68,19 @@ def start(
     batch_size: int,
 ) -> ActorState:
     """Start an episode in each of B environments."""
-    spec = agent.experience.history
+    history = agent.experience.history
     keys = jax.random.split(key, batch_size)
     state, timestep = jax.vmap(dynamics.reset, in_axes=(None, 0))(task, keys)
     zeros = jnp.zeros(batch_size, jnp.float32)
     memory = agent.initial_memory(batch_size)
     before = None
-    if spec.is_history:
+    if history.is_history:
         before = History(
             frames=jax.tree.map(
-                lambda x: jnp.zeros((batch_size, spec.rows_before, *x.shape[1:]), x.dtype),
+                lambda x: jnp.zeros((batch_size, history.rows_before, *x.shape[1:]), x.dtype),
                 timestep.observation,
             ),
-            age=jnp.zeros((batch_size, spec.rows_before), jnp.int32),
+            age=jnp.zeros((batch_size, history.rows_before), jnp.int32),
         )
     return ActorState(
         environment=state,
@@ -108,21 +108,11 @@ def unroll(
     When an episode ends, the next one starts. The transition between them is one of the steps
     (`environments.stream`); `Batch.mask` is False there.
 
-    Args:
-      agent: that acts.
-      dynamics: of the environments.
-      task: of the environments.
-      acting_state: of the agent.
-      actor: the environments' states before the unroll.
-      key: random key of the actions and the environments.
-      num_steps: T.
-      mode: the purpose of acting.
-
     Returns:
       The actor state after the unroll, one sequence of T transitions per environment, and sums
       over the episodes that ended.
     """
-    spec, first = agent.experience.history, actor
+    history, first = agent.experience.history, actor
 
     def step(actor, key):
         return _step(agent, dynamics, task, acting_state, actor, key, mode)
@@ -134,8 +124,8 @@ def unroll(
         actor.timestep.observation,
     )
     memory = None
-    if spec.is_history:
-        observation, actor = _with_history(spec, observation, first, actor, past)
+    if history.is_history:
+        observation, actor = _with_history(history, observation, first, actor, past)
         memory = first.memory_before
     batch = Batch(observation=observation, memory=memory, **rows)
     return actor, batch, _statistics(batch, ended)
@@ -156,7 +146,7 @@ def _step(
       The actor state after the step. The batch's row; the return, length and results of the
       episode so far; its age and the agent's memory before the step, None without a history.
     """
-    spec, batch_size = agent.experience.history, actor.episode_return.shape[0]
+    history, batch_size = agent.experience.history, actor.episode_return.shape[0]
     stream = jax.vmap(
         lambda *args: environments.stream(dynamics, task, *args), in_axes=(0, 0, 0, 0)
     )
@@ -165,7 +155,7 @@ def _step(
     )
     act_key, step_key = jax.random.split(key)
     previous = actor.timestep
-    seen = previous._replace(observation=_observation(actor, spec))
+    seen = previous._replace(observation=_observation(actor, history))
     memory, action, extras = agent.act(acting_state, actor.memory, seen, act_key, mode)
     state, timestep = stream(
         actor.environment, previous, action, jax.random.split(step_key, batch_size)
@@ -183,14 +173,14 @@ def _step(
         "mask": ~is_new,
     }
     ended = {"return": total, "length": length, "results": results_of(state)}
-    past = (actor.episode_length.astype(jnp.int32), actor.memory) if spec.is_history else None
+    past = (actor.episode_length.astype(jnp.int32), actor.memory) if history.is_history else None
     actor = dataclasses.replace(
         actor,
         environment=state,
         timestep=timestep,
         episode_return=total,
         episode_length=length,
-        before=_shifted(actor, spec),
+        before=_shifted(actor, history),
         memory=memory,
     )
     return actor, (row, ended, past)
@@ -218,12 +208,12 @@ def _statistics(batch: Batch, ended: dict[str, Any]) -> EpisodeStatistics:
 
 
 def _with_history(
-    spec: HistorySpec, observation: Any, first: ActorState, actor: ActorState, past: Any
+    history: HistorySpec, observation: Any, first: ActorState, actor: ActorState, past: Any
 ) -> tuple[History, ActorState]:
     """Prepend earlier observations to an unroll's, and store the memory before the next burn-in.
 
     Args:
-      spec: of the history.
+      history: past observations that an observation contains.
       observation: of the unroll, leaves `[T+1, B, ...]`.
       first: the actor before the unroll.
       actor: the actor after it.
@@ -231,26 +221,26 @@ def _with_history(
     """
     assert first.before is not None
     ages, memories = past
-    history = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), first.before)
+    before = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), first.before)
     final_age = actor.episode_length.astype(jnp.int32)
     observation = History(
-        frames=jax.tree.map(lambda *x: jnp.concatenate(x), history.frames, observation),
-        age=jnp.concatenate([history.age[spec.frame_stack - 1 :], ages, final_age[None]], axis=0),
+        frames=jax.tree.map(lambda *x: jnp.concatenate(x), before.frames, observation),
+        age=jnp.concatenate([before.age[history.frame_stack - 1 :], ages, final_age[None]], axis=0),
     )
-    if not spec.burn_in:
+    if not history.burn_in:
         return observation, dataclasses.replace(actor, memory_before=actor.memory)
-    after = jax.tree.map(lambda x: x[len(ages) - spec.burn_in], memories)
+    after = jax.tree.map(lambda x: x[len(ages) - history.burn_in], memories)
     return observation, dataclasses.replace(actor, memory_before=after)
 
 
-def _observation(actor: ActorState, spec: HistorySpec) -> Any:
+def _observation(actor: ActorState, history: HistorySpec) -> Any:
     """Return the agent's observation at the current time steps."""
-    if not spec.is_history:
+    if not history.is_history:
         return actor.timestep.observation
     assert actor.before is not None
 
     def with_current(before, current):
-        stacked = jnp.swapaxes(before[:, spec.burn_in :], 0, 1)
+        stacked = jnp.swapaxes(before[:, history.burn_in :], 0, 1)
         return jnp.concatenate([stacked, current[None]])
 
     return History(
@@ -259,9 +249,9 @@ def _observation(actor: ActorState, spec: HistorySpec) -> Any:
     )
 
 
-def _shifted(actor: ActorState, spec: HistorySpec) -> History | None:
+def _shifted(actor: ActorState, history: HistorySpec) -> History | None:
     """Return the history before the next observation: the current one, shifted by one step."""
-    if actor.before is None or not spec.rows_before:
+    if actor.before is None or not history.rows_before:
         return actor.before
 
     def shift(before, current):

@@ -28,7 +28,7 @@ from disco_common.checkpoints import Checkpoints
 from training.device_program import Program, mesh, over_runs
 from training.passes import runs_per_pass
 from training.records import EpisodeSums, Records, name_by_kind
-from training.results import Run, TrainedRun, all_finite
+from training.runs import Run, TrainedRun, all_finite
 from training.schedule import as_metrics, schedules
 from training.settings import (
     Report,
@@ -109,8 +109,8 @@ class _Runs:
         else:
             (static, self._arrays), own_arrays = split_agent(agents[0]), ()
         per_pass = runs_per_pass(settings.runs_at_once, len(runs), mesh().size)
-        spec = experience.replay
-        is_large = spec is not None and spec.capacity > settings.num_steps
+        kept = experience.replay
+        is_large = kept is not None and kept.capacity > settings.num_steps
         replay_steps = settings.num_steps if is_large else None
         self._program = Program(dynamics, static, per_pass, replay_steps)
         self._runs, self._settings, self._checkpoints = runs, settings, checkpoints

@@ -12,7 +12,6 @@ class DeviceClock:
     """A clock of asynchronously dispatched computations; it does not block the dispatch."""
 
     def __init__(self):
-        """Start the clock."""
         self._watch = ThreadPoolExecutor(1, "device-clock")
         self._began = time.monotonic()
         self._followed: list[tuple[float, Future[float]]] = []

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import logging
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,10 +26,10 @@ from disco_common.checkpoints import Checkpoints
 from disco_common.keys import Purpose
 from training.device_clock import DeviceClock
 from training.host_collection import Collected
-from training.host_experience import HostExperience, replay_shapes
+from training.host_pipeline import HostPipeline, replay_shapes
 from training.records import EpisodeSums, Records, name_by_kind
 from training.replay import Replay
-from training.results import Run, TrainedRun, all_finite
+from training.runs import Run, TrainedRun, all_finite
 from training.schedule import as_metrics, schedules
 from training.settings import (
     Report,
@@ -51,11 +51,7 @@ def train(
 ) -> TrainedRun:
     """Train an agent in one run, or continue its training.
 
-    Args:
-      agent: that learns.
-      run: in a host environment.
-      settings: the length of the run.
-      report: called after each interval.
+    `report` is called after each interval.
 
     Returns:
       The result of the run.
@@ -78,22 +74,14 @@ def train(
         return training.result()
 
 
-class _Functions(NamedTuple):
-    """The compiled functions of agents that differ in their arrays only.
-
-    Attributes:
-      init: from arrays and a key to a learning state.
-      update: from arrays, a learning state, a batch, a key and the name of the kind of update to
-        the result of `Agent.update`.
-    """
-
-    init: Any
-    update: Any
-
-
 @functools.lru_cache(maxsize=64)
-def _compiled(static: StaticAgent, donates: bool) -> _Functions:
-    """Return the compiled functions; `donates` is whether an update may donate its state."""
+def _compiled(static: StaticAgent, donates: bool) -> tuple[Any, Any]:
+    """Return the compiled functions of agents that differ in their arrays only.
+
+    The first is from arrays and a key to a learning state; the second from arrays, a learning
+    state, a batch, a key and the name of the kind of update to the result of `Agent.update`. An
+    update donates its state if `donates`.
+    """
 
     def init(arrays: Any, key: Any) -> Any:
         return initial_state(static.with_arrays(arrays), key)
@@ -102,7 +90,7 @@ def _compiled(static: StaticAgent, donates: bool) -> _Functions:
         return static.with_arrays(arrays).update(state, batch, key, name)
 
     donated = (1,) if donates else ()
-    return _Functions(jax.jit(init), jax.jit(update, static_argnums=4, donate_argnums=donated))
+    return jax.jit(init), jax.jit(update, static_argnums=4, donate_argnums=donated)
 
 
 @dataclasses.dataclass
@@ -140,12 +128,14 @@ class _Training:
         assert isinstance(run.task.dynamics, environments.HostEnvironment)
         self._agent, self._run, self._settings = agent, run, settings
         self._checkpoints = checkpoints
-        self._spec = agent.experience
+        self._experience = agent.experience
         require_consistent(agent.experience)
         self._schedules = schedules(agent.experience, settings.num_steps)
         static, self._arrays = split_agent(agent)
         # An agent that acts one behind reads the previous state while the update is computed.
-        self._compiled = _compiled(static, donates=not agent.experience.acts_one_behind)
+        self._compiled_init, self._compiled_update = _compiled(
+            static, donates=not agent.experience.acts_one_behind
+        )
         self._records = Records(run.folder)
         self._clock = DeviceClock()
         # The kinds of update that were made at least once, and the seconds of the first of each.
@@ -153,17 +143,17 @@ class _Training:
         with contextlib.ExitStack() as started:
             started.callback(self._clock.close)
             self._state, self._unrolls, self._progress, replay = self._initial_or_restored()
-            self._experience = self._start(replay)
+            self._pipeline = self._start(replay)
             started.pop_all()
-        self._records.keep(self._unrolls * self._spec.steps_per_unroll)
+        self._records.keep(self._unrolls * self._experience.steps_per_unroll)
 
-    def _start(self, replay: Replay | None) -> HostExperience:
+    def _start(self, replay: Replay | None) -> HostPipeline:
         """Start the environments, and restore a checkpoint's replay if there is one."""
         run, dynamics = self._run, self._run.task.dynamics
         assert isinstance(dynamics, environments.HostEnvironment)
         # The seed differs from that before an interruption and from those of other runs.
         seed = environments.seed_of(run.task.name, run.seed, self._unrolls)
-        experience = HostExperience(
+        pipeline = HostPipeline(
             self._agent,
             dynamics,
             run.task.params,
@@ -172,12 +162,12 @@ class _Training:
             num_steps=self._settings.num_steps,
         )
         if replay is not None:
-            experience.resume(replay)
-        return experience
+            pipeline.resume(replay)
+        return pipeline
 
     def close(self) -> None:
         """End the environments."""
-        self._experience.close()
+        self._pipeline.close()
         self._clock.close()
 
     def _key(self, purpose: Purpose, *address: int) -> PRNGKeyArray:
@@ -185,14 +175,14 @@ class _Training:
 
     def _initial_or_restored(self) -> tuple[Any, int, _Progress, Replay | None]:
         """Return the learning state, the number of unrolls, the progress, and the replay."""
-        initial = self._compiled.init(self._arrays, self._key(Purpose.INITIALIZE, 0))
+        initial = self._compiled_init(self._arrays, self._key(Purpose.INITIALIZE, 0))
         progress = _Progress(updates=dict.fromkeys(self._schedules, 0))
-        spec, dynamics = self._spec.replay, self._run.task.dynamics
+        kept, dynamics = self._experience.replay, self._run.task.dynamics
         assert isinstance(dynamics, environments.HostEnvironment)
 
         def like(unrolls: int) -> dict[str, Any]:
             state = {"learner": initial, "past": progress.as_arrays()}
-            if spec is not None and spec.in_checkpoints:
+            if kept is not None and kept.in_checkpoints:
                 num_steps = self._settings.num_steps
                 state["replay"] = replay_shapes(self._agent, dynamics, num_steps, unrolls)
             return state
@@ -202,11 +192,11 @@ class _Training:
             return initial, 0, progress, None
         unrolls, found = restored
         lost = "its environments start new episodes, as they are not saved"
-        if spec is not None and not spec.in_checkpoints:
+        if kept is not None and not kept.in_checkpoints:
             lost = (
                 "its environments start new episodes and its replay fills anew, as neither is saved"
             )
-        steps = unrolls * self._spec.steps_per_unroll
+        steps = unrolls * self._experience.steps_per_unroll
         _log.warning("%s continues at step %d; %s.", self._run.folder, steps, lost)
         progress = _Progress.of_arrays(found["past"])
         return jax.device_put(found["learner"]), unrolls, progress, found.get("replay")
@@ -217,43 +207,43 @@ class _Training:
         saved = first
         started = saved_at = time.monotonic()
         seconds_before, restarts_before = progress.seconds, progress.restarts
-        intervals = self._settings.intervals(self._spec.steps_per_unroll)
+        intervals = self._settings.intervals(self._experience.steps_per_unroll)
         ends = {last for _, last in intervals}
         num_unrolls = max(ends)
-        window = _Window(self._experience)
+        window = _Window(self._pipeline)
         self._request()
         while self._unrolls < num_unrolls:
             is_collected = False
             while not is_collected:
-                is_collected = self._experience.wait(_POLL_SECONDS)
+                is_collected = self._pipeline.wait(_POLL_SECONDS)
                 if stopping.is_requested():  # The signal may have ended the workers, too.
                     self._stop(saved)
-            collected = self._experience.take()
+            collected = self._pipeline.take()
             is_last = self._unrolls + 1 == num_unrolls
             self._unrolls += 1
-            if not is_last and self._spec.acts_one_behind:
+            if not is_last and self._experience.acts_one_behind:
                 self._request()
             window.add(collected, self._learn(collected.batch))
             stopping.set_unsaved(True)
-            if not is_last and not self._spec.acts_one_behind:
+            if not is_last and not self._experience.acts_one_behind:
                 self._request()
-            steps = self._unrolls * self._spec.steps_per_unroll
+            steps = self._unrolls * self._experience.steps_per_unroll
             self._records.add_episodes(EpisodeSums.of_one(steps, x) for x in collected.episodes)
             if self._unrolls == first + 1:  # Acting was compiled, and maybe updates.
                 started, self._compile_seconds = time.monotonic(), 0.0
             trained = time.monotonic() - started - self._compile_seconds
             progress.seconds = seconds_before + trained
-            progress.restarts = restarts_before + self._experience.restarts
+            progress.restarts = restarts_before + self._pipeline.restarts
             if self._unrolls in ends:
                 self._record(window, report)
-                window = _Window(self._experience)
+                window = _Window(self._pipeline)
             is_due = time.monotonic() - saved_at > self._settings.checkpoint_seconds
             if not is_last and stopping.is_requested():
                 self._stop(saved)
             if not is_last and is_due:
                 self._save()
                 saved, saved_at = self._unrolls, time.monotonic()
-        self._experience.flush()
+        self._pipeline.flush()
         self._checkpoints.wait()
 
     def result(self) -> TrainedRun:
@@ -268,7 +258,7 @@ class _Training:
         )
 
     def _request(self) -> None:
-        self._experience.request(self._agent.acting_state(self._state), self._unrolls)
+        self._pipeline.request(self._agent.acting_state(self._state), self._unrolls)
 
     def _learn(self, unroll: Batch) -> list[tuple[str, Any]]:
         """Make the updates that are due after an unroll.
@@ -277,9 +267,9 @@ class _Training:
           The kind and the metrics of each update. The metrics may still be in computation.
         """
         made = []
-        for kind, update in enumerate(self._spec.updates):
+        for kind, update in enumerate(self._experience.updates):
             number = self._schedules[update.name].num_due(self._unrolls - 1)
-            if not self._experience.has_sequences(update):  # The replay of a restored run refills.
+            if not self._pipeline.has_sequences(update):  # The replay of a restored run refills.
                 continue
             for i in range(number):
                 made.append((update.name, self._update(update, unroll, (kind, i))))
@@ -288,10 +278,10 @@ class _Training:
     def _update(self, update: UpdateSpec, unroll: Batch, address: tuple[int, int]) -> Any:
         """Make one update; return its metrics."""
         began = time.monotonic()
-        drawn = self._experience.draw(update, unroll, self._unrolls, *address)
+        drawn = self._pipeline.draw(update, unroll, self._unrolls, *address)
         key = self._key(Purpose.TRAIN, self._unrolls, *address)
         updated: Update = self._clock.follow(
-            lambda: self._compiled.update(
+            lambda: self._compiled_update(
                 self._arrays, self._state, jax.device_put(drawn.batch), key, update.name
             ),
             watched=lambda results: results.metrics,
@@ -303,12 +293,12 @@ class _Training:
             self._was_compiled.add(update.name)
             self._compile_seconds += time.monotonic() - began
         if updated.refreshed is not None:  # Written one update late.
-            self._experience.write_back(update, drawn, updated.refreshed)
+            self._pipeline.write_back(update, drawn, updated.refreshed)
         return updated.metrics
 
     def _record(self, window: "_Window", report: Report) -> None:
-        steps = self._unrolls * self._spec.steps_per_unroll
-        line = window.summary(self._spec) | as_metrics(self._progress.updates)
+        steps = self._unrolls * self._experience.steps_per_unroll
+        line = window.summary(self._experience) | as_metrics(self._progress.updates)
         line["learner_idle_fraction"] = self._clock.idle_fraction()
         is_finite = self._records.add_metrics(steps, line)
         if self._progress.is_finite and not is_finite:
@@ -333,17 +323,17 @@ class _Training:
     def _save(self) -> None:
         self._records.sync()
         state = {"learner": self._state, "past": self._progress.as_arrays()}
-        if self._spec.replay is not None and self._spec.replay.in_checkpoints:
-            state["replay"] = self._experience.filled_replay()
+        if self._experience.replay is not None and self._experience.replay.in_checkpoints:
+            state["replay"] = self._pipeline.filled_replay()
         self._checkpoints.save(self._unrolls, state)
 
 
 class _Window:
     """The unrolls and updates since the last record."""
 
-    def __init__(self, experience: HostExperience):
+    def __init__(self, pipeline: HostPipeline):
         self._began = time.monotonic()
-        self._experience, self._replay_seconds = experience, experience.replay_seconds
+        self._pipeline, self._replay_seconds = pipeline, pipeline.replay_seconds
         self._collected: list[Collected] = []
         self._metrics: dict[str, list[Any]] = {}
 
@@ -353,21 +343,21 @@ class _Window:
         for kind, one in metrics:
             self._metrics.setdefault(kind, []).append(one)
 
-    def summary(self, spec: Experience) -> dict[str, float | None]:
+    def summary(self, experience: Experience) -> dict[str, float | None]:
         """Return speed, means over episodes and updates, and times in seconds per unroll."""
         metrics = jax.device_get(self._metrics)
         count, seconds = len(self._collected), time.monotonic() - self._began
         episodes = [x for collected in self._collected for x in collected.episodes]
         timings = [collected.timing for collected in self._collected]
-        means = {update.name: _means(metrics.get(update.name, [])) for update in spec.updates}
+        means = {update.name: _means(metrics.get(update.name, [])) for update in experience.updates}
         return {
             "episode_return": _mean([x.episode_return for x in episodes]),
             "episode_length": _mean([float(x.length) for x in episodes]),
             "episodes": float(len(episodes)),
-            "environment_steps_per_second": count * spec.steps_per_unroll / seconds,
+            "environment_steps_per_second": count * experience.steps_per_unroll / seconds,
             "engine_seconds": sum(x.engine for x in timings) / count,
             "policy_seconds": sum(x.policy for x in timings) / count,
-            "replay_seconds": (self._experience.replay_seconds - self._replay_seconds) / count,
+            "replay_seconds": (self._pipeline.replay_seconds - self._replay_seconds) / count,
             **name_by_kind(means),
         }
 

@@ -76,14 +76,6 @@ def _compiled_act(static: StaticAgent, mode: Mode) -> Any:
     return act
 
 
-class _Part(NamedTuple):
-    """The results of one half's unroll, besides the rows that it wrote."""
-
-    memory: PyTree[np.ndarray]
-    episodes: list[Episode]
-    timing: Timing
-
-
 class HostActor:
     """An actor in B environments of one task, with the state of their episodes."""
 
@@ -99,14 +91,7 @@ class HostActor:
     ):
         """Start the environments.
 
-        Args:
-          agent: that acts.
-          dynamics: of the environments.
-          task: of the environments.
-          batch_size: B.
-          seed: of the environments' randomness.
-          workers: threads or processes that step each half; None for half of the processors.
-          mode: the purpose of acting.
+        `workers` threads or processes step each half; by default half of the processors.
 
         Raises:
           SimulatorError: if a simulator cannot be started.
@@ -118,7 +103,7 @@ class HostActor:
         self._history = agent.experience.history
         self._shapes: dict[int, Batch] = {}  # Shapes of unrolls, by number of steps.
         self._threads = ThreadPoolExecutor(len(sizes), "actor")
-        self._going: list[Future[_Part]] = []
+        self._going: list[Future[tuple[PyTree[np.ndarray], list[Episode], Timing]]] = []
         starting = [
             self._threads.submit(
                 _Half,
@@ -168,12 +153,12 @@ class HostActor:
             for number, (half, end) in enumerate(zip(self._halves, ends, strict=True))
         ]
         wait(self._going)
-        parts = [half.result() for half in self._going]
-        memory = jax.tree.map(lambda *x: np.concatenate(x), *(part.memory for part in parts))
+        memories, episodes, timings = zip(*(half.result() for half in self._going), strict=True)
+        memory = jax.tree.map(lambda *x: np.concatenate(x), *memories)
         return Collected(
             batch=dataclasses.replace(rows, memory=memory if self._history.is_history else None),
-            episodes=[episode for part in parts for episode in part.episodes],
-            timing=Timing(*(sum(times) for times in zip(*(p.timing for p in parts), strict=True))),
+            episodes=[episode for ended in episodes for episode in ended],
+            timing=Timing(*(sum(seconds) for seconds in zip(*timings, strict=True))),
         )
 
     def close(self) -> None:
@@ -197,7 +182,7 @@ class _Half:
     """
 
     def __init__(self, start, agent: Agent, act: Act, is_training: bool, arguments):
-        self._spec: HistorySpec = agent.experience.history
+        self._history: HistorySpec = agent.experience.history
         self._act, self.is_closed = act, False
         self.simulators: environments.Simulators = start(*arguments)
         batch_size = self.batch_size = self.simulators.batch_size
@@ -211,28 +196,34 @@ class _Half:
             self._lives = np.zeros(batch_size, np.float32)
         self._memory = agent.initial_memory(batch_size)
         self._memory_before = jax.device_get(self._memory)
-        before = self._spec.rows_before
+        before = self._history.rows_before
         # The last observations, of which the newest is the current one, and their ages.
         self._frames = jax.tree.map(
             lambda x: np.zeros((before + 1, *x.shape), x.dtype), observation
         )
         jax.tree.map(lambda rows, x: _put(rows, -1, x), self._frames, observation)
-        self._ages = np.zeros((self._spec.burn_in + 1, batch_size), np.int32)
+        self._ages = np.zeros((self._history.burn_in + 1, batch_size), np.int32)
 
-    def collect(self, acting_state: Any, key: PRNGKeyArray, rows: Batch) -> _Part:
-        """Fill an unroll's rows, `[T, B, ...]`; frames and ages also have earlier rows."""
-        spec, num_steps, before = self._spec, len(rows.action), self._spec.rows_before
+    def collect(
+        self, acting_state: Any, key: PRNGKeyArray, rows: Batch
+    ) -> tuple[PyTree[np.ndarray], list[Episode], Timing]:
+        """Fill an unroll's rows, `[T, B, ...]`; frames and ages also have earlier rows.
+
+        Returns:
+          The agent's memory before the unroll's burn-in, the episodes that ended, and times.
+        """
+        history, num_steps, before = self._history, len(rows.action), self._history.rows_before
         frames, ages = rows.observation, np.empty((0, 0), np.int32)
-        if spec.is_history:
+        if history.is_history:
             frames, ages = rows.observation.frames, rows.observation.age
-            ages[: spec.burn_in + 1] = self._ages
+            ages[: history.burn_in + 1] = self._ages
         jax.tree.map(lambda kept, x: _put(kept, slice(before + 1), x), frames, self._frames)
         memory_before = self._memory_before
         episodes, in_engine, in_policy = [], 0.0, 0.0
         for t in range(num_steps):
             if self.is_closed:
                 raise environments.SimulatorError("The simulators were closed during an unroll.")
-            if spec.burn_in and t == num_steps - spec.burn_in:
+            if history.burn_in and t == num_steps - history.burn_in:
                 self._memory_before = jax.device_get(self._memory)
             now = time.perf_counter()
             seen = self._timestep._replace(observation=self._observation(frames, ages, t))
@@ -254,15 +245,15 @@ class _Half:
             self._timestep = timestep
             if self._lives is not None:
                 self._end_at_life_loss(rows, t)
-            if spec.is_history:
-                ages[t + spec.burn_in + 1] = self._tracker.age
+            if history.is_history:
+                ages[t + history.burn_in + 1] = self._tracker.age
         keep = before + 1
         self._frames = jax.tree.map(lambda x: x[-keep:].copy(), frames)
-        if spec.is_history:
-            self._ages = ages[-(spec.burn_in + 1) :].copy()
-        if not spec.burn_in:
+        if history.is_history:
+            self._ages = ages[-(history.burn_in + 1) :].copy()
+        if not history.burn_in:
             self._memory_before = jax.device_get(self._memory)
-        return _Part(memory_before, episodes, Timing(in_engine, in_policy))
+        return memory_before, episodes, Timing(in_engine, in_policy)
 
     def _end_at_life_loss(self, rows: Batch, t: int) -> None:
         """End the agent's episodes in which step t of an unroll took a life, but not the last one.
@@ -279,10 +270,10 @@ class _Half:
 
     def _observation(self, frames: Any, ages: Int[np.ndarray, "R B"], t: int) -> Any:
         """Return the agent's observation at step t of an unroll."""
-        if not self._spec.is_history:
+        if not self._history.is_history:
             return jax.tree.map(lambda x: x[t], frames)
-        first = t + self._spec.burn_in  # The newest S rows up to this step.
-        stop = t + self._spec.rows_before + 1
+        first = t + self._history.burn_in  # The newest S rows up to this step.
+        stop = t + self._history.rows_before + 1
         return History(
             frames=jax.tree.map(lambda x: x[first:stop], frames),
             age=ages[first : first + 1],  # pyright: ignore[reportArgumentType]

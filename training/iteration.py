@@ -42,23 +42,18 @@ def init(
 ) -> TrainingState:
     """Return the state of a run before its first unroll.
 
-    Args:
-      agent: that learns.
-      dynamics: of the environments.
-      task: their task.
-      key: random key of the initial agent and its environments.
-      num_steps: environment steps of the run, an upper bound of the replay's; None for no bound.
+    The environment steps of a run bound the replay's; `num_steps` is None for no bound.
     """
     learner_key, actor_key = _split(agent, key)
     learner = initial_state(agent, learner_key)
-    spec = agent.experience
-    actor = collection.start(agent, dynamics, task, actor_key, spec.num_environments)
+    experience = agent.experience
+    actor = collection.start(agent, dynamics, task, actor_key, experience.num_environments)
     kept = None
-    if spec.replay is not None:
+    if experience.replay is not None:
         shapes = jax.eval_shape(
             lambda: _unroll(agent, dynamics, task, learner, actor, actor_key)[1]
         )
-        kept = replay.init(replay.layout(spec, num_steps), shapes)
+        kept = replay.init(replay.layout(experience, num_steps), shapes)
     updates = jnp.zeros((), jnp.int32)
     return TrainingState(learner=learner, actor=actor, replay=kept, updates=updates)
 
@@ -73,14 +68,6 @@ def advance(
 ) -> tuple[TrainingState, EpisodeStatistics, dict[str, Metrics]]:
     """Collect one unroll, and make the updates that are due after it.
 
-    Args:
-      agent: that learns.
-      dynamics: of the environments.
-      task: their task.
-      state: before the unroll.
-      key: random key of the unroll and the updates.
-      unroll: its number in the run, from 0.
-
     Returns:
       The state after the updates, sums over the episodes that ended, and by kind of update the sums
       of the updates' metrics.
@@ -90,21 +77,21 @@ def advance(
     metrics, layout = {}, None
     if state.replay is not None:
         layout = replay.layout_of(agent.experience, state.replay)
-    for number, spec in enumerate(agent.experience.updates):
-        when = schedule(agent.experience, spec, layout)
+    for number, update in enumerate(agent.experience.updates):
+        when = schedule(agent.experience, update, layout)
         if number == 0 and when.is_always_one:
             keys = update_key, jax.random.fold_in(update_key, 0)
-            state, metrics[spec.name] = _update(agent, spec, state, batch, keys)
+            state, metrics[update.name] = _update(agent, update, state, batch, keys)
         else:
             kind_key = jax.random.fold_in(update_key, number)
             due = when.num_due(unroll)
-            state, metrics[spec.name] = _updates(agent, spec, state, batch, kind_key, due)
+            state, metrics[update.name] = _updates(agent, update, state, batch, kind_key, due)
     return state, statistics, metrics
 
 
 def _updates(
     agent: Agent,
-    spec: UpdateSpec,
+    update: UpdateSpec,
     state: TrainingState,
     unroll: Batch,
     key: PRNGKeyArray,
@@ -114,7 +101,7 @@ def _updates(
 
     def one(i, state):
         first, second = jax.random.split(jax.random.fold_in(key, i))
-        return _update(agent, spec, state, unroll, (first, second))
+        return _update(agent, update, state, unroll, (first, second))
 
     def add(i, carry):
         state, sums = carry
@@ -128,25 +115,25 @@ def _updates(
 
 def _update(
     agent: Agent,
-    spec: UpdateSpec,
+    update: UpdateSpec,
     state: TrainingState,
     unroll: Batch,
     keys: tuple[PRNGKeyArray, PRNGKeyArray],
 ) -> tuple[TrainingState, Metrics]:
     """Make one update; the keys are for the draw and for `Agent.update`."""
-    kept, batch, sequences = draw(agent, spec, state, unroll, keys[0])
-    updated = agent.update(state.learner, batch, keys[1], spec.name)
+    kept, batch, sequences = draw(agent, update, state, unroll, keys[0])
+    updated = agent.update(state.learner, batch, keys[1], update.name)
     if updated.refreshed is not None:
         assert kept is not None
         assert sequences is not None
-        kept = replay.write_back(agent.experience, kept, spec, sequences, updated.refreshed)
+        kept = replay.write_back(agent.experience, kept, update, sequences, updated.refreshed)
     state = dataclasses.replace(
         state, learner=updated.state, replay=kept, updates=state.updates + 1
     )
     return state, updated.metrics
 
 
-def experience(
+def collect_and_draw(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
     task: PyTree,
@@ -160,8 +147,8 @@ def experience(
     """
     unroll_key, update_key = _split(agent, key)
     state, unroll, statistics = collect(agent, dynamics, task, state, unroll_key)
-    (spec,) = agent.experience.updates
-    kept, batch, _ = draw(agent, spec, state, unroll, update_key)
+    (update,) = agent.experience.updates
+    kept, batch, _ = draw(agent, update, state, unroll, update_key)
     # So that rounding in what reads the batch does not depend on how the replay stores it.
     batch = jax.lax.optimization_barrier(batch)
     return dataclasses.replace(state, replay=kept), batch, statistics
@@ -188,31 +175,24 @@ def collect(
 
 
 def draw(
-    agent: Agent, spec: UpdateSpec, state: TrainingState, unroll: Batch, key: PRNGKeyArray
+    agent: Agent, update: UpdateSpec, state: TrainingState, unroll: Batch, key: PRNGKeyArray
 ) -> tuple[Replay | None, Batch, Sequences | None]:
     """Return the batch of an update: the unroll just collected, or replayed sequences, or both.
-
-    Args:
-      agent: that learns.
-      spec: of the update.
-      state: after the unroll.
-      unroll: the unroll just collected.
-      key: random key of the draw.
 
     Returns:
       The replay after the draw, the batch, and the replay positions of its replayed sequences.
     """
-    if not spec.num_replayed:
+    if not update.num_replayed:
         return state.replay, unroll, None
     assert state.replay is not None
-    number = replay.num_sequences(agent.experience, state.replay, spec)
-    if spec.priority:
-        uniform = jax.random.uniform(key, (spec.num_replayed,))
-        index = priorities.index_by_priority(agent.experience, state.replay, spec, uniform)
+    number = replay.num_sequences(agent.experience, state.replay, update)
+    if update.priority:
+        uniform = jax.random.uniform(key, (update.num_replayed,))
+        index = priorities.index_by_priority(agent.experience, state.replay, update, uniform)
     else:
-        index = jax.random.randint(key, (spec.num_replayed,), 0, number)
-    kept, replayed, sequences = replay.sample(agent.experience, state.replay, spec, index)
-    if spec.num_replayed < spec.batch_size:
+        index = jax.random.randint(key, (update.num_replayed,), 0, number)
+    kept, replayed, sequences = replay.sample(agent.experience, state.replay, update, index)
+    if update.num_replayed < update.batch_size:
         replayed = batches.concatenate([unroll, replayed])
     return kept, replayed, sequences
 

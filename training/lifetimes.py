@@ -6,6 +6,7 @@ all agents on all tasks of equal dynamics at once.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +14,10 @@ import numpy as np
 from jaxtyping import Float
 
 import environments
-from agents.protocol import Agent
+from agents.protocol import Agent, Experience
 from disco_common import stopping
-from training.device_program import Program, mesh
+from training.collection import EpisodeStatistics
+from training.device_program import Program, RunInputs, mesh
 from training.memory_budget import require_memory_for_runs
 from training.passes import runs_per_pass
 from training.settings import TrainingSettings, require_consistent
@@ -35,12 +37,8 @@ def mean_returns(
 
     Runs on one task have the same random numbers, so that differences are the agents'.
 
-    Args:
-      agents: equal but for their arrays.
-      tasks: in JAX environments of equal dynamics.
-      seed: of all runs.
-      settings: the length of each run, and from where on episodes are scored.
-      report: called every few seconds with the environment steps of all runs so far.
+    The agents are equal but for their arrays, and the tasks have equal dynamics. `report` is called
+    every few seconds with the environment steps of all runs so far.
 
     Returns:
       Mean returns; NaN where no scored episode ended.
@@ -66,7 +64,22 @@ def mean_returns(
         [seed] * number,
         tuple(jnp.repeat(x, len(tasks), axis=0) for x in stacked),
     )
-    per_unroll = agent.experience.steps_per_unroll
+    episodes: Any = _episodes(program, inputs, agent.experience, number, settings, report)
+    with np.errstate(invalid="ignore"):
+        returns = (episodes.return_sum / episodes.count)[:number]
+    return returns.reshape(len(agents), len(tasks))
+
+
+def _episodes(
+    program: Program,
+    inputs: RunInputs,
+    experience: Experience,
+    num_runs: int,
+    settings: TrainingSettings,
+    report: Callable[[int], None],
+) -> EpisodeStatistics:
+    """Return sums over the episodes of each run that are scored."""
+    per_unroll = experience.steps_per_unroll
     last = settings.num_unrolls(per_unroll)
     scored_from = settings.scored_from // per_unroll
     states = program.init((), inputs)
@@ -79,9 +92,6 @@ def mean_returns(
                 (), inputs, states, totals, jnp.int32(first), jnp.int32(unrolls)
             )
             jax.block_until_ready(totals)
-            report((first + unrolls) * per_unroll * number)
+            report((first + unrolls) * per_unroll * num_runs)
             stopping.raise_if_requested()
-    episodes = jax.device_get(totals.episodes)
-    with np.errstate(invalid="ignore"):
-        returns = (episodes.return_sum / episodes.count)[:number]
-    return returns.reshape(len(agents), len(tasks))
+    return jax.device_get(totals.episodes)

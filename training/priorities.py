@@ -17,11 +17,7 @@ def index_by_priority(
 
     Where all priorities are 0, each sequence is as likely.
 
-    Args:
-      experience: that the agent needs.
-      replay: to draw from.
-      update: the kind of update.
-      uniform: random numbers from 0 to 1, `[B]`; a NumPy array for a replay of NumPy arrays.
+    `uniform` has random numbers from 0 to 1, `[B]`; a NumPy array for a replay of NumPy arrays.
 
     Raises:
       ValueError: if there is no extra of this name.

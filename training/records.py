@@ -153,14 +153,7 @@ class Records:
 
 
 def name_by_kind(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Return the metrics of an agent's updates by their names in the records.
-
-    Args:
-      metrics: of each kind of update, by name.
-
-    Returns:
-      By name; with several kinds, `kind/name`.
-    """
+    """Return the metrics of an agent's kinds of update by name; of several kinds by `kind/name`."""
     return {
         f"{kind}/{name}" if len(metrics) > 1 else name: x
         for kind, of_kind in metrics.items()

@@ -74,9 +74,7 @@ class ReplayLayout:
 def layout(experience: Experience, num_steps: int | None = None) -> ReplayLayout:
     """Return the sizes of an agent's replay.
 
-    Args:
-      experience: that the agent needs; with a replay.
-      num_steps: environment steps of a run, an upper bound of the replay's; None for no bound.
+    The environment steps of a run bound the replay's; `num_steps` is None for no bound.
     """
     spec = experience.replay
     assert spec is not None
@@ -197,12 +195,8 @@ def sample(
 ) -> tuple[Replay, Batch, Sequences]:
     """Return a batch of replayed sequences.
 
-    Args:
-      experience: that the agent needs.
-      replay: to draw from.
-      update: the kind of update.
-      index: random integers from 0 to `num_sequences - 1`, `[B]`; a NumPy array for a replay of
-        NumPy arrays.
+    `index` has random integers from 0 to `num_sequences - 1`, `[B]`; a NumPy array for a replay of
+    NumPy arrays.
 
     Returns:
       The replay after the draw, the batch, and the positions of its sequences.
@@ -298,13 +292,8 @@ def write_back(
     New extras may have fewer rows, the first of these.
     Where sequences overlap, a row has the extras of the sequence in which most rows precede it.
 
-    Args:
-      experience: that the agent needs.
-      replay: from which the sequences were drawn.
-      update: the kind of update.
-      sequences: positions of the update's sequences.
-      refreshed: new extras by name, leaves `[length, B, ...]` (`agents.protocol.Update`), or all
-        of them with fewer rows.
+    `refreshed` has new extras by name, leaves `[length, B, ...]` (`agents.protocol.Update`), or all
+    of them with fewer rows.
     """
     layout, (environment, first) = layout_of(experience, replay), sequences
     library = _library(first)
@@ -349,12 +338,7 @@ def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
 
 
 def num_bytes(layout: ReplayLayout, example: Batch) -> int:
-    """Return the size of a full replay in bytes.
-
-    Args:
-      layout: of the replay.
-      example: an unroll, arrays or shapes.
-    """
+    """Return the size of a full replay in bytes."""
     empty = jax.eval_shape(lambda: init(layout, example))
     return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(empty))
 

@@ -29,10 +29,7 @@ def cut_episodes(experience: Experience, replay: Replay) -> None:
 def filled(layout: ReplayLayout, replay: Replay, num_unrolls: int) -> Replay:
     """Return the part of a replay that its first `num_unrolls` unrolls fill.
 
-    Args:
-      layout: of the replay.
-      replay: of NumPy arrays, of which the result has views; JAX traces this function for shapes.
-      num_unrolls: number of inserted unrolls.
+    The result has views of a replay of NumPy arrays. JAX traces this function for shapes.
     """
     num_slots = min(num_unrolls + 1, layout.num_slots)  # The newest row is in one slot more.
     return dataclasses.replace(

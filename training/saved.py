@@ -21,9 +21,7 @@ class SavedAgentError(ValueError):
 def save(folder: pathlib.Path, state: Any) -> None:
     """Write a learning state.
 
-    Args:
-      folder: of the run, which exists.
-      state: a pytree of arrays. If it has no arrays, nothing is written.
+    Nothing is written of a state without arrays. The folder exists.
 
     Raises:
       OSError: naming the file, if it cannot be written.

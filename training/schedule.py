@@ -62,10 +62,6 @@ class Schedule:
 def schedules(experience: Experience, num_steps: int) -> dict[str, Schedule]:
     """Return the schedule of each kind of update, by name.
 
-    Args:
-      experience: that the agent needs.
-      num_steps: environment steps of the run.
-
     Raises:
       ValueError: if a replay can never contain the sequences that an update requires, or an update
         is never due.
@@ -81,11 +77,6 @@ def as_metrics(num_updates: Mapping[str, int]) -> dict[str, float]:
 
 def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | None) -> Schedule:
     """Return the schedule of one kind of update.
-
-    Args:
-      experience: that the agent needs.
-      update: one of its kinds.
-      layout: of the agent's replay, if it has one.
 
     Raises:
       ValueError: as of `schedules`.

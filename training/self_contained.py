@@ -1,4 +1,4 @@
-"""Training of agents with their own training loop (`agents.self_contained`).
+"""Training of algorithms with their own training loop (`agents.registry`).
 
 A run's folder contains the records of all runs (`training.records`), and the agent's own files.
 """
@@ -6,28 +6,24 @@ A run's folder contains the records of all runs (`training.records`), and the ag
 import contextlib
 import time
 
-from agents.self_contained import SelfContainedAgent, TrainingReport
+from agents.registry import Configured, TrainingReport
 from disco_common import stopping
 from training.records import EpisodeSums, Records
-from training.results import Run, TrainedRun
+from training.runs import Run, TrainedRun
 from training.settings import Report, TrainingSettings
 
 _SECONDS = "seconds"
 
 
 def train(
-    agent: SelfContainedAgent,
+    algorithm: Configured,
     run: Run,
     settings: TrainingSettings,
     report: Report = lambda *_: None,
 ) -> TrainedRun:
     """Run a self-contained agent's training, or continue it.
 
-    Args:
-      agent: with its own training loop.
-      run: its task, seed and folder.
-      settings: the length of the run.
-      report: called at each of the agent's reports.
+    `report` is called at each of the agent's reports.
 
     Returns:
       The result of the run.
@@ -40,7 +36,9 @@ def train(
     """
     training, num_steps = _Training(run), settings.num_steps
     stopping.set_unsaved(True)
-    progress = agent.train(run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds)
+    progress = algorithm.train(
+        run.task, run.seed, num_steps, run.folder, settings.checkpoint_seconds
+    )
     with contextlib.closing(progress) as reports:
         for one in reports:
             try:

@@ -1,9 +1,8 @@
 """Dreamer by name: its settings on a task, and the checks of a run."""
 
-import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -17,48 +16,33 @@ from agents.dreamer.config import DreamerConfig
 from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart, Specs, is_image
 from agents.dreamer.presets import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
-from agents.settings import split_parameters, with_overrides
+from agents.registry import Algorithm, Configs
 from agents.update_memory import device_memory, require_fit
 from disco_common.memory import free_memory
 
 _SMALLEST_IMAGE = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class Dreamer:
-    """DreamerV3 (`agents.registry.AgentFactory`).
+def make(config: DreamerConfig, task: environments.Environment) -> DreamerAgent:
+    """Return the agent for a task.
 
-    Attributes:
-      config: all of its settings.
-      of_family: settings for some families of environments, by name, instead of `config`.
+    Raises:
+      ValueError: if Dreamer cannot encode its observations, or act there.
     """
+    _check_observations(task)
+    _check_actions(task)
+    return DreamerAgent(
+        _model(config, *_interfaces(task)), _action_range(task.dynamics.action_spec())
+    )
 
-    config: DreamerConfig
-    of_family: Mapping[str, DreamerConfig] = dataclasses.field(default_factory=dict)
 
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        families = {name: dataclasses.asdict(x) for name, x in self.of_family.items()}
-        return dataclasses.asdict(self.config) | ({"of_family": families} if families else {})
+def _check(config: DreamerConfig, task: environments.Environment, num_steps: int) -> None:
+    _check_sizes(make(config, task).model, num_steps, task.is_host)
 
-    def config_for(self, task: environments.Environment) -> DreamerConfig:
-        """Return the settings on a task."""
-        return self.of_family.get(task.name.partition("/")[0], self.config)
 
-    def observed(self, task: environments.Environment) -> environments.Environment:
-        """Return a task with the paper's images, where it offers a choice."""
-        config = self.config_for(task)
-        return environments.with_images(task, config.image_side, config.image_channels)
-
-    def make(self, task: environments.Environment) -> DreamerAgent:
-        """Return the agent for a task; raises the errors of `check` except those of memory."""
-        _check_observations(task)
-        _check_actions(task)
-        model = _model(self.config_for(task), *_interfaces(task))
-        return DreamerAgent(model, _action_range(task.dynamics.action_spec()))
-
-    def check(self, task: environments.Environment, num_steps: int) -> None:
-        _check_sizes(self.make(task).model, num_steps, task.is_host)
+def _observed(config: DreamerConfig, task: environments.Environment) -> environments.Environment:
+    """Return a task with the paper's images, where it offers a choice."""
+    return environments.with_images(task, config.image_side, config.image_channels)
 
 
 def _check_observations(task: environments.Environment) -> None:
@@ -106,19 +90,17 @@ def _check_actions(task: environments.Environment) -> None:
         )
 
 
-def make(parameters: str = "") -> Dreamer:
-    """Return the factory of the agent `"dreamer"`, or `"dreamer/WORD,WORD..."`.
+def configs(words: Sequence[str]) -> Configs:
+    """Return the settings that the words of `"dreamer/WORD,WORD..."` name.
 
     A word is a version (`nature`, as its authors' code of 2025, `nature_2024`, as the paper and its
-    code of 2024, or `v1`), a size of it, an ablation (of `presets.ABLATIONS`), `paper` for the
-    paper's size, replay ratio and number of environments on each benchmark instead of a laptop's,
-    or a setting, such as `horizon=10`. Settings are applied last. The version is by default
-    `nature`, or `nature_2024` with `paper`.
+    code of 2024, or `v1`), a size of it, an ablation (of `presets.ABLATIONS`), or `paper` for the
+    paper's size, replay ratio and number of environments on each benchmark instead of a laptop's.
+    The version is by default `nature`, or `nature_2024` with `paper`.
 
     Raises:
-      ValueError: if a word is none of these, or a setting cannot be parsed.
+      ValueError: if a word is none of these.
     """
-    words, settings = split_parameters(parameters)
     taken: dict[str, str] = {}
     default = "nature_2024" if "paper" in words else "nature"
     version = next((word for word in words if word in PRESETS), default)
@@ -135,12 +117,10 @@ def make(parameters: str = "") -> Dreamer:
         taken[kind] = word
     size, ablation = taken.get("size", ""), taken.get("ablation", "")
     if "scale" not in taken:
-        return Dreamer(with_overrides("Dreamer", laptop(version, size, ablation), settings))
-    families = {
-        family: with_overrides("Dreamer", preset(version, size, ablation, family), settings)
-        for family in BENCHMARKS[version]
-    }
-    return Dreamer(with_overrides("Dreamer", preset(version, size, ablation), settings), families)
+        return Configs(laptop(version, size, ablation))
+    families = BENCHMARKS[version]
+    by_task = {family: preset(version, size, ablation, family) for family in families}
+    return Configs(preset(version, size, ablation), by_task)
 
 
 @functools.lru_cache(maxsize=8)
@@ -247,3 +227,14 @@ def _action_range(spec: Any) -> ActionRange | None:
         return None
     low, high = (np.broadcast_to(x, spec.shape).tolist() for x in (spec.minimum, spec.maximum))
     return ActionRange(tuple(low), tuple(high))
+
+
+DREAMER = Algorithm(
+    name="dreamer",
+    paper="DreamerV3, Hafner et al. 2025, Nature 640, arXiv 2301.04104",
+    presets={"laptop": laptop()},
+    make=make,
+    check=_check,
+    configs=configs,
+    observed=_observed,
+)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,68 +15,48 @@ from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
 from agents.iris.model import Model, make_model
 from agents.iris.presets import GAMES, laptop, long_run, paper
-from agents.settings import split_parameters, with_overrides
+from agents.registry import Algorithm, Configs
 from agents.update_memory import require_fit
 
 
-@dataclasses.dataclass(frozen=True)
-class Iris:
-    """IRIS (`agents.registry.AgentFactory`).
+def make(config: IrisConfig, task: environments.Environment) -> IrisAgent:
+    """Return the agent for an environment; for equal specs it returns the same object.
 
-    Attributes:
-      config: all of its settings.
-      of_game: settings for some environments, by name, instead of `config`.
+    Raises:
+      ValueError: if IRIS does not support the observations or actions, or the file of the
+        perceptual loss is none.
     """
-
-    config: IrisConfig
-    of_game: Mapping[str, IrisConfig] = dataclasses.field(default_factory=dict)
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        games = {name: dataclasses.asdict(x) for name, x in self.of_game.items()}
-        return dataclasses.asdict(self.config) | ({"of_game": games} if games else {})
-
-    def config_for(self, task: environments.Environment) -> IrisConfig:
-        """Return the settings on a task."""
-        return self.of_game.get(task.name, self.config)
-
-    def observed(self, task: environments.Environment) -> environments.Environment:
-        """Return a task with images of 64x64 RGB pixels, where it offers a choice."""
-        return environments.with_images(task, side=64, channels=3)
-
-    def make(self, task: environments.Environment) -> IrisAgent:
-        """Return the agent for an environment; for equal specs it returns the same object.
-
-        Raises:
-          ValueError: if IRIS does not support the observations or actions, or the file of the
-            perceptual loss is none.
-        """
-        config = self.config_for(task)
-        spec: Any = task.dynamics.observation_spec()
-        if not isinstance(task.dynamics.action_spec(), specs.DiscreteArray):
-            raise ValueError(
-                f"IRIS cannot act in {task.name}, whose actions are"
-                f" {task.dynamics.action_spec()}; expected a choice."
-            )
-        _check_image(config, task.name, spec)
-        return _agent(config, spec.shape[0], spec.shape[2], environments.num_actions(task.dynamics))
-
-    def check(self, task: environments.Environment, num_steps: int) -> None:
-        agent = self.make(task)
-        config = agent.model.config
-        needed = config.epoch_steps * (config.tokenizer_start + 1)
-        if num_steps < needed:
-            raise ValueError(
-                f"IRIS learns from environment step {needed} on (tokenizer_start"
-                f" {config.tokenizer_start}, epoch_steps {config.epoch_steps}); the run on"
-                f" {task.name} has {num_steps} steps."
-            )
-        require_fit(
-            "IRIS",
-            agent.update_bytes(),
-            f"tokenizer_batch (now {config.tokenizer_batch}) or world_model_batch"
-            f" ({config.world_model_batch})",
+    spec: Any = task.dynamics.observation_spec()
+    if not isinstance(task.dynamics.action_spec(), specs.DiscreteArray):
+        raise ValueError(
+            f"IRIS cannot act in {task.name}, whose actions are"
+            f" {task.dynamics.action_spec()}; expected a choice."
         )
+    _check_image(config, task.name, spec)
+    return _agent(config, spec.shape[0], spec.shape[2], environments.num_actions(task.dynamics))
+
+
+def _check(config: IrisConfig, task: environments.Environment, num_steps: int) -> None:
+    agent = make(config, task)
+    needed = config.epoch_steps * (config.tokenizer_start + 1)
+    if num_steps < needed:
+        raise ValueError(
+            f"IRIS learns from environment step {needed} on (tokenizer_start"
+            f" {config.tokenizer_start}, epoch_steps {config.epoch_steps}); the run on"
+            f" {task.name} has {num_steps} steps."
+        )
+    require_fit(
+        "IRIS",
+        agent.update_bytes(),
+        f"tokenizer_batch (now {config.tokenizer_batch}) or world_model_batch"
+        f" ({config.world_model_batch})",
+    )
+
+
+def _observed(config: IrisConfig, task: environments.Environment) -> environments.Environment:
+    """Return a task with images of 64x64 RGB pixels, where it offers a choice."""
+    del config
+    return environments.with_images(task, side=64, channels=3)
 
 
 def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
@@ -112,17 +92,15 @@ def _agent(config: IrisConfig, size: int, channels: int, num_actions: int) -> Ir
 _WORDS = ("paper", "64_tokens", "10m")
 
 
-def make(parameters: str = "") -> Iris:
-    """Return the factory of the agent `"iris"`, or `"iris/WORD,WORD..."`.
+def configs(words: Sequence[str]) -> Configs:
+    """Return the settings that the words of `"iris/WORD,WORD..."` name.
 
     A word is `paper`, for the paper's settings instead of a laptop's; `64_tokens`, for 64 tokens
-    per frame instead of 16; `10m`, for the paper's setting of 10 million steps; or a setting, such
-    as `horizon=10`. Settings are applied last.
+    per frame instead of 16; or `10m`, for the paper's setting of 10 million steps.
 
     Raises:
-      ValueError: if a word is none of these, or a setting cannot be parsed.
+      ValueError: if a word is none of these.
     """
-    words, settings = split_parameters(parameters)
     if unknown := [word for word in words if word not in _WORDS]:
         raise ValueError(
             f"{unknown[0]!r} does not say which IRIS; expected some of {', '.join(_WORDS)}, or"
@@ -132,16 +110,21 @@ def make(parameters: str = "") -> Iris:
         raise ValueError(
             f"{words[0]!r} is a variant of the paper's IRIS; expected paper,{words[0]}."
         )
-    config = laptop()
-    if "paper" in words:
-        config = paper(64 if "64_tokens" in words else 16)
+    if not words:
+        return Configs(laptop())
+    config = paper(64 if "64_tokens" in words else 16)
     if "10m" in words:
         config = long_run(config)
-    games = GAMES if "paper" in words else {}
-    return Iris(
-        with_overrides("IRIS", config, settings),
-        {
-            name: with_overrides("IRIS", dataclasses.replace(config, **changes), settings)
-            for name, changes in games.items()
-        },
-    )
+    games = {name: dataclasses.replace(config, **changes) for name, changes in GAMES.items()}
+    return Configs(config, games)
+
+
+IRIS = Algorithm(
+    name="iris",
+    paper="IRIS, Micheli et al. 2023, arXiv 2209.00588",
+    presets={"laptop": laptop()},
+    make=make,
+    check=_check,
+    configs=configs,
+    observed=_observed,
+)

@@ -23,6 +23,8 @@ class MuesliConfig(AgentConfig):
       target_rate: weight of the parameters in their moving average, the target network.
       regularizer_cost: λ, weight of the KL from CMPO's policy.
       reward_cost, value_cost, model_policy_cost: weights of the model's losses.
+      images: side in pixels and channels of the images, in environments that offer a choice; empty
+        for the environments' own.
 
     Raises:
       ValueError: if a setting is out of range.
@@ -46,6 +48,7 @@ class MuesliConfig(AgentConfig):
     reward_cost: float = 1.0
     value_cost: float = 0.25
     model_policy_cost: float = 1.0
+    images: tuple[int, ...] = ()
 
     def __post_init__(self):
         super().__post_init__()
@@ -61,7 +64,7 @@ class MuesliConfig(AgentConfig):
 # Tables 5 and 6: 75% of a batch of 96 sequences is replayed, from a replay of 6 million frames
 # (1.5 million steps of 4 frames), and the learning rate falls to 0 over 200 million frames (here by
 # half a cosine, there linearly). The residual net has four sections, the memory 512 units, and
-# images are 96x96 RGB (`agents.muesli.factory`), by one reading of the appendix.
+# images are 96x96 RGB (`images`), by one reading of the appendix.
 PAPER = MuesliConfig(
     network=NetworkConfig(
         torso=(256,), channels=(64, 128, 128, 64), memory=512, model=1024, head=(1024,)
@@ -78,4 +81,5 @@ PAPER = MuesliConfig(
     num_bins=601,
     max_value=300.0,
     frame_stack=4,
+    images=(96, 3),
 )

@@ -14,8 +14,8 @@ class MuZeroConfig:
       network: sizes of the network and of its model. It has no memory.
       learning_rate: of Adam.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one. None is for those of the run, where `for_run` of the factory is told them
-        (`agents.factories`), and else as 0.
+        constant one. None is for those of the run, where `Configured.for_run` is told them
+        (`agents.registry`), and else as 0.
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       num_simulations: of a search.
@@ -39,6 +39,8 @@ class MuZeroConfig:
       max_value: the last bin, on the scale of the signed hyperbolic transform.
       value_cost: weight of the value's loss; that of the policy's and of the reward's is 1.
       frame_stack: frames in one input of the network.
+      images: side in pixels and channels of the images, in environments that offer a choice; empty
+        for the environments' own.
 
     Raises:
       ValueError: if a setting is out of range.
@@ -67,6 +69,7 @@ class MuZeroConfig:
     max_value: float = 15.0
     value_cost: float = 0.25
     frame_stack: int = 1
+    images: tuple[int, ...] = ()
 
     def __post_init__(self):
         AT_LEAST_1.require(
@@ -103,7 +106,7 @@ class MuZeroConfig:
 # MuZero Reanalyze's setting of 200 million frames (appendix H: two samples of each state, targets
 # of five steps, a weight of values of 0.25, 80% of samples searched again), with the deep residual
 # network of IMPALA and Gumbel MuZero's search. The input is of 32 RGB frames of 96x96 pixels
-# (appendix E and `agents.muzero.factory`), and the replay of 125,000 sequences of 200 steps
+# (appendix E), and the replay of 125,000 sequences of 200 steps
 # (appendix G).
 PAPER = MuZeroConfig(
     network=NetworkConfig(
@@ -125,4 +128,5 @@ PAPER = MuZeroConfig(
     num_bins=601,
     max_value=300.0,
     frame_stack=32,
+    images=(96, 3),
 )

@@ -17,8 +17,8 @@ class PPOConfig:
       drift: `"clip"`, or `"dpo"` for Discovered Policy Optimisation (`agents.ppo.losses`).
       learning_rate: of Adam.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one. None is for those of the run, where `for_run` of the factory is told them
-        (`agents.factories`), and else as 0.
+        constant one. None is for those of the run, where `Configured.for_run` is told
+        them (`agents.registry`), and else as 0.
       num_environments: number of parallel environments.
       unroll_length: T, steps of each environment between two updates.
       num_epochs: passes over the transitions of an unroll.

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.sparse
 
 from environments.base import Environment
 from environments.exact_returns.enumeration import enumerated
@@ -14,13 +15,12 @@ from environments.exact_returns.mdp import (
     expected_returns,
     optimal_policy,
 )
-from environments.exact_returns.ring_model import ring
 from environments.noise import NoisyRewards
 from environments.suites.catch import Catch, CatchState
 from environments.suites.deep_sea import DeepSea, DeepSeaState
 from environments.suites.delayed_chain import DelayedChain, DelayedChainState
 from environments.suites.grid_worlds import GridWorld
-from environments.suites.mdp_generated import Ring
+from environments.suites.mdp_generated import NUM_ACTIONS, NUM_STATES, REACH, Ring, RingTask
 
 __all__ = ["ExpectedReturns", "FiniteMDP", "expected_returns", "finite_mdp", "optimal_policy"]
 
@@ -42,7 +42,7 @@ def finite_mdp(environment: Environment) -> FiniteMDP:
     if isinstance(dynamics, GridWorld):
         return grid_world(dynamics, task)
     if isinstance(dynamics, Ring):
-        return ring(dynamics, task)
+        return _ring(task)
     zeros = jnp.zeros(1, jnp.int32)
     if isinstance(dynamics, Catch) and not dynamics.recall:
         columns = jnp.arange(dynamics.columns, dtype=jnp.int32)
@@ -60,4 +60,23 @@ def finite_mdp(environment: Environment) -> FiniteMDP:
     raise ValueError(
         f"{environment.name} has no description as a finite Markov decision process; known are"
         " grid-worlds, Catch without recall, DeepSea, delayed chains and random processes."
+    )
+
+
+def _ring(task: RingTask) -> FiniteMDP:
+    """Return a random process of `mdp_generated` as a finite Markov decision process."""
+    rows = np.arange(NUM_STATES * NUM_ACTIONS)
+    reached = np.zeros((len(rows), NUM_STATES))
+    reached[rows, np.asarray(task.next_state).ravel()] = 1.0 - float(task.slip)
+    offsets = np.arange(-REACH, REACH + 1)
+    for offset in offsets:
+        anywhere = np.repeat((np.arange(NUM_STATES) + offset) % NUM_STATES, NUM_ACTIONS)
+        reached[rows, anywhere] += float(task.slip) / len(offsets)
+    rewards = float(task.living) + reached @ np.asarray(task.arrival, float)
+    first = np.asarray(task.is_first, float)
+    return FiniteMDP(
+        transitions=scipy.sparse.csr_array(reached * ~np.asarray(task.is_last)),
+        rewards=rewards.reshape(NUM_STATES, NUM_ACTIONS),
+        initial=first / first.sum(),
+        horizon=int(task.horizon),
     )

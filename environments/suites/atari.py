@@ -30,7 +30,6 @@ is a termination; the frame limit truncates.
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import dm_env
@@ -65,6 +64,7 @@ SUITES = {
     "atari57": tuple(f"atari/{game}" for game in GAMES_57),
     "atari100k": tuple(f"atari100k/{game}" for game in GAMES_100K),
 }
+_SUITE_OF = {"atari": "atari57", "atari100k": "atari100k"}  # By family.
 PROTOCOLS = {
     "atari57": SuiteProtocol(
         frames_per_action=FRAME_SKIP,
@@ -145,7 +145,6 @@ class AtariSimulators:
     """
 
     def __init__(self, settings: Atari, rom: str, batch_size: int, seed: int, workers: int | None):
-        """Start the engine."""
         self.batch_size, self.restarts = batch_size, 0
         self._seed: int | None = seed
         engine = import_package("ale_py.vector_env", "atari", "atari/…")
@@ -173,7 +172,6 @@ class AtariSimulators:
         self.results: dict[str, np.ndarray] = {"lives": np.zeros(batch_size, np.float32)}
 
     def reset(self) -> dm_env.TimeStep:
-        """See `Simulators`."""
         frames, _ = self._engine.reset(seed=self._seed)
         self._seed = None  # A second reset continues the games' random streams.
         self._ended[:] = False
@@ -185,7 +183,6 @@ class AtariSimulators:
         )
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        """See `Simulators`."""
         frames, reward, terminated, truncated, info = self._engine.step(self._legal_action[action])
         started, self._ended = self._ended, terminated | truncated
         self.results["lives"] = info["lives"].astype(np.float32)
@@ -199,7 +196,6 @@ class AtariSimulators:
         )
 
     def close(self) -> None:
-        """See `Simulators`."""
         self._engine = None  # Ends its threads.
 
 
@@ -208,66 +204,40 @@ def _channels_last(frames: np.ndarray) -> np.ndarray:
     return np.moveaxis(frames, 1, -1) if frames.ndim == 4 else frames[:, 0]
 
 
-def make(parameters: str) -> Environment:
-    """Make `atari/<game>`: a game by the protocol of `atari57`, or as arguments change it.
+def make(name: str) -> Environment:
+    """Make `atari/<game>` or `atari100k/<game>`, by its suite's protocol or as arguments change it.
 
     Raises:
       EnvironmentNameError: if there is no such game or argument.
       MissingPackageError: if ale-py is not installed.
     """
-    game, arguments = names.split(parameters)
-    return _made("atari", game, arguments, Atari(), _rom(game, "atari", GAMES_57))
-
-
-def make_100k(parameters: str) -> Environment:
-    """Make `atari100k/<game>`: a game by the protocol of `atari100k`, or as arguments change it.
-
-    Raises:
-      EnvironmentNameError: if there is no such game or argument.
-      MissingPackageError: if ale-py is not installed.
-    """
-    game, arguments = names.split(parameters)
-    rom = _rom(game, "atari100k", GAMES_100K)
-    dynamics = Atari(
-        num_actions=_num_minimal_actions(rom), full_action_set=False, sticky=0.0, max_noops=30
-    )
-    return _made("atari100k", game, arguments, dynamics, rom)
-
-
-def _made(
-    family: str, game: str, arguments: Mapping[str, Any], dynamics: Atari, rom: str
-) -> Environment:
-    """Return a game's environment whose settings the arguments change."""
+    member, arguments = names.split(name)
+    family, _, game = member.partition("/")
+    if member not in SUITES[_SUITE_OF[family]]:
+        raise unknown_name(member, SUITES[_SUITE_OF[family]])
+    import_package("ale_py", "atari", f"{family}/…")
+    # The engine's name of a game is `ms_pacman` for `MsPacman`.
+    rom = "".join(f"_{c.lower()}" if c.isupper() else c for c in game).removeprefix("_")
+    dynamics = Atari()
+    if family == "atari100k":
+        dynamics = Atari(
+            num_actions=_num_minimal_actions(rom), full_action_set=False, sticky=0.0, max_noops=30
+        )
     for argument, value in arguments.items():
         field, largest = _ARGUMENTS.get(argument, ("", 0))
         kind = type(largest)
         if not field:
             raise EnvironmentNameError(
-                f"{family}/{game} has no argument {argument!r}; expected {' or '.join(_ARGUMENTS)}."
+                f"{member} has no argument {argument!r}; expected {' or '.join(_ARGUMENTS)}."
             )
         if type(value) not in (int, kind) or not 0 <= value <= largest:
             what = "a whole number" if kind is int else "a number"
             raise EnvironmentNameError(
-                f"{family}/{game}'s argument {argument!r} is {value!r}; expected {what} from 0 to"
+                f"{member}'s argument {argument!r} is {value!r}; expected {what} from 0 to"
                 f" {largest}."
             )
         dynamics = dataclasses.replace(dynamics, **{field: kind(value)})
-    name = names.with_arguments(f"{family}/{game}", arguments)
-    return Environment(name=name, dynamics=dynamics, params=rom)
-
-
-def _rom(game: str, family: str, games: tuple[str, ...]) -> str:
-    """Return the engine's name of a game: `ms_pacman` for `MsPacman`."""
-    if game not in games:
-        raise unknown_name(
-            "Atari game",
-            game,
-            games,
-            f"environments.suites.atari.SUITES lists those of {family}.",
-            prefix=f"{family}/",
-        )
-    import_package("ale_py", "atari", f"{family}/…")
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in game).removeprefix("_")
+    return Environment(names.with_arguments(member, arguments), dynamics, rom)
 
 
 @functools.cache

@@ -29,30 +29,22 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
-from environments.base import Environment, Simulators
+from environments.base import Environment, Simulator, Simulators
 from environments.errors import EnvironmentNameError, import_package, unknown_name
 from environments.processes import SerialSimulators
 from environments.protocols import BSUITE_SCORE, DREAMERV3, RETURN, Paper, SuiteProtocol
 
-NUM_SETTINGS = {
-    "bandit": 20,
-    "bandit_noise": 20,
-    "bandit_scale": 20,
-    "cartpole": 20,
-    "cartpole_noise": 20,
-    "cartpole_scale": 20,
-    "cartpole_swingup": 20,
-    "catch": 20,
-    "catch_noise": 20,
-    "catch_scale": 20,
+NUM_SETTINGS = dict.fromkeys(
+    """bandit bandit_noise bandit_scale cartpole cartpole_noise cartpole_scale cartpole_swingup
+    catch catch_noise catch_scale deep_sea deep_sea_stochastic discounting_chain memory_len
+    memory_size mountain_car mountain_car_noise mountain_car_scale umbrella_distract
+    umbrella_length""".split(),
+    20,
+) | {
     "deep_sea": 21,
     "deep_sea_stochastic": 21,
-    "discounting_chain": 20,
     "memory_len": 23,
     "memory_size": 17,
-    "mountain_car": 20,
-    "mountain_car_noise": 20,
-    "mountain_car_scale": 20,
     "umbrella_distract": 23,
     "umbrella_length": 23,
 }
@@ -100,17 +92,13 @@ class BSuite:
     def start(
         self, task: str, batch_size: int, seed: int, workers: int | None = None
     ) -> Simulators:
+        results = tuple(_load(task).bsuite_info())
         return SerialSimulators(
-            functools.partial(Experiment, task),
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            result_names=tuple(_load(task).bsuite_info()),
+            functools.partial(Experiment, task), self, batch_size, seed, results
         )
 
 
-class Experiment(dm_env.Environment):
+class Experiment(Simulator):
     """One simulator of a setting."""
 
     def __init__(self, bsuite_id: str, seed: int):
@@ -130,12 +118,6 @@ class Experiment(dm_env.Environment):
         if timestep.last() and self._was_truncated():
             return timestep._replace(discount=1.0)
         return timestep
-
-    def observation_spec(self) -> specs.Array:
-        return self._environment.observation_spec()
-
-    def action_spec(self) -> specs.DiscreteArray:
-        return self._environment.action_spec()
 
     def episode_results(self) -> dict[str, float]:
         """Return what the episode so far added to bsuite's counts; `BEST_EPISODE` as it is."""
@@ -158,49 +140,40 @@ class Experiment(dm_env.Environment):
         return self._kind == "mountain_car" and bool(core._position < core._goal_pos)
 
 
-def make(bsuite_id: str) -> Environment:
+def make(name: str) -> Environment:
     """Make `bsuite/<experiment>/<setting>`, for example `bsuite/catch/0`.
 
     Raises:
       EnvironmentNameError: if there is no such setting, or it needs MNIST.
       MissingPackageError: if bsuite is not installed.
     """
-    _require_known(bsuite_id)
+    bsuite_id = _known_id(name)
     environment = _load(bsuite_id)
     dynamics = BSuite(
         shape=environment.observation_spec().shape,
         num_actions=int(environment.action_spec().num_values),
     )
-    return Environment(name=f"bsuite/{bsuite_id}", dynamics=dynamics, params=bsuite_id)
+    return Environment(name=name, dynamics=dynamics, params=bsuite_id)
 
 
 def num_episodes(name: str) -> int:
-    """Return the number of episodes of a run, by the environment's name.
-
-    Raises:
-      EnvironmentNameError: if there is no such setting, or it needs MNIST.
-      MissingPackageError: if bsuite is not installed.
-    """
-    bsuite_id = name.removeprefix("bsuite/")
-    _require_known(bsuite_id)
+    """Return the number of episodes of a run, by the environment's name. Raises as `make`."""
+    bsuite_id = _known_id(name)
     return import_package("bsuite.sweep", "bsuite", "bsuite/…").EPISODES[bsuite_id]
 
 
-def _require_known(bsuite_id: str) -> None:
+def _known_id(name: str) -> str:
+    """Return bsuite's id of a setting, by the environment's name."""
+    bsuite_id = name.removeprefix("bsuite/")
     if bsuite_id.startswith("mnist"):
         raise EnvironmentNameError(
-            f"'bsuite/{bsuite_id}' is left out, as bsuite's experiments on MNIST download their"
-            " data. environments.suites.bsuite.SUITES lists those that are there."
+            f"{name!r} is left out, as bsuite's experiments on MNIST download their data."
+            " environments.suites.bsuite.SUITES lists those that are there."
         )
-    known = [name.removeprefix("bsuite/") for name in SUITES["bsuite"]]
-    if bsuite_id not in known:
-        raise unknown_name(
-            "bsuite setting",
-            bsuite_id,
-            known,
-            "environments.suites.bsuite.NUM_SETTINGS says how many each experiment has.",
-            prefix="bsuite/",
-        )
+    if name not in SUITES["bsuite"]:
+        hint = "environments.suites.bsuite.NUM_SETTINGS says how many each experiment has."
+        raise unknown_name(name, SUITES["bsuite"], hint)
+    return bsuite_id
 
 
 def _load(bsuite_id: str) -> Any:

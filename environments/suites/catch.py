@@ -16,7 +16,7 @@ from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, restart, transition
-from environments.errors import EnvironmentNameError, require
+from environments.errors import EnvironmentNameError
 
 _LARGEST = 1_000  # Rows and columns.
 
@@ -43,18 +43,11 @@ class Catch:
     paddle's first move can tell three cases apart (ball to the left, above, to the right), and
     its position stores that; so an agent without memory has a mean return of
     `2 * 3 / columns - 1` at most, 0.2 with five columns.
-
-    Raises:
-      ValueError: on fewer than two rows or no column.
     """
 
     rows: int = 10
     columns: int = 5
     recall: bool = False
-
-    def __post_init__(self):
-        require(self.rows >= 2, f"Catch needs at least 2 rows, found {self.rows}.")
-        require(self.columns >= 1, f"Catch needs at least 1 column, found {self.columns}.")
 
     def observation_spec(self) -> specs.Array:
         return specs.BoundedArray((self.rows, self.columns), np.float32, 0.0, 1.0, name="board")
@@ -98,12 +91,13 @@ class Catch:
         return (ball | paddle).astype(jnp.float32)
 
 
-def make(size: str = "") -> Environment:
+def make(name: str) -> Environment:
     """Make `catch/8x8` (rows x columns), `catch/8x8/recall` or `catch` (10x5, bsuite's size).
 
     Raises:
-      EnvironmentNameError: if `size` is not of that form, or too small or large.
+      EnvironmentNameError: if the size is not of that form, or too small or large.
     """
+    size = name.removeprefix("catch").removeprefix("/")
     match = re.fullmatch(r"(\d+)x(\d+)(/recall)?", size or "10x5")
     rows, columns = (int(n) for n in match.groups()[:2]) if match else (0, 0)
     recall = bool(match and match[3])

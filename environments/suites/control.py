@@ -31,8 +31,8 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
-from environments.base import Environment, Simulators
-from environments.errors import MissingPackageError, import_package, unknown_name
+from environments.base import Environment, Simulator, Simulators
+from environments.errors import MissingPackageError, import_package
 from environments.processes import ProcessSimulators
 from environments.protocols import DREAMERV3, Paper, SuiteProtocol
 
@@ -97,21 +97,14 @@ class Control:
     def start(
         self, task: str, batch_size: int, seed: int, workers: int | None = None
     ) -> Simulators:
-        return ProcessSimulators(
-            functools.partial(ControlTask, task, not self.sizes),
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            num_processes=workers,
-        )
+        make_task = functools.partial(ControlTask, task, not self.sizes)
+        return ProcessSimulators(make_task, self, batch_size, seed, num_processes=workers)
 
 
-class ControlTask(dm_env.Environment):
+class ControlTask(Simulator):
     """One simulator of a task."""
 
     def __init__(self, task: str, is_visual: bool, seed: int):
-        """Load the simulator."""
         has_display = "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
         renderer = ("" if has_display else "egl") if is_visual else "disable"
         self._simulator = _load(task, seed, renderer)
@@ -135,12 +128,6 @@ class ControlTask(dm_env.Environment):
             reward += timestep.reward
         return self._with_observation(timestep._replace(reward=reward))
 
-    def observation_spec(self) -> specs.BoundedArray | dict[str, specs.Array]:
-        return _dynamics(self._simulator, self._is_visual).observation_spec()
-
-    def action_spec(self) -> specs.BoundedArray:
-        return _dynamics(self._simulator, self._is_visual).action_spec()
-
     def close(self) -> None:
         self._simulator.close()
 
@@ -155,49 +142,23 @@ class ControlTask(dm_env.Environment):
         return timestep._replace(observation=vectors)
 
 
-def make_proprio(task: str) -> Environment:
-    """Make `control_proprio/<task>`, for example `control_proprio/walker_run`.
+def make(name: str) -> Environment:
+    """Make an environment of one of the suites, for example `control_vision/quadruped_run`.
 
     Raises:
-      EnvironmentNameError: if there is no such task.
       MissingPackageError: if dm_control is not installed.
     """
-    return _make("control_proprio", task, TASKS_PROPRIO)
-
-
-def make_vision(task: str) -> Environment:
-    """Make `control_vision/<task>`, for example `control_vision/quadruped_run`.
-
-    Raises:
-      EnvironmentNameError: if there is no such task.
-      MissingPackageError: if dm_control is not installed.
-    """
-    return _make("control_vision", task, TASKS_VISION)
-
-
-def _make(family: str, task: str, tasks: tuple[str, ...]) -> Environment:
-    if task not in tasks:
-        raise unknown_name(
-            "control task",
-            task,
-            tasks,
-            f"environments.suites.control.SUITES lists those of {family}.",
-            prefix=f"{family}/",
-        )
+    family, _, task = name.partition("/")
     dynamics = _dynamics_of(task, family == "control_vision")
-    return Environment(name=f"{family}/{task}", dynamics=dynamics, params=task)
+    return Environment(name=name, dynamics=dynamics, params=task)
 
 
 @functools.cache
 def _dynamics_of(task: str, is_visual: bool) -> Control:
-    return _dynamics(_load(task, seed=0, renderer="disable"), is_visual)
-
-
-def _dynamics(simulator: Any, is_visual: bool) -> Control:
-    sizes = tuple(
-        (name, int(np.prod(spec.shape))) for name, spec in simulator.observation_spec().items()
-    )
-    return Control(num_actuators=simulator.action_spec().shape[0], sizes=() if is_visual else sizes)
+    simulator = _load(task, seed=0, renderer="disable")
+    observed = {} if is_visual else simulator.observation_spec()
+    sizes = tuple((name, int(np.prod(spec.shape))) for name, spec in observed.items())
+    return Control(num_actuators=simulator.action_spec().shape[0], sizes=sizes)
 
 
 def _load(task: str, seed: int, renderer: str) -> Any:

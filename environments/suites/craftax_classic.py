@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt8
 
 from environments.base import Environment, State, restart, transition
 from environments.dtypes import cast, promoting, strong
-from environments.errors import import_package, unknown_name
+from environments.errors import import_package
 from environments.protocols import Paper, SuiteProtocol
 from environments.suites.crafter import ACHIEVEMENTS, NUM_ACTIONS, TIME_LIMIT
 
@@ -52,8 +52,6 @@ PROTOCOLS = {
     )
 }
 
-_OBSERVATIONS = ("symbolic", "pixels")
-
 
 @dataclasses.dataclass(frozen=True)
 class CraftaxClassic:
@@ -61,11 +59,9 @@ class CraftaxClassic:
 
     Attributes:
       observation: `"symbolic"` or `"pixels"`.
-      time_limit: steps after which an episode is truncated.
     """
 
     observation: str = "symbolic"
-    time_limit: int = TIME_LIMIT
 
     def observation_spec(self) -> specs.BoundedArray:
         if self.observation == "pixels":
@@ -108,7 +104,7 @@ class CraftaxClassic:
             self._convert(observation),
             reward,
             terminated=terminated,
-            truncated=state.timestep >= self.time_limit,
+            truncated=state.timestep >= TIME_LIMIT,
         )
 
     def results(
@@ -128,23 +124,15 @@ class CraftaxClassic:
         return observation.astype(jnp.float32)
 
 
-def make(observation: str) -> Environment:
+def make(name: str) -> Environment:
     """Make `craftax_classic/symbolic` or `craftax_classic/pixels`. The first call takes seconds.
 
     Raises:
-      EnvironmentNameError: if it is neither.
       MissingPackageError: if craftax is not installed.
     """
-    if observation not in _OBSERVATIONS:
-        raise unknown_name(
-            "Craftax-Classic observation", observation, _OBSERVATIONS, prefix="craftax_classic/"
-        )
     _import("craftax_env")
-    return Environment(
-        name=f"craftax_classic/{observation}",
-        dynamics=CraftaxClassic(observation),
-        params=_worlds().maps,
-    )
+    dynamics = CraftaxClassic(name.removeprefix("craftax_classic/"))
+    return Environment(name=name, dynamics=dynamics, params=_worlds().maps)
 
 
 class _Worlds(NamedTuple):

@@ -24,8 +24,8 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
-from environments.base import Environment, Simulators
-from environments.errors import import_package, unknown_name
+from environments.base import Environment, Simulator, Simulators
+from environments.errors import import_package
 from environments.processes import ProcessSimulators
 from environments.protocols import (
     CRAFTER_SCORE,
@@ -81,22 +81,14 @@ class Crafter:
     def start(
         self, task: str, batch_size: int, seed: int, workers: int | None = None
     ) -> Simulators:
-        return ProcessSimulators(
-            functools.partial(CrafterWorld, task, self.time_limit),
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            result_names=ACHIEVEMENTS,
-            num_processes=workers,
-        )
+        make_world = functools.partial(CrafterWorld, task, self.time_limit)
+        return ProcessSimulators(make_world, self, batch_size, seed, ACHIEVEMENTS, workers)
 
 
-class CrafterWorld(dm_env.Environment):
+class CrafterWorld(Simulator):
     """One Crafter world."""
 
     def __init__(self, task: str, time_limit: int, seed: int):
-        """Make the engine."""
         crafter = import_package("crafter", "crafter", "crafter/…")
         self._world = crafter.Env(reward=task == "reward", length=time_limit, seed=seed)
         _keep_creatures_in_order(self._world, crafter)
@@ -113,12 +105,6 @@ class CrafterWorld(dm_env.Environment):
         if info["discount"] == 0:
             return dm_env.termination(reward, image)
         return dm_env.truncation(reward, image, discount=1.0)
-
-    def observation_spec(self) -> specs.BoundedArray:
-        return Crafter().observation_spec()
-
-    def action_spec(self) -> specs.DiscreteArray:
-        return Crafter().action_spec()
 
     def episode_results(self) -> dict[str, float]:
         """Return which achievements were unlocked in the episode that ended."""
@@ -145,15 +131,11 @@ def _keep_creatures_in_order(env, crafter) -> None:
     env._world.__class__ = World
 
 
-def make(task: str) -> Environment:
-    """Make `crafter/reward` or `crafter/no_reward`.
+def make(name: str) -> Environment:
+    """Make an environment of the suite.
 
     Raises:
-      EnvironmentNameError: if it is neither.
       MissingPackageError: if crafter is not installed.
     """
-    tasks = [name.partition("/")[2] for name in SUITES["crafter"]]
-    if task not in tasks:
-        raise unknown_name("Crafter task", task, tasks, prefix="crafter/")
     import_package("crafter", "crafter", "crafter/…")
-    return Environment(name=f"crafter/{task}", dynamics=Crafter(), params=task)
+    return Environment(name=name, dynamics=Crafter(), params=name.removeprefix("crafter/"))

@@ -15,7 +15,7 @@ from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, restart, transition
-from environments.errors import EnvironmentNameError, require
+from environments.errors import EnvironmentNameError
 
 _LARGEST = 1_000  # Size.
 
@@ -50,15 +50,9 @@ class DeepSea:
     Going right costs `0.01 / size`, and gives +1 in the lower right corner. The episode
     terminates after `size` steps. The observation is float32 `[max_size, max_size]`, 1 at
     the diver, and all zeros at the end. The best return is 0.99.
-
-    Raises:
-      ValueError: if `max_size` is below 1.
     """
 
     max_size: int
-
-    def __post_init__(self):
-        require(self.max_size >= 1, f"max_size must be at least 1, found {self.max_size}.")
 
     def observation_spec(self) -> specs.Array:
         shape = (self.max_size, self.max_size)
@@ -95,27 +89,20 @@ class DeepSea:
         return diver.astype(jnp.float32)
 
 
-def make_task(dynamics: DeepSea, size: int, *, seed: int = 0) -> DeepSeaTask:
-    """Build a task's arrays; the meaning of actions is drawn from `seed`.
-
-    Raises:
-      ValueError: if the size does not fit.
-    """
-    require(
-        1 <= size <= dynamics.max_size,
-        f"Expected a size from 1 to {dynamics.max_size}, found {size}.",
-    )
+def make_task(dynamics: DeepSea, size: int) -> DeepSeaTask:
+    """Build a task's arrays; the meaning of actions is drawn from its size."""
     shape = (dynamics.max_size, dynamics.max_size)
-    right = np.random.default_rng([seed, size]).integers(0, 2, shape)
+    right = np.random.default_rng([0, size]).integers(0, 2, shape)
     return DeepSeaTask(size=jnp.int32(size), right=jnp.asarray(right, jnp.int32))
 
 
-def make(size: str = "") -> Environment:
+def make(name: str) -> Environment:
     """Make `deep_sea/10`, or a sea of another size; `deep_sea` has size 10.
 
     Raises:
-      EnvironmentNameError: if `size` is not a positive integer, or too large.
+      EnvironmentNameError: if the size is not a positive integer, or too large.
     """
+    size = name.removeprefix("deep_sea").removeprefix("/")
     digits = size or "10"
     if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= _LARGEST):
         raise EnvironmentNameError(

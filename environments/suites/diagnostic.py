@@ -27,7 +27,6 @@ from dm_env import specs
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, restart, transition
-from environments.errors import unknown_member
 from environments.protocols import SuiteProtocol
 
 KINDS = (
@@ -97,17 +96,11 @@ def _one_of(task: Int[Array, ""], *kinds: str) -> Bool[Array, ""]:
     return jnp.isin(task, jnp.array([KINDS.index(kind) for kind in kinds], jnp.int32))
 
 
-def make(kind: str) -> Environment:
-    """Make `diagnostic/<kind>`, a kind of `KINDS`.
-
-    Raises:
-      EnvironmentNameError: if there is no such kind.
-    """
-    if kind not in KINDS:
-        raise unknown_member(f"diagnostic/{kind}", SUITES["diagnostic"])
-    number = np.int32(KINDS.index(kind))
-    return Environment(name=f"diagnostic/{kind}", dynamics=Diagnostic(), params=number)
-
-
 SUITES = {"diagnostic": tuple(f"diagnostic/{kind}" for kind in KINDS)}
 PROTOCOLS = {"diagnostic": SuiteProtocol()}
+
+
+def make(name: str) -> Environment:
+    """Make an environment of the suite, `diagnostic/<kind>` with a kind of `KINDS`."""
+    number = np.int32(SUITES["diagnostic"].index(name))
+    return Environment(name=name, dynamics=Diagnostic(), params=number)

@@ -46,8 +46,8 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
-from environments.base import Environment, Simulators
-from environments.errors import MissingPackageError, require, unknown_name
+from environments.base import Environment, Simulator, Simulators
+from environments.errors import MissingPackageError, require
 from environments.processes import ProcessSimulators
 from environments.protocols import DISCORL, DREAMERV3, Paper, SuiteProtocol
 from environments.text import TextSpec
@@ -73,10 +73,8 @@ LEVELS = tuple(
 )
 PAIRS = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects")
 SUITES = {
-    "dmlab30": tuple(f"dmlab/{level}" for level in LEVELS),
-    "dmlab30_test": tuple(f"dmlab_test/{level}" for level in LEVELS),
-    "dmlab30_r2d2": tuple(f"dmlab_r2d2/{level}" for level in LEVELS),
-    "dmlab30_r2d2_test": tuple(f"dmlab_r2d2_test/{level}" for level in LEVELS),
+    f"dmlab30{kind}": tuple(f"dmlab{kind}/{level}" for level in LEVELS)
+    for kind in ("", "_test", "_r2d2", "_r2d2_test")
 }
 
 _PROTOCOL = SuiteProtocol(
@@ -189,17 +187,11 @@ class DMLab:
     def start(
         self, task: Level, batch_size: int, seed: int, workers: int | None = None
     ) -> Simulators:
-        return ProcessSimulators(
-            functools.partial(LabLevel, self, task),
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            num_processes=workers,
-        )
+        make_level = functools.partial(LabLevel, self, task)
+        return ProcessSimulators(make_level, self, batch_size, seed, num_processes=workers)
 
 
-class LabLevel(dm_env.Environment):
+class LabLevel(Simulator):
     """One level in the engine."""
 
     def __init__(self, settings: DMLab, level: Level, seed: int):
@@ -209,7 +201,6 @@ class LabLevel(dm_env.Environment):
             config["datasetPath"] = settings.dataset_path
         if level.is_test:
             config |= {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)}
-        self._settings = settings
         self._lab = _import_lab().Lab(
             f"contributed/dmlab30/{level.script}",
             [_IMAGE, _INSTRUCTION, _FRAMES_LEFT],
@@ -237,12 +228,6 @@ class LabLevel(dm_env.Environment):
             return dm_env.truncation(reward, last, discount=1.0)
         return dm_env.termination(reward, last)
 
-    def observation_spec(self) -> dict[str, specs.Array]:
-        return self._settings.observation_spec()
-
-    def action_spec(self) -> specs.DiscreteArray:
-        return self._settings.action_spec()
-
     def close(self) -> None:
         self._lab.close()
 
@@ -263,53 +248,18 @@ class LabLevel(dm_env.Environment):
         }
 
 
-def make(level: str) -> Environment:
-    """Make `dmlab/<level>`: a level to train on.
+def make(name: str) -> Environment:
+    """Make an environment of one of the suites, for example `dmlab_r2d2_test/rooms_watermaze`.
 
     Raises:
-      EnvironmentNameError: if there is no such level.
       MissingPackageError: if DeepMind Lab is not installed.
     """
-    return _make(level, "dmlab", DMLab(), is_test=False)
-
-
-def make_test(level: str) -> Environment:
-    """Make `dmlab_test/<level>`: a level to test on.
-
-    Raises:
-      EnvironmentNameError: if there is no such level.
-      MissingPackageError: if DeepMind Lab is not installed.
-    """
-    return _make(level, "dmlab_test", DMLab(), is_test=True)
-
-
-def make_r2d2(level: str) -> Environment:
-    """Make `dmlab_r2d2/<level>`: a level to train on, with R2D2's actions.
-
-    Raises:
-      EnvironmentNameError: if there is no such level.
-      MissingPackageError: if DeepMind Lab is not installed.
-    """
-    return _make(level, "dmlab_r2d2", DMLab(action_set="r2d2"), is_test=False)
-
-
-def make_r2d2_test(level: str) -> Environment:
-    """Make `dmlab_r2d2_test/<level>`: a level to test on, with R2D2's actions.
-
-    Raises:
-      EnvironmentNameError: if there is no such level.
-      MissingPackageError: if DeepMind Lab is not installed.
-    """
-    return _make(level, "dmlab_r2d2_test", DMLab(action_set="r2d2"), is_test=True)
-
-
-def _make(level: str, family: str, dynamics: DMLab, is_test: bool) -> Environment:
-    if level not in LEVELS:
-        raise unknown_name("level of DMLab-30", level, LEVELS, prefix=f"{family}/")
     _import_lab()
-    side = "test" if is_test else "train"
-    script = f"{level}_{side}" if level in PAIRS else level
-    return Environment(name=f"{family}/{level}", dynamics=dynamics, params=Level(script, is_test))
+    family, _, level = name.partition("/")
+    is_test = family.endswith("_test")
+    dynamics = DMLab(action_set="r2d2" if "r2d2" in family else "impala")
+    script = f"{level}_{'test' if is_test else 'train'}" if level in PAIRS else level
+    return Environment(name=name, dynamics=dynamics, params=Level(script, is_test))
 
 
 def _import_lab() -> ModuleType:

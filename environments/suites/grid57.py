@@ -14,7 +14,6 @@ from collections.abc import Callable
 import numpy as np
 
 from environments.base import Environment
-from environments.errors import unknown_member
 from environments.protocols import DISCORL, LPG, SuiteProtocol
 from environments.suites.grid_worlds import (
     GridWorld,
@@ -79,39 +78,29 @@ VARIANTS: dict[str, Callable[[np.random.Generator], tuple[list[Object], int]]] =
 }
 
 
-def names(number: int, digits: int) -> tuple[str, ...]:
+def names(family: str, number: int, digits: int) -> tuple[str, ...]:
     """Return the names of tasks that take turns in variants, fixed positions first."""
     variants = [f"{name}_{positions}" for name in VARIANTS for positions in ("fixed", "random")]
-    return tuple(f"{i:0{digits}d}_{variants[i % len(variants)]}" for i in range(number))
+    return tuple(f"{family}/{i:0{digits}d}_{variants[i % len(variants)]}" for i in range(number))
 
 
-NAMES = names(57, digits=2)
-SUITES = {"grid57": tuple(f"grid57/{name}" for name in NAMES)}
+SUITES = {"grid57": names("grid57", 57, digits=2)}
 PROTOCOLS = {"grid57": SuiteProtocol(papers=(DISCORL, LPG))}
 
 
 @functools.cache
 def make(name: str) -> Environment:
-    """Make `grid57/<name>`, for example `grid57/00_dense_fixed`.
-
-    Raises:
-      EnvironmentNameError: if there is no such task.
-    """
-    if name not in NAMES:
-        raise unknown_member(f"grid57/{name}", SUITES["grid57"])
-    return Environment(name=f"grid57/{name}", dynamics=DYNAMICS, params=draw(name, SEED))
+    """Make an environment of the suite, for example `grid57/00_dense_fixed`."""
+    return Environment(name=name, dynamics=DYNAMICS, params=draw(name, SEED))
 
 
 def draw(name: str, seed: int, *, scale: float = 1.0) -> GridWorldTask:
-    """Draw the task of a name of `names`, for `DYNAMICS`.
+    """Draw the task of a name of `names`, behind a family's, for `DYNAMICS`.
 
-    Args:
-      name: of the task.
-      seed: of the suite. Each task has its own generator, so that a change of one leaves the
-        others.
-      scale: multiplies rewards.
+    Each task has its own generator, so that a change of one leaves the others. `scale` multiplies
+    rewards.
     """
-    index, _, variant = name.partition("_")
+    index, _, variant = name.rpartition("/")[2].partition("_")
     variant, _, positions = variant.rpartition("_")
     rng = np.random.default_rng([seed, int(index)])
     maze = _maze(rng, positions == "fixed")

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from environments.base import Environment
-from environments.errors import unknown_member
 from environments.noise import NoisyRewards, NoisyTask, log_uniform
 from environments.protocols import DISCORL, LPG, SuiteProtocol
 from environments.suites import grid57
@@ -22,21 +21,14 @@ DYNAMICS = NoisyRewards(grid57.DYNAMICS)
 SCALES = (0.5, 2.0)  # Of rewards, log-uniform.
 NOISES = (0.05, 1.0)  # Standard deviation by the scale of rewards, log-uniform.
 
-NAMES = grid57.names(256, digits=3)
-SUITES = {"grid_generated": tuple(f"grid_generated/{name}" for name in NAMES)}
+SUITES = {"grid_generated": grid57.names("grid_generated", 256, digits=3)}
 PROTOCOLS = {"grid_generated": SuiteProtocol(papers=(DISCORL, LPG))}
 
 
 @functools.cache
 def make(name: str) -> Environment:
-    """Make `grid_generated/<name>`, for example `grid_generated/000_dense_fixed`.
-
-    Raises:
-      EnvironmentNameError: if there is no such task.
-    """
-    if name not in NAMES:
-        raise unknown_member(f"grid_generated/{name}", SUITES["grid_generated"])
-    number = int(name.partition("_")[0])
+    """Make an environment of the suite, for example `grid_generated/000_dense_fixed`."""
+    number = SUITES["grid_generated"].index(name)
     rng = np.random.default_rng([SEED, number, 1])
     scale = log_uniform(rng, *SCALES)
     noise = scale * log_uniform(rng, *NOISES)
@@ -45,4 +37,4 @@ def make(name: str) -> Environment:
     params = NoisyTask(
         task=grid57.draw(name, SEED, scale=scale), noise=jnp.float32(noise if has_noise else 0.0)
     )
-    return Environment(name=f"grid_generated/{name}", dynamics=DYNAMICS, params=params)
+    return Environment(name=name, dynamics=DYNAMICS, params=params)

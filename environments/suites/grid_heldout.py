@@ -8,12 +8,13 @@ suite is four compiled programs.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from environments.base import Environment
-from environments.errors import unknown_member
 from environments.protocols import SuiteProtocol
 from environments.suites import catch, deep_sea, delayed_chain
 from environments.suites.grid_worlds import (
@@ -32,40 +33,17 @@ DEEP_SEA = deep_sea.DeepSea(max_size=7)
 GOOD, HAZARD, OTHER = range(3)  # The kinds of objects.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _GridWorldSpec:
-    """What a grid-world is built from.
+_drawn = partial(make_task, DYNAMICS)
 
-    Attributes:
-      maze: True at walls.
-      objects: its objects.
-      horizon: steps after which an episode is truncated.
-      placement: with `SEED`, seeds the cells of the start and all objects, which are then the
-        same in all episodes; None where `objects` and `settings` say where they are.
-      settings: further arguments of `make_task` or `make_fixed_task`.
-    """
 
-    maze: mazes.Maze
-    objects: tuple[Object, ...]
-    horizon: int
-    placement: int | None = None
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-    def build(self) -> GridWorldTask:
-        """Build the task's arrays."""
-        if self.placement is None:
-            return make_task(
-                DYNAMICS, self.maze, self.objects, horizon=self.horizon, **self.settings
-            )
-        return make_fixed_task(
-            DYNAMICS,
-            np.random.default_rng([SEED, self.placement]),
-            self.maze,
-            goods=[thing for thing in self.objects if thing.kind == GOOD],
-            hazards=[thing for thing in self.objects if thing.kind != GOOD],
-            horizon=self.horizon,
-            **self.settings,
-        )
+def _placed(
+    number: int, maze: mazes.Maze, objects: Sequence[Object], **settings: Any
+) -> GridWorldTask:
+    """Build a task whose cells of the start and all objects are drawn once, from this number."""
+    goods = [thing for thing in objects if thing.kind == GOOD]
+    hazards = [thing for thing in objects if thing.kind != GOOD]
+    rng = np.random.default_rng([SEED, number])
+    return make_fixed_task(DYNAMICS, rng, maze, goods, hazards, **settings)
 
 
 _RNG = np.random.default_rng(SEED)
@@ -103,70 +81,80 @@ _ZIGZAG = """
 
 # The mechanics of discovery tasks, with other sizes, scales and mixes.
 _FAMILIAR = {
-    "tiny_dense_fixed": _GridWorldSpec(
+    "tiny_dense_fixed": partial(
+        _placed,
+        0,
         mazes.room(4, 4),
         (*[Object(1.0, 0.0, 0.3, GOOD)] * 2, Object(-1.0, 0.2, 0.2, HAZARD)),
         horizon=40,
-        placement=0,
     ),
-    "tiny_sparse_random": _GridWorldSpec(
+    "tiny_sparse_random": partial(
+        _drawn,
         mazes.room(3, 4),
         (Object(1.0, 1.0, 0.0, GOOD), Object(-1.0, 1.0, 0.0, HAZARD)),
         horizon=15,
     ),
-    "corridor_random": _GridWorldSpec(
-        mazes.room(1, 10), (Object(1.0, 0.0, 0.5, GOOD),), horizon=60
+    "corridor_random": partial(
+        _drawn, mazes.room(1, 10), (Object(1.0, 0.0, 0.5, GOOD),), horizon=60
     ),
-    "large_dense_fixed": _GridWorldSpec(
+    "large_dense_fixed": partial(
+        _placed,
+        3,
         _BARS,
         (*[Object(1.0, 0.0, 0.1, GOOD)] * 4, *[Object(-1.0, 0.3, 0.3, HAZARD)] * 3),
         horizon=120,
-        placement=3,
     ),
-    "large_dense_random": _GridWorldSpec(
-        mazes.room(10, 10), (Object(1.0, 0.0, 0.2, GOOD),) * 6, horizon=120
+    "large_dense_random": partial(
+        _drawn, mazes.room(10, 10), (Object(1.0, 0.0, 0.2, GOOD),) * 6, horizon=120
     ),
-    "four_rooms_sparse_fixed": _GridWorldSpec(
+    "four_rooms_sparse_fixed": partial(
+        _placed,
+        5,
         _FOUR_ROOMS,
         (Object(1.0, 1.0, 0.0, GOOD), Object(-1.0, 1.0, 0.0, HAZARD)),
         horizon=80,
-        placement=5,
     ),
-    "large_rewards_random": _GridWorldSpec(
+    "large_rewards_random": partial(
+        _drawn,
         mazes.room(4, 10),
         (*[Object(10.0, 0.0, 0.2, GOOD)] * 2, *[Object(-10.0, 0.1, 0.2, HAZARD)] * 2),
         horizon=60,
     ),
-    "small_rewards_fixed": _GridWorldSpec(
+    "small_rewards_fixed": partial(
+        _placed,
+        7,
         mazes.room(10, 4),
         (*[Object(0.1, 0.0, 0.2, GOOD)] * 3, *[Object(-0.1, 0.1, 0.5, HAZARD)] * 2),
         horizon=60,
-        placement=7,
     ),
     # Both goods end the episode: a small one nearby, a large one far away.
-    "near_or_far": _GridWorldSpec(
+    "near_or_far": partial(
+        _drawn,
         mazes.room(5, 10),
         (Object(0.2, 1.0, 0.0, OTHER, cell=(2, 3)), Object(3.0, 1.0, 0.0, GOOD, cell=(2, 9))),
         horizon=60,
-        settings={"start": (2, 2)},
+        start=(2, 2),
     ),
-    "cliff": _GridWorldSpec(
+    "cliff": partial(
+        _drawn,
         mazes.parse(_CLIFF),
         (
             Object(1.0, 1.0, 0.0, GOOD, cell=mazes.find(_CLIFF, "G")[0]),
             *[Object(-0.5, 1.0, 0.0, HAZARD, cell=cell) for cell in mazes.find(_CLIFF, "H")],
         ),
         horizon=40,
-        settings={"start": mazes.find(_CLIFF, "S")[0]},
+        start=mazes.find(_CLIFF, "S")[0],
     ),
-    "costly_steps": _GridWorldSpec(
+    "costly_steps": partial(
+        _drawn,
         mazes.room(4, 5),
         (Object(1.0, 1.0, 0.0, GOOD),),
         horizon=40,
-        settings={"step_reward": -0.05},
+        step_reward=-0.05,
     ),
     # Small rewards mark the path, a large one its end.
-    "zigzag": _GridWorldSpec(
+    "zigzag": partial(
+        _drawn,
         mazes.parse(_ZIGZAG),
         (
             Object(0.25, 0.0, 0.0, OTHER, cell=(0, 5)),
@@ -175,36 +163,35 @@ _FAMILIAR = {
             Object(2.0, 1.0, 0.0, GOOD, cell=mazes.find(_ZIGZAG, "G")[0]),
         ),
         horizon=120,
-        settings={"start": mazes.find(_ZIGZAG, "S")[0]},
+        start=mazes.find(_ZIGZAG, "S")[0],
     ),
 }
 # Mechanics that no discovery task has.
 _NEW = {
-    "key_door": _GridWorldSpec(
+    "key_door": partial(
+        _drawn,
         mazes.parse(_KEY_DOOR),
         (
             Object(0.1, kind=OTHER, cell=mazes.find(_KEY_DOOR, "K")[0], key=True),
             Object(1.0, 1.0, 0.0, GOOD, cell=mazes.find(_KEY_DOOR, "G")[0]),
         ),
         horizon=80,
-        settings={
-            "start": mazes.find(_KEY_DOOR, "S")[0],
-            "doors": mazes.find(_KEY_DOOR, "D"),
-        },
+        start=mazes.find(_KEY_DOOR, "S")[0],
+        doors=mazes.find(_KEY_DOOR, "D"),
     ),
-    "key_door_random": _GridWorldSpec(
+    "key_door_random": partial(
+        _drawn,
         mazes.parse(_KEY_DOOR_RANDOM),
         (
             Object(0.1, kind=OTHER, key=True),
             Object(1.0, 1.0, 0.0, GOOD, cell=mazes.find(_KEY_DOOR_RANDOM, "G")[0]),
         ),
         horizon=80,
-        settings={
-            "doors": mazes.find(_KEY_DOOR_RANDOM, "D"),
-            "spawn": mazes.mask(_KEY_DOOR_RANDOM, "s"),
-        },
+        doors=mazes.find(_KEY_DOOR_RANDOM, "D"),
+        spawn=mazes.mask(_KEY_DOOR_RANDOM, "s"),
     ),
-    "moving_hazards": _GridWorldSpec(
+    "moving_hazards": partial(
+        _drawn,
         mazes.room(6, 6),
         (
             *[Object(1.0, 0.0, 0.3, GOOD)] * 2,
@@ -212,26 +199,28 @@ _NEW = {
         ),
         horizon=60,
     ),
-    "moving_goods": _GridWorldSpec(
-        mazes.room(5, 5), (Object(1.0, 0.0, 1.0, GOOD, walk=0.4),) * 2, horizon=60
+    "moving_goods": partial(
+        _drawn, mazes.room(5, 5), (Object(1.0, 0.0, 1.0, GOOD, walk=0.4),) * 2, horizon=60
     ),
-    "slippery_fixed": _GridWorldSpec(
+    "slippery_fixed": partial(
+        _placed,
+        16,
         mazes.room(6, 7),
         (*[Object(1.0, 0.0, 0.2, GOOD)] * 2, *[Object(-1.0, 0.5, 0.5, HAZARD)] * 2),
         horizon=60,
-        placement=16,
-        settings={"slip": 0.3},
+        slip=0.3,
     ),
-    "slippery_random": _GridWorldSpec(
+    "slippery_random": partial(
+        _drawn,
         mazes.room(5, 5),
         (Object(1.0, 1.0, 0.0, GOOD), Object(-1.0, 1.0, 0.0, HAZARD)),
         horizon=40,
-        settings={"slip": 0.25},
+        slip=0.25,
     ),
 }
 _GRID_WORLDS = _FAMILIAR | _NEW
 _SEAS = {"deep_sea_5": 5, "deep_sea_7": 7}
-_CHAINS = {f"chain_{name}": name for name in delayed_chain.TASKS}
+_CHAINS = {f"chain_{name}": f"delayed_chain/{name}" for name in delayed_chain.TASKS}
 
 NAMES = (*_GRID_WORLDS, "catch_8x8", *_SEAS, *_CHAINS)
 SUITES = {"grid_heldout": tuple(f"grid_heldout/{name}" for name in NAMES)}
@@ -240,19 +229,12 @@ PROTOCOLS = {"grid_heldout": SuiteProtocol()}
 
 @functools.cache
 def make(name: str) -> Environment:
-    """Make `grid_heldout/<name>`, for example `grid_heldout/key_door`.
-
-    Raises:
-      EnvironmentNameError: if there is no such task.
-    """
-    full_name = f"grid_heldout/{name}"
-    if name in _GRID_WORLDS:
-        return Environment(full_name, DYNAMICS, _GRID_WORLDS[name].build())
-    if name == "catch_8x8":
-        return Environment(full_name, catch.Catch(rows=8, columns=8))
-    if name in _SEAS:
-        return Environment(full_name, DEEP_SEA, deep_sea.make_task(DEEP_SEA, _SEAS[name]))
-    if name in _CHAINS:
-        chain = delayed_chain.make(_CHAINS[name])
-        return Environment(full_name, chain.dynamics, chain.params)
-    raise unknown_member(full_name, SUITES["grid_heldout"])
+    """Make an environment of the suite, for example `grid_heldout/key_door`."""
+    task = name.removeprefix("grid_heldout/")
+    if task in _GRID_WORLDS:
+        return Environment(name, DYNAMICS, _GRID_WORLDS[task]())
+    if task in _SEAS:
+        return Environment(name, DEEP_SEA, deep_sea.make_task(DEEP_SEA, _SEAS[task]))
+    if task in _CHAINS:
+        return dataclasses.replace(delayed_chain.make(_CHAINS[task]), name=name)
+    return Environment(name, catch.Catch(rows=8, columns=8))

@@ -89,14 +89,8 @@ class Gymnasium:
         self, task: Any, batch_size: int, seed: int, workers: int | None = None
     ) -> Simulators:
         del task
-        return ProcessSimulators(
-            functools.partial(GymnasiumSimulator, self),
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            num_processes=workers,
-        )
+        make_one = functools.partial(GymnasiumSimulator, self)
+        return ProcessSimulators(make_one, self, batch_size, seed, num_processes=workers)
 
     def filmed(self, task: Any, seed: int) -> FilmedSimulator | None:
         del task
@@ -148,12 +142,6 @@ class GymnasiumSimulator(FilmedSimulator):
         self._unchecked.remove(call)
         return returned
 
-    def observation_spec(self) -> ObservationSpec:
-        return self._observations.spec
-
-    def action_spec(self) -> specs.DiscreteArray | specs.BoundedArray:
-        return self._actions.spec
-
     def render(self) -> np.ndarray:
         try:
             picture = np.asarray(self._environment.render())
@@ -170,7 +158,7 @@ class GymnasiumSimulator(FilmedSimulator):
         self._environment.close()
 
 
-def make(parameters: str) -> Environment:
+def make(name: str) -> Environment:
     """Make `gymnasium/<id>` or `gymnasium/<module>:<id>?<arguments>`.
 
     Raises:
@@ -178,8 +166,7 @@ def make(parameters: str) -> Environment:
       MissingPackageError: if the module, or what the environment needs, is not installed.
       ValueError: if its observations or actions are of a space that is not supported.
     """
-    name = names.with_arguments(f"gymnasium/{parameters}", {})
-    dynamics = Gymnasium(name)
+    dynamics = Gymnasium(names.with_arguments(name, {}))
     _spaces(dynamics)
     return Environment(name=dynamics.name, dynamics=dynamics)
 
@@ -209,10 +196,8 @@ def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
             " 'gymnasium/<module>:<id>'; worker processes do not know those that a script registers"
             " for itself."
         )
-        known = tuple(gym.registry)
-        raise unknown_name(
-            "environment of Gymnasium", identifier, known, hint, prefix="gymnasium/"
-        ) from error
+        known = [f"gymnasium/{registered}" for registered in gym.registry]
+        raise unknown_name(name, known, hint) from error
     except (Exception, SystemExit) as error:  # Of its constructor, which may raise any.
         raise EnvironmentNameError(
             f"{dynamics.name!r} cannot be made: {type(error).__name__}:"
@@ -227,22 +212,15 @@ def _make(dynamics: Gymnasium, render_mode: str | None = None) -> Any:
     return made
 
 
-class _Observations(NamedTuple):
-    """The specs of a space, and the conversion of its members."""
+class _Conversion(NamedTuple):
+    """The spec of a space, and a function from observations to it, or from actions of it."""
 
     spec: Any
     convert: Callable[[Any], Any]
 
 
-class _Actions(NamedTuple):
-    """The spec of a space of actions, and the conversion of actions to the space."""
-
-    spec: specs.DiscreteArray | specs.BoundedArray
-    convert: Callable[[Any], Any]
-
-
 @functools.cache
-def _spaces(dynamics: Gymnasium) -> tuple[_Observations, _Actions]:
+def _spaces(dynamics: Gymnasium) -> tuple[_Conversion, _Conversion]:
     environment = _make(dynamics)
     try:
         return (
@@ -253,7 +231,7 @@ def _spaces(dynamics: Gymnasium) -> tuple[_Observations, _Actions]:
         environment.close()
 
 
-def _observations(dynamics: Gymnasium, space: Any) -> _Observations:
+def _observations(dynamics: Gymnasium, space: Any) -> _Conversion:
     """Return the specs and the conversion of observations of a space."""
     leaves = dict(_leaves(dynamics.name, space, (), ()))
     if () in leaves:
@@ -277,7 +255,7 @@ def _observations(dynamics: Gymnasium, space: Any) -> _Observations:
             converted[name] = part.convert(member)
         return converted
 
-    return _Observations({name: part.spec for name, (_, part) in parts.items()}, convert)
+    return _Conversion({name: part.spec for name, (_, part) in parts.items()}, convert)
 
 
 def _leaves(environment: str, space: Any, path: tuple[str, ...], keys: tuple[Any, ...]):
@@ -293,26 +271,26 @@ def _leaves(environment: str, space: Any, path: tuple[str, ...], keys: tuple[Any
         yield from _leaves(environment, member, (*path, str(key)), (*keys, key))
 
 
-def _leaf(environment: str, path: str, space: Any) -> _Observations:
+def _leaf(environment: str, path: str, space: Any) -> _Conversion:
     """Return the spec and the conversion of one array."""
     name = path or "observation"
     spaces = gym.spaces
     if isinstance(space, spaces.Discrete):
         first = int(space.start)
         spec = specs.DiscreteArray(int(space.n), name=name)
-        return _Observations(spec, lambda x: (np.asarray(x, np.int64) - first).astype(np.int32))
+        return _Conversion(spec, lambda x: (np.asarray(x, np.int64) - first).astype(np.int32))
     if isinstance(space, spaces.Box):
         return _box(name, space)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         size = spaces.flatdim(space)
         spec = specs.BoundedArray((size,), np.float32, 0.0, 1.0, name=name)
-        return _Observations(
+        return _Conversion(
             spec,
             lambda x: np.asarray(spaces.flatten(space, np.asarray(x, space.dtype)), np.float32),
         )
     if _is_text(space):
         text = TextSpec(_MOST_WORDS, name)
-        return _Observations(text, text.tokens)
+        return _Conversion(text, text.tokens)
     what = f"the observation '{shown(path)}'" if path else "observations"
     raise ValueError(
         f"{environment} has {what} of the space {shown(str(space))}; expected Box, Discrete,"
@@ -346,7 +324,7 @@ def _declared(space: Any) -> Any:
     return specs.BoundedArray(space.shape, space.dtype, low, high)
 
 
-def _box(name: str, space: Any) -> _Observations:
+def _box(name: str, space: Any) -> _Conversion:
     """Return the spec and the conversion of an image, or of an array of numbers."""
     shape = space.shape
     if space.dtype == np.uint8 and len(shape) in (2, 3):
@@ -360,35 +338,35 @@ def _box(name: str, space: Any) -> _Observations:
             channels = 1 if len(shape) == 2 else shape[0 if in_front else 2]
             spec = specs.BoundedArray((*sides, channels), np.uint8, 0, 255, name=name)
             if in_front:
-                return _Observations(spec, lambda x: np.moveaxis(np.asarray(x, np.uint8), 0, -1))
+                return _Conversion(spec, lambda x: np.moveaxis(np.asarray(x, np.uint8), 0, -1))
             if len(shape) == 2:
-                return _Observations(spec, lambda x: np.asarray(x, np.uint8)[..., None])
-            return _Observations(spec, lambda x: np.asarray(x, np.uint8))
+                return _Conversion(spec, lambda x: np.asarray(x, np.uint8)[..., None])
+            return _Conversion(spec, lambda x: np.asarray(x, np.uint8))
     if np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_:
         limits = np.iinfo(np.int32)
         low = max(limits.min, int(np.min(space.low)) if space.low.size else 0)
         high = min(limits.max, int(np.max(space.high)) if space.high.size else 0)
         spec = specs.BoundedArray(shape, np.int32, low, high, name=name)
-        return _Observations(
+        return _Conversion(
             spec,
             lambda x: np.clip(np.asarray(x), limits.min, limits.max).astype(np.int32),
         )
-    return _Observations(
+    return _Conversion(
         specs.Array(shape, np.float32, name=name), lambda x: np.asarray(x, np.float32)
     )
 
 
-def _actions(dynamics: Gymnasium, space: Any) -> _Actions:
+def _actions(dynamics: Gymnasium, space: Any) -> _Conversion:
     """Return the spec of actions, and their conversion."""
     if isinstance(space, gym.spaces.Discrete):
         first = int(space.start)
         spec = specs.DiscreteArray(int(space.n), name="action")
-        return _Actions(spec, lambda action: first + int(action))
+        return _Conversion(spec, lambda action: first + int(action))
     is_vector = isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating)
     if is_vector and math.prod(space.shape):
         low, high = (x.ravel().astype(np.float32) for x in (space.low, space.high))
         spec = specs.BoundedArray(low.shape, np.float32, low, high, name="action")
-        return _Actions(
+        return _Conversion(
             spec,
             lambda action: np.clip(action, low, high).astype(space.dtype).reshape(space.shape),
         )

@@ -5,12 +5,20 @@ they can differ between agents of one compiled program. gymnax's automatic reset
 used: streams keep the last observation of an episode, and gymnax's truncations are truncations.
 
 The suite `gymnax` is its tasks of classic control, bsuite and "misc" with one discrete choice of
-actions, except MNISTBandit, which downloads data. MinAtar's games are the suite `minatar`. They
-are to judge by: no rule and no setting was chosen by them, though their scores have been looked at.
+actions, except MNISTBandit, which downloads data. They are to judge by: no rule and no setting was
+chosen by them, though their scores have been looked at.
+
+The suite `minatar`, the environments `minatar/<game>`, is MinAtar (Young & Tian 2019) in gymnax's
+implementation: `gymnax/<Game>-MinAtar` under other names. Observations are float32
+`[10, 10, channels]` of zeros and ones; there is no frame skip; the end of a game is a termination.
+It differs from MinAtar's own protocol. Actions are not sticky (there with probability 0.1), so
+that Space Invaders is deterministic, and Breakout but for the side from which the ball starts.
+Each game has its minimal set of actions (there all six in every game). An episode is truncated
+after 1,000 steps, in Freeway after 2,500 (there Freeway terminates after 2,500, and the others have
+no limit). The difficulty ramps up as there. Scores therefore cannot be compared with MinAtar's.
 """
 
 import dataclasses
-import difflib
 import functools
 from typing import Any
 
@@ -23,32 +31,43 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, State, Task, restart, transition
 from environments.dtypes import cast, promoting, strong
-from environments.errors import EnvironmentNameError, import_package
+from environments.errors import (
+    EnvironmentNameError,
+    import_package,
+    unknown_name,
+)
 from environments.protocols import Paper, SuiteProtocol
 
-_IDS = (
-    "CartPole-v1",
-    "Acrobot-v1",
-    "MountainCar-v0",
-    "Catch-bsuite",
-    "DeepSea-bsuite",
-    "MemoryChain-bsuite",
-    "UmbrellaChain-bsuite",
-    "DiscountingChain-bsuite",
-    "SimpleBandit-bsuite",
-    "FourRooms-misc",
-    "MetaMaze-misc",
-    "BernoulliBandit-misc",
-    "GaussianBandit-misc",
-    "Pong-misc",
-    "FrozenLake-misc",
+_IDS = tuple(
+    """CartPole-v1 Acrobot-v1 MountainCar-v0 Catch-bsuite DeepSea-bsuite MemoryChain-bsuite
+    UmbrellaChain-bsuite DiscountingChain-bsuite SimpleBandit-bsuite FourRooms-misc MetaMaze-misc
+    BernoulliBandit-misc GaussianBandit-misc Pong-misc FrozenLake-misc""".split()
 )
-SUITES = {"gymnax": tuple(f"gymnax/{environment_id}" for environment_id in _IDS)}
-LANGE = Paper(
+GAMES = {
+    "asterix": "Asterix-MinAtar",
+    "breakout": "Breakout-MinAtar",
+    "freeway": "Freeway-MinAtar",
+    "seaquest": "Seaquest-MinAtar",
+    "space_invaders": "SpaceInvaders-MinAtar",
+}
+"""MinAtar's games, and gymnax's names of them."""
+SUITES = {
+    "gymnax": tuple(f"gymnax/{environment_id}" for environment_id in _IDS),
+    "minatar": tuple(f"minatar/{game}" for game in GAMES),
+}
+_LANGE = Paper(
     "Lange 2022, gymnax: A JAX-based reinforcement learning environment library",
     "https://github.com/RobertTLange/gymnax",
 )
-PROTOCOLS = {"gymnax": SuiteProtocol(papers=(LANGE,))}
+_MINATAR = Paper(
+    "Young and Tian 2019, MinAtar: An Atari-inspired testbed for thorough and reproducible"
+    " reinforcement learning experiments",
+    "https://arxiv.org/abs/1903.03176",
+)
+PROTOCOLS = {
+    "gymnax": SuiteProtocol(papers=(_LANGE,)),
+    "minatar": SuiteProtocol(papers=(_MINATAR, _LANGE)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,26 +124,25 @@ class Gymnax:
         return jnp.asarray(observation, jnp.float32)
 
 
-def make(environment_id: str) -> Environment:
-    """Make a gymnax environment by gymnax's own name.
+def make(name: str) -> Environment:
+    """Make `gymnax/<gymnax's own name>` or `minatar/<game>`.
 
     Raises:
-      EnvironmentNameError: if gymnax has none of this name, or its actions are not one
-        discrete choice, or its observation is not one array.
+      EnvironmentNameError: if there is none of this name, or its actions are not one discrete
+        choice, or its observation is not one array.
       MissingPackageError: if gymnax is not installed.
     """
-    gymnax = import_package("gymnax", "gymnax", "gymnax/…")
-    if environment_id not in gymnax.registered_envs:
-        near = difflib.get_close_matches(environment_id, gymnax.registered_envs, n=3, cutoff=0.4)
-        raise EnvironmentNameError(
-            f"gymnax has no environment {environment_id!r}."
-            + (f" Near it: {', '.join(f'gymnax/{name}' for name in near)}." if near else "")
-            + " gymnax.registered_envs lists all."
-        )
+    family, _, environment_id = name.partition("/")
+    gymnax = import_package("gymnax", "gymnax", f"{family}/…")
+    if family == "minatar":
+        if environment_id not in GAMES:
+            raise unknown_name(name, SUITES["minatar"])
+        environment_id = GAMES[environment_id]
+    elif environment_id not in gymnax.registered_envs:
+        known = [f"gymnax/{known_id}" for known_id in gymnax.registered_envs]
+        raise unknown_name(name, known, "gymnax.registered_envs lists all.")
     _, params, _ = _load(environment_id)
-    return Environment(
-        name=f"gymnax/{environment_id}", dynamics=Gymnax(environment_id), params=params
-    )
+    return Environment(name=name, dynamics=Gymnax(environment_id), params=params)
 
 
 @functools.cache

@@ -11,7 +11,6 @@ import functools
 import numpy as np
 
 from environments.base import Environment
-from environments.errors import unknown_member
 from environments.protocols import LPG, SuiteProtocol
 from environments.suites.grid_worlds import (
     GridWorld,
@@ -65,18 +64,12 @@ PROTOCOLS = {"lpg": SuiteProtocol(papers=(LPG,))}
 
 @functools.cache
 def make(name: str) -> Environment:
-    """Make `lpg/<name>`, from `lpg/tabular_dense` to `lpg/random_very_dense`.
-
-    Raises:
-      EnvironmentNameError: if there is no such task.
-    """
-    if name not in TASKS:
-        raise unknown_member(f"lpg/{name}", SUITES["lpg"])
-    size, horizon, objects = TASKS[name]
+    """Make an environment of the suite, for example `lpg/tabular_dense`."""
+    size, horizon, objects = TASKS[name.removeprefix("lpg/")]
     maze = mazes.room(*size)
-    if name.startswith("tabular"):
-        rng = np.random.default_rng([SEED, list(TASKS).index(name)])
+    if name.startswith("lpg/tabular"):
+        rng = np.random.default_rng([SEED, SUITES["lpg"].index(name)])
         task = make_fixed_task(DYNAMICS, rng, maze, objects, [], horizon=horizon)
     else:
         task = make_task(DYNAMICS, maze, objects, horizon=horizon)
-    return Environment(name=f"lpg/{name}", dynamics=DYNAMICS, params=task)
+    return Environment(name=name, dynamics=DYNAMICS, params=task)

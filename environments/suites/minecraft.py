@@ -42,8 +42,8 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Float32
 
-from environments.base import Environment, Simulators
-from environments.errors import EngineDiedError, MissingPackageError, require, unknown_name
+from environments.base import Environment, Simulator, Simulators
+from environments.errors import EngineDiedError, MissingPackageError, require
 from environments.processes import ProcessSimulators
 from environments.protocols import DREAMERV3, Paper, SuiteProtocol
 
@@ -135,19 +135,13 @@ class Minecraft:
     ) -> Simulators:
         # There is one task. Each game is a process, for which one worker process waits.
         del task, workers
+        make_world = functools.partial(MinecraftWorld, self.time_limit)
         return ProcessSimulators(
-            functools.partial(MinecraftWorld, self.time_limit),
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            result_names=MILESTONES,
-            num_processes=batch_size,
-            patience=_START_SECONDS,
+            make_world, self, batch_size, seed, MILESTONES, batch_size, _START_SECONDS
         )
 
 
-class MinecraftWorld(dm_env.Environment):
+class MinecraftWorld(Simulator):
     """One game of Minecraft."""
 
     def __init__(self, time_limit: int, seed: int):
@@ -197,12 +191,6 @@ class MinecraftWorld(dm_env.Environment):
         if self._steps >= self._time_limit:
             return dm_env.truncation(reward, self._observation, discount=1.0)
         return dm_env.transition(reward, self._observation)
-
-    def observation_spec(self) -> dict[str, specs.Array]:
-        return Minecraft().observation_spec()
-
-    def action_spec(self) -> specs.DiscreteArray:
-        return Minecraft().action_spec()
 
     def episode_results(self) -> dict[str, float]:
         """Return which milestones were reached in the episode so far."""
@@ -259,7 +247,7 @@ def _make_game() -> Any:
             setattr(np, name, successor)
     base = importlib.import_module("minerl.herobraine.env_specs.simple_embodiment")
 
-    specification: Any = type("Diamond", (_DiamondSpec, base.SimpleEmbodimentEnvSpec), {})
+    specification: Any = type("Diamond", (_DiamondSpec, base.SimpleEmbodimentEnvSpec), _NOTHING)
     return specification("MinecraftDiamond-v0", resolution=(64, 64)).make()
 
 
@@ -320,41 +308,29 @@ class _DiamondSpec:
     def create_server_quit_producers(self) -> list:
         return [_minerl("handlers").ServerQuitWhenAnyAgentFinishes()]
 
-    def create_rewardables(self) -> list:
-        return []
 
-    def create_agent_handlers(self) -> list:
-        return []
-
-    def create_monitors(self) -> list:
-        return []
-
-    def create_server_decorators(self) -> list:
-        return []
-
-    def determine_success_from_rewards(self, rewards: list) -> bool:
-        return False
-
-    def is_from_folder(self, folder: str) -> bool:
-        return False
-
-    def get_docstring(self) -> str:
-        return ""
+# Methods that MineRL asks for, of what the task does not have.
+_NOTHING = {
+    "create_rewardables": lambda self: [],
+    "create_agent_handlers": lambda self: [],
+    "create_monitors": lambda self: [],
+    "create_server_decorators": lambda self: [],
+    "determine_success_from_rewards": lambda self, rewards: False,
+    "is_from_folder": lambda self, folder: False,
+    "get_docstring": lambda self: "",
+}
 
 
 def _minerl(module: str) -> Any:
     return importlib.import_module(f"minerl.herobraine.hero.{module}")
 
 
-def make(task: str) -> Environment:
-    """Make `minecraft/diamond`.
+def make(name: str) -> Environment:
+    """Make the environment of the suite.
 
     Raises:
-      EnvironmentNameError: if it is another task.
       MissingPackageError: if MineRL is not installed.
     """
-    if task != "diamond":
-        raise unknown_name("Minecraft task", task, ["diamond"], prefix="minecraft/")
     # Not imported here, as that needs changes of NumPy (see `_make_game`).
     if importlib.util.find_spec("minerl") is None:
         raise MissingPackageError(
@@ -362,4 +338,4 @@ def make(task: str) -> Environment:
             " Install MineRL 0.4.4 and a Java 8 development kit. MineRL needs gym<0.20, which"
             " only builds with setuptools<66 and wheel<0.39."
         )
-    return Environment(name="minecraft/diamond", dynamics=Minecraft(), params=task)
+    return Environment(name=name, dynamics=Minecraft(), params="diamond")

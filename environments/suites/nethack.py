@@ -34,7 +34,7 @@ import numpy as np
 from dm_env import specs
 
 from environments.base import Environment, FilmedSimulator, Simulators
-from environments.errors import import_package, unknown_name
+from environments.errors import import_package
 from environments.processes import ProcessSimulators
 from environments.protocols import DISCORL, Paper, SuiteProtocol
 from environments.terminal_pictures import draw_terminal
@@ -105,15 +105,8 @@ class NetHack:
     def start(
         self, task: str, batch_size: int, seed: int, workers: int | None = None
     ) -> Simulators:
-        return ProcessSimulators(
-            functools.partial(NetHackGame, task, self.max_steps),
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            result_names=_RESULTS,
-            num_processes=workers,
-        )
+        make_game = functools.partial(NetHackGame, task, self.max_steps)
+        return ProcessSimulators(make_game, self, batch_size, seed, _RESULTS, workers)
 
     def filmed(self, task: str, seed: int) -> FilmedSimulator:
         return NetHackGame(task, self.max_steps, seed, is_filmed=True)
@@ -157,12 +150,6 @@ class NetHackGame(FilmedSimulator):
             return dm_env.truncation(reward, self._screen, discount=1.0)
         return dm_env.termination(reward, self._screen)
 
-    def observation_spec(self) -> dict[str, specs.Array]:
-        return NetHack(int(self._game.action_space.n)).observation_spec()
-
-    def action_spec(self) -> specs.DiscreteArray:
-        return specs.DiscreteArray(int(self._game.action_space.n), name="key")
-
     def episode_results(self) -> dict[str, float]:
         """Return the results of the game so far."""
         blstats = self._screen["blstats"]
@@ -186,14 +173,12 @@ class NetHackGame(FilmedSimulator):
         self._deepest = max(self._deepest, int(self._screen["blstats"][_DEPTH]))
 
 
-def make(task: str) -> Environment:
-    """Make `nethack/NetHackChallenge` or `nethack/NetHackScore`.
+def make(name: str) -> Environment:
+    """Make an environment of the suite.
 
     Raises:
-      EnvironmentNameError: if it is another task.
       MissingPackageError: if nle is not installed.
     """
-    if task not in NUM_ACTIONS:
-        raise unknown_name("NetHack task", task, NUM_ACTIONS, prefix="nethack/")
     import_package("nle", "nethack", "nethack/…")
-    return Environment(name=f"nethack/{task}", dynamics=NetHack(NUM_ACTIONS[task]), params=task)
+    task = name.removeprefix("nethack/")
+    return Environment(name=name, dynamics=NetHack(NUM_ACTIONS[task]), params=task)

@@ -110,23 +110,20 @@ def make(name: str) -> Environment:
     """
     import environments  # The registry imports this module.
 
-    if name.startswith("pixels/"):
-        raise EnvironmentNameError(f"'pixels/{name}' is drawn twice; expected 'pixels/' once.")
-    inner = environments.make(name)
+    drawn = name.removeprefix("pixels/")
+    if drawn.startswith("pixels/"):
+        raise EnvironmentNameError(f"{name!r} is drawn twice; expected 'pixels/' once.")
+    inner = environments.make(drawn)
     dynamics = inner.dynamics
     if not isinstance(dynamics, JaxEnvironment):
         raise EnvironmentNameError(
-            f"'pixels/{name}' is simulated outside JAX; expected a JAX environment."
+            f"{name!r} is simulated outside JAX; expected a JAX environment."
         )
     spec = dynamics.observation_spec()
-    shape = getattr(spec, "shape", None)
-    if not isinstance(spec, specs.Array) or not 1 <= len(spec.shape) <= 3:
+    shape = getattr(spec, "shape", ())
+    if not 1 <= len(shape) <= 3 or max(shape[:2]) > SIDE:
         raise EnvironmentNameError(
-            f"'pixels/{name}' has observations of shape {shape}; expected a vector, a board, or a"
-            " grid of planes."
+            f"{name!r} has observations of shape {shape or None}; expected a vector, a board, or a"
+            f" grid of planes, with sides of at most {SIDE}."
         )
-    if max(spec.shape[:2]) > SIDE:
-        raise EnvironmentNameError(
-            f"'pixels/{name}' has observations of shape {shape}; expected sides of at most {SIDE}."
-        )
-    return dataclasses.replace(inner, name=f"pixels/{name}", dynamics=Pixels(dynamics))
+    return dataclasses.replace(inner, name=name, dynamics=Pixels(dynamics))

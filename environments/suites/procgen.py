@@ -28,7 +28,7 @@ import numpy as np
 from dm_env import specs
 
 from environments.base import Environment
-from environments.errors import MissingPackageError, import_package, unknown_name
+from environments.errors import MissingPackageError, import_package
 from environments.processes import available_processors
 from environments.protocols import DISCORL, Paper, SuiteProtocol
 
@@ -99,7 +99,6 @@ class ProcGenSimulators:
     def __init__(
         self, settings: ProcGen, game: str, batch_size: int, seed: int, workers: int | None
     ):
-        """Start the engine."""
         self.batch_size, self.restarts = batch_size, 0
         self._engine = _import_envpool().make_dm(
             f"{game.capitalize()}Hard-v0",
@@ -115,18 +114,15 @@ class ProcGenSimulators:
         self.results: dict[str, np.ndarray] = {"level_completed": np.zeros(batch_size, np.float32)}
 
     def reset(self) -> dm_env.TimeStep:
-        """See `Simulators`."""
         self._length[:] = 0
         return self._convert(self._engine.reset())
 
     def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        """See `Simulators`."""
         timestep = self._engine.step(np.asarray(action, np.int32))
         self._length = np.where(timestep.step_type == dm_env.StepType.FIRST, 0, self._length + 1)
         return self._convert(timestep)
 
     def close(self) -> None:
-        """See `Simulators`."""
         self._engine.close()
 
     def _convert(self, timestep) -> dm_env.TimeStep:
@@ -145,42 +141,22 @@ class ProcGenSimulators:
         )
 
 
-def make(game: str) -> Environment:
-    """Make `procgen/<game>`: the 500 training levels of a game.
+_LEVELS = {
+    "procgen": ProcGen(),
+    "procgen_unseen": ProcGen(NUM_TRAINING_LEVELS, _NUM_LEVELS - NUM_TRAINING_LEVELS),
+    "procgen_all": ProcGen(0, _NUM_LEVELS),
+}
+
+
+def make(name: str) -> Environment:
+    """Make an environment of one of the suites, for example `procgen_unseen/bigfish`.
 
     Raises:
-      EnvironmentNameError: if there is no such game.
       MissingPackageError: if envpool, or a library that it needs, is not installed.
     """
-    return _make(game, "procgen", ProcGen())
-
-
-def make_unseen(game: str) -> Environment:
-    """Make `procgen_unseen/<game>`: all levels of a game but the training levels.
-
-    Raises:
-      EnvironmentNameError: if there is no such game.
-      MissingPackageError: if envpool, or a library that it needs, is not installed.
-    """
-    num_levels = _NUM_LEVELS - NUM_TRAINING_LEVELS
-    return _make(game, "procgen_unseen", ProcGen(NUM_TRAINING_LEVELS, num_levels))
-
-
-def make_all(game: str) -> Environment:
-    """Make `procgen_all/<game>`: all levels of a game.
-
-    Raises:
-      EnvironmentNameError: if there is no such game.
-      MissingPackageError: if envpool, or a library that it needs, is not installed.
-    """
-    return _make(game, "procgen_all", ProcGen(0, _NUM_LEVELS))
-
-
-def _make(game: str, family: str, dynamics: ProcGen) -> Environment:
-    if game not in GAMES:
-        raise unknown_name("ProcGen game", game, GAMES, prefix=f"{family}/")
     _import_envpool()
-    return Environment(name=f"{family}/{game}", dynamics=dynamics, params=game)
+    family, _, game = name.partition("/")
+    return Environment(name=name, dynamics=_LEVELS[family], params=game)
 
 
 def _import_envpool() -> ModuleType:

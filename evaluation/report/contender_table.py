@@ -4,7 +4,14 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, RANDOM, Contender
+from evaluation.contenders import (
+    GRADIENT_STEPS,
+    PARAMETERS,
+    TUNED_SETTINGS,
+    AlgorithmContender,
+    Contender,
+    RuleContender,
+)
 from evaluation.report.merging import MergedEvaluation
 
 
@@ -44,47 +51,45 @@ def learning_rate(contender: Contender) -> str:
 
     Of one that falls it is the first and, if it is known, the last.
     """
-    own: Mapping[str, Any] = contender.source.get("hyper_parameters", {})
-    if contender.kind == RANDOM:
+    if isinstance(contender, RuleContender):
+        agent = contender.agent
+        shown = _falling(agent.learning_rate, agent.learning_rate * agent.end_learning_rate)
+        is_tuned = "learning_rate" in contender.source.get(TUNED_SETTINGS, {})
+        origin = "tuned" if is_tuned else contender.source.get("learning_rate_from")
+        return shown + (f" ({origin})" if origin else "")
+    assert isinstance(contender, AlgorithmContender)
+    own = contender.settings
+    shown, on_images = _of_algorithm(own), own.get("by_task", {}).get("images")
+    if shown and TUNED_SETTINGS in contender.source:
+        return f"{shown} (tuned)"
+    return shown + (f" (on images {_of_algorithm(on_images)})" if on_images else "")
+
+
+def _of_algorithm(settings: Mapping[str, Any]) -> str:
+    """Return the learning rate in an algorithm's settings; empty if there is none."""
+    settings = settings.get("agent", settings)
+    first = settings.get("learning_rate")
+    if not isinstance(first, int | float):
         return ""
-    if contender.is_agent:
-        on_images = own.get("for_images")
-        return _of_agent(own) + (f" (on images {_of_agent(on_images)})" if on_images else "")
-    first, last = contender.agent.learning_rate, contender.agent.end_learning_rate
-    end = 0.0 if own.get("total_steps") else first * last
-    falls = f" to {end:g}" * (end != first)
-    origin = _origin(contender)
-    return f"{first:g}{falls}" + (f" ({origin})" if origin else "")
+    last = 0.0 if settings.get("total_steps") else first * settings.get("end_learning_rate", 1.0)
+    return _falling(first, last)
 
 
-def _of_agent(settings: Mapping[str, Any]) -> str:
-    """Return the learning rate in an agent's settings; it falls to 0 if they have `total_steps`."""
-    found, falls = settings.get("learning_rate"), " to 0" * bool(settings.get("total_steps"))
-    return f"{found:g}{falls}" if isinstance(found, int | float) else ""
-
-
-def _origin(contender: Contender) -> str:
-    """Return where the learning rate of a contender comes from."""
-    source = contender.source
-    if "learning_rate_from" in source:  # A rule's.
-        is_tuned = "learning_rate" in source.get("tuned", {})
-        return "tuned" if is_tuned else source["learning_rate_from"]
-    if "tuned" in source:
-        return "tuned"
-    return "" if contender.kind == "hand_set" else "literature"
+def _falling(first: float, last: float) -> str:
+    return f"{first:g}" + f" to {last:g}" * (last != first)
 
 
 def _settings(contender: Contender) -> dict[str, str]:
-    agent, network = contender.agent, contender.agent.network
-    columns = {
-        "batch": f"{agent.batch_size} x {agent.unroll_length}",
-        "replayed": f"{agent.replay_ratio:.0%}",
-        "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
-    }
-    if not contender.is_agent:
-        tuned = contender.source.get("tuned")
-        own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
-        return columns | {"tuned": own}
-    own = contender.source["hyper_parameters"]
-    settings = ", ".join(f"{name} {value}" for name, value in own.items())
-    return dict.fromkeys((*columns, "tuned"), "") | {"settings": settings}
+    tuned = contender.source.get(TUNED_SETTINGS)
+    own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
+    if isinstance(contender, RuleContender):
+        agent, network = contender.agent, contender.agent.network
+        return {
+            "batch": f"{agent.batch_size} x {agent.unroll_length}",
+            "replayed": f"{agent.replay_ratio:.0%}",
+            "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
+            "tuned": own,
+        }
+    assert isinstance(contender, AlgorithmContender)
+    settings = ", ".join(f"{name} {value}" for name, value in contender.settings.items())
+    return {"batch": "", "replayed": "", "settings": settings, "tuned": own}

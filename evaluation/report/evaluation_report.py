@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from evaluation.contenders import AGENT, Contender
+from evaluation.contenders import AlgorithmContender, Contender
 from evaluation.report.agent_metrics import AgentMetrics, agent_metrics
 from evaluation.report.main_result import MainResult, main_result
 from evaluation.report.merging import MergedEvaluation
@@ -80,7 +80,7 @@ def compute_report(name: str, merged: MergedEvaluation) -> EvaluationReport:
     metrics = {
         contender.name: agent_metrics(merged, contender.name)
         for contender in shown
-        if contender.kind == AGENT
+        if isinstance(contender, AlgorithmContender) and not contender.is_random
     }
     bsuite_scores, bsuite_errors = _bsuite_scores(merged, shown)
     return EvaluationReport(

@@ -13,9 +13,18 @@ from disco_common import json_lines
 from disco_common.atomic import write_atomically
 from disco_common.configuration import from_json
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, Contender
+from evaluation.contenders import (
+    DISCOVERED,
+    RANDOM,
+    RULE,
+    AlgorithmContender,
+    Contender,
+    RuleContender,
+)
 
 MANIFEST = "manifest.json"
+# Algorithms of earlier versions that are a rule and an agent.
+_RULES = ("actor_critic", "policy_gradient", "impala", "hand_set")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,15 +61,7 @@ def write_manifest(
     manifest = {
         "config": dataclasses.asdict(config),
         "tasks": list(tasks),
-        "contenders": [
-            {
-                "name": contender.name,
-                "kind": contender.kind,
-                "agent": dataclasses.asdict(contender.agent),
-                "source": contender.source,
-            }
-            for contender in contenders
-        ],
+        "contenders": [contender.described() for contender in contenders],
         "provenance": dict(provenance),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,10 +98,25 @@ def read_manifest(folder: pathlib.Path) -> StoredEvaluation:
 
 
 def _read_contender(entry: dict[str, Any]) -> Contender:
-    return Contender(
-        name=str(entry["name"]),
-        kind=str(entry["kind"]),
-        rule=None,
-        agent=from_json(AgentConfig, entry["agent"]),
-        source=dict(entry["source"]),
-    )
+    name, kind, source = str(entry["name"]), str(entry["kind"]), dict(entry["source"])
+    if kind in (DISCOVERED, RULE):
+        agent = from_json(AgentConfig, entry["agent"])
+        is_discovered = kind == DISCOVERED
+        return RuleContender(
+            name=name, is_discovered=is_discovered, rule=None, agent=agent, source=source
+        )
+    if "algorithm" not in entry:
+        entry = _of_earlier_version(entry)
+    algorithm, settings = str(entry["algorithm"]), dict(entry["settings"])
+    return AlgorithmContender(name=name, algorithm=algorithm, settings=settings, source=source)
+
+
+def _of_earlier_version(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the entry of an algorithm of a version that had an agent's settings beside each."""
+    kind, source, agent = entry["kind"], entry["source"], entry["agent"]
+    settings = dict(source.get("hyper_parameters", {}))
+    if kind == RANDOM:
+        settings = {x: agent[x] for x in ("num_environments", "unroll_length")}
+    elif kind in _RULES:
+        settings = {"rule": settings, "agent": agent}
+    return entry | {"algorithm": source.get("agent", kind), "settings": settings}

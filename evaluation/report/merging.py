@@ -20,7 +20,7 @@ from disco_common.json_lines import JsonLines
 from environments.episodes import Episode
 from evaluation import storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
+from evaluation.contenders import AlgorithmContender, Contender, RuleContender
 from evaluation.report.manifest import StoredEvaluation
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
 from evaluation.scoring import references
@@ -244,12 +244,11 @@ def _with_distinct_name(
 
 
 def _identity(contender: Contender) -> Any:
-    rule = contender.source.get("parameters_sha256", contender.source.get("hyper_parameters"))
-    # The random policy and agents with settings of their own do not read the evaluation's.
-    is_read = contender.kind != RANDOM and not contender.is_agent
-    # Earlier versions called other packages' rules discovered, too.
-    kind = DISCOVERED if contender.kind == RULE else contender.kind
-    return kind, contender.agent if is_read else None, rule
+    if isinstance(contender, RuleContender):
+        return contender.agent, contender.parameters_sha256
+    assert isinstance(contender, AlgorithmContender)
+    # The random policy is the same in any number of environments.
+    return contender.kind, None if contender.is_random else contender.settings
 
 
 def _is_equal(run: RunResult, other: RunResult) -> bool:

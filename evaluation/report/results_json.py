@@ -9,7 +9,6 @@ from jaxtyping import Float
 
 from disco_common import json_lines
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM
 from evaluation.report.main_result import MainResult
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
@@ -46,7 +45,7 @@ def to_json(
     """
     curve_steps, curves = ([], {}) if mean_curves is None else mean_curves
     contenders = {
-        name: _without_unused_learning_rate(description)
+        name: description
         | _contender_to_json(name, summary, contender_curves[name], config, curves)
         for name, description in descriptions.items()
     }
@@ -85,12 +84,6 @@ def _settings(
     if "config.agent.learning_rate" not in origins:
         settings["agent"]["learning_rate"] = None
     return settings
-
-
-def _without_unused_learning_rate(description: dict[str, Any]) -> dict[str, Any]:
-    if description["kind"] != RANDOM and "agent" not in description["source"]:
-        return description
-    return description | {"agent": description["agent"] | {"learning_rate": None}}
 
 
 def _contender_to_json(

@@ -14,14 +14,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AGENT, DISCOVERED, GRADIENT_STEPS, RANDOM, RULE, Contender
+from evaluation.contenders import GRADIENT_STEPS, RANDOM, AlgorithmContender, Contender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.curves import aggregate_curves
 from evaluation.scoring.curves import areas as areas_of_runs
 from evaluation.scoring.normalization import Scale, published_scales
-from evaluation.scoring.statistics import AGGREGATES, Estimate
-from evaluation.scoring.summary import Summary, aggregates_over_discoveries
+from evaluation.scoring.statistics import Estimate
+from evaluation.scoring.summary import Summary, with_discoveries
 
 _PROFILE_POINTS = 81
 _MAX_PAIRS = 66  # That plots show: all pairs of a dozen contenders.
@@ -109,11 +109,9 @@ def compare(
     return Comparison(
         scale=scale,
         left_out=left_out,
-        aggregates={
-            name: {label: x.estimate(own, **config.bootstrap) for label, x in AGGREGATES.items()}
-            for name, own in scores.items()
-        }
-        | aggregates_over_discoveries(scores, summary.discoveries, config),
+        aggregates=statistics.aggregates(
+            with_discoveries(scores, summary.discoveries), **config.bootstrap
+        ),
         thresholds=thresholds,
         profiles={name: _profile(x, thresholds, config) for name, x in scores.items()},
         improvement=_of_pairs(
@@ -162,7 +160,7 @@ def _best(means: Mapping[str, Float[np.ndarray, "counted"]]) -> dict[str, int]:
 def shown_pairs(comparison: Comparison, contenders: Sequence[Contender]) -> list[tuple[str, str]]:
     """Return the pairs of contenders whose probability of improvement plots show.
 
-    If there are many pairs, these are only those with a hand-designed rule or the random policy.
+    If there are many pairs, these are only those with an algorithm.
 
     Args:
       comparison: on a scale.
@@ -172,7 +170,7 @@ def shown_pairs(comparison: Comparison, contenders: Sequence[Contender]) -> list
     pairs = list(itertools.combinations([x.name for x in shown], 2))
     if len(pairs) <= _MAX_PAIRS:
         return pairs
-    references = {x.name for x in shown if x.kind not in (DISCOVERED, RULE, AGENT)}
+    references = {x.name for x in shown if isinstance(x, AlgorithmContender)}
     return [pair for pair in pairs if references & set(pair)] or pairs
 
 

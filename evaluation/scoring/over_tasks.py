@@ -84,13 +84,14 @@ def interval(
     value = np.asarray(statistic(joined[None], *(x[None] for x in others))).item()
     size = joined.size + sum(x.size for x in others)
     drawn = [rng.integers(tasks, size=(resamples, tasks - 1))]
-    deviations = [in_parts(of_tasks, drawn[0], size) - value]
+    deviations = [in_parts(lambda part: of_tasks(drawn[0][part]), resamples, size) - value]
     counts, interaction = [tasks], np.zeros(resamples)
     if number > 1:
         drawn.append(rng.integers(number, size=(resamples, number - 1)))
-        deviations.append(in_parts(of_rules, drawn[1], size) - value)
+        deviations.append(in_parts(lambda part: of_rules(drawn[1][part]), resamples, size) - value)
         counts.append(number)
-        both = in_parts(of_both, np.concatenate(drawn, axis=1), size) - value
+        together = np.concatenate(drawn, axis=1)
+        both = in_parts(lambda part: of_both(together[part]), resamples, size) - value
         interaction = both - sum(deviations)
     low, high = _ends(np.stack(deviations), interaction, np.array(counts), confidence, least)
     return max(value + low, bounds[0]), min(value + high, bounds[1])
@@ -125,14 +126,15 @@ def join(rules: Float[np.ndarray, "*s rules tasks runs"]) -> Float[np.ndarray, "
 
 
 def in_parts(
-    statistic: Callable[[np.ndarray], np.ndarray], drawn: Int[np.ndarray, "resamples _"], size: int
+    statistic: Callable[[slice], np.ndarray], resamples: int, size: int
 ) -> Float[np.ndarray, "resamples *s"]:
     """Return a statistic of each resample, of so many at once that memory suffices.
 
     Args:
-      statistic: of the indices of some resamples.
-      drawn: indices of all resamples.
+      statistic: of some of the resamples.
+      resamples: number of all.
       size: number of scores of a resample.
     """
-    parts = np.array_split(drawn, max(1, len(drawn) * size // CHUNK))
-    return np.concatenate([np.asarray(statistic(part)) for part in parts])
+    most = max(1, CHUNK // size)
+    starts = range(0, resamples, most)
+    return np.concatenate([statistic(slice(x, min(x + most, resamples))) for x in starts])

@@ -16,7 +16,7 @@ These intervals hold for the given tasks. A claim about other tasks needs the in
 (`evaluation.scoring.over_tasks`), which every `Estimate` also has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,8 +27,6 @@ from jaxtyping import Float
 from evaluation.scoring import over_tasks
 from evaluation.scoring.estimates import Estimate
 from evaluation.scoring.over_tasks import Statistic
-
-_CHUNK = over_tasks.CHUNK
 
 
 def mean(values: Float[np.ndarray, "*s runs"]) -> Float[np.ndarray, "*s"]:
@@ -116,21 +114,21 @@ def performance_profile(
     return np.stack(larger, axis=-1)
 
 
+Rules = Float[np.ndarray, "tasks _"] | Sequence[Float[np.ndarray, "tasks _"]]
+"""The scores of a contender's runs, or of the runs of several discovered rules on the same tasks.
+
+Several rules are one sample of what their discovery finds, and the runs are nested in them."""
+
+
 class Aggregate(NamedTuple):
     """A statistic of all runs on all tasks, and its bounds, which intervals do not exceed."""
 
     statistic: Statistic
     bounds: tuple[float, float] = (-np.inf, np.inf)
 
-    def estimate(self, scores: Float[np.ndarray, "tasks _"], **options: Any) -> Estimate:
+    def estimate(self, scores: Rules, **options: Any) -> Estimate:
         """Return the aggregate of runs; the options are those of `interval` but the bounds."""
         return estimate(self.statistic, scores, bounds=self.bounds, **options)
-
-    def estimate_over_discoveries(
-        self, discoveries: Sequence[Float[np.ndarray, "tasks _"]], **options: Any
-    ) -> Estimate:
-        """Return the aggregate of several rules; see `estimate_over_discoveries`."""
-        return estimate_over_discoveries(self.statistic, discoveries, bounds=self.bounds, **options)
 
 
 AGGREGATES = {
@@ -142,6 +140,14 @@ AGGREGATES = {
 }
 """Aggregates of normalised scores, in the order in which they are shown. The optimality gap is to
 1; lower is better."""
+
+
+def aggregates(contenders: Mapping[str, Rules], **options: Any) -> dict[str, dict[str, Estimate]]:
+    """Return all `AGGREGATES` of each contender; the options are those of `interval`."""
+    return {
+        name: {label: x.estimate(scores, **options) for label, x in AGGREGATES.items()}
+        for name, scores in contenders.items()
+    }
 
 
 def bootstrap(
@@ -165,34 +171,73 @@ def bootstrap(
       ValueError: if a task has no run.
     """
     compact = [_compact(scores) for scores in samples]
-    chunk = max(1, _CHUNK // max(scores.size for scores in compact))
-    parts = []
-    for start in range(0, resamples, chunk):
-        number = min(chunk, resamples - start)
-        parts.append(statistic(*(_resampled(scores, number, rng) for scores in compact)))
-    return np.concatenate(parts)
+
+    def of_part(part: slice) -> np.ndarray:
+        number = part.stop - part.start
+        return np.asarray(statistic(*(_resampled(scores, number, rng) for scores in compact)))
+
+    return over_tasks.in_parts(of_part, resamples, max(scores.size for scores in compact))
 
 
 def estimate(
     statistic: Statistic,
-    *samples: Float[np.ndarray, "tasks _"],
-    resamples: int,
-    confidence: float,
-    seed: int,
-    bounds: tuple[float, float] = (-np.inf, np.inf),
+    scores: Rules,
+    others: Float[np.ndarray, "tasks _"] | None = None,
+    **options: Any,
 ) -> Estimate:
-    """Return a statistic of runs with its `interval`, whose arguments and errors it shares.
+    """Return a statistic of runs with its intervals: over seeds or rules, and over tasks, too.
 
-    It also has the interval over tasks and seeds.
+    With given tasks it is that of `interval`, with several rules that over rules: whole rules with
+    all their runs are resampled, D - 1 of D; the spread of their scores contains that of the runs.
+    That is computed likewise, with D - 1 degrees of freedom and D trials.
+
+    Args:
+      statistic: see `bootstrap`.
+      scores: at least one run of each task, of each rule.
+      others: scores to compare with, for a statistic of two samples. They are resampled by run.
+      **options: of `interval`.
+
+    Raises:
+      ValueError: if a task has no run.
     """
-    settings = {"resamples": resamples, "confidence": confidence, "seed": seed, "bounds": bounds}
-    low, high = map(float, interval(statistic, *samples, **settings))
-    whole, least = _whole(statistic, samples).item(), partial(_least, statistic, confidence)
-    if np.isnan(low):
-        return Estimate(whole, low, high)
-    own, *others = samples
-    wide = over_tasks.interval(statistic, own[None], others, least=least, **settings)
-    return Estimate(whole, low, high, *wide)
+    settings = {"bounds": (-np.inf, np.inf), **options}
+    rules = [scores] if isinstance(scores, np.ndarray) else list(scores)
+    beside = () if others is None else (others,)
+    stacked, least = np.stack(rules), partial(_least, statistic, settings["confidence"])
+    if len(rules) == 1:
+        ends = interval(statistic, *rules, *beside, **settings)
+        value = _whole(statistic, (*rules, *beside)).item()
+        if np.isnan(ends[0]):
+            return Estimate(value, np.nan, np.nan)
+    else:
+        resampled = _over_rules(statistic, stacked, beside, settings["resamples"], settings["seed"])
+        value = _whole(statistic, (over_tasks.join(stacked), *beside))
+        spread = (len(rules) - 1, settings["confidence"], settings["bounds"], least(len(rules)))
+        ends = _students(value, resampled, *spread)
+    wide = over_tasks.interval(statistic, stacked, beside, least=least, **settings)
+    return Estimate(float(value), float(ends[0]), float(ends[1]), *wide)
+
+
+def _over_rules(
+    statistic: Statistic,
+    rules: Float[np.ndarray, "rules tasks _"],
+    others: Sequence[Float[np.ndarray, "tasks _"]],
+    resamples: int,
+    seed: int,
+) -> Float[np.ndarray, "resamples"]:
+    """Return a statistic of resampled rules, and of resampled runs of the others."""
+    rng = np.random.default_rng(seed)
+    if not np.isfinite(rules).any(axis=-1).all():
+        raise ValueError("A rule has no run on some task; expected at least one.")
+    drawn = rng.integers(len(rules), size=(resamples, len(rules) - 1))
+    compact = [_compact(x) for x in others]
+
+    def of_part(part: slice) -> np.ndarray:
+        number = part.stop - part.start
+        drawn_others = (_resampled(x, number, rng) for x in compact)
+        return np.asarray(statistic(over_tasks.join(rules[drawn[part]]), *drawn_others))
+
+    return over_tasks.in_parts(of_part, resamples, rules.size)
 
 
 def interval(
@@ -232,57 +277,6 @@ def interval(
     trials = np.min([np.isfinite(scores).sum(axis=-1) for scores in samples], axis=0).sum()
     least = _least(statistic, confidence, int(trials))
     return _students(whole, values, degrees, confidence, bounds, least)
-
-
-def estimate_over_discoveries(
-    statistic: Statistic,
-    discoveries: Sequence[Float[np.ndarray, "tasks _"]],
-    others: Float[np.ndarray, "tasks _"] | None = None,
-    *,
-    resamples: int,
-    confidence: float,
-    seed: int,
-    bounds: tuple[float, float] = (-np.inf, np.inf),
-) -> Estimate:
-    """Return a statistic of the runs of several discovered rules, with a hierarchical interval.
-
-    The rules are one sample of what the discovery finds, and the runs are nested in them. Whole
-    rules with all their runs are resampled, D - 1 of D; the spread of their scores contains that of
-    the runs. It is computed as `interval` is, with D - 1 degrees of freedom and D trials. The tasks
-    are fixed; the interval over tasks, which it also has, resamples them, too.
-
-    Args:
-      statistic: see `bootstrap`.
-      discoveries: the scores of each rule's runs on the same tasks; at least two rules.
-      others: scores to compare with, for a statistic of two samples. They are resampled by run.
-      resamples: number of resamples.
-      confidence: of the interval.
-      seed: of the resampling.
-      bounds: of the statistic, which the interval does not exceed.
-
-    Raises:
-      ValueError: if there are fewer than two rules, or a task has no run.
-    """
-    if len(discoveries) < 2:
-        raise ValueError(f"Found {len(discoveries)} rules; expected at least two.")
-    rng = np.random.default_rng(seed)
-    stacked = np.stack(discoveries)
-    if not np.isfinite(stacked).any(axis=-1).all():
-        raise ValueError("A rule has no run on some task; expected at least one.")
-    drawn = rng.integers(len(stacked), size=(resamples, len(stacked) - 1))
-    beside = () if others is None else (others,)
-
-    def of_rules(part: np.ndarray) -> np.ndarray:
-        drawn_others = (_resampled(_compact(x), len(part), rng) for x in beside)
-        return np.asarray(statistic(over_tasks.join(stacked[part]), *drawn_others))
-
-    values = over_tasks.in_parts(of_rules, drawn, stacked.size)
-    value = _whole(statistic, (over_tasks.join(stacked), *beside))
-    least = partial(_least, statistic, confidence)
-    low, high = _students(value, values, len(stacked) - 1, confidence, bounds, least(len(stacked)))
-    settings = {"resamples": resamples, "confidence": confidence, "seed": seed, "bounds": bounds}
-    wide = over_tasks.interval(statistic, stacked, beside, least=least, **settings)
-    return Estimate(value.item(), float(low), float(high), *wide)
 
 
 def _whole(

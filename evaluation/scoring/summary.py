@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from evaluation.config import BASELINES, EvaluationConfig
-from evaluation.contenders import DISCOVERED, RANDOM, RULE, Contender
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import DISCOVERED, RANDOM, Contender, RuleContender
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import Scale, reference_scale
 from evaluation.scoring.references import Reference
-from evaluation.scoring.statistics import AGGREGATES, Estimate
+from evaluation.scoring.statistics import Estimate
 
 # What the headers of rules say that differ in the seed of their discovery only, besides the rule's
 # own settings. The meta-steps of an exported rule may differ, as each discovery exports its best.
@@ -40,7 +40,7 @@ class Summary:
       baseline: the best mean score of a hand-designed contender on each task; NaN without any.
       aggregates: of each contender's normalised scores, by its name and that of the statistic
         (`statistics.AGGREGATES`); empty if no task counts.
-      improvement: the probability that a run of an evaluated rule (`DISCOVERED` or `RULE`) has a
+      improvement: the probability that a run of an evaluated rule has a
         higher score than a baseline's, by their names.
       discoveries: for each discovery that has several rules, which differ in its seed only, their
         names.
@@ -109,7 +109,7 @@ def summarize(
         name: contender_curves[name].window.is_not_finite.any(axis=1) & np.isnan(mean)
         for name, mean in means.items()
     }
-    baselines = [means[c.name] for c in contenders if c.kind in BASELINES]
+    baselines = [means[c.name] for c in contenders if _is_baseline(c)]
     nothing = np.full(len(tasks), -np.inf)
     best = np.max([np.nan_to_num(x, nan=-np.inf) for x in (nothing, *baselines)], axis=0)
     summary = Summary(
@@ -138,38 +138,33 @@ def in_order(contenders: Sequence[Contender]) -> list[Contender]:
     return sorted(contenders, key=lambda c: order.get(c.kind, 1))
 
 
+def _is_baseline(contender: Contender) -> bool:
+    return not isinstance(contender, RuleContender) and not contender.is_random
+
+
 def _aggregated(
     summary: Summary, contenders: Sequence[Contender], config: EvaluationConfig
 ) -> Summary:
     """Return the summary with aggregates over tasks, and the rules compared with the baselines."""
     scale = summary.scale
     normalized = {name: scale.normalize(x[scale.counted]) for name, x in summary.scores.items()}
-
-    rules = [x.name for x in contenders if x.kind in (DISCOVERED, RULE)]
-    baselines = [x.name for x in contenders if x.kind in BASELINES]
+    rules = [x.name for x in contenders if isinstance(x, RuleContender)]
+    baselines = [x.name for x in contenders if _is_baseline(x)]
+    entrants = with_discoveries(normalized, summary.discoveries)
+    pairs = [*itertools.product([*rules, *summary.discoveries], baselines)]
 
     def compared(
         statistic: statistics.Statistic, low: float, high: float
     ) -> dict[tuple[str, str], Estimate]:
         options = {"bounds": (low, high), **config.bootstrap}
-        found = {
-            (x, y): statistics.estimate(statistic, normalized[x], normalized[y], **options)
-            for x, y in itertools.product(rules, baselines)
+        return {
+            (x, y): statistics.estimate(statistic, entrants[x], normalized[y], **options)
+            for x, y in pairs
         }
-        for several, other in itertools.product(summary.discoveries, baselines):
-            own = [normalized[name] for name in summary.discoveries[several]]
-            found[several, other] = statistics.estimate_over_discoveries(
-                statistic, own, normalized[other], **options
-            )
-        return found
 
     return dataclasses.replace(
         summary,
-        aggregates={
-            name: {label: x.estimate(scores, **config.bootstrap) for label, x in AGGREGATES.items()}
-            for name, scores in normalized.items()
-        }
-        | aggregates_over_discoveries(normalized, summary.discoveries, config),
+        aggregates=statistics.aggregates(entrants, **config.bootstrap),
         improvement=compared(statistics.probability_of_improvement, 0.0, 1.0),
         differences=compared(statistics.difference_of_means, -np.inf, np.inf),
     )
@@ -200,28 +195,22 @@ def discoveries_of(contenders: Sequence[Contender]) -> dict[str, tuple[str, ...]
     }
 
 
-def aggregates_over_discoveries(
+def with_discoveries(
     normalized: Mapping[str, Float[np.ndarray, "counted seeds"]],
     discoveries: Mapping[str, Sequence[str]],
-    config: EvaluationConfig,
-) -> dict[str, dict[str, Estimate]]:
-    """Return the aggregates of several discoveries, with hierarchical intervals.
+) -> dict[str, statistics.Rules]:
+    """Return scores by contender, and then those of several discoveries.
 
     Args:
       normalized: normalised scores by contender.
       discoveries: see `discoveries_of`; those without scores of some rule are left out.
-      config: of the evaluation.
     """
-    return {
-        several: {
-            label: aggregate.estimate_over_discoveries(
-                [normalized[name] for name in names], **config.bootstrap
-            )
-            for label, aggregate in AGGREGATES.items()
-        }
-        for several, names in discoveries.items()
+    several = {
+        description: [normalized[name] for name in names]
+        for description, names in discoveries.items()
         if all(name in normalized for name in names)
     }
+    return {**normalized, **several}
 
 
 def _left_out(

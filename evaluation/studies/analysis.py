@@ -40,7 +40,7 @@ from disco_common import json_lines
 from disco_common.atomic import write_atomically
 from evaluation import playing, storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender, make_contenders
+from evaluation.contenders import RuleContender, random_policy, rule_contenders
 from evaluation.evaluate import Execution, evaluate
 from evaluation.executors import OpenProgress
 from evaluation.report.html_report import write_report
@@ -162,12 +162,11 @@ def analyse(
       ValueError: if the rule is not a discovered one, or cannot act on a task.
       OSError: if something cannot be written.
     """
-    config = dataclasses.replace(config, baselines=())
-    random, contender = make_contenders([rule_name], config)
+    (contender,) = rule_contenders([rule_name], config)
     rule = contender.rule
     if not isinstance(rule, DiscoveredRule):
         raise ValueError(f"{rule_name!r} is not a discovered rule; expected one.")
-    contenders = [random, contender]
+    contenders = [random_policy(config), contender]
     if rule.has_predictions:
         contenders += _without_predictions(contender, rule)
     runs = folder / "evaluation"
@@ -197,7 +196,7 @@ def analyse(
     return [*files, folder / "analysis.json"]
 
 
-def _without_predictions(contender: Contender, rule: DiscoveredRule) -> list[Contender]:
+def _without_predictions(contender: RuleContender, rule: DiscoveredRule) -> list[RuleContender]:
     """Return the rule with y and z hidden from their own targets, and from all targets."""
     rules = {
         "y and z hidden from their targets": WithoutBootstrapping(rule),
@@ -208,7 +207,7 @@ def _without_predictions(contender: Contender, rule: DiscoveredRule) -> list[Con
             contender,
             name=f"{contender.name}, {label}",
             rule=without,
-            source={**contender.source, "hyper_parameters": {"without_predictions": label}},
+            source={**contender.source, "without_predictions": label},
         )
         for label, without in rules.items()
     ]

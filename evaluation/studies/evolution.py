@@ -32,12 +32,12 @@ from jaxtyping import Float
 import disco
 import environments
 from agents.rule_agent import AgentConfig
+from agents.search_space import RULE_RANGES
 from disco_common.atomic import write_atomically
 from disco_common.json_lines import dumps, read_object
 from disco_common.ranges import AT_LEAST_1, POSITIVE
-from evaluation import baselines
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender, fingerprint
+from evaluation.contenders import RuleContender, fingerprint
 from evaluation.evaluate import Execution
 from evaluation.executors import Progress
 from evaluation.report.csv_tables import to_csv
@@ -45,7 +45,7 @@ from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.studies import evolution_plot
 from evaluation.studies.prior_points import points_of, weights, with_prior
-from evaluation.training import make_agent, training_settings
+from evaluation.training import training_settings
 from training import lifetimes
 
 RULE, TABLE, PLOT = "rule.npz", "evolution.csv", "evolution"
@@ -111,7 +111,7 @@ class Change(NamedTuple):
 
 
 def check(
-    contender: Contender,
+    contender: RuleContender,
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
     settings: EvolutionConfig,
@@ -142,7 +142,7 @@ def check(
 
 
 def evolve(
-    contender: Contender,
+    contender: RuleContender,
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
     settings: EvolutionConfig,
@@ -251,7 +251,7 @@ def _draw_tasks(
     return [tasks[random.choice(part)] for part in parts]
 
 
-def _candidate(contender: Contender, change: Change) -> Contender:
+def _candidate(contender: RuleContender, change: Change) -> RuleContender:
     """Return the contender, its rule and its agent's learning rate changed."""
     assert isinstance(contender.rule, disco.DiscoveredRule)
     rate = contender.agent.learning_rate * math.exp(change.learning_rate)
@@ -263,7 +263,7 @@ def _candidate(contender: Contender, change: Change) -> Contender:
 
 
 def _fitness(
-    candidates: Sequence[Contender],
+    candidates: Sequence[RuleContender],
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
     known: Mapping[str, references.Reference],
@@ -275,7 +275,7 @@ def _fitness(
     by_name, scores, steps = {task.name: task for task in tasks}, [], 0
     for group in environments.group(tasks):
         members = [by_name[name] for name in group.names]
-        agents = [make_agent(one, members[0]) for one in candidates]
+        agents = [one.make(members[0]) for one in candidates]
 
         def shown(own: int, before: int = steps) -> None:
             report(before + own)
@@ -298,18 +298,18 @@ def _read(path: pathlib.Path, population: int) -> list[float] | None:
     return fitness if is_whole else None
 
 
-def _described(candidate: Contender) -> str:
+def _described(candidate: RuleContender) -> str:
     found = _weights(candidate).items()
     parts = [f"{name} {' to '.join(f'{x:.3g}' for x in at.values())}" for name, at in found]
     return ", ".join([*parts, f"learning rate {candidate.agent.learning_rate:.3g}"])
 
 
-def _weights(candidate: Contender) -> dict[str, dict[str, float]]:
+def _weights(candidate: RuleContender) -> dict[str, dict[str, float]]:
     assert isinstance(candidate.rule, disco.DiscoveredRule)
     return weights(candidate.rule)
 
 
-def _row(number: int, fitness: Sequence[float], changed: Contender) -> dict[str, Any]:
+def _row(number: int, fitness: Sequence[float], changed: RuleContender) -> dict[str, Any]:
     """Return a generation's row of the table."""
     row = {
         "generation": number,
@@ -325,7 +325,7 @@ def _row(number: int, fitness: Sequence[float], changed: Contender) -> dict[str,
 def _write(
     folder: pathlib.Path,
     rows: Sequence[dict[str, Any]],
-    changed: Contender,
+    changed: RuleContender,
     provenance: Mapping[str, Any],
 ) -> None:
     """Write the rule, the table and the plot."""
@@ -339,6 +339,6 @@ def _write(
 
 def _settings_of(agent: AgentConfig) -> dict[str, Any]:
     """Return the settings of the agents that an evaluation reads from the rule's file."""
-    return {name: getattr(agent, name) for name in baselines.RULE_SETTINGS} | {
+    return {name: getattr(agent, name) for name in RULE_RANGES} | {
         "network": dataclasses.asdict(agent.network)
     }

@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Float
 
 import environments
+from agents.search_space import Settings
 from environments.exact_returns import expected_returns, finite_mdp
 from environments.exact_returns.known_optima import OPTIMA
-from evaluation.baselines import Settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
 from evaluation.evaluate import Execution, circumstances, make_runs
@@ -45,7 +45,7 @@ def reference_scores(
     Args:
       tasks: which.
       config: of the evaluations that the references are for.
-      tuned: settings of the tuned ones of `config.baselines`, by kind.
+      tuned: settings of the tuned ones of `config.baselines`, by name.
       trains: whether to make long runs; without, only tasks that can be solved have references.
       folder: of the long runs. Finished ones in it are not repeated.
       provenance: to record; JSON values.

@@ -29,10 +29,16 @@ import plotly.graph_objects as go
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
+from agents.search_space import Settings, with_replay
 from disco_common.atomic import write_atomically
-from evaluation.baselines import Settings, with_replay
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender, make_contenders
+from evaluation.contenders import (
+    AlgorithmContender,
+    Contender,
+    RuleContender,
+    make_contenders,
+    random_policy,
+)
 from evaluation.evaluate import Execution, circumstances, make_runs
 from evaluation.report.csv_tables import to_csv
 from evaluation.report.html_report import write_report
@@ -109,7 +115,7 @@ def robustness(
       rule: a rule file, or name of a rule.
       tasks: to learn.
       config: of the evaluation.
-      tuned: settings of baselines and of the rule's agent, by kind and name.
+      tuned: settings of algorithms and of the rule's agent, by name.
       folder: for all results. Finished runs in it are not repeated.
       provenance: to record; JSON values.
       execution: of the runs.
@@ -118,11 +124,10 @@ def robustness(
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
     """
     config = dataclasses.replace(config, strip_frames=0)
-    random, *_ = make_contenders([], dataclasses.replace(config, baselines=()))
     varied = variations(rule, config, tuned)
     contender_curves = make_runs(
         tasks,
-        [*{x.contender.name: x.contender for x in varied}.values(), random],
+        [*{x.contender.name: x.contender for x in varied}.values(), random_policy(config)],
         config,
         folder,
         {**provenance, **circumstances()},
@@ -148,17 +153,34 @@ def variations(
       FileNotFoundError, disco.RuleFileError: if the rule cannot be read.
       ValueError: if an agent's configuration is impossible.
     """
-    every = make_contenders([rule], config, tuned=tuned)
-    contenders = [x for x in every if x.rule is not None]
+    contenders = make_contenders([rule], config, tuned=tuned)
     found: list[Variation] = []
     for own in contenders[::-1]:
+        of_own = _agent_of(own)
+        if of_own is None:
+            continue
         made: dict[AgentConfig, Contender] = {}
-        for axis, place, setting, agent in _settings(own.agent):
+        for axis, place, setting, agent in _settings(of_own):
             if agent not in made:
-                name = f"{own.name}, {setting}"
-                made[agent] = dataclasses.replace(own, name=name, agent=agent)
+                made[agent] = _with_agent(own, agent, f"{own.name}, {setting}")
             found.append(Variation(own.name, axis, place, setting, made[agent]))
     return found
+
+
+def _agent_of(contender: Contender) -> AgentConfig | None:
+    """Return the agent that learns by a rule; None for other algorithms."""
+    if isinstance(contender, RuleContender):
+        return contender.agent
+    assert isinstance(contender, AlgorithmContender)
+    return getattr(contender.loaded.config, "agent", None)
+
+
+def _with_agent(contender: Contender, agent: AgentConfig, name: str) -> Contender:
+    if isinstance(contender, RuleContender):
+        return dataclasses.replace(contender, name=name, agent=agent)
+    assert isinstance(contender, AlgorithmContender)
+    configured = contender.loaded.replaced({"agent": agent})
+    return AlgorithmContender.of(name, contender.algorithm, configured, **contender.source)
 
 
 def _settings(agent: AgentConfig) -> Iterator[tuple[str, float, str, AgentConfig]]:

@@ -32,7 +32,7 @@ from ml_collections import ConfigDict
 from disco_common.configuration import to_config
 from environments.suites import grid57
 from launch.configs import grid57_laptop
-from launch.settings import DiscoverSettings, ProbeSettings
+from launch.support.settings import DiscoverSettings, ProbeSettings
 
 _RULE = {
     "predictions": {"reads_predictions": True, "y_cost": 1.0, "z_cost": 1.0},

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from disco_common.configuration import to_config
 from launch.configs import disco57
-from launch.settings import DiscoverSettings
+from launch.support.settings import DiscoverSettings
 
 
 def get_settings() -> DiscoverSettings:

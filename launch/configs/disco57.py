@@ -27,7 +27,7 @@ from ml_collections import ConfigDict
 from agents.networks import NETWORKS
 from agents.rule_agent import AgentConfig
 from disco_common.configuration import to_config
-from launch.settings import DiscoverSettings, RuleSettings
+from launch.support.settings import DiscoverSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig

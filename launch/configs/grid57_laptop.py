@@ -17,7 +17,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
 from disco_common.configuration import to_config
-from launch.settings import DiscoverSettings, ProbeSettings, RuleSettings
+from launch.support.settings import DiscoverSettings, ProbeSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from disco_common.configuration import to_config
 from launch.configs import grid57_laptop
-from launch.settings import DiscoverSettings
+from launch.support.settings import DiscoverSettings
 
 LEARNING_RATE = 0.02
 

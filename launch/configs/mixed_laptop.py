@@ -12,7 +12,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.configuration import to_config
 from launch.configs import grid57_laptop
-from launch.settings import DiscoverSettings, ProbeSettings
+from launch.support.settings import DiscoverSettings, ProbeSettings
 
 SUITE = (
     "atari/Breakout",

@@ -114,12 +114,7 @@ class HostCorridors:
     def start(self, task, batch_size, seed, workers=None):
         del workers
         return SerialSimulators(
-            partial(HostCorridor, self.length, task),
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            result_names=("reached",),
+            partial(HostCorridor, self.length, task), self, batch_size, seed, ("reached",)
         )
 
 

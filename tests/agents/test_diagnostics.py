@@ -18,10 +18,8 @@ from agents.dreamer import learner
 from agents.dreamer.agent import ACTION, DreamerAgent, named
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import Discrete
-from agents.dreamer.factory import Dreamer
 from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
-from agents.iris.factory import Iris
 from agents.iris.learner import as_fractions
 from agents.muesli.agent import MuesliAgent
 from agents.muesli.config import MuesliConfig
@@ -36,8 +34,9 @@ from disco import values
 from environments.base import JaxEnvironment
 from environments.suites import pixels
 from environments.suites.diagnostic import KINDS
+from tests.agents.tiny import dreamer, iris
 from training import device
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 DISCOUNT = 0.8
@@ -235,7 +234,7 @@ def dreamers_policy_and_value(
 @pytest.mark.learning
 def test_values_and_actions_of_dreamer(tmp_path):
     tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
-    agent = Dreamer(DREAMER).make(tasks[0])
+    agent = dreamer(DREAMER).make(tasks[0])
     for kind, learned in learn(agent, tasks, 4_096, tmp_path):
         for observations, action_values in expected(kind):
             found = dreamers_policy_and_value(agent, learned.params, observations)
@@ -265,7 +264,7 @@ def test_values_and_actions_of_iris_from_images(tmp_path):
         assert isinstance(task.dynamics, JaxEnvironment)
         images = pixels.Pixels(task.dynamics, IMAGE_SIDE)
         tasks.append(dataclasses.replace(task, dynamics=images))
-    agent = Iris(IRIS).make(tasks[0])
+    agent = iris(IRIS).make(tasks[0])
     for kind, learned in learn(agent, tasks, 3_072, tmp_path):
         for observations, action_values in expected(kind):
             found = iris_policy_and_value(agent, learned.params, observations)

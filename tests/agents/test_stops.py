@@ -13,19 +13,19 @@ import pytest
 from dm_env import specs
 
 import environments
+from agents.dice.algorithm import DICE
 from agents.dice.config import DiceConfig
-from agents.dice.factory import Dice
+from agents.muesli.algorithm import MUESLI
 from agents.muesli.config import MuesliConfig
-from agents.muesli.factory import Muesli
+from agents.muzero.algorithm import MUZERO
 from agents.muzero.config import MuZeroConfig
-from agents.muzero.factory import MuZero
 from agents.networks import NetworkConfig
-from agents.registry import AgentFactory
+from agents.registry import Configured
 from disco_common import stopping
 from tests.agents.common import HostCorridors, without_speed
 from training import device, host
 from training.records import Records
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 NETWORK = NetworkConfig(torso=(8,), model=8, head=(8,))
@@ -33,7 +33,7 @@ RECURRENT = dataclasses.replace(NETWORK, memory=4)
 TASK = environments.make("catch/5x4")
 STEPS = 192
 
-DICE = DiceConfig(
+DICE_CONFIG = DiceConfig(
     network=RECURRENT,
     num_environments=4,
     batch_size=2,
@@ -41,7 +41,7 @@ DICE = DiceConfig(
     burn_in=3,
     frame_stack=2,
 )
-MUESLI = MuesliConfig(
+MUESLI_CONFIG = MuesliConfig(
     network=RECURRENT,
     num_environments=4,
     unroll_length=8,
@@ -50,7 +50,7 @@ MUESLI = MuesliConfig(
     burn_in=3,
     frame_stack=2,
 )
-MUZERO = MuZeroConfig(
+MUZERO_CONFIG = MuZeroConfig(
     network=NETWORK,
     num_simulations=4,
     num_environments=4,
@@ -62,10 +62,10 @@ MUZERO = MuZeroConfig(
     priority_exponent=1.0,
     frame_stack=3,
 )
-AGENTS: dict[str, AgentFactory] = {
-    "dice": Dice(DICE),
-    "muesli": Muesli(MUESLI),
-    "muzero": MuZero(MUZERO),
+AGENTS = {
+    "dice": Configured(DICE, DICE_CONFIG),
+    "muesli": Configured(MUESLI, MUESLI_CONFIG),
+    "muzero": Configured(MUZERO, MUZERO_CONFIG),
 }
 
 
@@ -126,8 +126,8 @@ def test_it_learns_in_host_environments(name, tmp_path):
     assert all(np.isfinite(losses))
 
 
-@pytest.mark.parametrize("factory", AGENTS.values(), ids=AGENTS)
-def test_continuous_actions_are_refused_by_name(factory):
+@pytest.mark.parametrize("algorithm", AGENTS.values(), ids=AGENTS)
+def test_continuous_actions_are_refused_by_name(algorithm):
     task = environments.Environment("gliders", Gliders(), True)
     with pytest.raises(ValueError, match=r"Gliders.* has continuous actions of shape .2,."):
-        factory.check(task, 1_000)
+        algorithm.check(task, 1_000)

@@ -1,9 +1,13 @@
 """World models as small as can be."""
 
 import dataclasses
+from typing import Any
 
+from agents import registry
+from agents.dreamer.config import DreamerConfig
 from agents.dreamer.presets import preset
 from agents.iris.config import IrisConfig
+from agents.registry import Configured
 
 DREAMER = dataclasses.replace(
     preset("nature"),
@@ -54,3 +58,11 @@ IRIS = IrisConfig(
     replay_capacity=512,
     num_environments=2,
 )
+
+
+def dreamer(config: DreamerConfig) -> Any:
+    return Configured(registry.find("dreamer"), config)
+
+
+def iris(config: IrisConfig) -> Any:
+    return Configured(registry.find("iris"), config)

@@ -9,7 +9,7 @@ Commands run as users start them, on tiny configurations. After each fault the t
 - every checkpoint in place can be read;
 - the same command continues from the newest one, and ends with the result of an undisturbed run,
   bit for bit;
-- the exit status is one of `launch.commands`, for schedulers.
+- the exit status is one of `launch.support.commands`, for schedulers.
 
 The test prints what was lost. Its exit status is 1 if a check failed.
 """
@@ -26,7 +26,7 @@ from absl import app, flags, logging
 from rich.console import Console
 from rich.table import Table
 
-from launch import commands
+from launch.support import commands
 from tests.chaos import disks, in_time, memory, non_finite, simulators, stops
 from tests.chaos.bench import Bench, Fault, Outcome
 

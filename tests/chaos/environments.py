@@ -83,26 +83,20 @@ class Corridors:
     def start(
         self, task: str, batch_size: int, seed: int, workers: int | None = None
     ) -> Simulators:
-        return ProcessSimulators(
-            partial(FaultyCorridor, task),
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            result_names=("reached",),
-            num_processes=workers,
-        )
+        make = partial(FaultyCorridor, task)
+        return ProcessSimulators(make, self, batch_size, seed, ("reached",), workers)
 
 
-def make_faulty(parameters: str) -> Environment:
-    return Environment(f"faulty/{parameters}", FaultyCatch())
+def make(name: str) -> Environment:
+    family, _, task = name.partition("/")
+    if family == "faulty":
+        return Environment(name, FaultyCatch())
+    return Environment(name, Corridors(), task)
 
 
-def make_corridor(parameters: str) -> Environment:
-    return Environment(f"corridor/{parameters}", Corridors(), parameters)
-
-
-# As if this module were one of the suites'.
-sys.modules["environments.suites.chaos"] = sys.modules[__name__]
-registry._FAMILIES["faulty"] = registry._Family("chaos", "make_faulty")
-registry._FAMILIES["corridor"] = registry._Family("chaos", "make_corridor", is_host=True)
+# As if this module were two of the suites'.
+for family in ("faulty", "corridor"):
+    sys.modules[f"environments.suites.{family}"] = sys.modules[__name__]
+    registry._MODULES[family] = registry._Module(
+        family, has_parameters=True, is_host=family == "corridor"
+    )

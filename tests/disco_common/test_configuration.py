@@ -16,7 +16,7 @@ from agents.rule_agent import AgentConfig
 from disco_common.configuration import from_config, from_json, to_config
 from evaluation.config import EvaluationConfig
 from launch.configs import ablations, grid57_laptop
-from launch.settings import DiscoverSettings
+from launch.support.settings import DiscoverSettings
 from meta.config import MetaConfig, PopulationConfig
 
 

@@ -23,6 +23,7 @@ def package(*parameters):
     import no_such_package
 
 nothing = None
+number = 7
 """
 # Of each: what it stands for, what happens, and the reason.
 ENTRIES = {
@@ -34,9 +35,8 @@ ENTRIES = {
     "package": ("my_bad_lamps:package", "fails", "No module named 'no_such_package'"),
     "uncallable": ("my_bad_lamps:nothing", "fails", "TypeError: 'NoneType' object is not callable"),
 }
-MAKE = {
+MAKE = {  # Of functions.
     registry.PLUGINS: lambda name: environments.make(f"{name}/4"),
-    agent_registry.PLUGINS: lambda name: agent_registry.make(f"{name}/4"),
     contenders.PLUGINS: lambda name: contenders.make_contenders([name], EvaluationConfig()),
 }
 
@@ -53,6 +53,8 @@ def package(tmp_path, monkeypatch):
     for group in MAKE:
         lines += [f"[{group}]", "refusing = my_bad_lamps:value"]
         lines += [f"{name} = {what}" for name, (what, *_) in ENTRIES.items()]
+    lines += [f"[{agent_registry.PLUGINS}]", "crash_agent = crashing_lamps:make"]
+    lines += ["number_agent = my_bad_lamps:number"]
     (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
@@ -75,6 +77,13 @@ def test_what_a_plugin_refuses_remains_a_value_error(package, group):
         MAKE[group]("refusing")
 
 
+def test_a_value_that_is_no_algorithm_is_refused(package):
+    with pytest.raises(plugins.PluginError, match=r"my-bad-lamps .* cannot be imported: ZeroDiv"):
+        agent_registry.configured("crash_agent")
+    with pytest.raises(plugins.PluginError, match=r"is a value of type int; expected Algorithm"):
+        agent_registry.configured("number_agent")
+
+
 def test_what_is_no_plugin_is_not_there(package):
     assert plugins.find(registry.PLUGINS, "lantern") is None
     assert set(ENTRIES) <= set(plugins.names(registry.PLUGINS))
@@ -86,7 +95,7 @@ def test_a_command_ends_by_it_in_a_sentence(package):
     cases = {
         "environment": ("launch.evaluate", "--suite=crash/4", workdir),
         "rule": ("launch.evaluate", "--rule=crash", "--suite=catch/5x5", workdir),
-        "agent": ("launch.evaluate", "--agent=crash", "--suite=catch/5x5", workdir),
+        "agent": ("launch.evaluate", "--agent=crash_agent", "--suite=catch/5x5", workdir),
         "task": ("launch.smoke", "--suite=key/4"),
         "traceback": ("launch.evaluate", "--suite=crash/4", workdir, "--verbosity=1"),
     }

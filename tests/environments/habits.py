@@ -293,14 +293,7 @@ class Hosts:
         if task == "batch":
             return Batched(batch_size)
         make = {"reset": WrongAtReset, "step": WrongAtStep, "right": Right}[task]
-        return ProcessSimulators(
-            make,
-            self.observation_spec(),
-            self.action_spec(),
-            batch_size,
-            seed,
-            num_processes=workers,
-        )
+        return ProcessSimulators(make, self, batch_size, seed, num_processes=workers)
 
 
 class Right(HostCorridor):

@@ -19,7 +19,7 @@ from tests.environments import habits
 from tests.environments.streams import LAST, dynamics_of, record
 from tests.launch.common import TINY, outcomes_of
 from training import device, host
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 HABIT = "gymnasium/tests.environments.habits:Habit-v0"
@@ -43,8 +43,7 @@ def named(case: str) -> str:
 def in_this_process(case: str) -> SerialSimulators:
     """Two of a case's simulators."""
     dynamics = Gymnasium(named(case))
-    specs = dynamics.observation_spec(), dynamics.action_spec()
-    return SerialSimulators(lambda seed: GymnasiumSimulator(dynamics, seed), *specs, 2, 0)
+    return SerialSimulators(lambda seed: GymnasiumSimulator(dynamics, seed), dynamics, 2, 0)
 
 
 def stepped(case: str):

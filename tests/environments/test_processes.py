@@ -23,11 +23,11 @@ from environments import (
     workers,
 )
 from environments.processes import ProcessSimulators, SerialSimulators
-from tests.agents.common import Corridor, HostCorridor
+from tests.agents.common import HostCorridor, HostCorridors
 from tests.environments.streams import FIRST, LAST, MID, assert_same, record
 
 DIE, FAIL, HANG, LOSE_ENGINE = 2, 3, 4, 5
-SPECS = (Corridor().observation_spec(), Corridor().action_spec())
+CORRIDORS = HostCorridors()
 RESULTS = ("reached", "seen")
 
 
@@ -73,11 +73,11 @@ def unmakeable(seed: int):
 
 
 def serial(make, batch_size: int) -> SerialSimulators:
-    return SerialSimulators(make, *SPECS, batch_size, 0, RESULTS)
+    return SerialSimulators(make, CORRIDORS, batch_size, 0, RESULTS)
 
 
 def in_processes(make, batch_size: int, workers: int) -> ProcessSimulators:
-    return ProcessSimulators(make, *SPECS, batch_size, 0, RESULTS, workers)
+    return ProcessSimulators(make, CORRIDORS, batch_size, 0, RESULTS, workers)
 
 
 def children() -> set[int]:
@@ -117,8 +117,8 @@ def test_streams_depend_on_the_seeds_only_and_not_on_who_steps(workers):
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_what_global_generators_give_depends_on_the_seeds_only_and_not_on_who_steps(workers):
     actions = np.zeros((20, 3), int)
-    alone = record(SerialSimulators(Global, *SPECS, 3, 0, ("reached",)), actions)
-    again = ProcessSimulators(Global, *SPECS, 3, 0, ("reached",), workers)
+    alone = record(SerialSimulators(Global, CORRIDORS, 3, 0, ("reached",)), actions)
+    again = ProcessSimulators(Global, CORRIDORS, 3, 0, ("reached",), workers)
     assert_same(record(again, actions), alone)
     assert len(np.unique(alone.timestep.observation[..., 1])) == 21 * 3
 

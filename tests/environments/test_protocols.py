@@ -22,9 +22,9 @@ def test_every_suite_has_a_protocol(suite):
 
 def test_ataris_protocols():
     protocol = environments.protocol("atari57")
-    assert (protocol.budget_frames, protocol.budget_actions) == (200_000_000, 50_000_000)
+    assert (protocol.budget_frames, protocol.frames_per_action) == (200_000_000, 4)
     assert protocol.max_episode_frames == 108_000
-    assert environments.protocol("atari100k").budget_actions == 100_000
+    assert environments.protocol("atari100k").budget_frames == 400_000
 
 
 def test_protocols_name_the_scores_that_papers_report():

@@ -8,9 +8,15 @@ import numpy as np
 from PIL import Image, PngImagePlugin
 
 import environments
+from agents import registry
 from evaluation import storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender, make_contenders
+from evaluation.contenders import (
+    AlgorithmContender,
+    Contender,
+    RuleContender,
+    make_contenders,
+)
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.manifest import read_manifest, write_manifest
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
@@ -25,6 +31,17 @@ CONFIG = EvaluationConfig(
     num_points=4,
 )
 TASKS = ("catch/5x5", "catch/8x8")
+BASELINES = (
+    "actor_critic",
+    "policy_gradient",
+    "impala",
+    "hand_set",
+    "ppo",
+    "dpo",
+    "dice",
+    "muesli",
+    "muzero",
+)
 
 DISCOVERY = Discovery(
     "mine",
@@ -136,6 +153,19 @@ def write_evaluation(
                 if (contender.name, task.name, index) not in skip:
                     storage.save(folder, Run(contender, task, index), result(score, config, strip))
     return read_manifest(folder)
+
+
+def rule_contender(name: str, is_discovered: bool = True, **source) -> RuleContender:
+    """One that was read from a manifest."""
+    return RuleContender(
+        name=name, is_discovered=is_discovered, rule=None, agent=CONFIG.agent, source=source
+    )
+
+
+def of_algorithm(name: str, algorithm: str = "") -> AlgorithmContender:
+    """One with its default settings."""
+    algorithm = algorithm or name
+    return AlgorithmContender.of(name, algorithm, registry.configured(algorithm))
 
 
 def picture(caption="4 steps of <b>") -> bytes:

@@ -16,14 +16,12 @@ from agents.muzero.agent import MuZeroAgent
 from agents.networks import NetworkConfig
 from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
-from agents.ppo.factory import PPO
 from agents.rule_agent import RuleAgent
-from evaluation import baselines
-from evaluation.config import BASELINES, EvaluationConfig
-from evaluation.contenders import Contender, make_contenders
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import AlgorithmContender, make_contenders, tuned_algorithm
 from evaluation.evaluate import evaluate, resolve
-from evaluation.training import make_agent
 from tests.evaluation import common
+from tests.evaluation.common import BASELINES
 from tests.evaluation.test_evaluate import CONFIG as TINY
 from training.static_agent import split_agent
 
@@ -31,6 +29,11 @@ CONFIG = dataclasses.replace(TINY, baselines=BASELINES)
 TUNED = dataclasses.replace(TINY, baselines=tuple(f"{kind}_tuned" for kind in BASELINES))
 UNCHANGED = {kind: {} for kind in BASELINES}  # Tuned settings: the first trial's.
 (TASK,) = resolve(["catch/5x5"])
+
+
+def tuned(name: str, settings, config: EvaluationConfig = CONFIG) -> Any:
+    """The config of an algorithm with settings that a search may find."""
+    return tuned_algorithm(name, name, config, settings).loaded.config
 
 
 @pytest.mark.slow
@@ -42,32 +45,27 @@ def test_all_are_trained_side_by_side(tmp_path):
     assert list(found) == ["random", *config.baselines]
     for name, contender in found.items():
         assert np.isfinite(contender["tasks"]["catch/5x5"]["score_by_seed"]).all(), name
-    hyper_parameters = found["dpo_tuned"]["source"]["hyper_parameters"]
-    assert (hyper_parameters["drift"], hyper_parameters["learning_rate"]) == ("dpo", 3e-3)
+    settings = found["dpo_tuned"]["settings"]
+    assert (settings["drift"], settings["learning_rate"]) == ("dpo", 3e-3)
 
 
 def test_a_name_means_the_same_under_each_flag():
     """And no setting of the evaluation's agents is read."""
     agent = dataclasses.replace(CONFIG.agent, network=NetworkConfig(torso=(7,)), learning_rate=0.5)
     for config in (CONFIG, dataclasses.replace(CONFIG, agent=agent)):
-        as_baselines = make_contenders([], config)[1:]
         nobody = dataclasses.replace(config, baselines=())
-        for one in as_baselines:
-            if one.is_agent:
-                (_, other) = make_contenders([], nobody, [one.name])
-                assert (other.name, other.kind, other.other) == (one.name, one.kind, one.other)
-                made: Any = registry.make(one.name)
-                assert one.other == made.for_run(config.num_steps)
-            elif one.kind != "hand_set":
-                assert one.agent.network.torso in ((64, 64), (128, 64))
-                assert one.agent.learning_rate < 0.01
+        for one in make_contenders([], config)[1:]:
+            (_, other) = make_contenders([], nobody, [one.name])
+            assert isinstance(one, AlgorithmContender)
+            assert isinstance(other, AlgorithmContender)
+            assert (other.name, other.kind, other.loaded) == (one.name, one.kind, one.loaded)
+            if one.name != "hand_set":
+                assert one.loaded == registry.configured(one.name).for_run(config.num_steps)
 
 
 def test_settings_are_those_of_the_literature():
-    made = {x.name: x for x in make_contenders([], CONFIG)}
-    ppo, dpo = made["ppo"].other, made["dpo"].other
-    assert isinstance(ppo, PPO)
-    assert isinstance(dpo, PPO)
+    made: dict[str, Any] = {x.name: x for x in make_contenders([], CONFIG)}
+    ppo, dpo = made["ppo"].loaded, made["dpo"].loaded
     # Stable-Baselines3's `PPO("MlpPolicy", environment)`; its value loss is 0.5 times the square.
     assert ppo.config == PPOConfig(
         network=NetworkConfig(torso=(64, 64), activation="tanh"),
@@ -90,20 +88,21 @@ def test_settings_are_those_of_the_literature():
     on_images: Any = ppo.make(environments.make("atari/Pong"))
     assert (on_images.config.num_environments, on_images.config.clip) == (8, 0.1)
     # bsuite's, whose value loss is the squared error.
-    actor_critic, agent = made["actor_critic"].rule, made["actor_critic"].agent
+    config = made["actor_critic"].loaded.config
+    actor_critic, agent = config.rule, config.agent
     assert isinstance(actor_critic, disco.ActorCritic)
     assert (actor_critic.lambda_, actor_critic.value_cost, actor_critic.entropy_cost) == (0.9, 2, 0)
     assert (agent.num_environments, agent.unroll_length, agent.learning_rate) == (1, 32, 3e-3)
     convolutions = dataclasses.replace(CONFIG.agent.network, channels=(4,))
     agent = dataclasses.replace(CONFIG.agent, network=convolutions)
     config = dataclasses.replace(CONFIG, agent=agent)
-    impala = next(x for x in make_contenders([], config) if x.name == "impala")
-    assert impala.agent.network == convolutions
+    impala: Any = next(x for x in make_contenders([], config) if x.name == "impala")
+    assert impala.loaded.config.agent.network == convolutions
 
 
 def test_network_unroll_and_discount_of_tuned_ones_are_those_of_the_rules_agents():
     for contender in make_contenders([], TUNED, tuned=UNCHANGED)[1:]:
-        agent = make_agent(contender, TASK)
+        agent = contender.make(TASK)
         assert agent.experience.num_environments == CONFIG.agent.num_environments
         assert agent.experience.unroll_length == CONFIG.agent.unroll_length
         if isinstance(agent, PPOAgent):
@@ -120,16 +119,15 @@ def test_network_unroll_and_discount_of_tuned_ones_are_those_of_the_rules_agents
             expected = dataclasses.replace(CONFIG.agent.network, model=model)
             assert agent.config.network == expected
     changed = dataclasses.replace(CONFIG, rule_discount=0.5)
-    for kind in BASELINES:
-        made = baselines.make(kind, changed, {})
-        own: Any = made.rule if made.other is None else made.other.config
-        assert own.discount == 0.5
+    for name in BASELINES:
+        config = tuned(name, {}, changed)
+        assert getattr(config, "rule", config).discount == 0.5
 
 
 @pytest.mark.parametrize("kind", BASELINES)
 def test_learning_rates_share_one_program(kind):
     first, second = (
-        make_agent(Contender.of_baseline(kind, kind, CONFIG, {"learning_rate": rate}), TASK)
+        tuned_algorithm(kind, kind, CONFIG, {"learning_rate": rate}).make(TASK)
         for rate in (1e-3, 3e-3)
     )
     static, arrays = split_agent(first)
@@ -139,16 +137,12 @@ def test_learning_rates_share_one_program(kind):
 
 
 def test_what_tells_them_apart():
-    made = {kind: baselines.make(kind, CONFIG, {}) for kind in BASELINES}
+    made = {name: tuned(name, {}) for name in BASELINES}
     impala, hand_set = made["impala"], made["hand_set"]
-    assert isinstance(impala.rule, disco.ActorCritic)
     assert (impala.rule.lambda_, impala.agent.optimizer_kind) == (1.0, "rmsprop")
     assert impala.agent.replay_ratio == hand_set.agent.replay_ratio == CONFIG.agent.replay_ratio
     assert made["actor_critic"].agent.replay_ratio == 0.0
-    ppo, dpo = made["ppo"].other, made["dpo"].other
-    assert isinstance(ppo, PPO)
-    assert isinstance(dpo, PPO)
-    assert dpo.config == dataclasses.replace(ppo.config, drift="dpo")
+    assert made["dpo"] == dataclasses.replace(made["ppo"], drift="dpo")
 
 
 @pytest.mark.parametrize(
@@ -164,18 +158,15 @@ def test_minibatches_have_enough_samples(sizes, minibatches):
     sizes = {"batch_size": sizes["num_environments"], **sizes}
     agent = dataclasses.replace(EvaluationConfig().agent, **sizes)
     config = dataclasses.replace(CONFIG, agent=agent)
-    made = baselines.make("ppo", config, {}).other
-    assert isinstance(made, PPO)
-    assert made.config.num_minibatches == minibatches
+    assert tuned("ppo", {}, config).num_minibatches == minibatches
 
 
 def test_settings_are_those_of_the_algorithm():
-    ppo = baselines.make("ppo", CONFIG, {"num_epochs": 2, "gae_lambda": 0.9}).other
-    assert isinstance(ppo, PPO)
-    assert (ppo.config.num_epochs, ppo.config.gae_lambda) == (2, 0.9)
-    with_replay = baselines.make("impala", CONFIG, {"replay_ratio": 0.5, "learning_rate": 0.02})
+    ppo = tuned("ppo", {"num_epochs": 2, "gae_lambda": 0.9})
+    assert (ppo.num_epochs, ppo.gae_lambda) == (2, 0.9)
+    with_replay = tuned("impala", {"replay_ratio": 0.5, "learning_rate": 0.02})
     assert (with_replay.agent.num_replayed, with_replay.agent.learning_rate) == (3, 0.02)
-    hand_set = baselines.make("hand_set", CONFIG, {"policy_prior": 0.9})
+    hand_set = tuned("hand_set", {"policy_prior": 0.9})
     expected = disco.HandSetRule(
         policy_prior=0.9,
         advantage_weight=5.0,
@@ -186,14 +177,14 @@ def test_settings_are_those_of_the_algorithm():
     )
     assert hand_set.rule == expected
     assert hand_set.agent.network.model == 0
-    normalizing = baselines.make("hand_set", CONFIG, {"normalize_advantage": True}).rule
+    normalizing = tuned("hand_set", {"normalize_advantage": True}).rule
     assert normalizing == dataclasses.replace(expected, policy_prior=0.99, normalize_advantage=True)
     sizes = {"width": 48, "layers": 3, "num_environments": 6, "unroll_length": 9}
-    agent = baselines.make("impala", CONFIG, {**sizes, "replay_ratio": 0.5}).agent
+    agent = tuned("impala", {**sizes, "replay_ratio": 0.5}).agent
     assert agent.network.torso == (48, 48, 48)
     assert (agent.num_environments, agent.unroll_length, agent.batch_size) == (6, 9, 12)
     with pytest.raises(ValueError, match=r"impala has no settings \['num_epochs'\]; it has"):
-        baselines.make("impala", CONFIG, {"num_epochs": 2})
+        tuned("impala", {"num_epochs": 2})
 
 
 # At most the mean over three seeds that other code has there, with the same settings and number of
@@ -222,7 +213,8 @@ def test_those_with_a_learned_model_and_dice_have_the_evaluations_network_on_ima
     agent = dataclasses.replace(CONFIG.agent, network=network, frame_stack=2)
     config = dataclasses.replace(CONFIG, agent=agent, baselines=("dice", "muesli", "muzero"))
     for contender in make_contenders([], config)[1:]:
-        made: Any = contender.other
+        assert isinstance(contender, AlgorithmContender)
+        made: Any = contender.loaded
         on_images = made.make(environments.make("pixels/catch/8x8")).config
         assert (on_images.network, on_images.frame_stack) == (network, 2)
         elsewhere = made.make(environments.make("catch/5x5")).config
@@ -230,12 +222,20 @@ def test_those_with_a_learned_model_and_dice_have_the_evaluations_network_on_ima
         assert elsewhere.network.torso == (64, 64)
 
 
-@pytest.mark.parametrize("name", ["impala/cleanrl", "ppo/cleanrl_tuned", "ppo/_tuned"])
+def test_a_preset_that_an_algorithm_lacks_is_refused():
+    config = dataclasses.replace(CONFIG, baselines=("impala/cleanrl",))
+    with pytest.raises(
+        ValueError, match="impala has the parameters 'cleanrl'; expected one preset"
+    ):
+        make_contenders([], config)
+
+
+@pytest.mark.parametrize("name", ["ppo/cleanrl_tuned", "ppo/_tuned"])
 def test_presets_that_nobody_has_are_refused(name):
     with pytest.raises(ValueError, match=f"baselines has '{name}'; expected no preset"):
         dataclasses.replace(CONFIG, baselines=(name,))
 
 
 def test_an_unknown_one_is_refused():
-    with pytest.raises(ValueError, match=r"baselines has \['sarsa'\]; known are .*'hand_set'"):
+    with pytest.raises(ValueError, match=r"baselines has 'sarsa'; known are .*'hand_set'"):
         dataclasses.replace(CONFIG, baselines=("sarsa",))

@@ -12,14 +12,15 @@ import pytest
 
 import disco
 from disco_common import json_lines
-from evaluation.config import BASELINES, EvaluationConfig
-from evaluation.contenders import DISCOVERED, RULE, make_contenders
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders
 from evaluation.report.static_plots import colours_of
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import in_order, summarize
 from launch import evaluate as command
 from tests.evaluation import common
+from tests.evaluation.common import BASELINES
 from tests.meta.common import small_rule
 
 CONFIG = EvaluationConfig(baselines=())
@@ -51,7 +52,7 @@ def write(path, provenance) -> str:
     ],
 )
 def test_recommended_learning_rate(tmp_path, provenance, learning_rate):
-    _, contender = make_contenders([write(tmp_path / "a.npz", provenance)], CONFIG)
+    (contender,) = rule_contenders([write(tmp_path / "a.npz", provenance)], CONFIG)
     found, origin = contender.agent.learning_rate, contender.source["learning_rate_from"]
     if learning_rate is None:
         assert (found, origin) == (CONFIG.agent.learning_rate, "config.agent.learning_rate")
@@ -76,7 +77,7 @@ def test_recommendation_that_is_no_learning_rate(tmp_path, found):
         make_contenders([file], CONFIG)
     # Who chooses another does not need it.
     config = dataclasses.replace(CONFIG, rule_learning_rate=0.5)
-    assert make_contenders([file], config)[-1].agent.learning_rate == 0.5
+    assert rule_contenders([file], config)[-1].agent.learning_rate == 0.5
 
 
 def with_torso(*units: int) -> EvaluationConfig:
@@ -89,7 +90,7 @@ def test_wider_agents_have_a_smaller_learning_rate(tmp_path):
     file = write(tmp_path / "a.npz", {"agent": agent})
 
     def made(*units: int):
-        contender = make_contenders([file], with_torso(*units))[-1]
+        contender = rule_contenders([file], with_torso(*units))[-1]
         return contender.agent.learning_rate, contender.source["learning_rate_from"]
 
     assert made(32) == (0.5, "the rule file")
@@ -97,7 +98,7 @@ def test_wider_agents_have_a_smaller_learning_rate(tmp_path):
     assert made() == (0.5, "the rule file")
     assert made(32, 128) == (0.125, "the rule file's, for 128 units instead of 32")
     config = dataclasses.replace(with_torso(128), rule_learning_rate=0.5)
-    assert make_contenders([file], config)[-1].agent.learning_rate == 0.5
+    assert rule_contenders([file], config)[-1].agent.learning_rate == 0.5
     for wrong in (["a"], [0], 7):
         file = write(tmp_path / "a.npz", {"agent": agent | {"network": {"torso": wrong}}})
         with pytest.raises(disco.RuleFileError, match=r"network\.torso is .*; expected pos"):
@@ -111,14 +112,14 @@ def test_a_learning_rate_falls_over_the_lifetime_of_the_discovery(tmp_path):
 
     def length(updates: int, **settings: Any) -> int:
         config = dataclasses.replace(CONFIG, budget=updates * steps, **settings)
-        return make_contenders([file], config)[-1].with_schedule_length(config).agent.lifetime
+        return rule_contenders([file], config)[-1].agent.lifetime
 
     assert length(30) == 3 * steps
     assert length(2) == 2 * steps
     own = dataclasses.replace(CONFIG.agent, end_learning_rate=0.5)
     assert length(30, agent=own) == 30 * steps
     config = dataclasses.replace(CONFIG, budget=30 * steps)
-    tuned = make_contenders([file], config, tuned={"a": {"end_learning_rate": 0.1}})[-1]
+    tuned = rule_contenders([file], config, tuned={"a": {"end_learning_rate": 0.1}})[-1]
     assert tuned.agent.lifetime == 30 * steps
 
 
@@ -127,7 +128,7 @@ def test_a_rule_whose_agents_learning_rate_fell_has_such_agents(tmp_path):
     file = write(tmp_path / "a.npz", {"agent": {"end_learning_rate": 0.25}})
 
     def made(config, **tuned):
-        contender = make_contenders([file], config, tuned={"a": tuned})[-1]
+        contender = rule_contenders([file], config, tuned={"a": tuned})[-1]
         agent = contender.agent
         assert agent.lifetime == config.budget
         return agent.end_learning_rate, contender.source["end_learning_rate_from"]
@@ -146,7 +147,7 @@ def test_a_rule_that_was_discovered_with_replay_has_it(tmp_path):
     file = write(tmp_path / "a.npz", {"agent": {"replay_ratio": 0.75}})
 
     def made(config):
-        contender = make_contenders([file], config)[-1]
+        contender = rule_contenders([file], config)[-1]
         agent = contender.agent
         return agent.replay_ratio, agent.batch_size, contender.source["replay_ratio_from"]
 
@@ -173,11 +174,10 @@ def test_agents_of_rules_can_have_fewer_environments_and_another_lifetime(tmp_pa
     header = {"agent": {"end_learning_rate": 0.25, "lifetime": 7, "replay_ratio": 0.5}}
     file = write(tmp_path / "a.npz", header)
     agent = dataclasses.replace(CONFIG.agent, num_environments=4, batch_size=4)
-    config = dataclasses.replace(CONFIG, agent=agent, baselines=("ppo",))
+    config = dataclasses.replace(CONFIG, agent=agent)
 
     def made(**settings):
-        ppo, rule = make_contenders([file], dataclasses.replace(config, **settings))[1:]
-        assert ppo.agent.num_environments == 4
+        (rule,) = rule_contenders([file], dataclasses.replace(config, **settings))
         return rule.agent.num_environments, rule.agent.batch_size, rule.agent.lifetime
 
     assert made() == (4, 8, 7)
@@ -195,8 +195,8 @@ def test_scale_of_the_rewards_of_rules(tmp_path):
     """The config's, unless the discovery had another and the config has not."""
 
     def made(file, **settings):
-        contenders = make_contenders([file], dataclasses.replace(CONFIG, **settings))
-        return next(x.agent.reward_scale for x in contenders if x.kind == DISCOVERED)
+        (contender,) = rule_contenders([file], dataclasses.replace(CONFIG, **settings))
+        return contender.agent.reward_scale
 
     plain = write(tmp_path / "a.npz", {})
     scaled = write(tmp_path / "b.npz", {"agent": {"reward_scale": 0.5}})
@@ -223,7 +223,7 @@ def test_settings_of_the_discovery_that_are_out_of_range(tmp_path, name, found):
 )
 def test_agents_of_a_rule_that_was_discovered_without_the_lstm_have_none(tmp_path, agent, model):
     """Its other sizes are those of the evaluation, as of all contenders."""
-    contender = make_contenders([write(tmp_path / "a.npz", {"agent": agent})], CONFIG)[-1]
+    contender = rule_contenders([write(tmp_path / "a.npz", {"agent": agent})], CONFIG)[-1]
     network = CONFIG.agent.network
     model = network.model if model is None else model
     assert network.model > 0
@@ -304,7 +304,7 @@ def test_a_discount_for_a_rule_without_one_is_refused():
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         make_contenders(["undiscounted"], config)
     for name in ("learned", "short_traces"):
-        rule: Any = make_contenders([name], config)[-1].rule
+        rule: Any = rule_contenders([name], config)[-1].rule
         assert rule.discount == 0.9
 
 

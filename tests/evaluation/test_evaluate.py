@@ -14,7 +14,7 @@ import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import make_contenders, rule_contenders
 from evaluation.evaluate import Execution, evaluate, resolve
 from tests.evaluation import common
 
@@ -210,7 +210,7 @@ def test_actor_critic_learns_catch(tmp_path):
     [
         ({"budget": 14}, "budget is 14 environment steps; expected at least one update's 15"),
         ({"seeds": 0}, "seeds is 0; expected at least 1"),
-        ({"baselines": ("reinforced",)}, "baselines has .'reinforced'.; known are"),
+        ({"baselines": ("reinforced",)}, "baselines has 'reinforced'; known are"),
         ({"score_window": 0.0}, "score_window is 0.0; expected more than 0"),
     ],
 )
@@ -235,4 +235,4 @@ def test_names_that_do_not_fit(rule_file, tmp_path):
 
 def test_learning_rate_of_a_rule(rule_file):
     config = dataclasses.replace(CONFIG, rule_learning_rate=0.5)
-    assert make_contenders([rule_file], config)[-1].agent.learning_rate == 0.5
+    assert rule_contenders([rule_file], config)[-1].agent.learning_rate == 0.5

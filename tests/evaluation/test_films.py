@@ -1,6 +1,7 @@
 """Films of what a model of the world imagines beside what happens."""
 
 import dataclasses
+from typing import cast
 
 import jax
 import numpy as np
@@ -8,18 +9,17 @@ import pytest
 
 import environments
 from agents import pictures
-from agents.dreamer.factory import Dreamer
 from agents.protocol import Agent, OpenLoop
 from agents.random_agent import RandomAgent
 from evaluation import films
 from evaluation.loading import LoadedAgent
-from tests.agents.tiny import DREAMER
+from tests.agents.tiny import DREAMER, dreamer
 
 
 def loaded(task: str, agent: Agent | None = None) -> LoadedAgent:
     """An agent that has not learned anything yet."""
     made = environments.make(task)
-    agent = agent or Dreamer(DREAMER).make(made)
+    agent = agent or cast(Agent, dreamer(DREAMER).make(made))
     learner = jax.jit(agent.init)(jax.random.key(0))
     return LoadedAgent("mine", made, agent, learner, agent.acting_state(learner))
 

@@ -12,18 +12,17 @@ import numpy as np
 import pytest
 
 import environments
-from agents.dreamer.factory import Dreamer
-from agents.iris.factory import Iris
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common import stopping
-from evaluation import baselines
-from evaluation.config import BASELINES, EvaluationConfig
-from evaluation.contenders import AGENT, Contender, make_contenders
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import AlgorithmContender, Contender, make_contenders
 from evaluation.results import RunResult
-from evaluation.training import Run, make_agent, train_runs
+from evaluation.training import Run, train_runs
 from tests.agents import tiny
 from tests.agents.common import without_speed
+from tests.agents.tiny import dreamer, iris
+from tests.evaluation.common import BASELINES
 from training.records import Records
 
 RULE = "three_families"
@@ -66,16 +65,15 @@ RESUMED = [  # One of each kind, and those whose checkpoints keep the replay.
 
 
 WORLD_MODELS = {
-    "dreamer": Dreamer(tiny.DREAMER),
+    "dreamer": dreamer(tiny.DREAMER),
     # The side of its images is 96, which 32 divides.
-    "iris": Iris(dataclasses.replace(tiny.IRIS, actor_channels=(2,))),
+    "iris": iris(dataclasses.replace(tiny.IRIS, actor_channels=(2,))),
 }
 
 
 def contender_named(name: str) -> Contender:
     if other := WORLD_MODELS.get(name):
-        agent = baselines.on_policy(CONFIG.agent)
-        return Contender(name=name, kind=AGENT, rule=None, agent=agent, other=other)
+        return AlgorithmContender.of(name, name, other)
     made = make_contenders([RULE], CONFIG, tuned={kind: {} for kind in BASELINES})
     (found,) = [x for x in made if name in (x.name, x.kind)]
     return found
@@ -162,17 +160,17 @@ def test_every_environment_and_every_agent_is_there():
 def test_agents_that_choose_among_actions_refuse_vectors(name):
     task = environments.make("gymnasium/Pendulum-v1")
     with pytest.raises(ValueError, match=r"gymnasium/Pendulum-v1.*expected a choice"):
-        make_agent(contender_named(name), task)
+        contender_named(name).make(task)
 
 
 @pytest.mark.parametrize("task", sorted({task for task, _ in PAIRS}))
 def test_iris_refuses_what_is_no_image(task):
     made = environments.make(f"gymnasium/{task}")
     with pytest.raises(ValueError, match=r"IRIS cannot learn gymnasium/.*expected one image"):
-        make_agent(contender_named("iris"), made)
+        contender_named("iris").make(made)
 
 
 def test_dreamer_acts_with_vectors():
     task = environments.make("gymnasium/Pendulum-v1")
-    agent = make_agent(contender_named("dreamer"), task)
+    agent = contender_named("dreamer").make(task)
     assert dataclasses.is_dataclass(agent)

@@ -1,6 +1,5 @@
 import dataclasses
 import io
-from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,12 +11,12 @@ import environments
 from agents import pictures
 from agents.networks import NetworkConfig
 from agents.random_agent import RandomAgent
+from agents.registry import Algorithm, Configured, TrainingReport
 from agents.rule_agent import AgentConfig
-from agents.self_contained import TrainingReport
 from environments.episodes import Episode
 from evaluation import playing
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AGENT, make_contenders
+from evaluation.contenders import AlgorithmContender, make_contenders
 from evaluation.training import Run, train_runs
 
 CONFIG = EvaluationConfig(
@@ -103,8 +102,8 @@ def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
         runs = [Run(contender, made, seed) for seed in range(2)]
         groups = [[run] for run in runs] if made.is_host else [runs]
         found = [result for group in groups for result in train(group, CONFIG, tmp_path)]
-        assert [bool(x.strip) for x in found] == [contender.rule is not None, False]
-        if contender.rule is None:
+        assert [bool(x.strip) for x in found] == [not contender.is_random, False]
+        if contender.is_random:
             continue
         image = Image.open(io.BytesIO(found[0].strip))
         assert image.height >= 64
@@ -135,45 +134,33 @@ class Examined(RandomAgent):
         raise environments.SimulatorError("a simulator died")
 
 
-class ExaminedFactory:
-    """Makes it, in the environments of `CONFIG`."""
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    pass
 
-    settings: ClassVar = {}
 
-    def check(self, task, num_steps):
-        pass
-
-    def make(self, task):
-        return Examined(task.dynamics, 4, 8)
+def contender(**functions) -> AlgorithmContender:
+    algorithm = Algorithm("mine", "", {"default": NoSettings()}, **functions)
+    return AlgorithmContender.of("mine", "mine", Configured(algorithm, NoSettings()))
 
 
 def test_an_examination_that_fails_costs_no_run(caplog, tmp_path):
-    random, _ = make_contenders([], CONFIG)
-    contender = dataclasses.replace(random, name="mine", kind=AGENT, other=ExaminedFactory())
-    run = Run(contender, environments.make("catch/5x5"), 0)
+    examined = contender(make=lambda config, task: Examined(task.dynamics, 4, 8))
+    run = Run(examined, environments.make("catch/5x5"), 0)
     [result] = train([run], CONFIG, tmp_path)
     assert np.isfinite(result.window.mean_return)
     assert "no examination results of mine on catch/5x5, seed 0: SimulatorError" in caplog.text
     assert "a simulator died" in caplog.text
 
 
-class SelfContained:
-    """An agent that trains itself, nobody knows where."""
-
-    settings: ClassVar = {}
-
-    def check(self, task, num_steps):
-        pass
-
-    def train(self, task, seed, num_steps, folder, checkpoint_seconds):
-        yield TrainingReport(0)
-        yield TrainingReport(num_steps, [Episode(1.0, 4, {})])
+def nobody_knows_where(config, task, seed, num_steps, folder, checkpoint_seconds):
+    yield TrainingReport(0)
+    yield TrainingReport(num_steps, [Episode(1.0, 4, {})])
 
 
 def test_devices_of_an_agent_that_trains_itself_are_unknown(tmp_path):
-    random, _ = make_contenders([], CONFIG)
-    contender = dataclasses.replace(random, name="mine", kind=AGENT, other=SelfContained())
-    [result] = train([Run(contender, environments.make("catch/5x5"), 0)], CONFIG, tmp_path)
+    own = contender(train=nobody_knows_where)
+    [result] = train([Run(own, environments.make("catch/5x5"), 0)], CONFIG, tmp_path)
     assert result.devices == "unknown (self-contained agent)"
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from typing import Any
 
 import jax
 import pytest
@@ -10,10 +11,17 @@ import pytest
 import disco
 import environments
 from agents.networks import NetworkConfig
-from evaluation.config import BASELINES, EvaluationConfig
-from evaluation.contenders import Contender, make_contenders, restored
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import (
+    AlgorithmContender,
+    RuleContender,
+    make_contenders,
+    restored,
+    rule_contenders,
+    tuned_algorithm,
+)
 from evaluation.report.manifest import read_manifest, write_manifest
-from evaluation.training import make_agent
+from tests.evaluation.common import BASELINES
 from tests.meta.common import small_rule
 
 CONFIG = EvaluationConfig(baselines=())
@@ -27,39 +35,63 @@ def written(folder, contenders, config=CONFIG):
     return read_manifest(folder).contenders[1:]
 
 
-def parameters(contender: Contender):
-    """Shapes of an agent's learning state, and its settings."""
-    agent = make_agent(contender, TASK)
-    return jax.eval_shape(agent.init, jax.random.key(0)), contender.agent
-
-
-@pytest.mark.parametrize("kind", BASELINES)
-def test_a_baseline_has_the_settings_of_its_trial(kind, tmp_path):
+@pytest.mark.parametrize("name", BASELINES)
+def test_an_algorithm_has_the_settings_of_its_trial(name, tmp_path):
     """And a width that the evaluation's config has not, as in a study of widths."""
     wide = dataclasses.replace(
         CONFIG, agent=dataclasses.replace(CONFIG.agent, network=NetworkConfig(torso=(48,)))
     )
-    made = Contender.of_baseline(f"{kind}, trial 3", kind, wide, {"learning_rate": 0.0123})
+    made = tuned_algorithm(f"{name}, trial 3", name, wide, {"learning_rate": 0.0123})
     (stored,) = written(tmp_path, [made])
     found = restored(stored, CONFIG, tmp_path)
-    assert (found.name, found.kind) == (made.name, kind)
-    assert parameters(found) == parameters(made)
-    usual = Contender.of_baseline(kind, kind, CONFIG, {})
-    assert parameters(found) != parameters(usual)
-    if made.other is None:
-        assert found.rule == made.rule
-        assert found.agent.learning_rate == 0.0123
-    else:
-        assert found.other == made.other
+    assert isinstance(found, AlgorithmContender)
+    assert (found.name, found.kind, found.loaded) == (made.name, name, made.loaded)
+    assert found.loaded != tuned_algorithm(name, name, CONFIG, {}).loaded
+
+
+def of_the_version_before(contender: AlgorithmContender) -> dict[str, Any]:
+    """A manifest's entry as versions until November 2026 wrote it."""
+    name, settings = contender.algorithm, dict(contender.settings)
+    agent, source = dataclasses.asdict(CONFIG.agent), dict(contender.source)
+    if "rule" in settings:
+        agent, settings = settings["agent"], settings["rule"]
+    by_task = settings.pop("by_task", {})
+    if "images" in by_task:
+        settings["for_images"] = by_task["images"]
+    elif by_task:
+        settings["of_family" if contender.kind == "dreamer" else "of_game"] = by_task
+    if not contender.is_random:
+        source["hyper_parameters"] = settings
+    if contender.kind in ("ppo", "dreamer", "iris"):
+        source["agent"] = name
+    kind = "agent" if contender.kind in ("dreamer", "iris") else contender.kind
+    return {"name": contender.name, "kind": kind, "agent": agent, "source": source}
+
+
+def test_contenders_of_the_version_before_are_read(tmp_path):
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic", "ppo/cleanrl", "ppo"))
+    made = list(make_contenders([], config, ["dreamer/paper", "iris/paper"]))
+    made.append(tuned_algorithm("muesli_tuned", "muesli", CONFIG, {"learning_rate": 0.0123}))
+    write_manifest(tmp_path, config, [TASK.name], made, {})
+    file = tmp_path / "manifest.json"
+    manifest = json.loads(file.read_text())
+    algorithms = [x for x in made if isinstance(x, AlgorithmContender)]
+    manifest["contenders"] = [of_the_version_before(x) for x in algorithms]
+    file.write_text(json.dumps(manifest))
+    found = [restored(x, config, tmp_path) for x in read_manifest(tmp_path).contenders]
+    assert [x.name for x in found] == [x.name for x in made]
+    for one, other in zip(found, algorithms, strict=True):
+        assert isinstance(one, AlgorithmContender)
+        assert one.loaded == other.loaded, one.name
 
 
 def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
     file, copies = tmp_path / "mine.npz", tmp_path / "rules"
     disco.save(small_rule(), file)
-    (*_, made) = make_contenders([str(file)], CONFIG)
+    (made,) = rule_contenders([str(file)], CONFIG)
     made = dataclasses.replace(made, name="mine, width x2")  # Of a study: the copy is the file's.
     (stored,) = written(tmp_path, [made])
-    assert restored(stored, CONFIG, copies).rule is not None
+    assert restored(stored, CONFIG, copies) is not None
     copies.mkdir()
     shutil.copy(file, copies / "mine.npz")
     for damage in (b"damaged", None):
@@ -68,6 +100,7 @@ def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
         else:
             file.write_bytes(damage)
         found = restored(stored, CONFIG, copies)
+        assert isinstance(found, RuleContender)
         assert jax.tree.structure(found.rule) == jax.tree.structure(made.rule)
     (copies / "mine.npz").unlink()
     with pytest.raises(ValueError, match="The rule 'mine, width x2' is gone"):
@@ -76,54 +109,24 @@ def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
 
 def test_an_agent_with_other_settings_than_its_name_says_is_refused(tmp_path):
     (*_, made) = make_contenders([], CONFIG, ["ppo/learning_rate=0.002"])
+    assert isinstance(made, AlgorithmContender)
     (stored,) = written(tmp_path, [made])
-    assert restored(stored, CONFIG, tmp_path).other == made.other
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    manifest["contenders"][1]["source"]["hyper_parameters"]["learning_rate"] = 0.5
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match=r"'ppo/learning_rate=0\.002' has other settings"):
-        restored(read_manifest(tmp_path).contenders[1], CONFIG, tmp_path)
+    assert isinstance(stored, AlgorithmContender)
+    found = restored(stored, CONFIG, tmp_path)
+    assert isinstance(found, AlgorithmContender)
+    assert found.loaded == made.loaded
+    stored = dataclasses.replace(stored, settings={**stored.settings, "learning_rate": 0.5})
+    with pytest.raises(ValueError, match=r"other settings, .* called by: 'learning_rate=0\.002'"):
+        restored(stored, CONFIG, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("ppo", {"for_images": None, "unroll_length": 128, "num_environments": 8}),
-        ("dreamer/paper", {"of_family": {"atari100k": {"replay_ratio": 256.0}}}),
-        ("iris/paper,10m", {"replay_capacity": 100_000}),
-        ("dice/paper", {"unroll_length": 40, "batch_size": 80}),
-        ("muesli/paper", {"images": None, "network": {"memory": 256, "channels": [16, 32, 32]}}),
-        ("muzero/paper", {"images": None, "frame_stack": 4, "replay_capacity": 1_000_000}),
-    ],
+    "damaged", [{"images": 5}, {"by_task": [1]}, {"by_task": {"images": 5}}, {"num_epochs": "x"}]
 )
-def test_an_agent_of_an_older_preset_has_the_settings_of_its_run(name, changes, tmp_path):
-    """Those of the presets before they had their papers' numbers."""
-
-    def changed(settings, changes):
-        for key, value in changes.items():
-            if value is None:
-                settings.pop(key)
-            else:
-                nested = isinstance(value, dict)
-                settings[key] = changed(settings[key], value) if nested else value
-        return settings
-
-    (*_, made) = make_contenders([], CONFIG, [name])
-    written(tmp_path, [made])
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    old = changed(manifest["contenders"][1]["source"]["hyper_parameters"], changes)
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    found = restored(read_manifest(tmp_path).contenders[1], CONFIG, tmp_path).other
-    assert found is not None
-    assert json.loads(json.dumps(dict(found.settings))) == old
-
-
-@pytest.mark.parametrize("damaged", [None, [1], {"images": 5}, {"for_images": [1]}])
 def test_an_agent_with_damaged_settings_is_refused(damaged, tmp_path):
     (_, made) = make_contenders([], CONFIG, ["ppo/learning_rate=0.004"])
     (stored,) = written(tmp_path, [made])
-    settings = stored.source["hyper_parameters"]
-    damaged = settings | damaged if isinstance(damaged, dict) else damaged
-    stored = dataclasses.replace(stored, source={**stored.source, "hyper_parameters": damaged})
+    assert isinstance(stored, AlgorithmContender)
+    stored = dataclasses.replace(stored, settings={**stored.settings, **damaged})
     with pytest.raises(ValueError, match="settings"):
         restored(stored, CONFIG, tmp_path)

@@ -14,7 +14,7 @@ _THINGS = (
     "jax:devices", "jax.numpy:zeros", "haiku:transform", "optax:adam", "rich:print", "pytest:main",
     "matplotlib.pyplot:show", "absl.app:run", "disco:zoo", "disco:Rule", "disco:save",
     "environments:suites", "environments:Environment", "environments.registry:PLUGINS",
-    "agents.registry:AgentFactory", "launch.start:version", "launch.watch:main",
+    "agents.registry:Algorithm", "launch.support.start:version", "launch.watch:main",
     "tests.fuzz.names:raising", "tests.fuzz.names:ending", "tests.fuzz.names:none", "no_module:x",
     "tests.fuzz:names", "__main__:main", "os:", ":x", "a..b:c", "..a:b",
 )  # fmt: skip
@@ -80,9 +80,10 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
     from disco_common.configuration import from_config
     from evaluation import contenders, loading
     from evaluation.evaluate import resolve
-    from launch import evaluate, points, report
-    from launch.flag_parsing import listed_paths, parse_config
-    from launch.settings import DiscoverSettings
+    from launch import evaluate, report
+    from launch.support import points
+    from launch.support.flag_parsing import listed_paths, parse_config
+    from launch.support.settings import DiscoverSettings
     from tests.evaluation.common import CONFIG
 
     if flag == "--suite":
@@ -94,7 +95,7 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
         contenders.check_names(rules)
         made = [x.name for x in contenders.make_contenders(rules, CONFIG)]
     elif flag == "--agent":
-        made = registry.make(value)
+        made = registry.configured(value)
     elif flag == "--config":
         made = from_config(DiscoverSettings, parse_config([f"--config={value}"]))
     elif flag == "--config.":

@@ -16,7 +16,7 @@ def serve(connection: Connection) -> None:
     """Reads what it is told to, in a process of its own, until the connection is closed."""
     os.environ["HF_HUB_OFFLINE"] = "1"
     from disco_common import terminal
-    from launch import commands  # With JAX, which the process that damages does without.
+    from launch.support import commands  # With JAX, which the process that damages does without.
 
     commands.silence_libraries()
     logging.disable(logging.WARNING)

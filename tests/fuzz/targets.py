@@ -140,7 +140,7 @@ def _read_discovery(folder: pathlib.Path) -> Any:
     from disco_common.configuration import from_json
     from disco_common.json_lines import read_object
     from launch import report
-    from launch.settings import DiscoverSettings
+    from launch.support.settings import DiscoverSettings
 
     run = folder / "discovery"
     try:
@@ -242,8 +242,9 @@ def _read_files(folder: pathlib.Path) -> Any:
     from environments.suites.sokoban import levels
     from evaluation import tuned_settings
     from evaluation.scoring import references
-    from launch import export, start
-    from launch.flag_parsing import parse_config
+    from launch import export
+    from launch.support import start
+    from launch.support.flag_parsing import parse_config
     from training import saved
 
     arguments = []

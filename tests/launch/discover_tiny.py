@@ -3,7 +3,7 @@
 from ml_collections import ConfigDict
 
 from disco_common.configuration import to_config
-from launch.settings import DiscoverSettings, RuleSettings
+from launch.support.settings import DiscoverSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
 from meta.value_function import ValueFunctionConfig
 from tests.meta.common import AGENT, NUM_UPDATES, SIZES, STEPS

@@ -6,8 +6,8 @@ import jax
 from absl import flags
 
 from evaluation.executors import JobsFailedError
-from launch import commands
-from launch.flag_parsing import define_config
+from launch.support import commands
+from launch.support.flag_parsing import define_config
 from tests.launch import discover_tiny
 
 ERRORS = {

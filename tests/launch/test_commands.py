@@ -7,7 +7,7 @@ import sys
 import jax
 import pytest
 
-from launch import commands
+from launch.support import commands
 from tests.launch.common import REPOSITORY, outcome, outcomes, start
 from tests.launch.failing import ERRORS
 

@@ -17,8 +17,8 @@ from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import runs_of
-from launch import dry_run
-from launch.workdirs import CHECKPOINTS
+from launch.support import dry_run
+from launch.support.workdirs import CHECKPOINTS
 from tests.launch.discover_tiny import get_settings
 from tests.launch.tiny_runs import tiny_discovery
 

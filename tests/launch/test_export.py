@@ -13,7 +13,7 @@ from disco_common.checkpoints import CheckpointError, Checkpoints
 from evaluation.contenders import fingerprint
 from launch.discover import discover
 from launch.export import export
-from launch.setup import make_rule
+from launch.support.setup import make_rule
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 

@@ -8,8 +8,8 @@ import pytest
 
 from disco_common.configuration import from_config
 from launch.configs import grid57_laptop
-from launch.flag_parsing import given, parse_config
-from launch.settings import DiscoverSettings
+from launch.support.flag_parsing import given, parse_config
+from launch.support.settings import DiscoverSettings
 from tests.launch.common import REPOSITORY, TINY, outcomes_of
 
 COMMANDS = sorted(

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import disco
-from launch import start
+from launch.support import start
 from tests.launch.common import REPOSITORY, outcomes_of
 
 COMMANDS = sorted(
@@ -32,7 +32,7 @@ def test_the_stored_text_is_of_todays_flags(helps, name):
     status, output = helps[name]
     assert status == 0
     stored = (start.TEXTS / f"{name}.txt").read_text()
-    assert output.strip() == stored.strip(), "Write the texts again: python -m launch.help"
+    assert output.strip() == stored.strip(), "Write the texts again: python -m launch.support.help"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

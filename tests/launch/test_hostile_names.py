@@ -13,7 +13,7 @@ from disco_common.plugins import PluginError
 from environments import registry
 from evaluation import contenders
 from evaluation.evaluate import resolve
-from launch.flag_parsing import listed_paths
+from launch.support.flag_parsing import listed_paths
 from tests.common import at_once
 from tests.disco.common import small_rule
 from tests.evaluation.common import CONFIG
@@ -25,7 +25,7 @@ MODULE = """
 import dataclasses
 import disco
 import environments
-from agents.registry import AgentFactory, SelfContainedAgent
+from agents.registry import Algorithm
 
 CALLED = []
 
@@ -59,26 +59,14 @@ def annotated() -> "disco.Rule":
 class Own(disco.ActorCritic):
     pass
 
-class Agents:
-    settings = {}
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    pass
 
-    def __init__(self, parameters=""):
-        pass
+def train(config, task, seed, num_steps, folder, checkpoint_seconds):
+    pass
 
-    def check(self, task, num_steps):
-        pass
-
-    def train(self, task, seed, num_steps, folder, checkpoint_seconds):
-        pass
-
-def itself(parameters) -> SelfContainedAgent:
-    return Agents()
-
-def factory(parameters) -> "AgentFactory | SelfContainedAgent":
-    return Agents()
-
-def own_class(parameters) -> Agents:
-    return Agents()
+algorithm = Algorithm("mine", "", {"default": NoSettings()}, train=train)
 
 class Endless:
     def __getattr__(self, name):
@@ -88,11 +76,10 @@ endless = Endless()
 
 number = 7
 """
-# Of a group: what makes something of a name.
+# Of a group of functions: what makes something of a name.
 MAKE = {
     "environment": lambda name: environments.make(f"{name}/4"),
-    "agent": lambda name: agents.make(f"{name}/4"),
-    "rule": lambda name: contenders.make_contenders([name], CONFIG)[-1].rule,
+    "rule": lambda name: contenders.rule_contenders([name], CONFIG)[-1].rule,
 }
 
 
@@ -154,10 +141,17 @@ def test_functions_of_the_right_kind_are_plugins(module):
     assert environments.make("my_things:make/4").name == "my_things:make/4"
     assert isinstance(MAKE["rule"]("my_things:annotated"), disco.ActorCritic)
     assert isinstance(MAKE["rule"]("my_things:Own"), module.Own)
-    for name in ("itself", "factory", "own_class", "Agents"):
-        assert isinstance(MAKE["agent"](f"my_things:{name}"), module.Agents)
+    assert agents.find("my_things:algorithm") is module.algorithm
     with pytest.raises(PluginError, match="takes other arguments"):
         MAKE["environment"]("my_things:few")
+
+
+@pytest.mark.parametrize("name", ["other", "many", "failing", "number", "CALLED", "Own", "absent"])
+def test_what_is_no_algorithm_is_not_called(module, name):
+    said = "cannot be imported" if name == "absent" else "is a value of type .*; expected Algorithm"
+    with pytest.raises(PluginError, match=f"'my_things:{name}' {said}"):
+        agents.configured(f"my_things:{name}/4")
+    assert not module.CALLED
 
 
 SUITES = {

@@ -18,14 +18,21 @@ from agents.rule_agent import AgentConfig
 from disco_common.checkpoints import CheckpointError, Checkpoints
 from environments.suites.sokoban import generator, levels
 from evaluation import tuned_settings
-from evaluation.config import BASELINES, EvaluationConfig
+from evaluation.config import EvaluationConfig
 from evaluation.contenders import fingerprint, make_contenders
-from evaluation.tuned_settings import Tuned, TunedSettings
-from launch import evaluate, setup
+from evaluation.tuned_settings import (
+    SHIPPED,
+    Tuned,
+    TunedSettings,
+    find_tuned,
+    settings_by_contender,
+)
+from launch import evaluate
 from launch.discover import discover
 from launch.export import export
-from launch.settings import DiscoverSettings, RuleSettings
-from launch.tuned import SHIPPED, find_tuned, settings_by_contender
+from launch.support import setup
+from launch.support.settings import DiscoverSettings, RuleSettings
+from tests.evaluation.common import BASELINES
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 from tests.meta.common import small_rule
@@ -247,7 +254,7 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     run(file)
     results = json.loads((tmp_path / "run" / "results.json").read_text())["contenders"]
     assert list(results) == ["random", "actor_critic_tuned"]
-    assert results["actor_critic_tuned"]["agent"]["learning_rate"] == 0.125
+    assert results["actor_critic_tuned"]["settings"]["agent"]["learning_rate"] == 0.125
     file.unlink()
     capsys.readouterr()
     run(file)
@@ -278,8 +285,8 @@ def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, 
     }
     shared = tuned_settings.common_settings(CONFIG)
     found = TunedSettings(("a",), CONFIG.num_steps, shared, 0, everyone)
-    monkeypatch.setattr(tuned_settings, "SHIPPED", tmp_path / "shipped.json")
-    tuned_settings.write(tuned_settings.SHIPPED, found)
+    monkeypatch.setattr(tuned_settings, "SHIPPED_FILE", tmp_path / "shipped.json")
+    tuned_settings.write(tuned_settings.SHIPPED_FILE, found)
     disco.save(small_rule(), tmp_path / "tiny.npz")
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned",))
     for _ in range(2):
@@ -303,7 +310,7 @@ def test_settings_that_the_shipped_ones_do_not_fit_are_told(tmp_path, caplog):
 
 
 def test_the_shipped_settings_are_used_where_they_fit(tmp_path, monkeypatch, caplog):
-    found = tuned_settings.read(tuned_settings.SHIPPED)
+    found = tuned_settings.read(tuned_settings.SHIPPED_FILE)
     shipped = found.contenders
     config = EvaluationConfig(baselines=tuple(f"{kind}_tuned" for kind in BASELINES))
     none = dataclasses.replace(config, baselines=())
@@ -323,14 +330,14 @@ def test_the_shipped_settings_are_used_where_they_fit(tmp_path, monkeypatch, cap
     disco.save(small_rule(), tmp_path / "grid57.npz")  # Another rule of the same name.
     assert set(settings(config, str(tmp_path / "grid57.npz"))) == set(BASELINES)
     fewer = {name: one for name, one in shipped.items() if name not in ("dice", "muzero")}
-    monkeypatch.setattr(tuned_settings, "SHIPPED", tmp_path / "shipped.json")
-    tuned_settings.write(tuned_settings.SHIPPED, dataclasses.replace(found, contenders=fewer))
+    monkeypatch.setattr(tuned_settings, "SHIPPED_FILE", tmp_path / "shipped.json")
+    tuned_settings.write(tuned_settings.SHIPPED_FILE, dataclasses.replace(found, contenders=fewer))
     with pytest.raises(ValueError, match="'dice_tuned', and there are no tuned settings of 'dice'"):
         make_contenders([], config, tuned=settings(config))
 
 
 def test_the_shipped_settings_were_tuned_equally_and_on_discovery_tasks():
-    found = tuned_settings.read(tuned_settings.SHIPPED)
+    found = tuned_settings.read(tuned_settings.SHIPPED_FILE)
     assert set(found.tasks) <= {task.name for task in environments.suite("grid57")}
     assert len({len(one.trials) for one in found.contenders.values()}) == 1
     assert not [name for name, one in found.contenders.items() if one.at_the_edge]
@@ -412,7 +419,7 @@ def test_levels_of_a_discovery_may_not_change(tmp_path):
 @pytest.mark.parametrize(
     ("baselines", "name", "is_read"),
     [
-        (("impala",), "agent.frame_stack", True),
+        (("impala",), "agent.frame_stack", False),
         (("impala",), "agent.network.torso", False),
         (("ppo",), "agent.frame_stack", False),
         (("hand_set",), "agent.network.torso", True),
@@ -422,12 +429,13 @@ def test_levels_of_a_discovery_may_not_change(tmp_path):
     ],
 )
 def test_a_setting_that_nobody_reads_is_refused(baselines, name, is_read):
-    contenders = make_contenders([], EvaluationConfig(baselines=baselines))
+    config = EvaluationConfig(baselines=baselines)
+    contenders = make_contenders([], config)
     if is_read:
-        evaluate.require_read([name], contenders)
+        evaluate.require_read([name], contenders, config)
         return
     with pytest.raises(ValueError, match=f"--config.{name} is given, and no contender reads it"):
-        evaluate.require_read([name], contenders)
+        evaluate.require_read([name], contenders, config)
 
 
 def test_the_network_of_images_is_read_by_baselines_without_one():
@@ -437,4 +445,4 @@ def test_the_network_of_images_is_read_by_baselines_without_one():
         config = EvaluationConfig(agent=agent, baselines=(baseline,))
         contenders = make_contenders([], config)
         with contextlib.nullcontext() if is_read else pytest.raises(ValueError, match="reads it"):
-            evaluate.require_read(["agent.network.channels"], contenders)
+            evaluate.require_read(["agent.network.channels"], contenders, config)

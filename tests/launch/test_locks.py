@@ -14,8 +14,8 @@ import sys
 import psutil
 import pytest
 
-from launch import locks, processes, workdirs
-from launch.locks import WorkdirHeldError
+from launch.support import locks, processes, workdirs
+from launch.support.locks import WorkdirHeldError
 from tests.launch.common import REPOSITORY, TINY, outcomes
 
 
@@ -27,16 +27,15 @@ class Settings:
 HOLDER = """
 import sys, time
 from environments.processes import ProcessSimulators
-from tests.agents.common import Corridor, HostCorridor
+from tests.agents.common import HostCorridor, HostCorridors
 from functools import partial
 from launch import workdirs
 from tests.launch.test_locks import Settings
 
 if __name__ == "__main__":
-    spec = Corridor()
     with workdirs.opened(sys.argv[1], Settings()):
         make = partial(HostCorridor, 3, True)
-        simulators = ProcessSimulators(make, spec.observation_spec(), spec.action_spec(), 1, 0)
+        simulators = ProcessSimulators(make, HostCorridors(), 1, 0)
         print("held", flush=True)
         time.sleep(600)
 """

@@ -16,8 +16,8 @@ def test_all_commands_are_listed(capsys):
     for command in ("discover", "evaluate", "export", "report", "tune", "watch"):
         assert f"python -m launch.{command} " in shown
     assert "Film the agent of a finished run." in shown
-    assert "launch.locks" not in shown
-    assert "launch.child" not in shown  # Commands start it, not users.
+    assert "launch.support.locks" not in shown
+    assert "launch.support.child" not in shown  # Commands start it, not users.
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,7 @@ def test_all_commands_are_listed(capsys):
         ("suites", [*registry.suites()]),
         ("environments", [*registry.names()]),
         ("rules", [*disco.zoo(), "disco_103"]),
-        ("agents", ["dice", "dreamer", "iris", "muesli", "muzero", "ppo"]),
-        ("baselines", ["ppo", "actor_critic", "muesli"]),
+        ("agents", ["actor_critic", "dreamer", "iris", "muesli", "muzero", "ppo", "random"]),
     ],
 )
 def test_names(kind, expected, capsys):

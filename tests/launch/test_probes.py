@@ -15,11 +15,11 @@ from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.scoring import references
-from launch import probes
 from launch.discover import discover
 from launch.export import export
-from launch.settings import ProbeSettings
-from launch.setup import make_tasks
+from launch.support import probes
+from launch.support.settings import ProbeSettings
+from launch.support.setup import make_tasks
 from tests.launch.discover_tiny import get_settings
 
 SETTINGS = dataclasses.replace(

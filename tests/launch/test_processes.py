@@ -17,9 +17,9 @@ from absl import flags
 
 from disco_common.checkpoints import Checkpoints
 from disco_common.configuration import from_json
-from launch import processes
-from launch.settings import DiscoverSettings
-from launch.setup import make_discovery
+from launch.support import processes
+from launch.support.settings import DiscoverSettings
+from launch.support.setup import make_discovery
 from meta.run import restore
 from tests.launch.common import TINY, free_port, outcome, start
 from tests.launch.tiny_runs import metrics, quickly, steps_logged, wait_until

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from launch.progress import Progress
+from launch.support.progress import Progress
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -33,7 +33,7 @@ def test_the_time_left_is_that_after_compilation(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setenv("TTY_COMPATIBLE", "0")
-    monkeypatch.setattr("launch.progress._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("launch.support.progress._SECONDS_BETWEEN_LINES", 0.0)
     with Progress("learn", 12) as progress:
         progress.start(1)
         for completed, now[0] in ((2, 60.0), (3, 62.0), (12, 80.0)):

@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from launch import start
+from launch.support import start
 from tests.launch import common
 
 

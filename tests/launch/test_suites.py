@@ -11,9 +11,9 @@ from environments import registry
 from evaluation.published.scores import published_tables
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
 from launch.evaluate import listed
-from launch.settings import DiscoverSettings
-from launch.setup import make_discovery, make_family_agents, make_rule
 from launch.smoke import play
+from launch.support.settings import DiscoverSettings
+from launch.support.setup import make_discovery, make_family_agents, make_rule
 from meta.task_assignment import initial_tasks
 
 

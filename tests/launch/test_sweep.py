@@ -12,8 +12,8 @@ import pytest
 
 from agents import compilation
 from launch import sweep
-from launch.flag_parsing import parse_config
-from launch.points import is_finished, make_points
+from launch.support.flag_parsing import parse_config
+from launch.support.points import is_finished, make_points
 from tests.evaluation.common import DISCOVERY
 from tests.launch import wandb_files
 from tests.launch.common import TINY, outcome, outcomes, start

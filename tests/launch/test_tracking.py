@@ -14,10 +14,9 @@ from environments.errors import MissingPackageError
 from evaluation import storage
 from evaluation.contenders import make_contenders
 from evaluation.report.manifest import write_manifest
-from launch import metric_tags, tracking
-from launch.metrics_log import MetricsLog
-from launch.return_curves import ReturnCurves
-from launch.tracking import Tracking
+from launch.support import tracking
+from launch.support.return_curves import ReturnCurves
+from launch.support.tracking import MetricsLog, Tracking
 from tests.evaluation.common import CONFIG, TASKS
 from tests.launch import wandb_files
 from tests.launch.common import REPOSITORY, outcome, start
@@ -29,9 +28,6 @@ METRICS = {
     "agent_pi_loss": 0.25,
     "agent_loss": 1.0,
     "agent_entropy": 1.5,
-    "agent_y_entropy": 3.0,
-    "policy_entropy": 2.5,
-    "agent_normalized_td": 0.125,
     "memory_gib": 2.0,
     "environment_steps_per_second": 100.0,
     "validation_reward": 0.75,
@@ -41,16 +37,13 @@ METRICS = {
 }
 TAGS = {
     "meta/loss": 0.5,
-    "loss/pi": 0.25,
-    "loss/total": 1.0,
-    "policy/entropy": 1.5,
-    "prediction/y_entropy": 3.0,
-    "policy/validation_entropy": 2.5,
-    "value/normalized_td": 0.125,
-    "machine/memory_gib": 2.0,
-    "machine/environment_steps_per_second": 100.0,
+    "agent/pi_loss": 0.25,
+    "agent/loss": 1.0,
+    "agent/entropy": 1.5,
+    "run/memory_gib": 2.0,
+    "run/environment_steps_per_second": 100.0,
     "score/validation_reward": 0.75,
-    "population/num_resets": 3.0,
+    "run/num_resets": 3.0,
     "validation_reward/catch/5x5": 1.0,
     "validation_reward/lake": 0.5,
 }
@@ -92,15 +85,14 @@ def log(folder, first: int, last: int, resume_at: int = 0, where: Tracking = Tra
         metrics.continue_from(resume_at)
         for step in range(first, last + 1):
             metrics.write(step, METRICS | {"meta_step": step})
-        metrics.show(last, metric_tags.of_probe(0.5, {"lake": 0.25}))
+        metrics.show(last, {tracking.PROBE: 0.5, "probe/lake": 0.25})
 
 
 # Discoveries.
 
 
 def test_tags_are_grouped():
-    assert metric_tags.by_tag(METRICS) == TAGS
-    assert metric_tags.by_tag({"new": 1, "agent_new": 2}) == {"other/new": 1.0, "agent/new": 2.0}
+    assert tracking.by_tag(METRICS) == TAGS
 
 
 def test_tensorboard_shows_groups_and_drops_what_is_made_again(tmp_path):

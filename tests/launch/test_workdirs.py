@@ -6,10 +6,10 @@ import json
 import pytest
 
 from disco_common.configuration import from_json
-from launch import workdirs
-from launch.metrics_log import MetricsLog
-from launch.settings import DiscoverSettings
-from launch.workdirs import open_workdir, require_same_settings
+from launch.support import workdirs
+from launch.support.settings import DiscoverSettings
+from launch.support.tracking import MetricsLog
+from launch.support.workdirs import open_workdir, require_same_settings
 from meta.config import PopulationConfig
 from tests.launch.discover_tiny import get_settings
 

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from disco_common.checkpoints import Checkpoints
-from launch.setup import make_discovery
+from launch.support.setup import make_discovery
 from meta.discovery import Discovery
 from meta.run import restore
 from meta.state import DiscoveryState

@@ -129,7 +129,7 @@ def experience():
 
     @jax.jit
     def collect(state, key):
-        state, batch, _ = iteration.experience(agent, dynamics, task, state, key)
+        state, batch, _ = iteration.collect_and_draw(agent, dynamics, task, state, key)
         return state, to_trajectory(batch)
 
     trajectories = []

@@ -17,7 +17,7 @@ from environments import SimulatorError, output_checks
 from environments.processes import SerialSimulators
 from meta.config import MetaConfig, PopulationConfig
 from meta.discovery import Discovery
-from meta.host_agent import HostAgentExperience
+from meta.host_agent import HostAgent
 from meta.objective import ObjectiveConfig
 from meta.run import restore, run
 from meta.value_function import ValueFunctionConfig
@@ -207,10 +207,10 @@ def test_validation_goes_on_from_training_and_training_from_validation():
     discovery = make(tasks=(LONG,), size=1, **FROM_TRAINING)
     (group,), meta = discovery.groups, discovery.config.meta
     params = jax.jit(group.agent.init)(jax.random.key(0)).params
-    with contextlib.closing(HostAgentExperience(group, True, (0,), meta, 1)) as agent:
+    with contextlib.closing(HostAgent(group, True, (0,), meta, 1)) as agent:
 
         def learned(unroll: int):
-            agent.experience.request(params, unroll)
+            agent.pipeline.request(params, unroll)
             return agent.take(unroll)
 
         before, _ = learned(0)

@@ -25,7 +25,7 @@ def test_value_function_learns_from_the_agents_batches_or_not(learns):
 
     def update(value_state):
         state = iteration.init(agent, dynamics, task, jax.random.key(0))
-        _, batch, _ = iteration.experience(agent, dynamics, task, state, jax.random.key(1))
+        _, batch, _ = iteration.collect_and_draw(agent, dynamics, task, state, jax.random.key(1))
         batch = to_trajectory(batch)
         return inner_loop.update(agent, value_function, state, value_state, batch)[1]
 

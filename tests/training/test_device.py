@@ -21,7 +21,7 @@ from agents.rule_agent import AgentConfig, RuleAgent
 from disco_common import stopping
 from training import device, saved
 from training.records import Records
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 TASK = environments.make("catch/4x3")

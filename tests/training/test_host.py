@@ -25,7 +25,7 @@ from evaluation.evaluate import evaluate, resolve
 from tests.agents.common import HostCorridors
 from tests.evaluation import common
 from training import host
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 CONFIG = EvaluationConfig(

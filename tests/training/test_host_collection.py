@@ -17,7 +17,7 @@ from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from tests.agents.common import HostCorridors, assert_corridor, assert_in_all
 from training import batches
 from training.host_collection import HostActor
-from training.host_experience import HostExperience
+from training.host_pipeline import HostPipeline
 
 BATCH, LENGTH = 3, 7
 CONFIG = AgentConfig(
@@ -151,7 +151,7 @@ def test_experience_mixes_fresh_and_replayed_and_repeats(agent):
     params = agent.network.init(jax.random.key(0))
 
     def prepared():
-        experience = HostExperience(agent, HostCorridors(3), True, seed=3)
+        experience = HostPipeline(agent, HostCorridors(3), True, seed=3)
         for update in range(3):
             experience.request(params, update)
             unroll = experience.take().batch
@@ -194,7 +194,7 @@ class Storing:
 def test_extras_are_in_the_replay_before_an_unroll_overwrites_their_rows():
     storing: Any = Storing(RandomAgent(HostCorridors(3)))
     (update,) = storing.experience.updates
-    experience = HostExperience(storing, HostCorridors(3), True, seed=3)
+    experience = HostPipeline(storing, HostCorridors(3), True, seed=3)
 
     def collect(unroll: int):
         experience.request((), unroll)

@@ -11,7 +11,7 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, RuleAgent
 from training import device, lifetimes
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 CONFIG = AgentConfig(

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import environments
-from agents.self_contained import TrainingReport as Report
+from agents.registry import Algorithm, Configured
+from agents.registry import TrainingReport as Report
 from environments.episodes import Episode
 from evaluation import training
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AGENT, Contender, make_contenders
+from evaluation.contenders import AlgorithmContender, make_contenders
 from evaluation.evaluate import evaluate
 from evaluation.executors import JobsFailedError
 from tests.annotations import unchecked
@@ -38,13 +39,19 @@ class Scripted:
     """Reports what it is told to."""
 
     reports: Sequence[Report]
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def check(self, task, num_steps):
-        pass
-
-    def train(self, task, seed, num_steps, folder, checkpoint_seconds):
+    def train(self, config, task, seed, num_steps, folder, checkpoint_seconds):
         yield from self.reports
+
+
+@dataclasses.dataclass(frozen=True)
+class NoSettings:
+    pass
+
+
+def contender_of(agent: Scripted, name: str) -> AlgorithmContender:
+    algorithm = Algorithm(name, "", {"default": NoSettings()}, train=agent.train)
+    return AlgorithmContender.of(name, name, Configured(algorithm, NoSettings()))
 
 
 def reports(first: int, last: int, every: int = 400) -> list[Report]:
@@ -62,7 +69,7 @@ def train(tmp_path, told: Sequence[Report], report=lambda *_: None):
 
 def run(agent, task, folder, report=lambda *_: None):
     """The result of one run of an agent."""
-    contender = Contender("scripted", AGENT, None, CONFIG.agent, other=agent)
+    contender = contender_of(agent, "scripted")
     runs = [training.Run(contender, task, 0)]
     [result] = training.train_runs(runs, CONFIG, [folder], folder, report)
     return result
@@ -171,7 +178,7 @@ def test_a_generator_is_closed_when_the_budget_is_spent(tmp_path):
     closed = []
 
     class Closing(Scripted):
-        def train(self, task, seed, num_steps, folder, checkpoint_seconds):
+        def train(self, config, task, seed, num_steps, folder, checkpoint_seconds):
             try:
                 yield from self.reports
             finally:
@@ -187,7 +194,7 @@ def test_an_agent_hears_of_a_report_that_was_not_recorded(tmp_path):
     heard = []
 
     class Hearing(Scripted):
-        def train(self, task, seed, num_steps, folder, checkpoint_seconds):
+        def train(self, config, task, seed, num_steps, folder, checkpoint_seconds):
             try:
                 yield from self.reports
             except BaseException as error:
@@ -220,14 +227,14 @@ def test_the_random_policy_acts_where_actions_are_vectors(tmp_path):
 
 
 class Broken(Scripted):
-    def train(self, task, seed, num_steps, folder, checkpoint_seconds):
+    def train(self, config, task, seed, num_steps, folder, checkpoint_seconds):
         yield self.reports[0]
         raise KeyError("optimizer")
 
 
 def test_an_agents_error_is_shown_once_and_kept_with_its_run_until_it_is_mended(tmp_path, caplog):
     def run_all(agent: Scripted) -> None:
-        contender = Contender("mine", AGENT, None, CONFIG.agent, {}, other=agent)
+        contender = contender_of(agent, "mine")
         evaluate([environments.make("catch/5x5")], [contender], CONFIG, tmp_path)
 
     told = reports(0, CONFIG.num_steps)

@@ -221,12 +221,7 @@ class GridWorld:
     ) -> tuple[Int[Array, "objects"], Bool[Array, "objects"]]:
         """Let present objects walk and absent ones respawn, where their new cell is free.
 
-        Args:
-          task: which.
-          state: before the step.
-          agent: its cell after its move.
-          remaining: the objects that are present and not touched by the agent's move.
-          draws: of the step.
+        `agent` is its cell after its move; `remaining` objects are present and not touched by it.
 
         Returns:
           The objects' next cells, and which of them respawn.

@@ -42,13 +42,13 @@ def room(height: int, width: int) -> Maze:
     return np.zeros((height, width), bool)
 
 
-def bars(rng: np.random.Generator, height: int, width: int, attempts: int = 8) -> Maze:
+def bars(rng: np.random.Generator, height: int, width: int) -> Maze:
     """Make a room with straight walls that touch neither each other nor the border.
 
     No single object can block the way to a part of such a maze.
     """
     maze = room(height, width)
-    for _ in range(attempts):
+    for _ in range(8):
         length = int(rng.integers(1, 4))
         h, w = (length, 1) if rng.random() < 0.5 else (1, length)
         if h > height - 2 or w > width - 2:
@@ -72,11 +72,10 @@ def four_rooms(rng: np.random.Generator, height: int, width: int) -> Maze:
     return maze
 
 
-def corridors(rng: np.random.Generator, height: int, width: int, openings: int = 3) -> Maze:
+def corridors(rng: np.random.Generator, height: int, width: int) -> Maze:
     """Make corridors that join the cells of even row and column.
 
-    They are a random spanning tree, grown depth first, and `openings` more gaps, which make
-    loops.
+    They are a random spanning tree, grown depth first, and three more gaps, which make loops.
 
     Raises:
       ValueError: if a size is even.
@@ -105,7 +104,7 @@ def corridors(rng: np.random.Generator, height: int, width: int, openings: int =
         path.append((to_row, to_column))
     # A wall between two corridor cells has exactly one even coordinate.
     between = [(r, c) for r, c in zip(*np.nonzero(maze), strict=True) if (r + c) % 2 == 1]
-    for i in rng.permutation(len(between))[:openings]:
+    for i in rng.permutation(len(between))[:3]:
         maze[between[i]] = False
     return maze
 
@@ -126,17 +125,8 @@ def distances(maze: Maze, start: Cell) -> Int[np.ndarray, "height width"]:
     return steps
 
 
-def connected(maze: Maze) -> bool:
-    """Return whether every free cell can be reached from every other."""
-    free = np.argwhere(~maze)
-    if not len(free):
-        return False
-    start = (int(free[0, 0]), int(free[0, 1]))
-    return bool(((distances(maze, start) >= 0) | maze).all())
-
-
 def place(
-    rng: np.random.Generator, maze: Maze, goods: int, hazards: int, attempts: int = 1000
+    rng: np.random.Generator, maze: Maze, goods: int, hazards: int
 ) -> tuple[Cell, list[Cell], list[Cell]]:
     """Draw distinct cells for the start, the goods and the hazards.
 
@@ -149,7 +139,7 @@ def place(
     free = [(int(r), int(c)) for r, c in np.argwhere(~maze)]
     needed = 1 + goods + hazards
     require(len(free) >= needed, f"Expected at least {needed} free cells, found {len(free)}.")
-    for _ in range(attempts):
+    for _ in range(1000):
         cells = [free[i] for i in rng.permutation(len(free))[:needed]]
         start, good, bad = cells[0], cells[1 : 1 + goods], cells[1 + goods :]
         blocked = maze.copy()

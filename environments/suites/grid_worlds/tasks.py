@@ -105,14 +105,7 @@ def make_fixed_task(
 ) -> GridWorldTask:
     """Build a task whose start and object cells are drawn once, by `mazes.place`.
 
-    Args:
-      dynamics: see `make_task`.
-      rng: draws the cells.
-      maze: True at walls.
-      goods: objects that can be reached from the start around the hazards.
-      hazards: the other objects.
-      horizon: see `make_task`.
-      slip: see `make_task`.
+    The goods can be reached from the start around the hazards.
 
     Raises:
       ValueError: if there is no such placement, or as `make_task`.

@@ -47,35 +47,31 @@ PROTOCOLS = {
 }
 
 
-def make(pool: str) -> Environment:
+def make(name: str) -> Environment:
     """Make `sokoban/train`, `sokoban/valid`, `sokoban/test` or `sokoban/file:PATH`.
 
     Raises:
       EnvironmentNameError: if it is none of these, or the file cannot be opened.
       ValueError: if the file is malformed, naming the line and the column.
     """
-    kind, separator, path = pool.partition(":")
-    sha256 = None
-    if kind == "file" and separator:
+    pool, sha256 = name.removeprefix("sokoban/"), None
+    if pool.startswith("file:"):
+        path = pool.removeprefix("file:")
         try:
             content = files.read_bytes(os.path.expanduser(path), files.MOST_DATA)
         except (OSError, ValueError) as error:
             raise EnvironmentNameError(
-                f"'sokoban/{pool}' needs a file of levels, which cannot be read: {error}"
+                f"{name!r} needs a file of levels, which cannot be read: {error}"
             ) from error
         pool_levels, sha256 = levels.parse(content, path), hashlib.sha256(content).hexdigest()
     elif pool in POOL_SIZES:
         pool_levels = _generated(pool)
     else:
-        raise unknown_name(
-            "pool of Sokoban levels",
-            pool,
-            POOL_SIZES,
-            "Levels of a Boxoban text file are 'sokoban/file:PATH'.",
-            prefix="sokoban/",
-        )
+        known = [f"sokoban/{split}" for split in POOL_SIZES]
+        hint = "Levels of a Boxoban text file are 'sokoban/file:PATH'."
+        raise unknown_name(name, known, hint)
     dynamics = Sokoban(capacity=max(Sokoban.capacity, len(pool_levels)))
-    return Environment(f"sokoban/{pool}", dynamics, make_task(dynamics, pool_levels), sha256)
+    return Environment(name, dynamics, make_task(dynamics, pool_levels), sha256)
 
 
 @functools.cache

@@ -21,7 +21,6 @@ from agents import model_predictions, pictures
 from agents.dreamer import factory, held_out, learner, losses, sequences
 from agents.dreamer.agent import ActionRange
 from agents.dreamer.config import DreamerConfig
-from agents.dreamer.factory import Dreamer
 from agents.dreamer.layers import Norm
 from agents.dreamer.model import count_parameters, make_model
 from agents.dreamer.networks import ActionPart, embeddings
@@ -34,16 +33,17 @@ from environments.processes import SerialSimulators
 from evaluation import playing
 from tests.agents.common import without_speed
 from tests.agents.tiny import DREAMER as TINY
+from tests.agents.tiny import dreamer
 from tests.annotations import unchecked
 from training import batches, device, host, replay
 from training.records import Records
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 
 def train(config: DreamerConfig, task, folder, num_steps: int = 160, stop: int | None = None):
     """A run, and its metrics; stopped by a signal at a step if asked for."""
-    agent, run = Dreamer(config).make(task), Run(task, 0, folder / "run")
+    agent, run = dreamer(config).make(task), Run(task, 0, folder / "run")
     settings = TrainingSettings(num_steps=num_steps, interval=8)
 
     def report(steps, *_):
@@ -221,12 +221,12 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_compiled():
     message = r"needs about \d+\.\d GB, and .* has \d+\.\d GB; expected a smaller size, batch_size"
     task, steps = environments.make("catch"), 100_000
     with pytest.raises(ValueError, match=message):
-        Dreamer(huge).check(task, steps)
+        dreamer(huge).check(task, steps)
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated():
     """It counts twice, and what an update takes of the host's memory is not free."""
-    agent = Dreamer(dataclasses.replace(preset("nature", "200m"), replay_capacity=10**9))
+    agent = dreamer(dataclasses.replace(preset("nature", "200m"), replay_capacity=10**9))
     message = r"replay needs \d+\.\d GB with the copy .* expected a smaller replay_capacity"
     with pytest.raises(ValueError, match=message):
         agent.check(environments.make("catch"), 10**9)
@@ -267,7 +267,7 @@ def test_observations_that_cannot_be_encoded_are_named(seen, message):
     task = environments.make("catch/5x5")
     task = dataclasses.replace(task, dynamics=Seeing(task.dynamics, seen))
     with pytest.raises(ValueError, match=message):
-        Dreamer(TINY).check(task, 160)
+        dreamer(TINY).check(task, 160)
 
 
 def test_observations_may_have_any_names():
@@ -300,7 +300,7 @@ def test_continuous_actions_and_several_vectors(tmp_path, preset_name):
     }
     config = dataclasses.replace(preset(preset_name), **sized | {"prefill": 2})
     task = environments.make("control_proprio/cartpole_swingup")
-    Dreamer(config).check(task, 100)
+    dreamer(config).check(task, 100)
     trained, metrics = train(config, task, tmp_path, 100)
     assert metrics[-1]["updates"] > 5
     assert {"loss/decoder/position", "loss/decoder/velocity"} <= set(metrics[-1])
@@ -345,9 +345,7 @@ class CountingHost:
         return specs.DiscreteArray(2)
 
     def start(self, task, batch_size, seed, workers=None):
-        return SerialSimulators(
-            Counting, self.observation_spec(), self.action_spec(), batch_size, seed
-        )
+        return SerialSimulators(Counting, self, batch_size, seed)
 
 
 def counting_agent(name: str):
@@ -356,7 +354,7 @@ def counting_agent(name: str):
         TINY, online_queue=version.online_queue, stored_latents=version.stored_latents
     )
     task = environments.Environment(name="counting/5", dynamics=CountingHost())
-    return Dreamer(config).make(task), task
+    return dreamer(config).make(task), task
 
 
 @pytest.mark.parametrize("name", ["nature", "v1"])
@@ -417,7 +415,7 @@ def test_an_agent_is_examined_on_what_it_did_anew(name):
 
 def test_h_is_in_bfloat16_in_the_replay_only():
     task = environments.make("catch/5x5")
-    agent = Dreamer(dataclasses.replace(TINY, stored_dtype="bfloat16")).make(task)
+    agent = dreamer(dataclasses.replace(TINY, stored_dtype="bfloat16")).make(task)
     size, length = agent.model.config.batch_size, agent.model.config.batch_length + 1
     batch = batches.example(agent, task.dynamics, size, length)
     assert batch.extras["h"].dtype == jnp.bfloat16
@@ -450,7 +448,7 @@ def test_a_run_in_a_host_environment_goes_on_with_its_replay(tmp_path, dtype):
 def test_what_can_never_learn_is_refused():
     task, config = environments.make("catch/5x5"), dataclasses.replace(TINY, prefill=1_000)
     with pytest.raises(ValueError, match=r"1000 sequences \(prefill\); this one can have 144"):
-        Dreamer(config).check(task, 160)
+        dreamer(config).check(task, 160)
 
 
 @pytest.mark.parametrize("name", ["catch/5x5", "control_proprio/cartpole_swingup"])
@@ -460,7 +458,7 @@ def test_the_memory_of_a_replay_is_foreseen(name):
     task = environments.make(name)
     for stored, dtype in ((True, "float32"), (True, "bfloat16"), (False, "float32")):
         config = dataclasses.replace(TINY, stored_latents=stored, stored_dtype=dtype)
-        agent = Dreamer(config).make(task)
+        agent = dreamer(config).make(task)
         example = batches.example(agent, task.dynamics, 2, 1)
         layout = replay.layout(agent.experience)
         counters = 8
@@ -473,7 +471,7 @@ def test_continuous_actions_are_scaled_to_the_environments_bounds():
     task = environments.make("catch/5x5")
     spec = specs.BoundedArray((2,), np.float32, [-2.0, 0.0], [2.0, 10.0])
     dynamics = Acting(task.dynamics, spec)
-    agent = Dreamer(TINY).make(dataclasses.replace(task, dynamics=dynamics))
+    agent = dreamer(TINY).make(dataclasses.replace(task, dynamics=dynamics))
     assert agent.action_range is not None
     given = jnp.array([[-1.0, -1.0], [0.0, 0.0], [1.0, 3.0]])
     scaled = agent.action_range.scale(given)
@@ -522,7 +520,7 @@ def test_calibration_error():
 
 def test_pictures_of_what_is_done_and_expected():
     task = environments.make("deep_sea/12")
-    agent = Dreamer(TINY).make(task)
+    agent = dreamer(TINY).make(task)
     state = jax.jit(agent.init)(jax.random.key(0))
     batch = playing.play(agent, state, task, 60, 2, seed=0)
     found = agent.examine(state, batch, jax.random.key(1))
@@ -538,7 +536,7 @@ def test_pictures_of_what_is_done_and_expected():
 
 def test_imagination_starts_anew_at_intervals_and_follows_the_actions():
     task = environments.make("deep_sea/12")
-    agent = Dreamer(TINY).make(task)
+    agent = dreamer(TINY).make(task)
     assert isinstance(agent, ImaginingAgent)
     state = jax.jit(agent.init)(jax.random.key(0))
     played = playing.play(agent, state, task, 12, 1, seed=0)

@@ -4,51 +4,53 @@ import pytest
 
 import environments
 from agents import registry
-from agents.dreamer.factory import Dreamer, make
 from agents.dreamer.presets import ABLATIONS, BENCHMARKS, PRESETS, laptop, preset, sizes
 from tests.environments.streams import dynamics_of
 
 
+def named_dreamer(parameters: str) -> registry.Configured:
+    return registry.configured(f"dreamer/{parameters}")
+
+
 def test_names():
-    dreamer = registry.make("dreamer")
-    assert isinstance(dreamer, Dreamer)
+    dreamer = registry.configured("dreamer")
     assert dreamer.config == laptop("nature", "1m")
-    assert make("v1").config == laptop("v1", "1m")
-    agent = make("horizon=10, 25m, NoFreeBits, paper, reward_norm=true")
+    assert named_dreamer("v1").config == laptop("v1", "1m")
+    agent = named_dreamer("horizon=10, 25m, NoFreeBits, paper, reward_norm=true")
     assert agent.config.horizon == 10
     assert agent.config.reward_norm is True
     assert agent.config.free_nats == 0.0
     assert agent.config.deterministic == 3072
-    assert agent.of_family["crafter"].replay_ratio == 512
-    assert agent.of_family["crafter"].deterministic == 3072
+    assert agent.by_task["crafter"].replay_ratio == 512
+    assert agent.by_task["crafter"].deterministic == 3072
     assert agent.settings["of_family"]["crafter"]["num_environments"] == 1
 
 
 def test_the_papers_agent_is_that_of_the_code_of_2024():
     """Its configuration file and its encoder, at the commit that `presets` names."""
-    config = make("paper").config
+    config = named_dreamer("paper").config
     assert config == preset("nature_2024")
     assert (config.policy_unimix, config.convolutions) == (0.01, "strided")
-    assert make("paper,nature").config == preset("nature")
+    assert named_dreamer("paper,nature").config == preset("nature")
     for family in ("control_proprio", "control_vision"):
-        own = make("paper").of_family[family]
+        own = named_dreamer("paper").by_task[family]
         assert (own.replay_ratio, own.deterministic) == (512, preset("nature", "12m").deterministic)
-    assert make("paper").of_family["atari"].image_side == 96
-    assert make("paper").of_family["atari"].image_channels == 1
+    assert named_dreamer("paper").by_task["atari"].image_side == 96
+    assert named_dreamer("paper").by_task["atari"].image_channels == 1
 
 
 def test_large_replays_of_the_papers_settings_store_h_in_bfloat16():
     for version in ("nature", "nature_2024"):
-        agent = make(f"paper,{version}")
-        stored = {family: config.stored_dtype for family, config in agent.of_family.items()}
+        agent = named_dreamer(f"paper,{version}")
+        stored = {family: config.stored_dtype for family, config in agent.by_task.items()}
         large = {"atari", "minecraft", "nethack"}
         large |= {"dmlab", "dmlab_test", "dmlab_r2d2", "dmlab_r2d2_test"}
         large |= {"procgen", "procgen_all", "procgen_unseen"}
         assert {family for family, dtype in stored.items() if dtype == "bfloat16"} == large
         assert agent.config.stored_dtype == "float32"
         assert laptop(version).stored_dtype == "float32"
-    assert make("stored_dtype=bfloat16").config.stored_dtype == "bfloat16"
-    assert make("paper,stored_dtype=float32").of_family["atari"].stored_dtype == "float32"
+    assert named_dreamer("stored_dtype=bfloat16").config.stored_dtype == "bfloat16"
+    assert named_dreamer("paper,stored_dtype=float32").by_task["atari"].stored_dtype == "float32"
 
 
 def test_agents_choose_their_papers_images():
@@ -57,18 +59,18 @@ def test_agents_choose_their_papers_images():
 
     pong = environments.make("atari100k/Pong")
     assert shape(pong) == (84, 84, 1)
-    assert shape(make("paper").observed(pong)) == (64, 64, 3)
+    assert shape(named_dreamer("paper").observed(pong)) == (64, 64, 3)
     pong = environments.make("atari/Pong")
-    assert shape(make("paper").observed(pong)) == (96, 96, 1)
-    assert shape(make("paper,v1").observed(pong)) == (64, 64, 3)
+    assert shape(named_dreamer("paper").observed(pong)) == (96, 96, 1)
+    assert shape(named_dreamer("paper,v1").observed(pong)) == (64, 64, 3)
     catch = environments.make("catch")
-    assert make("paper").observed(catch) is catch
+    assert named_dreamer("paper").observed(catch) is catch
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS)
 @pytest.mark.parametrize("scale", ["", "paper"])
 def test_ablations_are_what_they_say_at_any_scale(ablation, scale):
-    config = make(f"{ablation},{scale}").config
+    config = named_dreamer(f"{ablation},{scale}").config
     for name, value in ABLATIONS[ablation].items():
         assert getattr(config, name) == value
 
@@ -95,7 +97,7 @@ def test_paper_settings_of_a_benchmark(family):
 
 
 def test_a_run_has_the_settings_of_its_family():
-    agent = make("paper,v1")
+    agent = named_dreamer("paper,v1")
     assert agent.config_for(environments.make("catch")) == preset("v1")
     dynamics = environments.make("catch").dynamics
     crafter = environments.Environment(name="crafter/reward", dynamics=dynamics)
@@ -142,4 +144,4 @@ def test_every_benchmark_and_ablation_is_a_preset(name):
 )
 def test_a_wrong_name_is_refused(name, message):
     with pytest.raises(ValueError, match=message):
-        registry.make(name)
+        registry.configured(name)

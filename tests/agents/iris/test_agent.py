@@ -18,9 +18,9 @@ from jax.flatten_util import ravel_pytree
 from PIL import Image
 
 import environments
-from agents.iris import actor_critic, factory, imagination, learner, perceptual, presets
+from agents import registry
+from agents.iris import actor_critic, imagination, learner, perceptual, presets
 from agents.iris.agent import in_first_episode, in_last_episode
-from agents.iris.factory import Iris
 from agents.iris.layers import from_tiles, to_tiles
 from agents.iris.learner import as_bytes, as_fractions
 from agents.iris.model import TOKENIZER, make_model
@@ -28,10 +28,11 @@ from agents.protocol import Batch, Mode
 from disco_common import stopping
 from tests.agents.common import without_speed
 from tests.agents.tiny import IRIS as TINY
+from tests.agents.tiny import iris
 from tests.environments.streams import dynamics_of
 from training import device
 from training.records import Records
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 NAME = "pixels/catch/5x5"
@@ -40,7 +41,7 @@ NAME = "pixels/catch/5x5"
 def train(folder, stop=None, number=signal.SIGTERM, num_steps=96):
     """A run, and its metrics; at the step `stop` this process gets the signal `number`."""
     task = environments.make(NAME)
-    agent, run = Iris(TINY).make(task), Run(task, 0, folder / "run")
+    agent, run = iris(TINY).make(task), Run(task, 0, folder / "run")
     settings = TrainingSettings(num_steps=num_steps, interval=16, checkpoint_seconds=0.0)
 
     def report(steps, *_):
@@ -105,7 +106,7 @@ def test_numbers_of_parameters_are_the_authors():
 
 
 def test_phases_start_after_the_papers_epochs():
-    agent = factory.make("paper").make(environments.make(NAME))
+    agent = registry.configured("iris/paper").make(environments.make(NAME))
     experience = agent.experience
     assert experience.steps_per_unroll == 200
     assert [x.first_step for x in experience.updates] == [1_200, 5_200, 10_200]
@@ -115,10 +116,10 @@ def test_phases_start_after_the_papers_epochs():
 def test_the_papers_variants():
     freeway = environments.make("catch")
     freeway = dataclasses.replace(freeway, name="atari100k/Freeway")
-    assert factory.make("paper").config_for(freeway).temperature == 0.01
-    assert factory.make("paper").config.temperature == 1.0
-    assert factory.make("paper,10m").config.epoch_updates == 4
-    assert factory.make("paper,64_tokens,horizon=7").config.horizon == 7
+    assert registry.configured("iris/paper").config_for(freeway).temperature == 0.01
+    assert registry.configured("iris/paper").config.temperature == 1.0
+    assert registry.configured("iris/paper,10m").config.epoch_updates == 4
+    assert registry.configured("iris/paper,64_tokens,horizon=7").config.horizon == 7
 
 
 # What it learns from.
@@ -149,7 +150,7 @@ def rng():
 
 @pytest.fixture(scope="module")
 def agent_and_state():
-    agent = Iris(TINY).make(environments.make(NAME))
+    agent = iris(TINY).make(environments.make(NAME))
     return agent, jax.jit(agent.init)(jax.random.key(0))
 
 
@@ -178,7 +179,7 @@ def test_unused_codes_are_counted(agent_and_state, rng):
 
 def test_dead_codes_become_features_in_the_first_updates(rng):
     config = dataclasses.replace(TINY, revival_updates=1, learning_rate=1e-12)
-    agent = Iris(config).make(environments.make(NAME))
+    agent = iris(config).make(environments.make(NAME))
     state = jax.jit(agent.init)(jax.random.key(0))
     frames = jnp.asarray(rng.integers(256, size=(4, 64, 64, 3)), jnp.uint8)
     state = state._replace(unused=state.unused.at[3].set(0))
@@ -198,7 +199,7 @@ def test_dead_codes_become_features_in_the_first_updates(rng):
 
 def test_the_autoencoders_learning_rate_falls_and_no_other(rng):
     config = dataclasses.replace(TINY, revival_updates=1, tokenizer_decay_updates=2)
-    agent = Iris(config).make(environments.make(NAME))
+    agent = iris(config).make(environments.make(NAME))
     states = [jax.jit(agent.init)(jax.random.key(0))]
     frames = jnp.asarray(rng.integers(256, size=(4, 64, 64, 3)), jnp.uint8)
     update = jax.jit(learner.update_tokenizer, static_argnums=0)
@@ -237,7 +238,7 @@ def test_features_of_a_tile_do_not_depend_on_others(rng):
 def test_acting_is_random_only_in_training(agent_and_state, rng):
     agent, state = agent_and_state
     config = dataclasses.replace(TINY, epsilon=1.0, evaluation_temperature=1e-6)
-    agent = Iris(config).make(environments.make(NAME))
+    agent = iris(config).make(environments.make(NAME))
     task = environments.make(NAME)
     _, timestep = dynamics_of(task).reset(task.params, jax.random.key(0))
     timestep = jax.tree.map(lambda x: jnp.broadcast_to(x, (64, *jnp.shape(x))), timestep)
@@ -341,7 +342,7 @@ def test_imagination_reads_two_frames_of_each_interval(agent_and_state, rng, int
 )
 def test_tasks_that_it_cannot_learn_are_named(name, message):
     with pytest.raises(ValueError, match=f"{name}.*{message}"):
-        Iris(TINY).make(environments.make(name))
+        iris(TINY).make(environments.make(name))
 
 
 @pytest.mark.parametrize(
@@ -363,27 +364,27 @@ def test_settings_out_of_range_are_named(changes, message):
 def test_images_that_do_not_fit_the_sizes_are_named():
     config = dataclasses.replace(TINY, patch=24)
     with pytest.raises(ValueError, match=r"\(64, 64, 3\).*192 divides"):
-        Iris(config).make(environments.make(NAME))
+        iris(config).make(environments.make(NAME))
 
 
 def test_an_update_that_does_not_fit_is_refused_before_it_is_compiled():
-    agent = Iris(dataclasses.replace(presets.paper(), tokenizer_batch=10**5))
+    agent = iris(dataclasses.replace(presets.paper(), tokenizer_batch=10**5))
     with pytest.raises(ValueError, match=r"IRIS needs about [0-9]+\.. GB.*tokenizer_batch \(now"):
         agent.check(environments.make(NAME), 100_000)
 
 
 def test_unknown_words_are_refused():
     with pytest.raises(ValueError, match="'large' does not say which IRIS"):
-        factory.make("large")
+        registry.configured("iris/large")
     with pytest.raises(ValueError, match="paper,64_tokens"):
-        factory.make("64_tokens")
+        registry.configured("iris/64_tokens")
     with pytest.raises(ValueError, match="no setting 'horizons'"):
-        factory.make("horizons=3")
+        registry.configured("iris/horizons=3")
 
 
 def test_runs_without_an_update_are_refused():
     with pytest.raises(ValueError, match=r"step 1200 on.*1000 steps"):
-        factory.make("paper").check(environments.make(NAME), 1_000)
+        registry.configured("iris/paper").check(environments.make(NAME), 1_000)
 
 
 # The perceptual loss.

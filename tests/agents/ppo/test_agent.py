@@ -12,10 +12,9 @@ from agents import registry
 from agents.networks import NetworkConfig
 from agents.ppo.agent import PPOAgent
 from agents.ppo.config import PPOConfig
-from agents.ppo.factory import PPO
 from agents.rule_agent import to_trajectory
 from training import device, iteration
-from training.results import Run
+from training.runs import Run
 from training.settings import TrainingSettings
 
 TASK = environments.make("catch/5x4")
@@ -153,33 +152,33 @@ def test_settings_that_do_not_fit_are_refused(changes, message):
 
 
 def test_it_is_made_by_name():
-    ppo, dpo = registry.make("ppo/learning_rate=1e-3,num_epochs=2"), registry.make("dpo")
-    assert isinstance(ppo, PPO)
-    assert isinstance(dpo, PPO)
+    ppo, dpo = (
+        registry.configured("ppo/learning_rate=1e-3,num_epochs=2"),
+        registry.configured("dpo"),
+    )
     assert (ppo.config.drift, ppo.config.learning_rate, ppo.config.num_epochs) == ("clip", 1e-3, 2)
-    cleanrl = registry.make("ppo/cleanrl")
-    assert isinstance(cleanrl, PPO)
+    cleanrl = registry.configured("ppo/cleanrl")
     assert dpo.config == dataclasses.replace(cleanrl.config, drift="dpo")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ppo/epochs=2", "PPO has no setting 'epochs'; expected one of .*num_epochs"),
-        ("ppo/num_epochs=two", "PPO's num_epochs is 'two'; expected a number without"),
-        ("ppo/large", "PPO has the parameters 'large'; expected one preset of sb3, cleanrl"),
+        ("ppo/epochs=2", "ppo has no setting 'epochs'; expected one of .*num_epochs"),
+        ("ppo/num_epochs=two", "ppo's num_epochs is 'two'; expected a number without"),
+        ("ppo/large", "ppo has the parameters 'large'; expected one preset of sb3, cleanrl"),
     ],
 )
 def test_unknown_settings_are_refused(name, message):
     with pytest.raises(ValueError, match=message):
-        registry.make(name)
+        registry.configured(name)
 
 
 def test_continuous_actions_are_refused():
     pytest.importorskip("dm_control")
     task = environments.make("control_proprio/cartpole_swingup")
     with pytest.raises(ValueError, match="continuous actions"):
-        PPO(PPOConfig()).check(task, 1000)
+        registry.configured("ppo").check(task, 1000)
 
 
 @pytest.mark.parametrize("drift", ["clip", "dpo"])

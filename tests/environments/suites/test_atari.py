@@ -170,9 +170,9 @@ def test_rewards_are_the_games_own_points():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("atari/Pongg", r"no Atari game 'Pongg'.*'atari/Pong'"),
-        ("atari/ms_pacman", r"no Atari game 'ms_pacman'.*'atari/MsPacman'"),
-        ("atari100k/Asteroids", r"no Atari game 'Asteroids'.*lists those of atari100k"),
+        ("atari/Pongg", r"no environment 'atari/Pongg'.*'atari/Pong'"),
+        ("atari/ms_pacman", r"no environment 'atari/ms_pacman'.*'atari/MsPacman'"),
+        ("atari100k/Asteroids", r"no environment 'atari100k/Asteroids'.*'atari100k/Asterix'"),
     ],
 )
 def test_unknown_games_say_what_is_near(name, message):

@@ -8,6 +8,7 @@ import pytest
 from bsuite import bsuite as engine
 from bsuite import sweep
 
+import environments
 from environments import EnvironmentNameError, MissingPackageError
 from environments.suites import bsuite
 from tests.environments.streams import dynamics_of
@@ -18,7 +19,7 @@ TIMED = ("cartpole", "cartpole_swingup", "mountain_car")
 
 
 def start(bsuite_id, batch_size=1, seed=0):
-    environment = bsuite.make(bsuite_id)
+    environment = environments.make(f"bsuite/{bsuite_id}")
     return dynamics_of(environment).start(environment.params, batch_size, seed)
 
 
@@ -60,7 +61,7 @@ def test_bsuite_is_imported_only_when_asked_for():
 def test_every_setting_can_be_made_and_those_of_equal_specs_have_equal_dynamics():
     dynamics = {}
     for name in bsuite.SUITES["bsuite"]:
-        environment = bsuite.make(name.removeprefix("bsuite/"))
+        environment = environments.make(name)
         assert environment.name == name
         assert environment.is_host
         dynamics[name] = dynamics_of(environment)
@@ -71,7 +72,7 @@ def test_every_setting_can_be_made_and_those_of_equal_specs_have_equal_dynamics(
 
 @pytest.mark.parametrize("name", bsuite.SUITES["bsuite_first"])
 def test_streams_keep_to_the_specs_and_every_last_observation(name):
-    environment = bsuite.make(name.removeprefix("bsuite/"))
+    environment = environments.make(name)
     dynamics, generator = dynamics_of(environment), np.random.default_rng(0)
     simulators = dynamics.start(environment.params, 3, 0)
     spec, number = dynamics.observation_spec(), dynamics.action_spec().num_values
@@ -193,7 +194,7 @@ def test_the_length_of_runs_is_bsuites():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("catch/20", r"no bsuite setting 'catch/20'.*'bsuite/catch/"),
+        ("catch/20", r"no environment 'bsuite/catch/20'.*'bsuite/catch/"),
         ("deep_see/1", r"'bsuite/deep_sea/1'"),
         ("catch", "NUM_SETTINGS"),
         ("mnist_noise/2", "'bsuite/mnist_noise/2' is left out.*download"),
@@ -201,7 +202,7 @@ def test_the_length_of_runs_is_bsuites():
 )
 def test_unknown_settings_are_refused(name, message):
     with pytest.raises(EnvironmentNameError, match=message):
-        bsuite.make(name)
+        environments.make(f"bsuite/{name}")
     with pytest.raises(EnvironmentNameError, match=message):
         bsuite.num_episodes(f"bsuite/{name}")
 
@@ -209,4 +210,4 @@ def test_unknown_settings_are_refused(name, message):
 def test_without_bsuite_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "bsuite.bsuite", None)
     with pytest.raises(MissingPackageError, match=r"'disco-update-rules\[bsuite\]'"):
-        bsuite.make("catch/0")
+        environments.make("bsuite/catch/0")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import environments
-from environments.suites import deep_sea, delayed_chain
+from environments.suites import deep_sea
 
 
 @functools.cache
@@ -61,11 +61,6 @@ def test_noise_and_distraction():
     assert len({np.asarray(b).tobytes() for b in bits}) == len(bits)
     quiet = episode(environments.make("delayed_chain/short"), lambda s: 0)
     assert not any(t.observation[62:].any() for t in quiet)
-
-
-def test_chain_values_out_of_range_are_refused():
-    with pytest.raises(ValueError, match="from 1 to 30, found 31"):
-        delayed_chain.make_task(delayed_chain.DYNAMICS, 31)
 
 
 @pytest.mark.parametrize("name", ["deep_sea/6", "grid_heldout/deep_sea_5"])

@@ -7,6 +7,7 @@ import dm_env
 import numpy as np
 import pytest
 
+import environments
 from environments import EnvironmentNameError, MissingPackageError
 from environments.suites import control
 from tests.environments.streams import dynamics_of
@@ -17,7 +18,7 @@ FIRST, MID, LAST = dm_env.StepType
 
 @pytest.fixture(scope="module")
 def walkers():
-    dynamics = dynamics_of(control.make_proprio("walker_walk"))
+    dynamics = dynamics_of(environments.make("control_proprio/walker_walk"))
     simulators = dynamics.start("walker_walk", 2, seed=0)
     yield simulators
     simulators.close()
@@ -32,7 +33,7 @@ def test_the_tasks_are_the_papers():
 
 @pytest.mark.parametrize("task", control.TASKS_VISION)
 def test_every_task_is_there_and_lasts_a_thousand_steps_of_the_simulator(task):
-    visual = control.make_vision(task)
+    visual = environments.make(f"control_vision/{task}")
     assert visual.name == f"control_vision/{task}"
     assert dynamics_of(visual).observation_spec().shape == (64, 64, 3)
     simulator = control.ControlTask(task, False, 0)
@@ -46,14 +47,20 @@ def test_every_task_is_there_and_lasts_a_thousand_steps_of_the_simulator(task):
 
 
 def test_tasks_of_equal_specs_have_equal_dynamics():
-    dynamics = {task: dynamics_of(control.make_proprio(task)) for task in control.TASKS_PROPRIO}
+    dynamics = {
+        task: dynamics_of(environments.make(f"control_proprio/{task}"))
+        for task in control.TASKS_PROPRIO
+    }
     assert dynamics["walker_run"] == dynamics["walker_walk"]
     assert dynamics["walker_run"] != dynamics["hopper_hop"]
-    assert len({control.make_vision(task).dynamics for task in control.TASKS_VISION}) == 5
+    assert (
+        len({environments.make(f"control_vision/{task}").dynamics for task in control.TASKS_VISION})
+        == 5
+    )
 
 
 def test_observations_are_vectors_by_name(walkers):
-    environment = control.make_proprio("walker_walk")
+    environment = environments.make("control_proprio/walker_walk")
     assert environment.is_host
     spec = dynamics_of(environment).observation_spec()
     assert {name: part.shape for name, part in spec.items()} == {
@@ -120,7 +127,7 @@ def test_seeds_choose_the_episodes():
 
 
 def test_images_are_of_the_scene():
-    environment = control.make_vision("cartpole_swingup")
+    environment = environments.make("control_vision/cartpole_swingup")
     simulators = dynamics_of(environment).start(environment.params, 1, seed=0)
     timestep = simulators.reset()
     first = timestep.observation.copy()
@@ -139,27 +146,27 @@ def test_dm_control_is_imported_only_when_asked_for_and_leaves_the_renderer_to_c
     code = (
         "import os, sys; from environments.suites import control;"
         "os.environ.pop('MUJOCO_GL', None);"
-        "assert 'dm_control' not in sys.modules; control.make_vision('cartpole_swingup');"
+        "assert 'dm_control' not in sys.modules; control.make('control_vision/cartpole_swingup');"
         "assert 'MUJOCO_GL' not in os.environ"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 @pytest.mark.parametrize(
-    ("make", "task", "near"),
+    ("name", "near"),
     [
-        (control.make_proprio, "walker_wolk", "'control_proprio/walker_walk'"),
-        (control.make_proprio, "quadruped_run", "no control task 'quadruped_run'"),
-        (control.make_vision, "ball_in_cup_catch", "'control_vision/cup_catch'"),
+        ("control_proprio/walker_wolk", "'control_proprio/walker_walk'"),
+        ("control_proprio/quadruped_run", "no environment 'control_proprio/quadruped_run'"),
+        ("control_vision/ball_in_cup_catch", "'control_vision/cup_catch'"),
     ],
 )
-def test_unknown_tasks_are_refused(make, task, near):
+def test_unknown_tasks_are_refused(name, near):
     with pytest.raises(EnvironmentNameError, match=near):
-        make(task)
+        environments.make(name)
 
 
 def test_without_dm_control_the_error_says_how_to_install_it(monkeypatch):
     control._dynamics_of.cache_clear()
     monkeypatch.setitem(sys.modules, "dm_control.suite", None)
     with pytest.raises(MissingPackageError, match=r"'disco-update-rules\[control\]'|older than"):
-        control.make_proprio("walker_walk")
+        environments.make("control_proprio/walker_walk")

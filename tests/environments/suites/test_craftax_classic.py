@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from craftax.craftax_classic import constants
 
+import environments
 from environments import EnvironmentNameError, MissingPackageError
 from environments.suites import craftax_classic
 from environments.suites.craftax_classic import CraftaxClassic
@@ -22,7 +23,7 @@ NOOP, LEFT, DO = 0, 1, 5
 
 @pytest.fixture(scope="module")
 def environment():
-    return craftax_classic.make("symbolic")
+    return environments.make("craftax_classic/symbolic")
 
 
 @pytest.fixture(scope="module")
@@ -136,11 +137,11 @@ def test_worlds_are_the_engines_own_and_differ_in_nothing_but_the_map(environmen
 
 
 def test_unknown_observations_are_refused():
-    with pytest.raises(EnvironmentNameError, match=r"'pixel'.*'craftax_classic/pixels'"):
-        craftax_classic.make("pixel")
+    with pytest.raises(EnvironmentNameError, match=r"/pixel'.*'craftax_classic/pixels'"):
+        environments.make("craftax_classic/pixel")
 
 
 def test_without_craftax_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "craftax.craftax_env", None)
     with pytest.raises(MissingPackageError, match=r"'disco-update-rules\[craftax\]'"):
-        craftax_classic.make("symbolic")
+        environments.make("craftax_classic/symbolic")

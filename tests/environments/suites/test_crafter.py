@@ -35,8 +35,7 @@ def in_this_process(task: str, seed: int, time_limit: int = crafter.TIME_LIMIT) 
     dynamics = crafter.Crafter(time_limit)
     return SerialSimulators(
         partial(crafter.CrafterWorld, task, time_limit),
-        dynamics.observation_spec(),
-        dynamics.action_spec(),
+        dynamics,
         1,
         seed,
         crafter.ACHIEVEMENTS,
@@ -101,7 +100,7 @@ def test_the_time_limit_cuts():
 
 
 def test_unknown_tasks_say_what_is_near():
-    with pytest.raises(EnvironmentNameError, match=r"'noreward'.*'crafter/no_reward'"):
+    with pytest.raises(EnvironmentNameError, match=r"noreward'.*'crafter/no_reward'"):
         environments.make("crafter/noreward")
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import environments
 from environments.suites import grid57
-from environments.suites.grid_worlds import mazes
 from tests.environments.streams import dynamics_of
 from tests.environments.suites.simulation import random_and_greedy_returns
+from tests.environments.suites.test_mazes import connected
 
 GRID57_HASH = "9d4b382d78036416"
 ROOT = pathlib.Path(__file__).parents[3]
@@ -81,7 +81,7 @@ def test_every_free_cell_can_be_reached(name):
     for environment in grid_world_tasks(name):
         dynamics, task = dynamics_of(environment), environment.params
         maze = np.asarray(task.walls).reshape(dynamics.height, dynamics.width)
-        assert mazes.connected(maze), environment.name
+        assert connected(maze), environment.name
 
 
 def test_held_out_tasks_are_disjoint_from_discovery_tasks():

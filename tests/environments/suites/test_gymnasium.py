@@ -89,7 +89,7 @@ def test_a_time_limit_truncates_and_a_fall_terminates():
 def test_continuous_actions_are_clipped_to_their_bounds():
     simulator = suite.GymnasiumSimulator(suite.Gymnasium("gymnasium/Pendulum-v1"), 0)
     other = suite.GymnasiumSimulator(suite.Gymnasium("gymnasium/Pendulum-v1"), 0)
-    assert simulator.action_spec().shape == (1,)
+    assert simulator._actions.spec.shape == (1,)
     for one in (simulator, other):
         one.reset()
     largest = simulator.step(np.array([2.0], np.float32))
@@ -170,12 +170,12 @@ def test_values_of_spaces():
         ("a:b:c", "cannot be made|There is no environment"),
         (
             "CartPol-v1",
-            "There is no environment of Gymnasium 'CartPol-v1'. Near it: 'gymnasium/Car",
+            "There is no environment 'gymnasium/CartPol-v1'. Near it: 'gymnasium/Car",
         ),
-        ("CartPole-v99", "There is no environment of Gymnasium 'CartPole-v99'"),
+        ("CartPole-v99", "There is no environment 'gymnasium/CartPole-v99'"),
         ("CartPole-v1?colour=3", r"CartPole-v1\?colour=3' cannot be made.*'colour'"),
         ("CartPole-v1?colour", "malformed; expected NAME=VALUE"),
-        ("", "There is no environment of Gymnasium ''"),
+        ("", "There is no environment 'gymnasium/'"),
     ],
 )
 def test_unknown_names(name, message):

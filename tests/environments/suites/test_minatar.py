@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import environments
 from environments import EnvironmentNameError
-from environments.suites import minatar
+from environments.suites.gymnax import GAMES
 from tests.environments.streams import dynamics_of
 from tests.environments.test_protocol import start_whose_types_stay
 
@@ -19,12 +20,12 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("game", minatar.GAMES)
+@pytest.mark.parametrize("game", GAMES)
 def test_games_keep_to_their_specs(game):
-    environment = minatar.make(game)
+    environment = environments.make(f"minatar/{game}")
     assert environment.name == f"minatar/{game}"
     dynamics, task, key = dynamics_of(environment), environment.params, jax.random.key(0)
-    assert dynamics == minatar.make(game).dynamics
+    assert dynamics == environments.make(f"minatar/{game}").dynamics
     channels, actions = SIZES[game]
     spec = dynamics.observation_spec()
     assert spec.shape == (10, 10, channels)
@@ -38,7 +39,7 @@ def test_games_keep_to_their_specs(game):
 
 @pytest.mark.parametrize(("game", "limit"), [("breakout", 1000), ("freeway", 2500)])
 def test_time_limits_cut(game, limit):
-    environment = minatar.make(game)
+    environment = environments.make(f"minatar/{game}")
     dynamics, task, key = dynamics_of(environment), environment.params, jax.random.key(0)
     step = jax.jit(dynamics.step)
     state, _ = dynamics.reset(task, key)
@@ -49,7 +50,7 @@ def test_time_limits_cut(game, limit):
 
 
 def test_a_lost_ball_terminates():
-    environment = minatar.make("breakout")
+    environment = environments.make("minatar/breakout")
     dynamics, task, key = dynamics_of(environment), environment.params, jax.random.key(0)
     step = jax.jit(dynamics.step)
     state, timestep = dynamics.reset(task, key)
@@ -62,5 +63,5 @@ def test_a_lost_ball_terminates():
 
 
 def test_unknown_games_are_refused():
-    with pytest.raises(EnvironmentNameError, match=r"no MinAtar game 'brekout'.*minatar/breakout"):
-        minatar.make("brekout")
+    with pytest.raises(EnvironmentNameError, match=r"'minatar/brekout'.*minatar/breakout"):
+        environments.make("minatar/brekout")

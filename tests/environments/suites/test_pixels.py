@@ -65,7 +65,7 @@ def test_sides_that_do_not_divide_the_image():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("sokoban/none", "no pool of Sokoban levels"),
+        ("sokoban/none", "no environment 'sokoban/none'"),
         ("bsuite/catch/0", "outside JAX"),
         ("craftax_classic/symbolic", r"shape \(1345,\)"),
     ],

@@ -122,7 +122,7 @@ def test_a_level_that_is_completed_pays_and_terminates():
     [("procgen/coinrum", "procgen/coinrun"), ("procgen_unseen/Maze", "procgen_unseen/maze")],
 )
 def test_unknown_games_say_what_is_near(name, near):
-    with pytest.raises(EnvironmentNameError, match=f"no ProcGen game .*'{near}'"):
+    with pytest.raises(EnvironmentNameError, match=f"no environment .*'{near}'"):
         environments.make(name)
 
 
@@ -135,10 +135,10 @@ def test_without_qt_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", import_module)
     message = r"libQt5Gui\.so\.5: cannot open.*apt-get install libqt5gui5"
     with pytest.raises(MissingPackageError, match=message):
-        procgen.make("coinrun")
+        procgen.make("procgen/coinrun")
 
 
 def test_without_the_engine_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(MissingPackageError, match=r"'envpool'.*'disco-update-rules\[procgen\]'"):
-        procgen.make("coinrun")
+        procgen.make("procgen/coinrun")

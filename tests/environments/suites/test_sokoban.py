@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import environments
 from environments import EnvironmentNameError, registry, stream
 from environments.suites import sokoban
 from environments.suites.sokoban import Sokoban, generator, levels
@@ -299,7 +300,7 @@ def test_files_and_levels_are_the_same(tmp_path):
 def test_levels_of_a_file_are_an_environment(tmp_path):
     path = tmp_path / "levels.txt"
     path.write_bytes(FIRST.replace("\n", "\r\n").encode())
-    environment = sokoban.make(f"file:{path}")
+    environment = environments.make(f"sokoban/file:{path}")
     assert environment.name == f"sokoban/file:{path}"
     assert environment.dynamics == Sokoban()
     _, timestep = dynamics_of(environment).reset(environment.params, KEY)
@@ -311,18 +312,18 @@ def test_levels_of_a_file_tell_which_they_are(tmp_path):
     hashes = set()
     for content in (FIRST, FIRST + "\n", FIRST.replace("\n", "\r\n"), FIRST.replace("\n", "\r")):
         path.write_bytes(content.encode())
-        environment = sokoban.make(f"file:{path}")
+        environment = environments.make(f"sokoban/file:{path}")
         assert environment.sha256 == hashlib.sha256(content.encode()).hexdigest()
         assert environment.params.number == 1
         hashes.add(environment.sha256)
     assert len(hashes) == 4
-    assert sokoban.make("valid").sha256 is None
+    assert environments.make("sokoban/valid").sha256 is None
 
 
 def test_a_file_may_have_more_levels_than_the_generated_pools(tmp_path):
     path = tmp_path / "levels.txt"
     path.write_text("\n".join([FIRST] * 10_001))
-    environment = sokoban.make(f"file:{path}")
+    environment = environments.make(f"sokoban/file:{path}")
     assert environment.params.levels.shape == (10_001, 10, 10)
     assert environment.dynamics == Sokoban(capacity=10_001)
 
@@ -352,7 +353,7 @@ def test_malformed_files_are_refused(tmp_path, old, new, message):
     assert old in FIRST
     path.write_text(FIRST.replace(old, new), encoding="utf-8")
     with pytest.raises(ValueError, match=rf"levels\.txt, {message}"):
-        sokoban.make(f"file:{path}")
+        environments.make(f"sokoban/file:{path}")
 
 
 @pytest.mark.parametrize(
@@ -372,13 +373,13 @@ def test_errors_are_placed_in_later_levels_too(tmp_path):
 
 def test_files_that_are_not_there_are_refused(tmp_path):
     with pytest.raises(EnvironmentNameError, match=r"nowhere\.txt.* cannot be read: .*No such"):
-        sokoban.make(f"file:{tmp_path / 'nowhere.txt'}")
+        environments.make(f"sokoban/file:{tmp_path / 'nowhere.txt'}")
 
 
 @pytest.mark.parametrize("name", ["tran", "", "file", "train:1"])
 def test_unknown_pools_are_refused(name):
-    with pytest.raises(EnvironmentNameError, match=rf"no pool.*'{name}'.*'sokoban/file:PATH'"):
-        sokoban.make(name)
+    with pytest.raises(EnvironmentNameError, match=rf"'sokoban/{name}'.*'sokoban/file:PATH'"):
+        environments.make(f"sokoban/{name}")
 
 
 # The protocol.
@@ -386,13 +387,13 @@ def test_unknown_pools_are_refused(name):
 
 @pytest.fixture(scope="module")
 def environment():
-    return sokoban.make("valid")
+    return environments.make("sokoban/valid")
 
 
 def test_pools_share_their_dynamics(environment, tmp_path):
     path = tmp_path / "levels.txt"
     path.write_text(FIRST)
-    (group,) = registry.group([environment, sokoban.make(f"file:{path}")])
+    (group,) = registry.group([environment, environments.make(f"sokoban/file:{path}")])
     assert hash(group.dynamics) == hash(Sokoban())
     assert group.params.number.tolist() == [1000, 1]
     keys = jax.random.split(KEY, 2)

@@ -20,7 +20,7 @@ def test_a_rule_has_that_of_its_file_which_may_fall():
     found = shown()
     assert found["grid57"] == "0.005 (the rule file)"
     assert found["three_families"] == "0.02 to 0.002 (the rule file)"
-    assert found["actor_critic"] == "0.003 (literature)"
+    assert found["actor_critic"] == "0.003"
     assert found["ppo"] == "0.0003 (on images 0.00025 to 0)"
     assert shown(agents=["ppo/cleanrl"])["ppo_cleanrl"] == "0.00025 to 0"
     assert found["random"] == ""

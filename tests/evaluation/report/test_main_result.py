@@ -13,6 +13,7 @@ from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.comparison import compare, scales
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
+from tests.evaluation import common
 
 CONFIG = EvaluationConfig(seeds=4, resamples=200, num_points=2)
 TASKS = ("one/a", "one/b", "one/c")
@@ -20,7 +21,10 @@ SPREAD = np.array([-0.02, -0.01, 0.01, 0.02])
 
 
 def contender(name: str, kind: str, **source) -> Contender:
-    return Contender(name, kind, None, CONFIG.agent, {"header": source} if source else {})
+    if kind in ("discovered", "rule"):
+        header = {"header": source} if source else {}
+        return common.rule_contender(name, kind == "discovered", **header)
+    return common.of_algorithm(name, kind)
 
 
 def curves(scores: np.ndarray, config=CONFIG) -> LearningCurves:
@@ -56,54 +60,32 @@ def result(by_name, config=CONFIG, tasks=TASKS, has_scale=True, kinds=()):
 
 def test_a_leader_whose_interval_is_above_all_others_is_ahead():
     found = result({"mine": (0.9, 0.9, 0.3), "ppo": (0.5, 0.5, 0.5), "slow": (0.1, 0.2, 0.2)})
-    first, lost = found.sentences
-    assert first.startswith(
+    [said] = found.sentences
+    assert said.startswith(
         "On 3 tasks with 4 seeds, mine is ahead of the 2 other contenders that learn: IQM 0.79 ["
     )
-    assert "] against 0.50 [" in first
-    assert "median 0.90 [" in first
-    assert "probability of improvement 0.67 [0.42, 0.91] over ppo, 1.00 [0.76, 1.00] over slow" in (
-        first
-    )
-    assert first.endswith(
+    assert "]; difference from ppo (IQM 0.50 [" in said
+    assert "]) 0.29 [" in said
+    assert said.endswith(
         "(95% intervals over seeds with these tasks; 3 tasks: too few for an interval over tasks)."
     )
-    assert lost == (
-        "mine has a lower mean score than another contender on 1 of 3 tasks: one/c (0.3; ppo 0.5)."
-    )
-    assert (found.leader, found.is_ahead, found.worse_on) == ("mine", True, ("one/c",))
+    assert (found.leader, found.is_ahead) == ("mine", True)
 
 
 def test_overlapping_intervals_do_not_tell_contenders_apart():
     found = result({"mine": (0.905, 0.9, 0.9), "ppo": (0.9, 0.9, 0.9), "slow": (0.1, 0.2, 0.2)})
-    assert (
-        "mine has the highest IQM, but the data cannot separate it from ppo: IQM"
-        in (found.sentences[0])
-    )
-    assert "slow" not in found.sentences[0].partition(":")[0]
+    [said] = found.sentences
+    assert "mine is first, but the data cannot separate it from ppo: IQM" in said
+    assert "slow" not in said
     assert not found.is_ahead
-    assert found.sentences[-1] == "No other contender has a higher mean score on any task."
 
 
-def test_one_seed_tells_nobody_apart_and_has_no_normalised_mean():
+def test_one_seed_tells_nobody_apart():
     config = dataclasses.replace(CONFIG, seeds=1)
     found = result({"mine": (0.9, 0.9, 0.9), "ppo": (0.1, 0.2, 0.95)}, config)
-    text = " ".join(found.sentences)
-    assert text == (
-        "On 3 tasks with one seed, no interval is known: the data cannot separate contenders, and"
-        " normalised means are not shown. mine has the highest mean score on 2 of 3 tasks, ppo on"
-        " 1."
-    )
-    assert not found.is_ahead
-
-
-def test_the_place_of_a_rule_that_is_not_among_the_first_two_is_said():
-    found = result(
-        {"mine": (0.2, 0.2, 0.2), "ppo": (0.9, 0.9, 0.9), "dpo": (0.5, 0.5, 0.5)},
-        kinds={"mine": "discovered", "dpo": "dpo"},
-    )
-    assert found.leader == "ppo"
-    assert found.sentences[1].startswith("mine is number 3 of 3: IQM 0.20 [")
+    said = "On 3 tasks with one seed, no interval is known: the data cannot separate contenders."
+    assert found.sentences == (said,)
+    assert (found.leader, found.is_ahead) == ("", False)
 
 
 def test_who_is_not_above_the_random_policy_is_not_told_apart_from_it():
@@ -113,35 +95,29 @@ def test_who_is_not_above_the_random_policy_is_not_told_apart_from_it():
     assert not found.is_ahead
 
 
-def test_tasks_without_a_scale_are_compared_by_wins_and_probabilities():
+def test_tasks_without_a_scale_are_compared_by_probabilities():
     found = result({"mine": (9.0, 9.0, 3.0), "ppo": (5.0, 5.0, 5.0)}, has_scale=False)
-    assert found.sentences[0] == (
-        "On 3 tasks with 4 seeds, which no scale puts together, mine has the highest mean score on"
-        " 2 of 3 tasks, ppo on 1; probability of improvement 0.67 [0.42, 0.91] over ppo (95%"
-        " intervals over seeds with these tasks; 3 tasks: too few for an interval over tasks)."
-        " The data cannot separate it from ppo."
+    assert found.sentences == (
+        "On 3 tasks with 4 seeds, which no scale puts together, mine is first, but the data cannot"
+        " separate it from ppo: P(better than ppo) 0.67 [0.42, 0.91] (95% intervals over seeds with"
+        " these tasks; 3 tasks: too few for an interval over tasks).",
     )
-    assert not found.is_ahead
-    assert found.worse_on == ("one/c",)
-    drawn = result({"mine": (5.0, 5.0, 5.0), "ppo": (5.0, 5.0, 5.0)}, has_scale=False)
-    assert drawn.sentences[0].endswith(" The data cannot separate it from ppo.")
+    assert (found.leader, found.is_ahead) == ("mine", False)
+    ahead = result({"mine": (9.0, 9.0, 6.0), "ppo": (5.0, 5.0, 5.0)}, has_scale=False)
+    assert "mine is ahead of ppo: P(better than ppo) 1.00 [" in ahead.sentences[0]
+    assert ahead.is_ahead
 
 
 def test_the_returns_of_a_single_task_need_no_scale():
     found = result({"mine": (30.0,), "ppo": (20.0,)}, has_scale=False, tasks=TASKS[:1])
     assert found.sentences[0].startswith("On one/a with 4 seeds, mine is ahead of ppo: mean 30.0")
-    assert "median" not in found.sentences[0]
     assert "IQM" not in found.sentences[0]
 
 
-def test_who_lacks_a_task_wins_others_and_is_left_out_of_means():
+def test_who_lacks_a_task_is_compared_on_others_and_left_out_of_means():
     missing = np.array([[9.0] * 4, [9.0] * 4, [np.nan] * 4])
     found = result({"mine": missing, "ppo": (5.0, 5.0, 5.0)}, has_scale=False)
-    assert (
-        "mine has the highest mean score on 2 of 3 tasks, ppo on 1; probability"
-        in (found.sentences[0])
-    )
-    assert "1.00 [0.68, 1.00] over ppo" in found.sentences[0]
+    assert "mine is ahead of ppo: P(better than ppo) 1.00 [0.68, 1.00]" in found.sentences[0]
     assert found.is_ahead
     nothing = result({"mine": np.full((3, 4), np.nan)}, has_scale=False)
     assert nothing.sentences == ("No contender that learns has a score.",)
@@ -165,34 +141,17 @@ def test_several_discoveries_are_one_contender():
     assert "cannot separate it from 3 discoveries (a, b, c)" in found.sentences[0]
 
 
-def test_the_tasks_furthest_below_come_first():
-    tasks = tuple(f"one/{i}" for i in range(10))
-    mine = (0.9,) * 6 + (0.5, 0.4, 0.2, 0.3)
-    found = result({"mine": mine, "ppo": (0.1,) * 6 + (0.6,) * 4}, tasks=tasks)
-    assert found.worse_on == ("one/8", "one/9", "one/7", "one/6")
-    assert found.sentences[-1] == (
-        "mine has a lower mean score than another contender on 4 of 10 tasks, furthest below:"
-        " one/8 (0.2; ppo 0.6), one/9 (0.3; ppo 0.6), one/7 (0.4; ppo 0.6)."
-    )
-
-
 def test_who_is_not_above_the_random_policy_leads_nothing():
     tasks = TASKS[:1]
     found = result({"random": (4.97,), "ppo": (0.0,), "dpo": (-1.0,)}, has_scale=False, tasks=tasks)
-    assert found.sentences[0].startswith(
-        "On one/a with 4 seeds, no contender that learns is above the random policy: mean 4.97 ["
+    [said] = found.sentences
+    assert said.startswith(
+        "On one/a with 4 seeds, no contender that learns is above the random policy (mean 4.97 ["
     )
-    assert found.sentences[0].endswith("] of ppo.")
-    assert (found.leader, found.is_ahead, found.worse_on) == ("", False, ())
-    no_one = {"random": (5.0, 5.0, 5.0), "ppo": (0.0, 1.0, 5.0)}
-    said = "no contender that learns has a higher mean score than the random policy."
-    assert result(no_one, has_scale=False).sentences == (f"On 3 tasks with 4 seeds, {said}",)
-    config = dataclasses.replace(CONFIG, seeds=1)
-    one_seed = result(no_one, config)
-    assert one_seed.sentences[1] == said
-    assert one_seed.leader == ""
-    one = result({"random": (1.0, 5.0, 5.0), "ppo": (2.0, 1.0, 1.0)}, config)
-    assert "ppo has the highest mean score on 1 of 3 tasks" in one.sentences[1]
+    assert "]); the best is ppo (mean " in said
+    assert (found.leader, found.is_ahead) == ("", False)
+    no_one = result({"random": (5.0, 5.0, 5.0), "ppo": (0.0, 1.0, 5.0)}, has_scale=False)
+    assert no_one.sentences[0].endswith("is above the random policy; the best is ppo.")
 
 
 def test_a_return_that_is_not_finite_is_not_called_a_missing_episode():
@@ -230,13 +189,11 @@ def test_better_means_over_tasks():
     tasks = tuple(f"one/{i}" for i in range(8))
     mine = (0.5,) * 4 + (0.4, 0.6, 0.8, 0.9)
     found = result({"mine": mine, "ppo": (0.5,) * 8}, tasks=tasks)
-    assert (
-        "mine has the highest IQM, but the data cannot separate it from ppo" in found.sentences[0]
-    )
+    assert "mine is first, but the data cannot separate it from ppo" in found.sentences[0]
     assert found.sentences[0].endswith(
         '(95% intervals over seeds with these tasks; after "tasks": over tasks and seeds).'
     )
-    difference = found.sentences[0].partition("difference ")[2].partition(";")[0]
+    difference = found.sentences[0].rpartition("]) ")[2].partition(" (")[0]
     value, low, high, *wide = map(float, re.findall(r"-?\d+\.\d+", difference))
     assert wide[0] < 0.0 < low <= value <= high < wide[1]
     assert not found.is_ahead

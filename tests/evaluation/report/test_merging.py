@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from evaluation import storage
+from evaluation.contenders import RuleContender
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from tests.evaluation.common import CONFIG, TASKS, write_evaluation
@@ -89,7 +90,8 @@ def test_other_agents_of_the_same_name_are_told_apart(tmp_path):
 def test_rules_of_other_packages_are_the_same_that_older_versions_called_discovered(tmp_path):
     old, new = (write_evaluation(tmp_path / name) for name in ("old", "new"))
     contenders = tuple(
-        dataclasses.replace(x, kind="rule") if x.kind == "discovered" else x for x in new.contenders
+        dataclasses.replace(x, is_discovered=False) if isinstance(x, RuleContender) else x
+        for x in new.contenders
     )
     [merged] = merge([old, dataclasses.replace(new, contenders=contenders)])
     assert [contender.name for contender in merged.contenders][3:] == ["grid57"]

@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from evaluation.contenders import AlgorithmContender
 from evaluation.published.aggregates import Reproduction
 from evaluation.published.scores import PrintedAggregate
 from evaluation.report import page, plotly_figures
@@ -91,7 +92,7 @@ def _evaluation(folder, name: str) -> EvaluationSection:
     """A section in which everything that others choose has this name."""
     [merged] = merge([write_evaluation(folder)])
     first = merged.contenders[-1]
-    renamed = dataclasses.replace(first, name=name, kind=name)
+    renamed = AlgorithmContender(name=name, algorithm=name, settings={name: name})
     merged = dataclasses.replace(
         merged,
         tasks=(name, f"{name} 2"),

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from evaluation.contenders import AlgorithmContender
 from evaluation.report.html_report import write_report
 from evaluation.report.merging import merge
 from tests.evaluation.common import CONFIG, picture, write_evaluation
@@ -24,9 +25,7 @@ def world_model(tmp_path_factory):
     metrics = {"<i>/loss/reconstruction": 1.0, "<i>/codes_used": 7.0, "held_out/<b>": 2.0}
     (run / "metrics.jsonl").write_text(json.dumps({**metrics, "environment_steps": 9}) + "\n")
     agents = [
-        dataclasses.replace(x, kind="agent", source={"hyper_parameters": {}})
-        if x.name == "grid57"
-        else x
+        AlgorithmContender(name=x.name, algorithm="iris", settings={}) if x.name == "grid57" else x
         for x in merged.contenders
     ]
     merged = dataclasses.replace(merged, contenders=tuple(agents))

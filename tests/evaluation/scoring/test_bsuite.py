@@ -8,6 +8,7 @@ from bsuite import bsuite as engine
 from bsuite.experiments import summary_analysis
 from bsuite.logging import csv_load
 
+import environments
 from environments import EnvironmentNameError
 from environments.episodes import Episode
 from environments.suites import bsuite
@@ -18,7 +19,7 @@ from tests.environments.streams import dynamics_of
 def run(bsuite_id, policy, interrupted_at=None):
     """All episodes of a run, by a function of observation and random generator."""
     name = f"bsuite/{bsuite_id}"
-    environment, generator = bsuite.make(bsuite_id), np.random.default_rng(0)
+    environment, generator = environments.make(f"bsuite/{bsuite_id}"), np.random.default_rng(0)
     simulators = dynamics_of(environment).start(environment.params, 1, 0)
     episodes, length, total = [], 0, 0.0
     timestep = simulators.reset()

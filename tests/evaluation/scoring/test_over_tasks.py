@@ -51,9 +51,7 @@ def test_three_levels_add_up():
     """Effects of 5 rules and of 8 tasks: variances add, with Satterthwaite's degrees of freedom."""
     rules, tasks = np.linspace(-1.0, 1.0, 5)[:, None, None], np.linspace(-1.0, 1.0, 8)[:, None]
     scores = rules + tasks + np.zeros((5, 8, 2))
-    found = statistics.estimate_over_discoveries(
-        statistics.mean_over_tasks, list(scores), **OPTIONS
-    )
+    found = statistics.estimate(statistics.mean_over_tasks, list(scores), **OPTIONS)
     variances = np.array([np.var(rules, ddof=1) / 5, np.var(tasks, ddof=1) / 8])
     degrees = variances.sum() ** 2 / np.sum(variances**2 / np.array([4, 7]))
     half = scipy.stats.t.ppf(0.975, degrees) * np.sqrt(variances.sum())
@@ -82,7 +80,7 @@ def test_no_spread_is_as_sure_as_its_tasks(rules):
     if rules == 1:
         found = statistics.estimate(statistic, won, lost, **options)
     else:
-        found = statistics.estimate_over_discoveries(statistic, [won] * rules, lost, **options)
+        found = statistics.estimate(statistic, [won] * rules, lost, **options)
     trials = min(5, rules) if rules > 1 else 5
     assert found.low_over_tasks == pytest.approx(trials / (trials + 1.96**2), abs=1e-3)
     assert found.high_over_tasks == 1.0

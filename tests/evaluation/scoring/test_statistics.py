@@ -3,7 +3,7 @@ import pytest
 import scipy.stats
 from rliable import metrics
 
-from evaluation.scoring import statistics
+from evaluation.scoring import over_tasks, statistics
 from evaluation.scoring.statistics import (
     estimate,
     interquartile_mean,
@@ -90,7 +90,7 @@ def test_bootstrap_draws_only_runs_that_are_there():
 
 def test_bootstrap_in_parts(monkeypatch):
     scores = np.arange(6.0).reshape(2, 3)
-    monkeypatch.setattr(statistics, "_CHUNK", 60)
+    monkeypatch.setattr(over_tasks, "CHUNK", 60)
     samples = statistics.bootstrap(mean_over_tasks, [scores], 33, np.random.default_rng(0))
     assert samples.shape == (33,)
     assert len(np.unique(samples[:10])) > 1
@@ -158,7 +158,7 @@ def test_an_interval_over_discoveries_is_students():
     rng = np.random.default_rng(0)
     rules = [level + 0.01 * rng.normal(size=(4, 5)) for level in (1.0, 2.0, 3.0)]
     settings = {"resamples": 4_000, "confidence": 0.95, "seed": 0}
-    found = statistics.estimate_over_discoveries(statistics.mean_over_tasks, rules, **settings)
+    found = statistics.estimate(statistics.mean_over_tasks, rules, **settings)
     half = 4.303 * np.sqrt(1.0 / 3.0)
     assert found.value == pytest.approx(2.0, abs=0.02)
     assert found.high - found.value == pytest.approx(half, rel=0.05)
@@ -166,7 +166,7 @@ def test_an_interval_over_discoveries_is_students():
     runs = np.concatenate(rules, axis=1)
     nested = statistics.estimate(statistics.mean_over_tasks, runs, **settings)
     assert nested.high - nested.low < half
-    better = statistics.estimate_over_discoveries(
+    better = statistics.estimate(
         statistics.probability_of_improvement, rules, np.full((4, 5), 1.5), **settings
     )
     assert better.value == pytest.approx(2 / 3)
@@ -186,12 +186,5 @@ def test_a_probability_of_all_or_nothing_is_as_sure_as_its_runs(runs):
     worse = statistics.estimate(statistic, low, high, **options)
     assert worse[:3] == pytest.approx((0.0, 0.0, 1.0 - found.low))
     rules = [high, high + 1.0]
-    several = statistics.estimate_over_discoveries(statistic, rules, low, **options)
+    several = statistics.estimate(statistic, rules, low, **options)
     assert several.low == pytest.approx(2 / (2 + 1.96**2), abs=1e-3)
-
-
-def test_one_discovery_has_no_interval():
-    with pytest.raises(ValueError, match="Found 1 rules; expected at least two"):
-        statistics.estimate_over_discoveries(
-            statistics.mean_over_tasks, [np.ones((2, 2))], resamples=5, confidence=0.9, seed=0
-        )

@@ -9,6 +9,7 @@ from evaluation.report.score_table import score_table
 from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import discoveries_of, in_order, summarize
+from tests.evaluation import common
 
 NAN = float("nan")
 
@@ -37,7 +38,7 @@ def _curves(returns) -> LearningCurves:
 
 def _contenders(config) -> tuple[Contender, ...]:
     made = make_contenders([], config)
-    return (*made, dataclasses.replace(made[-1], name="ours", kind="discovered"))
+    return (*made, common.rule_contender("ours"))
 
 
 def _references(*tasks: str) -> dict[str, Reference]:
@@ -125,9 +126,7 @@ def test_intervals_and_window(config):
 def _discovered(name: str, seed: int, **changes) -> Contender:
     own = {"hyper_parameters": {"y_cost": changes.pop("y_cost", 1.0)}, "sizes": {}}
     provenance = {"environments": "grid57", "meta_steps": 100, "seed": seed, **changes}
-    (_, *_, last) = make_contenders([], EvaluationConfig())
-    source = {"header": {**own, "provenance": provenance}}
-    return dataclasses.replace(last, name=name, kind="discovered", source=source)
+    return common.rule_contender(name, header={**own, "provenance": provenance})
 
 
 def test_rules_of_the_best_probes_are_one_discovery():

@@ -14,8 +14,9 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import meta_network
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, fingerprint, make_contenders
+from evaluation.contenders import rule_contenders
 from evaluation.evaluate import Execution
+from evaluation.fingerprints import fingerprint
 from evaluation.report.drawing import Drawing
 from evaluation.studies import evolution
 from evaluation.studies.evolution import EvolutionConfig, evolve
@@ -58,8 +59,7 @@ def rule(sizes=SIZES, **changes) -> disco.DiscoveredRule:
 def contender(tmp_path):
     path = tmp_path / "start.npz"
     disco.save(rule(), path)
-    found = make_contenders([str(path)], CONFIG)
-    return next(x for x in found if x.kind != RANDOM)
+    return rule_contenders([str(path)], CONFIG)[0]
 
 
 TASKS = [environments.make("catch/5x5")]
@@ -130,7 +130,7 @@ def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
     path = tmp_path / "run" / evolution.RULE
     written = disco.load(path)
     assert fingerprint(written) == fingerprint(with_prior(contender.rule, found[-1].mean.prior))
-    (again,) = (x for x in make_contenders([str(path)], CONFIG) if x.kind != RANDOM)
+    (again,) = rule_contenders([str(path)], CONFIG)
     assert again.agent.learning_rate == pytest.approx(rate)  # Agents learn with the one found.
     assert len((tmp_path / "run" / evolution.TABLE).read_text().splitlines()) == 41
 

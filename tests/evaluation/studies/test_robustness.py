@@ -8,12 +8,13 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
+from evaluation.contenders import AlgorithmContender, RuleContender
 from evaluation.evaluate import Execution
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.studies import robustness
-from evaluation.studies.robustness import OPTIMIZER, REPLAY, SIZE, variations
+from evaluation.studies.robustness import OPTIMIZER, REPLAY, SIZE, Variation, variations
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -33,27 +34,34 @@ CONFIG = EvaluationConfig(
 )
 
 
+def agent_of(variation: Variation) -> AgentConfig:
+    if isinstance(variation.contender, RuleContender):
+        return variation.contender.agent
+    assert isinstance(variation.contender, AlgorithmContender)
+    return variation.contender.loaded.config.agent
+
+
 def test_each_setting_is_varied_alone():
     found = variations("grid57", CONFIG, {})
     assert len(found) == 2 * (5 + 5 + 36)
     # Each contender's own settings are on all three axes.
     assert len({x.contender.name for x in found}) == len(found) - 2 * 2
-    assert len({(x.of, x.contender.agent) for x in found}) == len(found) - 2 * 2
+    assert len({(x.of, agent_of(x)) for x in found}) == len(found) - 2 * 2
     assert {x.of for x in found} == {"grid57", "hand_set"}
     rule = [x for x in found if x.of == "grid57"]
-    own = rule[2].contender.agent  # Width x1.
+    own = agent_of(rule[2])  # Width x1.
     assert (own.learning_rate, own.network) == (5e-3, CONFIG.agent.network)
-    networks = {x.place: x.contender.agent.network for x in rule if x.axis == SIZE}
+    networks = {x.place: agent_of(x).network for x in rule if x.axis == SIZE}
     assert [x.torso for x in networks.values()] == [(2,), (4,), (8,), (16,), (32,)]
     assert [x.model for x in networks.values()] == [1, 2, 4, 8, 16]
     assert networks[4.0].channels == ()
-    replays = {x.place: x.contender.agent for x in rule if x.axis == REPLAY}
+    replays = {x.place: agent_of(x) for x in rule if x.axis == REPLAY}
     assert [round(place, 2) for place in replays] == [0.0, 0.33, 0.5, 0.75, 0.9]
     for place, x in replays.items():
         assert x.num_replayed / x.batch_size == place
         assert x.batch_size - x.num_replayed == CONFIG.agent.num_environments
         assert dataclasses.replace(x, replay_ratio=0.0, batch_size=2) == own
-    optimizers = [x.contender.agent for x in rule if x.axis == OPTIMIZER]
+    optimizers = [agent_of(x) for x in rule if x.axis == OPTIMIZER]
     assert {x.optimizer_kind for x in optimizers} == {"adam", "rmsprop"}
     assert {x.network for x in optimizers} == {own.network}
     assert max(x.learning_rate for x in optimizers) == pytest.approx(1.5e-2)
@@ -65,7 +73,7 @@ def test_the_grid_is_around_the_tuned_settings():
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned", "hand_set"))
     found = variations("grid57", config, tuned)
     rates = {
-        x.contender.agent.learning_rate
+        agent_of(x).learning_rate
         for x in found
         if (x.of, x.axis) == ("actor_critic_tuned", OPTIMIZER)
     }

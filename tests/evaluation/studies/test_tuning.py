@@ -5,25 +5,29 @@ import dataclasses
 import numpy as np
 import pytest
 
-from evaluation import baselines, tuned_settings
-from evaluation.config import BASELINES
-from evaluation.contenders import make_contenders
+from agents.search_space import Choice, LogUniform
+from evaluation import tuned_settings
+from evaluation.contenders import (
+    AlgorithmContender,
+    RuleContender,
+    make_contenders,
+    rule_contenders,
+)
 from evaluation.evaluate import Execution, evaluate, resolve
 from evaluation.studies import tuning
-from evaluation.studies.tuning import Choice, LogUniform
 from tests.evaluation.test_evaluate import CONFIG as TINY
 
 CONFIG = dataclasses.replace(TINY, baselines=("ppo", "actor_critic"), seeds=1)
 
 
 def rules():
-    return make_contenders(["grid57"], dataclasses.replace(CONFIG, baselines=()))[1:]
+    return rule_contenders(["grid57"], CONFIG)
 
 
-def test_ranges_cover_the_settings_of_each_algorithm():
-    assert set(tuning.SPACES) == set(BASELINES)
-    for kind, space in tuning.SPACES.items():
-        assert set(space) == set(baselines.SETTINGS[kind])
+def test_an_algorithm_without_ranges_is_refused():
+    config = dataclasses.replace(CONFIG, baselines=("dreamer",))
+    with pytest.raises(ValueError, match="dreamer has no ranges to search"):
+        tuning.trials([], config, 2)
 
 
 def test_all_have_equally_many_trials_and_more_trials_begin_with_the_same():
@@ -41,22 +45,23 @@ def test_all_have_equally_many_trials_and_more_trials_begin_with_the_same():
 
 def test_trials_have_the_settings_that_were_drawn():
     for trial in tuning.trials(rules(), CONFIG, 3):
-        agent = trial.contender.agent
-        if trial.settings == {}:
-            assert agent.learning_rate == (5e-3 if trial.of == "grid57" else 3e-3)
+        contender = trial.contender
+        if isinstance(contender, RuleContender):
+            agent = contender.agent
+            assert agent.learning_rate == trial.settings.get("learning_rate", 5e-3)
+            if trial.settings:
+                ratio = trial.settings["replay_ratio"]
+                assert agent.num_replayed == round(agent.batch_size * ratio)
             continue
-        assert agent.learning_rate == trial.settings["learning_rate"]
-        if trial.of == "grid57":
-            assert agent.num_replayed == round(agent.batch_size * trial.settings["replay_ratio"])
-        if trial.of == "ppo":
-            other = trial.contender.other
-            assert other is not None
-            assert other.settings["num_epochs"] == trial.settings["num_epochs"]
+        assert isinstance(contender, AlgorithmContender)
+        settings = contender.settings.get("agent", contender.settings)
+        assert settings["learning_rate"] == trial.settings.get("learning_rate", 3e-3)
+        if trial.settings and trial.of == "ppo":
+            assert settings["num_epochs"] == trial.settings["num_epochs"]
             longest = CONFIG.budget // trial.settings["num_environments"]
-            assert other.settings["unroll_length"] == min(trial.settings["unroll_length"], longest)
+            assert settings["unroll_length"] == min(trial.settings["unroll_length"], longest)
             width, layers = trial.settings["width"], int(trial.settings["layers"])
-            assert other.settings["network"]["torso"] == (width,) * layers
-            assert other.settings["learning_rate"] == trial.settings["learning_rate"]
+            assert settings["network"]["torso"] == [width] * layers
 
 
 def test_environments_are_drawn_where_rules_have_fewer():

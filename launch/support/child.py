@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from disco_common import files, stopping
-from launch.processes import LAUNCHERS
+from launch.support.processes import LAUNCHERS
 
 SECONDS_TO_STOP = 120.0
 """For a child to end gracefully, for example to write a checkpoint, before it is killed."""

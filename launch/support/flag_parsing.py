@@ -25,10 +25,10 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from disco_common import files, plugins, terminal
-from launch import start
+from launch.support import start
 
 _NAME = "config"
-_FOLDER = pathlib.Path(__file__).parent / "configs"
+_FOLDER = pathlib.Path(__file__).parent.parent / "configs"
 _CONFIGS = sorted(path.stem for path in _FOLDER.glob("[a-z]*.py"))
 _OVERRIDE = re.compile(rf"--?(?:no)?{_NAME}\.([^=]*)")
 
@@ -40,7 +40,11 @@ class RefusedFlagError(Exception):
     """
 
 
-def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[Any]:
+def define_config(
+    default: ModuleType,
+    argument: str = "",
+    extend: Callable[[ConfigDict, Sequence[str]], None] = lambda config, overridden: None,
+) -> flags.FlagHolder[Any]:
     """Define `--config=FILE` and `--config.FIELD=value`.
 
     Without `--config`, ml_collections reads overrides from the command line as soon as the flag is
@@ -49,6 +53,8 @@ def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[A
     Args:
       default: the default config file, as a module.
       argument: of its `get_config`; empty for none.
+      extend: adds fields to the config, given the names of all fields that flags override. It
+        raises `ValueError` or `ImportError` for names that it refuses.
     """
     file = f"{default.__file__}:{argument}" if argument else str(default.__file__)
     try:
@@ -58,7 +64,7 @@ def define_config(default: ModuleType, argument: str = "") -> flags.FlagHolder[A
             " takes one. --config.FIELD=VALUE changes a field.",
         )
         flags.DEFINE_bool("print_config", False, "Print all fields of the config, and end.")
-        flags.FLAGS[_NAME].parser = _ConfigFile()
+        flags.FLAGS[_NAME].parser = _ConfigFile(extend=extend)
         flags.FLAGS.set_default(_NAME, file)
     except (RefusedFlagError, flags.Error) as error:
         _end(error)
@@ -288,9 +294,16 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
     tracebacks or are raised only when the config is used.
     """
 
-    def __init__(self, arguments: Iterable[str] | None = None):
-        """Store the arguments to read overrides from; by default those of the program."""
-        self._arguments = arguments
+    def __init__(
+        self,
+        arguments: Iterable[str] | None = None,
+        extend: Callable[[ConfigDict, Sequence[str]], None] = lambda config, overridden: None,
+    ):
+        """Store the arguments to read overrides from; by default those of the program.
+
+        `extend` is that of `define_config`.
+        """
+        self._arguments, self._extend = arguments, extend
 
     def parse(self, argument: str) -> ConfigDict:
         """Return the config, locked: its fields can change, but none can be added.
@@ -306,8 +319,14 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
         except RefusedFlagError as error:
             raise RefusedFlagError(f"--{_NAME}={argument}: {error}") from error.__cause__
         words = sys.argv if self._arguments is None else self._arguments
-        for override in flags.FLAGS.read_flags_from_files(list(words), force_gnu=False):
-            if (match := _OVERRIDE.match(override)) and (problem := _problem(config, match[1])):
+        read = flags.FLAGS.read_flags_from_files(list(words), force_gnu=False)
+        overrides = [(x, match[1]) for x in read if (match := _OVERRIDE.match(x))]
+        try:
+            self._extend(config, [name for _, name in overrides])
+        except (ImportError, ValueError) as error:
+            raise RefusedFlagError(f"--{_NAME}: {error}") from error
+        for override, name in overrides:
+            if problem := _problem(config, name):
                 raise RefusedFlagError(f"{override}: {problem}")
         return config.lock()
 

@@ -12,9 +12,9 @@ from environments import available_processors
 from evaluation.evaluate import Execution
 from evaluation.executors import Executor, LocalExecutor
 from evaluation.ray_executor import RayExecutor
-from launch import commands
-from launch.flag_parsing import given
-from launch.progress import Progress
+from launch.support import commands
+from launch.support.flag_parsing import given
+from launch.support.progress import Progress
 
 _EXECUTORS = ("local", "ray")
 

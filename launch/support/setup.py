@@ -15,7 +15,7 @@ from disco_common import files
 from disco_common.atomic import write_atomically
 from environments import registry
 from evaluation.contenders import fingerprint
-from launch.settings import DiscoverSettings
+from launch.support.settings import DiscoverSettings
 from meta.discovery import Discovery
 from meta.sharding import make_mesh
 

@@ -6,7 +6,7 @@ from typing import Any
 from agents.rule_agent import AgentConfig
 from disco import DiscoveredRule, MetaNetworkSizes
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE
-from launch.workdirs import ADOPTED
+from launch.support.workdirs import ADOPTED
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig
@@ -62,7 +62,7 @@ class RuleSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ProbeSettings:
-    """Fresh agents that learn tasks of the discovery by its average rule (`launch.probes`).
+    """Fresh agents that learn tasks of the discovery by its average rule (`launch.support.probes`).
 
     Attributes:
       interval: meta-steps between probes; the last meta-step has one, too. 0 for none.

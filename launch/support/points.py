@@ -12,11 +12,11 @@ from disco_common.configuration import from_config
 from disco_common.terminal import printable
 from evaluation.executors import Report
 from evaluation.report import discovery_metrics
-from launch import child
-from launch.flag_parsing import parse_config, split_values
-from launch.settings import DiscoverSettings
-from launch.setup import make_discovery
-from launch.tracking import Tracking
+from launch.support import child
+from launch.support.flag_parsing import parse_config, split_values
+from launch.support.settings import DiscoverSettings
+from launch.support.setup import make_discovery
+from launch.support.tracking import Tracking
 
 LOG = "log.txt"
 _PREFIX = "config."

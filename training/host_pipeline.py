@@ -39,21 +39,7 @@ class Drawn(NamedTuple):
     sequences: Sequences | None
 
 
-class _Refreshed(NamedTuple):
-    """Extras that an update computes, to be written into the replay.
-
-    Attributes:
-      update: the kind of update.
-      sequences: the replay positions of its sequences.
-      extras: as `agents.protocol.Update.refreshed`; JAX arrays, maybe still in computation.
-    """
-
-    update: UpdateSpec
-    sequences: Sequences
-    extras: Extras
-
-
-class HostExperience:
+class HostPipeline:
     """One agent's environments, its replay, and the thread that acts in them.
 
     Attributes:
@@ -73,25 +59,20 @@ class HostExperience:
     ):
         """Reserve the replay's memory and start the environments.
 
-        Args:
-          agent: that acts and learns.
-          dynamics: of the environments.
-          task: of the environments.
-          seed: of all randomness.
-          device: for acting; None for that of the agent's state.
-          workers: as `HostActor`'s.
-          num_steps: environment steps of the run, an upper bound of the replay's; None for no
-            bound.
+        `device` is for acting; None for that of the agent's state. `workers` are as `HostActor`'s.
+        The environment steps of a run bound the replay's; `num_steps` is None for no bound.
 
         Raises:
           SimulatorError: if an environment cannot be started.
         """
-        self._spec, self._seed, self._device = agent.experience, seed, device
+        self._experience, self._seed, self._device = agent.experience, seed, device
         self._replay, self.replay_seconds = None, 0.0
-        self._refreshed: _Refreshed | None = None  # Of the last update, not yet in the replay.
-        if self._spec.replay is not None:
+        # The last update, the positions of its sequences, and their new extras, which may still be
+        # in computation; not yet in the replay.
+        self._refreshed: tuple[UpdateSpec, Sequences, Extras] | None = None
+        if self._experience.replay is not None:
             self._replay = _init_replay(agent, dynamics, num_steps, np)
-        number = self._spec.num_environments
+        number = self._experience.num_environments
         self._actor = HostActor(agent, dynamics, task, number, seed, workers)
         self._thread = ThreadPoolExecutor(1, "experience")
         self._going: Future[Collected] | None = None
@@ -111,9 +92,7 @@ class HostExperience:
     def request(self, acting_state: Any, unroll: int) -> None:
         """Start to collect an unroll with an acting state.
 
-        Args:
-          acting_state: of the agent.
-          unroll: its number, on which its randomness depends.
+        Its randomness depends on its number, `unroll`.
         """
         assert self._going is None, "the last request's unroll was not taken"
         self._going = self._thread.submit(self._collect, acting_state, unroll)
@@ -142,7 +121,7 @@ class HostExperience:
         collected = going.result()
         if self._replay is not None:
             with self._timed():
-                self._replay = replay.insert(self._spec, self._replay, collected.batch)
+                self._replay = replay.insert(self._experience, self._replay, collected.batch)
         return collected
 
     def has_sequences(self, update: UpdateSpec) -> bool:
@@ -150,16 +129,14 @@ class HostExperience:
         if not update.num_replayed:
             return True
         assert self._replay is not None
-        there = replay.num_sequences(self._spec, self._replay, update)
+        there = replay.num_sequences(self._experience, self._replay, update)
         return bool(there >= max(1, update.min_sequences))
 
     def draw(self, update: UpdateSpec, unroll: Batch, *address: int) -> Drawn:
         """Return the batch of an update.
 
-        Args:
-          update: the kind of update.
-          unroll: the unroll taken last.
-          *address: non-negative integers that identify the update, for its randomness.
+        `unroll` is the one taken last. `address`, non-negative integers, identifies the update, for
+        its randomness.
         """
         if not update.num_replayed:
             return Drawn(unroll, None)
@@ -168,11 +145,15 @@ class HostExperience:
             random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
             if update.priority:
                 uniform = random.random(update.num_replayed)
-                index = priorities.index_by_priority(self._spec, self._replay, update, uniform)
+                index = priorities.index_by_priority(
+                    self._experience, self._replay, update, uniform
+                )
             else:
-                number = replay.num_sequences(self._spec, self._replay, update)
+                number = replay.num_sequences(self._experience, self._replay, update)
                 index = random.integers(number, size=update.num_replayed)
-            self._replay, batch, sequences = replay.sample(self._spec, self._replay, update, index)
+            self._replay, batch, sequences = replay.sample(
+                self._experience, self._replay, update, index
+            )
             if update.num_replayed < update.batch_size:
                 batch = batches.concatenate([unroll, batch])
         return Drawn(batch, sequences)
@@ -187,7 +168,7 @@ class HostExperience:
         for array in jax.tree.leaves(refreshed):
             array.copy_to_host_async()
         self.flush()
-        self._refreshed = _Refreshed(update, drawn.sequences, refreshed)
+        self._refreshed = update, drawn.sequences, refreshed
 
     def flush(self) -> None:
         """Write the extras of the last `write_back` into the replay, after they are computed."""
@@ -197,7 +178,9 @@ class HostExperience:
         (update, sequences, extras), self._refreshed = self._refreshed, None
         extras = jax.device_get(extras)
         with self._timed():
-            self._replay = replay.write_back(self._spec, self._replay, update, sequences, extras)
+            self._replay = replay.write_back(
+                self._experience, self._replay, update, sequences, extras
+            )
 
     def filled_replay(self) -> Replay:
         """Return the filled part of the replay, for a checkpoint.
@@ -206,14 +189,14 @@ class HostExperience:
         """
         assert self._replay is not None
         self.flush()
-        layout = replay.layout_of(self._spec, self._replay)
+        layout = replay.layout_of(self._experience, self._replay)
         return replay_checkpoints.filled(layout, self._replay, int(self._replay.num_unrolls))
 
     def resume(self, restored: Replay) -> None:
         """Restore a checkpoint's filled replay, and mark its last episodes as ended."""
         assert self._replay is not None
         self._replay = replay_checkpoints.fill(self._replay, restored)
-        replay_checkpoints.cut_episodes(self._spec, self._replay)
+        replay_checkpoints.cut_episodes(self._experience, self._replay)
 
     def close(self) -> None:
         """End the environments and an unroll in collection, and free the replay."""
@@ -226,7 +209,7 @@ class HostExperience:
         if self._device is not None:
             key = jax.device_put(key, self._device)
             acting_state = self._on_device(acting_state)
-        return self._actor.collect(acting_state, key, self._spec.unroll_length)
+        return self._actor.collect(acting_state, key, self._experience.unroll_length)
 
     def _on_device(self, acting_state: Any) -> Any:
         """Return an acting state on the acting device, sent there only if it changed."""
@@ -243,35 +226,22 @@ class HostExperience:
 
 
 def replay_shapes(
-    agent: Agent,
-    dynamics: environments.HostEnvironment,
-    num_steps: int | None = None,
-    num_unrolls: int | None = None,
+    agent: Agent, dynamics: environments.HostEnvironment, num_steps: int, num_unrolls: int
 ) -> Replay:
-    """Return the shapes and dtypes of an agent's replay.
-
-    Args:
-      agent: as `HostExperience`'s.
-      dynamics: likewise.
-      num_steps: likewise.
-      num_unrolls: number of unrolls that have filled a part of the replay, which is described;
-        None for the whole.
-    """
-
-    def make() -> Replay:
-        empty = _init_replay(agent, dynamics, num_steps, jnp)
-        if num_unrolls is None:
-            return empty
-        return replay_checkpoints.filled(
-            replay.layout(agent.experience, num_steps), empty, num_unrolls
+    """Return the shapes and dtypes of the part of a run's replay that some unrolls have filled."""
+    layout = replay.layout(agent.experience, num_steps)
+    return jax.eval_shape(
+        lambda: replay_checkpoints.filled(
+            layout, _init_replay(agent, dynamics, num_steps, jnp), num_unrolls
         )
-
-    return jax.eval_shape(make)
+    )
 
 
 def _init_replay(
     agent: Agent, dynamics: environments.HostEnvironment, num_steps: int | None, library: Any
 ) -> Replay:
-    spec = agent.experience
-    example = batches.example(agent, dynamics, spec.num_environments, spec.unroll_length)
-    return replay.init(replay.layout(spec, num_steps), example, library)
+    experience = agent.experience
+    example = batches.example(
+        agent, dynamics, experience.num_environments, experience.unroll_length
+    )
+    return replay.init(replay.layout(experience, num_steps), example, library)

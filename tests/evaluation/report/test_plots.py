@@ -1,7 +1,5 @@
 """Names in static_plots."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from matplotlib import style
@@ -15,6 +13,7 @@ from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.curves import normalized_curves
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
+from tests.evaluation import common
 from tests.evaluation.common import DISCOVERY
 
 CONFIG = EvaluationConfig(seeds=2, resamples=20, num_points=4)
@@ -54,7 +53,7 @@ def _texts(figure) -> list[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
     made = make_contenders([], CONFIG)
-    contenders = [*made, dataclasses.replace(made[-1], name=name, kind="discovered")]
+    contenders = [*made, common.rule_contender(name)]
     contender_curves = {c.name: _curves(float(i)) for i, c in enumerate(contenders)}
     tasks = (f"{name}/a", f"{name}/{name}")
     references = {task: Reference("", 0.0, 1.0, None, name) for task in tasks}

@@ -23,8 +23,8 @@ from disco_common.atomic import write_atomically
 from disco_common.configuration import with_present_names
 from disco_common.json_lines import read_object
 from disco_common.terminal import printable
-from launch import locks, processes, start
-from launch.provenance import code_version
+from launch.support import locks, processes, start
+from launch.support.provenance import code_version
 
 CONFIG, SOURCES, VERSION = "config.json", "sources.json", "version.txt"
 CHECKPOINTS = "checkpoints"  # Of a discovery, a folder.

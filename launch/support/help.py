@@ -1,14 +1,13 @@
 """The text that `--help` prints: what a command does, examples, and its flags by topic.
 
-Commands take seconds to import, and so `launch.start` prints stored texts. After a change of flags
-write them again:
+Commands take seconds to import, and so `launch.support.start` prints stored texts. After a change
+of flags write them again:
 
-    python -m launch.help
+    python -m launch.support.help
 """
 
 import inspect
 import os
-import pathlib
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Iterable
 
 from absl import flags
 
-from launch.start import TEXTS
+from launch.support.start import TEXTS
 
 _WIDTH = 100
 _TOPICS = {
@@ -82,7 +81,7 @@ def _described(flag: flags.Flag) -> str:
 def main() -> None:
     """Write the stored texts of all commands."""
     TEXTS.mkdir(exist_ok=True)
-    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+    for path in sorted(TEXTS.parent.glob("*.py")):
         if _IS_COMMAND.search(path.read_text(encoding="utf-8")):
             (TEXTS / f"{path.stem}.txt").write_text(of(path.stem), encoding="utf-8")
             print(path.stem)
@@ -95,7 +94,7 @@ def of(command: str) -> str:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "--help"],
-        cwd=pathlib.Path(__file__).parent.parent,
+        cwd=TEXTS.parent.parent,
         capture_output=True,
         text=True,
         check=True,

@@ -6,8 +6,8 @@ Schedulers can decide by the exit status whether to start a job again:
     1        a bug, with its traceback, or a flag that absl refuses
     2        an error that the user has to fix, in a sentence; a retry fails again
     3        some jobs failed at each attempt, and the others are done
-    75       another process of the run did not start or has died (`launch.processes`); or another
-             command has the workdir open (`launch.locks`)
+    75       another process of the run did not start or has died (`launch.support.processes`);
+             or another command has the workdir open (`launch.support.locks`)
     128 + n  stopped by signal n: 130 Ctrl-C, 143 SIGTERM, 137 SIGKILL; 134 if JAX ended this
              process because another one did not answer. Some callers see -n instead, if the
              signal itself ended the process
@@ -35,8 +35,8 @@ from agents import compilation
 from disco_common import terminal
 from environments import SimulatorError, available_processors
 from evaluation.executors import JobsFailedError
-from launch import help, locks, processes, start
-from launch.flag_parsing import parse_flags, print_config, wants_tracebacks
+from launch.support import help, locks, processes, start
+from launch.support.flag_parsing import parse_flags, print_config, wants_tracebacks
 
 # Errors with a message for the user. All others are bugs, and have a traceback.
 _USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
-from launch.provenance import code_version
-from launch.settings import DiscoverSettings
+from launch.support.provenance import code_version
+from launch.support.settings import DiscoverSettings
 
 _PARTS = ("agent", "population", "meta", "objective")  # Settings in the provenance.
 

@@ -22,13 +22,13 @@ import environments
 from disco_common import stopping
 from disco_common.atomic import write_atomically
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, fingerprint, make_contenders
+from evaluation.contenders import fingerprint, rule_contenders
 from evaluation.evaluate import Execution, make_runs
 from evaluation.report.probe_scores import FOLDER, RULE, SCORE, Probe, read_one
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.scoring.references import Reference
-from launch.settings import DiscoverSettings, ProbeSettings
+from launch.support.settings import DiscoverSettings, ProbeSettings
 
 _log = logging.getLogger(__name__)
 
@@ -94,8 +94,7 @@ class Probes:
         if (own / SCORE).exists():
             return read_one(own)
         disco.save(rule, file, provenance)
-        everyone = make_contenders([str(file)], self._config)
-        contenders = [one for one in everyone if one.kind != RANDOM]
+        contenders = rule_contenders([str(file)], self._config)
         tasks = [task for task, _ in self._chosen.values()]
         with stopping.noting():
             curves = make_runs(tasks, contenders, self._config, own, provenance, Execution())

@@ -23,12 +23,12 @@ from disco_common.terminal import message
 
 ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
 HELP = ("help", "helpshort", "h", "?")  # Flags that ask for a command's help.
-TEXTS = pathlib.Path(__file__).parent / "help_texts"  # `launch.help` writes them.
+TEXTS = pathlib.Path(__file__).parent.parent / "help_texts"  # `launch.support.help` writes them.
 
 _PREFIX = "launch."
 _IMPORTS = "imports"  # A flag: modules that a file names are to be trusted.
 _READ_ONLY = ("dry_run", "print_config")  # Flags with which a command writes nothing.
-_CONFIGS = pathlib.Path(__file__).parent / "configs"
+_CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 # Flags of one process, not of a run.
 _OF_A_PROCESS = ("coordinator", "coordinator_timeout", "num_processes", "process_id")
 # Flags that no file may give: what they name is run, written, or worked with on other machines.
@@ -53,7 +53,7 @@ def begin(module: str, arguments: list[str]) -> None:
       arguments: `sys.argv`; may be extended.
     """
     name = module.removeprefix(_PREFIX)
-    if module == name or name == "child":
+    if module == name or "." in name:  # No command, but what commands share.
         return
     text = TEXTS / f"{name}.txt"
     if has_flag(arguments, *HELP) and text.exists():

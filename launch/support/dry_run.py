@@ -29,9 +29,9 @@ from evaluation.evaluate import runs_of
 from evaluation.job_groups import job_groups
 from evaluation.pace import in_words
 from evaluation.report.texts import number_of
-from evaluation.training import Run, make_agent, train_runs
-from launch.settings import DiscoverSettings
-from launch.workdirs import CHECKPOINTS
+from evaluation.training import Run, train_runs
+from launch.support.settings import DiscoverSettings
+from launch.support.workdirs import CHECKPOINTS
 from meta.discovery import Discovery
 from meta.run import RunMetrics, run
 from training.passes import runs_per_pass
@@ -156,8 +156,8 @@ class _Enough(Exception):
 def _measured(group: Sequence[Run], config: EvaluationConfig) -> _Measured:
     """Begin a job, in a folder that is deleted."""
     learns_from = 0
-    if not group[0].contender.trains_itself:
-        experience = make_agent(group[0].contender, group[0].task).experience
+    if group[0].contender.own_training is None:
+        experience = group[0].contender.make(group[0].task).experience
         first = [x.first for x in schedules(experience, config.num_steps).values()]
         learns_from = experience.steps_per_unroll * (1 + max(first, default=0))
     started, reports = time.monotonic(), list[_Report]()

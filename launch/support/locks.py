@@ -23,7 +23,7 @@ from disco_common import files
 from disco_common.atomic import write_atomically
 from disco_common.json_lines import read_object
 from disco_common.terminal import printable
-from launch import processes
+from launch.support import processes
 
 _LOCK, _NOTE = ".lock", ".lock.json"
 _LONGEST = 300  # Characters of a command in messages.

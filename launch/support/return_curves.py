@@ -1,4 +1,4 @@
-"""The returns of an evaluation's runs for trackers (`launch.tracking`), while they are made.
+"""The returns of an evaluation's runs, while they are made, for trackers (`support.tracking`).
 
 A run's records grow in its folder (`training.records`), whoever makes it: this process, or a worker
 of a Ray cluster that shares the file system. They are read from there, at most every ten seconds.
@@ -19,8 +19,7 @@ from evaluation.contenders import Contender
 from evaluation.evaluate import Execution
 from evaluation.executors import Numbers, Progress
 from evaluation.report.manifest import read_manifest
-from launch import metric_tags
-from launch.tracking import Tracker, Tracking
+from launch.support.tracking import Tracker, Tracking
 from training.records import METRICS, STEPS
 
 _SECONDS_BETWEEN_READS = 10.0
@@ -94,15 +93,13 @@ class ReturnCurves:
                 self._workdir,
                 f"{contender.name}, seed {seed}",
                 part,
-                metrics=[metric_tags.of_task(_GROUP, task) for task in self._evaluation.tasks],
+                metrics=[f"{_GROUP}/{task}" for task in self._evaluation.tasks],
                 step_name=STEPS,
             )
             settings = {
-                "contender": contender.name,
-                "kind": contender.kind,
+                **contender.described(),
                 "seed": self._evaluation.config.all_seeds[seed],
                 "budget": self._evaluation.config.budget,
-                "agent": dataclasses.asdict(contender.agent),
             }
             self._runs[key] = [_Logged(folder, one) for folder, one in found.items()]
             for one in self._runs[key]:
@@ -126,7 +123,7 @@ class _Logged:
         last = self._steps.get(task, 0)
         for step, value in points:
             if step > last:
-                self.tracker.log(step, {metric_tags.of_task(_GROUP, task): value})
+                self.tracker.log(step, {f"{_GROUP}/{task}": value})
                 self._steps[task] = last = step
                 self._is_changed = True
 

@@ -1,0 +1,158 @@
+"""Ranges of settings for a search, and what tuned algorithms share with the evaluated rules."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from agents.rule_agent import AgentConfig
+
+Settings = Mapping[str, Any]
+_EDGE = 0.05  # Part of a range, at each end.
+
+
+@dataclasses.dataclass(frozen=True)
+class LogUniform:
+    """A range of positive numbers, whose logarithms are drawn uniformly."""
+
+    low: float
+    high: float
+
+    def draw(self, random: np.random.Generator) -> float:
+        value = math.exp(random.uniform(math.log(self.low), math.log(self.high)))
+        return float(f"{value:.3g}")
+
+    def is_at_the_edge(self, value: float) -> bool:
+        place = math.log(value / self.low) / math.log(self.high / self.low)
+        return not _EDGE <= place <= 1.0 - _EDGE
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of several values, each as likely.
+
+    Attributes:
+      values: to choose from, in order.
+      may_be_lower: whether lower values than the first would make sense, too.
+      may_be_higher: likewise of higher values than the last.
+    """
+
+    values: tuple[float | int | bool, ...]
+    may_be_lower: bool = False
+    may_be_higher: bool = False
+
+    def draw(self, random: np.random.Generator) -> float | int | bool:
+        return self.values[int(random.integers(len(self.values)))]
+
+    def is_at_the_edge(self, value: float) -> bool:
+        is_lowest, is_highest = value == self.values[0], value == self.values[-1]
+        return (self.may_be_lower and is_lowest) or (self.may_be_higher and is_highest)
+
+
+Ranges = Mapping[str, LogUniform | Choice]
+
+RATE = LogUniform(1e-4, 3e-2)
+ENTROPY = LogUniform(1e-4, 0.3)
+REPLAY = Choice((0.0, 0.5, 0.75, 0.875, 0.9375), may_be_higher=True)
+YES_OR_NO = Choice((False, True))
+TRACES = Choice((0.6, 0.8, 0.9, 0.95, 1.0), may_be_lower=True)
+END_RATE = Choice((0.1, 1.0))  # Of the learning rate, at its end.
+# How often an algorithm learns from a transition is free: tables say how much each one computes.
+SIZES: Ranges = {
+    "width": Choice((32, 64, 128, 256), may_be_lower=True, may_be_higher=True),
+    "layers": Choice((1, 2)),
+    "num_environments": Choice((1, 2, 4, 8, 16)),
+    "unroll_length": Choice((8, 16, 32), may_be_lower=True, may_be_higher=True),
+}
+# Settings of an agent that learns by a rule.
+RULE_RANGES: Ranges = {
+    "learning_rate": RATE,
+    "end_learning_rate": END_RATE,
+    "replay_ratio": REPLAY,
+}
+
+
+# Of a search's first trial.
+DEFAULTS: Settings = {
+    "learning_rate": 3e-3,
+    "entropy_cost": 0.01,
+    "lambda_": 0.95,
+    "normalize_advantage": False,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shared:
+    """What tuned algorithms have in common with the rules of an evaluation.
+
+    Attributes:
+      agent: of the evaluated rules, whose network and environments are the default.
+      budget: environment steps of a run.
+      discount: of tuned algorithms.
+    """
+
+    agent: AgentConfig
+    budget: int
+    discount: float
+
+    @property
+    def num_steps(self) -> int:
+        """The environment steps of a run in whole updates of the agent."""
+        return self.budget // self.agent.steps_per_update * self.agent.steps_per_update
+
+    def sized(self, settings: Settings) -> "Shared":
+        """Return this with the network and the environments of `SIZES` that are given.
+
+        An unroll is so short that the budget has an update.
+        """
+        agent, torso = self.agent, self.agent.network.torso
+        if "width" in settings or "layers" in settings:
+            torso = (settings.get("width", max(torso)),) * settings.get("layers", len(torso))
+        number = settings.get("num_environments", agent.num_environments)
+        length = min(settings.get("unroll_length", agent.unroll_length), self.budget // number)
+        agent = dataclasses.replace(
+            agent,
+            network=dataclasses.replace(agent.network, torso=torso),
+            num_environments=number,
+            unroll_length=length,
+            batch_size=round(number * agent.batch_size / agent.num_environments),
+        )
+        return dataclasses.replace(self, agent=agent)
+
+
+def given(names: tuple[str, ...], settings: Settings) -> dict[str, Any]:
+    """Return the settings of these names that are given."""
+    return {name: settings[name] for name in names if name in settings}
+
+
+def on_policy(agent: AgentConfig) -> AgentConfig:
+    """Return the agent without replay."""
+    return dataclasses.replace(agent, replay_ratio=0.0, batch_size=agent.num_environments)
+
+
+def with_replay(
+    agent: AgentConfig, replay_ratio: float, num_environments: int | None = None
+) -> AgentConfig:
+    """Return the agent with replay: a fresh trajectory per environment, and replayed ones.
+
+    Args:
+      agent: the agent.
+      replay_ratio: replayed part of a batch.
+      num_environments: of the new agent; by default the agent's.
+    """
+    number = num_environments or agent.num_environments
+    return dataclasses.replace(
+        agent,
+        num_environments=number,
+        replay_ratio=replay_ratio,
+        batch_size=round(number / (1.0 - replay_ratio)),
+    )
+
+
+def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
+    """Return a rule's agent with the settings of `RULE_RANGES` that are given."""
+    if settings.get("replay_ratio", agent.replay_ratio) != agent.replay_ratio:
+        agent = with_replay(agent, settings["replay_ratio"])
+    return dataclasses.replace(agent, **given(("learning_rate", "end_learning_rate"), settings))
