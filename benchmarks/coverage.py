@@ -145,11 +145,8 @@ def _interval(
     options = {"resamples": resamples, "confidence": 0.95, "seed": seed, "bounds": one.bounds}
     if beyond:
         return over_tasks.interval(one.statistic, own, others, least=lambda _: 0.0, **options)
-    if len(own) > 1:
-        found = statistics.estimate(one.statistic, list(own), *others, **options)
-        return found.low, found.high
-    low, high = statistics.interval(one.statistic, own[0], *others, **options)
-    return float(low), float(high)
+    found = statistics.estimate(one.statistic, list(own), *others, **options)
+    return found.low, found.high
 
 
 def _true_values(case: Case, rng: np.random.Generator) -> dict[str, float]:
