@@ -14,7 +14,7 @@ import io
 import os
 import pathlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from disco import meta_network, npz, rule_sources
+from disco.anchored import FORMS, PRIOR, form_of
 from disco.architectures import LSTM, TRANSFORMER
 from disco.discovered import DiscoveredRule
 from disco.rule_headers import (
@@ -62,7 +63,6 @@ _PUBLISHED_NAMES = {
     "lifetime/input": f"{_LIFETIME}/mlp_2/~/linear_0",
     "lifetime/lstm": f"{_LIFETIME}/lstm/linear",
 }
-_PRIOR = "trajectory/policy_prior"
 _TRANSFORMER_LAYER = re.compile(r"lstm/transformer/\d+/heads/w")
 
 
@@ -124,13 +124,13 @@ def save(
     path = pathlib.Path(os.path.expanduser(path))
     if path.suffix != ".npz":
         raise ValueError(f"Rule file {str(path)!r} must end in '.npz'.")
-    arrays = _arrays(rule)
+    arrays, names = _arrays(rule), hyper_parameter_names(type(rule))
     header = {
         "format_version": FORMAT_VERSION,
         "kind": KIND,
         ARCHITECTURE: rule.sizes.architecture,
         "sizes": dataclasses.asdict(rule.sizes),
-        "hyper_parameters": {name: getattr(rule, name) for name in hyper_parameter_names()},
+        "hyper_parameters": {name: getattr(rule, name) for name in names},
         "provenance": dict(provenance or {}),
     }
     try:
@@ -164,19 +164,29 @@ def _arrays(rule: DiscoveredRule) -> dict[str, np.ndarray]:
 
 
 def read(
-    name: str | os.PathLike, sha256: str | None = None
+    name: str | os.PathLike,
+    sha256: str | None = None,
+    forms: Sequence[type[DiscoveredRule]] = FORMS,
 ) -> tuple[DiscoveredRule, dict[str, Any]]:
-    """Return a rule and its file's header. Arguments and errors are those of `load`."""
+    """Return a rule and its file's header.
+
+    Args:
+      name: as in `load`, as are the errors.
+      sha256: as in `load`.
+      forms: that the rule may have (`disco.anchored.form_of`); it has the simplest one.
+    """
     path = rule_sources.find(name, sha256)
     try:
         with npz.opened(path) as archive:
-            return _read(path, archive)
+            return _read(path, archive, forms)
     except npz.ArchiveError as error:
         raise RuleFileError(f"{path} {error}") from error
 
 
-def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dict[str, Any]]:
-    header = read_header(path, archive)
+def _read(
+    path: pathlib.Path, archive: npz.Archive, forms: Sequence[type[DiscoveredRule]]
+) -> tuple[DiscoveredRule, dict[str, Any]]:
+    header = read_header(path, archive, forms[-1])
     names = set(archive.names) - {HEADER}
     architecture = _architecture(header, names)
     layers = sum(_TRANSFORMER_LAYER.fullmatch(name) is not None for name in names)
@@ -186,8 +196,11 @@ def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dic
             f"{path}: the arrays' shapes say {dataclasses.asdict(sizes)}, the header's sizes"
             f" {shown(header['sizes'])}."
         )
+    known = hyper_parameter_names(forms[-1])
+    given = {name: x for name, x in header.get("hyper_parameters", {}).items() if name in known}
     try:
-        rule = DiscoveredRule(parameters={}, sizes=sizes, **header.get("hyper_parameters", {}))
+        form, settings = form_of(sizes, given, forms)
+        rule = form(parameters={}, sizes=sizes, **settings)
     except ValueError as error:
         raise RuleFileError(f"{path}: {error}") from error
     parameters = {
@@ -257,7 +270,7 @@ def _read_shapes(
 
 def _prior_outputs(path: pathlib.Path, archive: npz.Archive, names: set[str]) -> int:
     """Return the number of the prior's outputs, from the shape of their bias."""
-    name = f"{_name_in_file(_PRIOR)}/b"
+    name = f"{_name_in_file(PRIOR)}/b"
     if name not in names:
         return 0
     _, shape = archive.describe(name)
@@ -328,7 +341,7 @@ def _infer_sizes(
     sizes = dataclasses.replace(sizes, agent_features=of_agent if of_agent in (1, 2) else 0)
     if not prior_outputs:
         return sizes
-    inputs = shapes[f"{_name_in_file(_PRIOR)}/w"][:1]
+    inputs = shapes[f"{_name_in_file(PRIOR)}/w"][:1]
     of_action = sum(inputs) - sizes.trajectory - sizes.agent_features
     return dataclasses.replace(sizes, prior_features=of_action if of_action in (1, 2) else 0)
 

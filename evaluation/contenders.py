@@ -20,7 +20,7 @@ from agents.registry import AgentFactory, ObservingFactory
 from agents.rule_agent import AgentConfig
 from agents.self_contained import SelfContainedAgent
 from agents.settings import with_stored
-from disco import rule_files, rule_sources
+from disco import rule_sources
 from disco_common import plugins
 from disco_common.configuration import from_json
 from disco_common.terminal import require_printable
@@ -28,6 +28,7 @@ from evaluation import baselines, folder_names
 from evaluation.config import BASELINES, EvaluationConfig, kind_of
 from evaluation.fingerprints import fingerprint
 from evaluation.rule_agents import agent_of
+from evaluation.studies import ablations
 
 DISCOVERED, RULE, RANDOM, AGENT = "discovered", "rule", "random", "agent"
 PLUGINS = plugins.define("disco.rules", disco.Rule, parameters=0)
@@ -384,7 +385,7 @@ def _load(
     path = _source(rule, copy)
     if path == copy:
         _log.warning("Rule file %r does not exist. The rule's copy %s is used.", rule, copy)
-    return *rule_files.read(path), {FILE_SHA256: rule_sources.sha256_of(path)}
+    return *ablations.read(path), {FILE_SHA256: rule_sources.sha256_of(path)}
 
 
 def check_names(

@@ -517,7 +517,7 @@ def test_a_rule_is_shown_by_its_settings():
     rule = disco.load("three_families")
     text = repr(rule)
     assert len(text) < 1_000
-    assert text.startswith("DiscoveredRule(<5,163 parameters>, sizes=MetaNetworkSizes(")
+    assert text.startswith("AnchoredRule(sizes=MetaNetworkSizes(")
     assert "lambda_=0.9" in text
 
 
