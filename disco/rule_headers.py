@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from disco import npz
-from disco.architectures import ARCHITECTURES, LSTM
 from disco.discovered import DiscoveredRule
+from disco.sizes import MetaNetworkSizes
 from disco_common import json_lines
 
 FORMAT_VERSION = 1
@@ -70,7 +70,6 @@ def _check_header(path: pathlib.Path, header: Any, form: type[DiscoveredRule]) -
         )
     if header.get("kind") != KIND:
         raise RuleFileError(f"{path} is of kind {shown(header.get('kind'))}; expected {KIND!r}.")
-    _check_architecture(path, header)
     if not isinstance(header.setdefault("provenance", {}), dict):
         raise RuleFileError(
             f"{path}: the header's provenance is {shown(header['provenance'])}; expected names."
@@ -84,12 +83,33 @@ def _check_header(path: pathlib.Path, header: Any, form: type[DiscoveredRule]) -
     _check_hyper_parameters(path, header["hyper_parameters"], form)
 
 
-def _check_architecture(path: pathlib.Path, header: Mapping[str, Any]) -> None:
-    found = header.get(ARCHITECTURE, LSTM)  # Older headers have none.
-    if not isinstance(found, str) or found not in ARCHITECTURES:
+def header_sizes(
+    path: pathlib.Path, header: Mapping[str, Any], num_arrays: int
+) -> MetaNetworkSizes:
+    """Return the sizes in a header, that of a file with so many arrays.
+
+    Raises:
+      RuleFileError: naming the file, what was found and what was expected.
+    """
+    found, known = header["sizes"], [field.name for field in dataclasses.fields(MetaNetworkSizes)]
+    if set(found) != set(known):
+        raise RuleFileError(f"{path}: the header's sizes are {shown(found)}; expected {known}.")
+    try:
+        sizes = MetaNetworkSizes(**found)
+    except ValueError as error:
+        raise RuleFileError(f"{path}: {error}") from error
+    if sizes.transformer_layers > num_arrays:
         raise RuleFileError(
-            f"{path} has the architecture {shown(found)}; known are {sorted(ARCHITECTURES)}."
+            f"{path}: sizes.transformer_layers is {sizes.transformer_layers}; expected those of its"
+            f" {num_arrays} arrays."
         )
+    named = header.get(ARCHITECTURE, sizes.architecture)  # Older headers do not name it.
+    if named != sizes.architecture:
+        raise RuleFileError(
+            f"{path} has the architecture {shown(named)}; expected {sizes.architecture!r} with"
+            f" sizes.transformer_layers {sizes.transformer_layers}."
+        )
+    return sizes
 
 
 def _check_hyper_parameters(path: pathlib.Path, found: Any, form: type[DiscoveredRule]) -> None:
