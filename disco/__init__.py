@@ -7,6 +7,7 @@
 `Rule` is the interface of update rules, `Trajectory` the data that a rule learns from.
 """
 
+from disco.anchored import AnchoredMemory, AnchoredRule, AnchoredTargets
 from disco.checks import check_values
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
 from disco.hand_designed import ActorCritic, PolicyGradient, hand_designed
@@ -21,6 +22,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ActorCritic",
+    "AnchoredMemory",
+    "AnchoredRule",
+    "AnchoredTargets",
     "Aux",
     "DiscoveredMemory",
     "DiscoveredRule",

@@ -1,4 +1,4 @@
-"""Discovered rules: a meta-network computes the targets (DiscoRL, Oh et al., Nature 2025).
+"""The published rule: a meta-network computes the targets (DiscoRL, Oh et al., Nature 2025).
 
 The agent predicts a policy, two vectors y(s) and z(s, a) without predefined meaning, an action
 value q, and the policy one step later (aux_pi). The meta-network computes the targets of pi, y
@@ -6,8 +6,7 @@ and z; those of q and aux_pi are predefined.
 """
 
 import dataclasses
-import math
-from typing import Any
+from typing import Any, TypeVar
 
 import chex
 import jax
@@ -17,15 +16,33 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from disco import meta_network, moments, values
 from disco.checks import OutputShapes
 from disco.distributions import entropy, kl_divergence
-from disco.hand_set import policy_target
 from disco.hyper_parameters import COST, POSITIVE, odd_number
-from disco.meta_network import LifetimeState
+from disco.meta_network import Inputs, LifetimeState, RawTargets
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.sizes import MetaNetworkSizes
 from disco.types import Metrics, Outputs, RuleState, Trajectory
-from disco_common.pytrees import register_dataclass
+from disco.values import ActionValueEstimates
+from disco_common.pytrees import register_dataclass, static
 from disco_common.ranges import AT_LEAST_1, FRACTION
+
+TargetsT = TypeVar("TargetsT", bound="DiscoveredTargets")
+RuleT = TypeVar("RuleT", bound="DiscoveredRule")
+
+
+@chex.dataclass(frozen=True)
+class DiscoveredMemory:
+    """The state of a discovered rule over an agent's lifetime.
+
+    Attributes:
+      lifetime: of the lifetime RNN.
+      advantage: moments of the advantages.
+      td: moments of the TD errors.
+    """
+
+    lifetime: LifetimeState
+    advantage: Moments
+    td: Moments
 
 
 @chex.dataclass(frozen=True)
@@ -40,8 +57,6 @@ class DiscoveredTargets:
       normalized_advantage: `[T, B]`, normalised by its moving moments.
       normalized_q_td: `[T, B]`, divided by the moving deviation of q_td, mean not subtracted.
       summary: `[T, B, 1]`, the output of the backward LSTM that the lifetime RNN reads.
-      prior: `[T, B, P]`, the outputs that change the policy target's prior
-        (`DiscoveredRule.prior_weights`), if the meta-network has them.
     """
 
     pi: Float[Array, "T B A"]
@@ -53,24 +68,24 @@ class DiscoveredTargets:
     normalized_advantage: Float[Array, "T B"]
     normalized_q_td: Float[Array, "T B"]
     summary: Float[Array, "T B 1"]
-    prior: Float[Array, "T B P"] | None = None
 
-
-@chex.dataclass(frozen=True)
-class DiscoveredMemory:
-    """The state of a discovered rule over an agent's lifetime.
-
-    Attributes:
-      lifetime: of the lifetime RNN.
-      advantage: moments of the advantages.
-      td: moments of the TD errors.
-      updates: number of updates so far, if the rule reads it.
-    """
-
-    lifetime: LifetimeState
-    advantage: Moments
-    td: Moments
-    updates: Float[Array, ""] | None = None
+    @classmethod
+    def of(
+        cls: type[TargetsT], raw: RawTargets, inputs: Inputs, td: Moments, **own: Any
+    ) -> TargetsT:
+        """Return the targets of a batch, with `pi`; `td` are the moments after it."""
+        estimates = inputs.estimates
+        return cls(
+            y=raw.y,
+            z=raw.z,
+            q_target=estimates.q_target,
+            q_td=estimates.td,
+            advantage=estimates.advantage,
+            normalized_advantage=inputs.normalized_advantage,
+            normalized_q_td=moments.normalize(td, estimates.td, subtract_mean=False),
+            summary=raw.summary,
+            **own,
+        )
 
 
 @register_dataclass
@@ -88,71 +103,33 @@ class DiscoveredRule(Rule):
       discount: gamma.
       lambda_: decay of the return's traces.
       target_params_coefficient: weight of the old target parameters in their average.
-      policy_prior: a scalar, the weight of the agent's own logits, minus their mean, in the logits
-        of the policy target. With 0, as in the published rule, the meta-network computes the target
-        itself; with 1 it computes the change of the policy, and an output of 0 leaves the policy
-        unchanged. If the meta-network computes the weight of each transition
-        (`sizes.prior_outputs`), it is the weight for an output of 0.
-      advantage_weight: weight of the advantage in the logit of the action taken, in the policy
-        target, as `HandSetRule` has it; 0 in the published rule. It is multiplied by the
-        exponential of the meta-network's second output of the prior, if there is one. A new rule
-        with a weight above 0 starts as the hand-set rule: its meta-network adds nothing yet.
-      action_advantage_weight: weight of the advantages of all actions, likewise; it is multiplied
-        by the exponential of the third output of the prior, if there is one.
-      normalize_advantage: whether these advantages are normalised, as in `HandSetRule`.
       pi_cost, y_cost, z_cost, aux_policy_cost, value_cost: weights of the loss's terms. Agents have
-        no aux_pi if its weight is 0, and no y and z if theirs are 0 and `reads_predictions` false.
-      reads_predictions: whether the meta-network reads y and z; otherwise it reads zeros.
-      reads_values: whether it reads values, returns and advantages; otherwise it reads zeros.
-      has_lifetime: whether the lifetime RNN is stepped; otherwise it keeps its initial state.
-      masks_moments: whether masked transitions, between two episodes, are left out of the moments
-        that normalise advantages and TD errors. The published rule counts them.
+        no aux_pi if its weight is 0.
     """
 
-    parameters: PyTree[Any]  # JAX rebuilds rules with leaves that are not arrays.
-    sizes: MetaNetworkSizes = dataclasses.field(
-        default=MetaNetworkSizes(), metadata={"static": True}
-    )
-    num_bins: int = dataclasses.field(default=601, metadata={"static": True})
-    max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
-    discount: float = dataclasses.field(default=0.997, metadata={"static": True})
-    lambda_: float = dataclasses.field(default=0.95, metadata={"static": True})
+    # JAX rebuilds rules with leaves that are not arrays.
+    parameters: PyTree[Any] = dataclasses.field(repr=False)
+    sizes: MetaNetworkSizes = static(MetaNetworkSizes())
+    num_bins: int = static(601)
+    max_value: float = static(300.0)
+    discount: float = static(0.997)
+    lambda_: float = static(0.95)
     # Narrower than in `Rule`, which is sound because fields of frozen dataclasses are not assigned.
-    target_params_coefficient: float = dataclasses.field(  # pyright: ignore[reportIncompatibleVariableOverride]
-        default=0.9, metadata={"static": True}
-    )
-    policy_prior: float = dataclasses.field(default=0.0, metadata={"static": True})
-    advantage_weight: float = dataclasses.field(default=0.0, metadata={"static": True})
-    action_advantage_weight: float = dataclasses.field(default=0.0, metadata={"static": True})
-    normalize_advantage: bool = dataclasses.field(default=True, metadata={"static": True})
-    pi_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
-    y_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
-    z_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
-    aux_policy_cost: float = dataclasses.field(default=1.0, metadata={"static": True})
-    value_cost: float = dataclasses.field(default=0.2, metadata={"static": True})
-    reads_predictions: bool = dataclasses.field(default=True, metadata={"static": True})
-    reads_values: bool = dataclasses.field(default=True, metadata={"static": True})
-    has_lifetime: bool = dataclasses.field(default=True, metadata={"static": True})
-    masks_moments: bool = dataclasses.field(default=False, metadata={"static": True})
-
-    def __repr__(self) -> str:
-        """Return the settings, and how many meta-parameters there are, but not these."""
-        number = sum(math.prod(jnp.shape(x)) for x in jax.tree.leaves(self.parameters))
-        settings = (
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in dataclasses.fields(self)
-            if field.name != "parameters"
-        )
-        return f"{type(self).__name__}(<{number:,} parameters>, {', '.join(settings)})"
+    target_params_coefficient: float = static(0.9)  # pyright: ignore[reportIncompatibleVariableOverride]
+    pi_cost: float = static(1.0)
+    y_cost: float = static(1.0)
+    z_cost: float = static(1.0)
+    aux_policy_cost: float = static(1.0)
+    value_cost: float = static(0.2)
 
     @classmethod
     def create(
-        cls,
+        cls: type[RuleT],
         key: PRNGKeyArray,
         sizes: MetaNetworkSizes = MetaNetworkSizes(),
         is_published: bool = False,
         **hyper_parameters: Any,
-    ) -> "DiscoveredRule":
+    ) -> RuleT:
         """Return a random rule, to start a discovery from.
 
         Args:
@@ -166,52 +143,30 @@ class DiscoveredRule(Rule):
           ValueError: if a size or hyper-parameter is out of range, or the release has no such rule.
         """
         rule = cls(parameters={}, sizes=sizes, **hyper_parameters)
-        is_silent = rule.advantage_weight > 0.0
-        if is_published and is_silent:
-            raise ValueError(
-                f"advantage_weight is {rule.advantage_weight}, with which the policy target starts"
-                " without the meta-network; expected 0 with the release's initialisation."
-            )
-        parameters = meta_network.init(key, sizes, is_silent=is_silent, is_published=is_published)
+        parameters = meta_network.init(key, sizes, is_published=is_published)
         return dataclasses.replace(rule, parameters=parameters)
 
     def __post_init__(self):
+        self._require_form()
         odd_number(at_least=3).require_value("num_bins", self.num_bins)
         POSITIVE.require_value("max_value", self.max_value)
-        for name in ("discount", "lambda_", "target_params_coefficient", "policy_prior"):
+        for name in ("discount", "lambda_", "target_params_coefficient"):
             FRACTION.require_value(name, getattr(self, name))
-        if self.sizes.prior_outputs and not 0.0 < self.policy_prior < 1.0:
-            raise ValueError(
-                f"policy_prior is {self.policy_prior}; expected more than 0 and less than 1 beside"
-                f" sizes.prior_outputs {self.sizes.prior_outputs}, as the output is added to its"
-                " logit."
-            )
-        multiplied = ("advantage_weight", "action_advantage_weight")
-        for number, name in enumerate(multiplied, start=2):
-            if self.sizes.prior_outputs >= number and getattr(self, name) == 0.0:
-                raise ValueError(
-                    f"{name} is 0.0; expected more than 0 beside sizes.prior_outputs"
-                    f" {self.sizes.prior_outputs}, as output {number} multiplies it."
-                )
-        for name in (
-            *multiplied,
-            "pi_cost",
-            "y_cost",
-            "z_cost",
-            "aux_policy_cost",
-            "value_cost",
-        ):
+        for name in ("pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost"):
             COST.require_value(name, getattr(self, name))
 
-    @property
-    def prediction_size(self) -> int:
-        """Y, the number of logits of the predictions y and z."""
-        return self.sizes.prediction
+    def _require_form(self) -> None:
+        """Refuse sizes that the rule's form does not have."""
+        if not self.sizes.is_published:
+            raise ValueError(
+                "sizes has agent_features, prior_outputs or prior_features above 0, which the"
+                " published rule has not; expected 0, or disco.AnchoredRule."
+            )
 
     @property
     def has_predictions(self) -> bool:
         """Whether agents have the outputs y and z: the meta-network or the loss reads them."""
-        return self.reads_predictions or self.y_cost > 0.0 or self.z_cost > 0.0
+        return True
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
         """Return the shape of each output that the agent must have, per state.
@@ -227,8 +182,8 @@ class DiscoveredRule(Rule):
           the scale of the signed hyperbolic transform. `disco.values` makes it a number.
         - `aux_pi`, `[A, A]`: for each action, of the policy in the state that follows it.
 
-        `Unroll` returns them as `[T+1, B, ...]`. Some rules need fewer: those that neither read nor
-        learn y and z, and those that do not learn aux_pi (`has_predictions`, `aux_policy_cost`).
+        `Unroll` returns them as `[T+1, B, ...]`. Some rules need fewer: those that do not learn
+        aux_pi (`aux_policy_cost`), and ours that neither read nor learn y and z (`AnchoredRule`).
 
         Args:
           num_actions: A.
@@ -239,8 +194,8 @@ class DiscoveredRule(Rule):
         AT_LEAST_1.require_value("num_actions", num_actions)
         shapes = {
             "logits": (num_actions,),
-            "y": (self.prediction_size,),
-            "z": (num_actions, self.prediction_size),
+            "y": (self.sizes.prediction,),
+            "z": (num_actions, self.sizes.prediction),
             "q": (num_actions, self.num_bins),
             "aux_pi": (num_actions, num_actions),
         }
@@ -252,10 +207,7 @@ class DiscoveredRule(Rule):
         lifetime = meta_network.initial_lifetime(self.parameters)
         dtype = lifetime.hidden.dtype
         return DiscoveredMemory(
-            lifetime=lifetime,
-            advantage=moments.init(dtype),
-            td=moments.init(dtype),
-            updates=jnp.zeros((), dtype) if self.sizes.agent_features else None,
+            lifetime=lifetime, advantage=moments.init(dtype), td=moments.init(dtype)
         )
 
     def targets(
@@ -266,111 +218,45 @@ class DiscoveredRule(Rule):
         state: RuleState,
     ) -> tuple[DiscoveredTargets, RuleState]:
         outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
-        if not self.reads_predictions:
-            outputs, target_outputs = map(_without_predictions, (outputs, target_outputs))
         estimates = self.estimates(outputs, target_outputs, trajectory)
         memory: DiscoveredMemory = state.memory
-        counted = trajectory.mask if self.masks_moments else None
-        advantage_moments = moments.update(memory.advantage, estimates.advantage, counted)
-        td_moments = moments.update(memory.td, estimates.td, counted)
-        normalized_advantage = moments.normalize(advantage_moments, estimates.advantage)
-        normalized_action_advantage = moments.normalize(
-            advantage_moments, estimates.action_advantage
+        tracked = dataclasses.replace(
+            memory,
+            advantage=moments.update(memory.advantage, estimates.advantage),
+            td=moments.update(memory.td, estimates.td),
         )
+        inputs = self._inputs(outputs, target_outputs, trajectory, estimates, tracked)
+        raw, lifetime = meta_network.apply(self.sizes, self.parameters, inputs, memory.lifetime)
+        is_legal = outputs["logits"][:-1] != -jnp.inf
+        pi = jnp.where(is_legal, jnp.zeros_like(raw.pi), -jnp.inf) + raw.pi
+        targets = DiscoveredTargets.of(raw, inputs, tracked.td, pi=pi)
+        after = dataclasses.replace(tracked, lifetime=lifetime)
+        after = moments.kept_if_finite(after, memory)
+        return targets, RuleState(target_params=state.target_params, memory=after)
 
-        def read(values):
-            return values if self.reads_values else jax.tree.map(jnp.zeros_like, values)
-
-        raw, lifetime = meta_network.apply(
-            self.sizes,
-            self.parameters,
-            outputs,
-            target_outputs,
-            read(estimates),
-            read(normalized_advantage),
-            read(normalized_action_advantage),
-            trajectory,
-            memory.lifetime,
-            self._agent_features(memory.updates, read(moments.deviation(advantage_moments))),
-        )
-        if not self.has_lifetime:
-            lifetime = memory.lifetime
-        if self.normalize_advantage:
-            advantages = normalized_advantage, normalized_action_advantage
-        else:
-            advantages = estimates.advantage, estimates.action_advantage
-        prior = self._prior(raw, outputs["logits"], read(advantages), trajectory)
-        targets = DiscoveredTargets(
-            pi=prior + raw.pi,
-            prior=raw.prior,
-            y=raw.y,
-            z=raw.z,
-            q_target=estimates.q_target,
-            q_td=estimates.td,
-            advantage=estimates.advantage,
-            normalized_advantage=normalized_advantage,
-            normalized_q_td=moments.normalize(td_moments, estimates.td, subtract_mean=False),
-            summary=raw.summary,
-        )
-        after = DiscoveredMemory(
-            lifetime=lifetime,
-            advantage=advantage_moments,
-            td=td_moments,
-            updates=None if memory.updates is None else memory.updates + 1.0,
-        )
-        memory = moments.kept_if_finite(after, memory)
-        return targets, RuleState(target_params=state.target_params, memory=memory)
-
-    def _agent_features(
-        self, updates: Float[Array, ""] | None, deviation: Float[Array, ""]
-    ) -> tuple[Float[Array, ""], ...]:
-        """Return what the meta-network reads of the agent."""
-        if updates is None:
-            return ()
-        return meta_network.agent_features(updates, deviation)[: self.sizes.agent_features]
-
-    def _prior(
+    def _inputs(
         self,
-        raw: meta_network.RawTargets,
-        logits: Float[Array, "T_plus_1 B A"],
-        advantages: tuple[Float[Array, "T B"], Float[Array, "T_plus_1 B A"]],
+        outputs: Outputs,
+        target_outputs: Outputs,
         trajectory: Trajectory,
-    ) -> Float[Array, "T B A"]:
-        """Return the part of the policy target that has a form.
-
-        `advantages` are those of the actions taken, and of all actions.
-        """
-        advantage, action_advantage = advantages
-        return policy_target(
-            logits[:-1],
-            advantage,
-            action_advantage[:-1],
-            trajectory.action,
-            **self.prior_weights(raw.prior),
+        estimates: ActionValueEstimates,
+        memory: DiscoveredMemory,
+    ) -> Inputs:
+        """Return what the meta-network reads; `memory` has the moments after this batch."""
+        return Inputs(
+            outputs=outputs,
+            target_outputs=target_outputs,
+            trajectory=trajectory,
+            estimates=estimates,
+            normalized_advantage=moments.normalize(memory.advantage, estimates.advantage),
+            normalized_action_advantage=moments.normalize(
+                memory.advantage, estimates.action_advantage
+            ),
         )
-
-    def prior_weights(
-        self, outputs: Float[Array, "*s P"] | None
-    ) -> dict[str, float | Float[Array, "*s 1"]]:
-        """Return the weights of `policy_target`, by name.
-
-        Args:
-          outputs: of the meta-network's prior; None if it has none, and the weights are constants.
-        """
-        names = ("policy_prior", "advantage_weight", "action_advantage_weight")
-        weights: dict[str, Any] = {name: getattr(self, name) for name in names}
-        if outputs is None:
-            return weights
-        first, *others = jnp.split(outputs, self.sizes.prior_outputs, axis=-1)
-        at_0 = math.log(self.policy_prior / (1.0 - self.policy_prior))
-        weights[names[0]] = jax.nn.sigmoid(at_0 + first)
-        for name, output in zip(names[1:], others, strict=False):
-            weights[name] *= jnp.exp(output)
-        return weights
 
     def estimates(
         self, outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory
-    ) -> values.ActionValueEstimates:
+    ) -> ActionValueEstimates:
         """Return the returns and advantages of the batch under the online policy."""
         return values.estimates_from_outputs(
             outputs,
@@ -424,11 +310,5 @@ class DiscoveredRule(Rule):
             "normalized_td": targets.normalized_q_td,
             "advantage": targets.advantage,
         }
-        if targets.prior is not None:
-            means |= self.prior_weights(targets.prior)
         metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
         return target_loss, self.value_cost * q_loss, metrics
-
-
-def _without_predictions(outputs: Outputs) -> Outputs:
-    return {name: x for name, x in outputs.items() if name not in ("y", "z")}

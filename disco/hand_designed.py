@@ -18,7 +18,7 @@ from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory
-from disco_common.pytrees import register_dataclass
+from disco_common.pytrees import register_dataclass, static
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -63,14 +63,14 @@ class ActorCritic(Rule):
       normalize_advantage: divide the advantages by their moving standard deviation.
     """
 
-    num_bins: int = dataclasses.field(default=1, metadata={"static": True})
-    max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
-    transform_value: bool = dataclasses.field(default=False, metadata={"static": True})
-    discount: float = dataclasses.field(default=0.997, metadata={"static": True})
-    lambda_: float = dataclasses.field(default=1.0, metadata={"static": True})
-    value_cost: float = dataclasses.field(default=0.5, metadata={"static": True})
-    entropy_cost: float = dataclasses.field(default=0.01, metadata={"static": True})
-    normalize_advantage: bool = dataclasses.field(default=False, metadata={"static": True})
+    num_bins: int = static(1)
+    max_value: float = static(300.0)
+    transform_value: bool = static(False)
+    discount: float = static(0.997)
+    lambda_: float = static(1.0)
+    value_cost: float = static(0.5)
+    entropy_cost: float = static(0.01)
+    normalize_advantage: bool = static(False)
 
     def __post_init__(self):
         odd_number(at_least=1).require_value("num_bins", self.num_bins)

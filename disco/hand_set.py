@@ -19,7 +19,7 @@ from disco.hyper_parameters import COST, POSITIVE, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory
-from disco_common.pytrees import register_dataclass
+from disco_common.pytrees import register_dataclass, static
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
 
@@ -72,18 +72,16 @@ class HandSetRule(Rule):
       value_cost: weight of the action value's loss; that of the policy's is 1.
     """
 
-    policy_prior: float = dataclasses.field(default=0.95, metadata={"static": True})
-    advantage_weight: float = dataclasses.field(default=1.0, metadata={"static": True})
-    action_advantage_weight: float = dataclasses.field(default=0.0, metadata={"static": True})
-    normalize_advantage: bool = dataclasses.field(default=True, metadata={"static": True})
-    num_bins: int = dataclasses.field(default=601, metadata={"static": True})
-    max_value: float = dataclasses.field(default=300.0, metadata={"static": True})
-    discount: float = dataclasses.field(default=0.997, metadata={"static": True})
-    lambda_: float = dataclasses.field(default=0.95, metadata={"static": True})
-    target_params_coefficient: float = dataclasses.field(  # pyright: ignore[reportIncompatibleVariableOverride]
-        default=0.9, metadata={"static": True}
-    )
-    value_cost: float = dataclasses.field(default=0.2, metadata={"static": True})
+    policy_prior: float = static(0.95)
+    advantage_weight: float = static(1.0)
+    action_advantage_weight: float = static(0.0)
+    normalize_advantage: bool = static(True)
+    num_bins: int = static(601)
+    max_value: float = static(300.0)
+    discount: float = static(0.997)
+    lambda_: float = static(0.95)
+    target_params_coefficient: float = static(0.9)  # pyright: ignore[reportIncompatibleVariableOverride]
+    value_cost: float = static(0.2)
 
     def __post_init__(self):
         odd_number(at_least=3).require_value("num_bins", self.num_bins)

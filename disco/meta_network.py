@@ -10,6 +10,7 @@ and features are averaged over actions.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import chex
 import jax
@@ -25,9 +26,6 @@ from disco.values import ActionValueEstimates, select_action
 
 Parameters = Mapping[str, Linear]
 
-_LARGEST_LOG = 5.0  # Of probabilities and ratios that the prior reads.
-_LARGE_LOG_AGE = 10.0  # So that the feature is about 1 after 20,000 updates.
-
 
 @chex.dataclass(frozen=True)
 class LifetimeState:
@@ -38,18 +36,41 @@ class LifetimeState:
 
 
 @chex.dataclass(frozen=True)
-class RawTargets:
-    """Logits of the targets, and one number per transition for the lifetime RNN.
+class Inputs:
+    """What the meta-network reads of an update.
 
-    `prior` is what is added to the logit of the policy prior, and to the logarithms of the weights
-    of advantages, if the network has these outputs.
+    Attributes:
+      outputs: of the agent; gradient flows through `y` and `z` only. Without them, zeros are read.
+      target_outputs: of the target network.
+      trajectory: the batch.
+      estimates: its returns and advantages.
+      normalized_advantage: of the actions taken.
+      normalized_action_advantage: of all actions, by the target network.
+      of_agent: further features, `sizes.agent_features` numbers; none in the published rule.
+    """
+
+    outputs: Outputs
+    target_outputs: Outputs
+    trajectory: Trajectory
+    estimates: ActionValueEstimates
+    normalized_advantage: Float[Array, "T B"]
+    normalized_action_advantage: Float[Array, "T_plus_1 B A"]
+    of_agent: tuple[Float[Array, ""], ...] = ()
+
+
+@chex.dataclass(frozen=True)
+class RawTargets:
+    """Logits of the targets, and what they are computed from.
+
+    `summary` is one number per transition for the lifetime RNN; `embedding` is the output of the
+    backward LSTM, gated by the lifetime RNN.
     """
 
     pi: Float[Array, "T B A"]
     y: Float[Array, "T B Y"]
     z: Float[Array, "T B Y"]
     summary: Float[Array, "T B 1"]
-    prior: Float[Array, "T B P"] | None = None
+    embedding: Float[Array, "T B H"]
 
 
 def layer_shapes(sizes: MetaNetworkSizes) -> dict[str, tuple[int, int]]:
@@ -97,11 +118,7 @@ _INIT_STDDEV = {
 
 
 def init(
-    key: PRNGKeyArray,
-    sizes: MetaNetworkSizes,
-    *,
-    is_silent: bool = False,
-    is_published: bool = False,
+    key: PRNGKeyArray, sizes: MetaNetworkSizes, *, is_published: bool = False
 ) -> dict[str, dict[str, Array]]:
     """Return initial parameters: truncated normal weights, and biases of 0, of the gate 1.
 
@@ -114,8 +131,6 @@ def init(
     Args:
       key: of the weights.
       sizes: of the network.
-      is_silent: whether the last layers of the policy target and of its prior start with weights of
-        0, so that the policy target is its prior.
       is_published: whether the initialisation is the release's without exceptions.
     """
     shapes = layer_shapes(sizes)
@@ -132,58 +147,33 @@ def init(
         parameters["trajectory/policy_target_1"]["w"] *= 0.1
     else:
         parameters["trajectory/lifetime_gate"]["b"] += 1.0
-    if is_silent:
-        for name in {"trajectory/policy_target_1", "trajectory/policy_prior"} & set(parameters):
-            parameters[name] = jax.tree.map(jnp.zeros_like, parameters[name])
     return parameters
 
 
 def apply(
-    sizes: MetaNetworkSizes,
-    parameters: Parameters,
-    outputs: Outputs,
-    target_outputs: Outputs,
-    estimates: ActionValueEstimates,
-    normalized_advantage: Float[Array, "T B"],
-    normalized_action_advantage: Float[Array, "T_plus_1 B A"],
-    trajectory: Trajectory,
-    lifetime: LifetimeState,
-    of_agent: Sequence[Float[Array, ""]] = (),
+    sizes: MetaNetworkSizes, parameters: Parameters, inputs: Inputs, lifetime: LifetimeState
 ) -> tuple[RawTargets, LifetimeState]:
     """Return the targets of one batch, and the state of the lifetime RNN after it.
 
     Args:
       sizes: of the network.
       parameters: from `init`.
-      outputs: of the agent; gradient flows through `y` and `z` only. Without them, zeros are read.
-      target_outputs: of the target network.
-      estimates: returns and advantages of the batch.
-      normalized_advantage: of the actions taken.
-      normalized_action_advantage: of all actions, by the target network.
-      trajectory: the batch.
+      inputs: of the batch.
       lifetime: the lifetime RNN's state before this update.
-      of_agent: the `sizes.agent_features` first numbers of `agent_features`.
     """
     trajectory_nets = _group(parameters, "trajectory/")
     lifetime_nets = _group(parameters, "lifetime/")
     nets = (trajectory_nets, lifetime_nets)
 
     # One pass over the logits of a prediction computes both networks' embeddings.
-    y, y_bar = (_embed_outputs(x, nets, "y") for x in (outputs, target_outputs))
-    z, z_bar = (_embed_outputs(x, nets, "z") for x in (outputs, target_outputs))
-    shared = _shared_features(
-        outputs,
-        target_outputs,
-        estimates,
-        normalized_advantage,
-        normalized_action_advantage,
-        trajectory,
-        of_agent,
-    )
+    both = inputs.outputs, inputs.target_outputs
+    y, y_bar = (_embed_outputs(x, nets, "y") for x in both)
+    z, z_bar = (_embed_outputs(x, nets, "z") for x in both)
+    shared = _shared_features(inputs)
 
     # Backward over the trajectory, gated by the lifetime RNN's state before this update.
     features, actions = _features(sizes, trajectory_nets, shared, y[0], y_bar[0], z[0], z_bar[0])
-    ends = (trajectory.discount == 0) | trajectory.last
+    ends = (inputs.trajectory.discount == 0) | inputs.trajectory.last
     x = ARCHITECTURES[sizes.architecture].apply(trajectory_nets, features, ends)
     x = x * linear(trajectory_nets["lifetime_gate"], lifetime.hidden)[None, None]
 
@@ -192,7 +182,7 @@ def apply(
         y=linear(trajectory_nets["y_target"], x),
         z=linear(trajectory_nets["z_target"], x),
         summary=linear(trajectory_nets["summary"], x),
-        prior=_prior(sizes, trajectory_nets, x, of_agent, outputs["logits"], trajectory),
+        embedding=x,
     )
 
     # Forward over updates: one vector for the whole batch.
@@ -204,43 +194,6 @@ def apply(
     return targets, LifetimeState(hidden=hidden, cell=cell)
 
 
-def agent_features(
-    updates: Float[Array, "*s"], deviation: Float[Array, "*s"]
-) -> tuple[Float[Array, "*s"], ...]:
-    """Return what the networks may read of an agent: its age, and the scale of its advantages.
-
-    Args:
-      updates: the agent's number of updates before this one.
-      deviation: moving standard deviation of its advantages.
-
-    Returns:
-      log(1 + updates), scaled, and the decimal logarithm of the deviation, which is at least 1e-3.
-    """
-    return jnp.log1p(updates) / _LARGE_LOG_AGE, jnp.log10(jnp.maximum(deviation, 1e-3))
-
-
-def prior_features(
-    log_probability: Float[Array, "*s"], behaviour: Float[Array, "*s"]
-) -> tuple[Float[Array, "*s"], ...]:
-    """Return what the outputs of the prior may read of an action taken; no gradient flows.
-
-    A weight of the first one makes a weight of advantages a power of the action's probability: the
-    derivative of the KL divergence from a target whose logit of the action is raised by k A is,
-    for small k A, k A times the probability, where that of a policy gradient is A; a weight of -1
-    makes up for it. One of the second makes it a power of the ratio, as the drifts of mirror
-    learning are functions of it (Lu et al. 2022, arXiv 2210.05639).
-
-    Args:
-      log_probability: of the action under the policy.
-      behaviour: under the behaviour policy.
-
-    Returns:
-      The logarithms of the probability and of the ratio, from -5 and from -5 to 5.
-    """
-    ratio = jnp.clip(log_probability - behaviour, -_LARGEST_LOG, _LARGEST_LOG)
-    return jax.lax.stop_gradient((jnp.maximum(log_probability, -_LARGEST_LOG), ratio))
-
-
 def initial_lifetime(parameters: Parameters) -> LifetimeState:
     """Return the state of the lifetime RNN for an initial agent."""
     bias = parameters["lifetime/lstm"]["b"]
@@ -248,16 +201,10 @@ def initial_lifetime(parameters: Parameters) -> LifetimeState:
     return LifetimeState(hidden=zeros, cell=jnp.copy(zeros))
 
 
-def _shared_features(
-    outputs,
-    target_outputs,
-    estimates,
-    normalized_advantage,
-    normalized_action_advantage,
-    trajectory,
-    of_agent,
-):
+def _shared_features(inputs: Inputs) -> dict[str, Any]:
     """Return the features that both networks read without an embedding; no gradient flows."""
+    outputs, target_outputs = inputs.outputs, inputs.target_outputs
+    estimates, trajectory = inputs.estimates, inputs.trajectory
     policy = jax.nn.softmax(outputs["logits"])
     per_action = (
         policy[:-1],
@@ -265,7 +212,7 @@ def _shared_features(
         jax.nn.softmax(target_outputs["logits"])[:-1],
         values.signed_log(estimates.target_value[..., None] + estimates.action_advantage)[:-1],
         values.signed_log(estimates.action_advantage)[:-1],
-        normalized_action_advantage[:-1],
+        inputs.normalized_action_advantage[:-1],
         jax.nn.one_hot(trajectory.action, policy.shape[-1], dtype=policy.dtype),
     )
     taken = [select_action(x, trajectory.action) for x in per_action[:3]]
@@ -279,9 +226,9 @@ def _shared_features(
             "continues": (trajectory.discount != 0).astype(dtype),
             "value": values.signed_log(estimates.value),
             "advantage": values.signed_log(estimates.advantage),
-            "normalized_advantage": normalized_advantage,
+            "normalized_advantage": inputs.normalized_advantage,
             "per_action": per_action,
-            "of_agent": [jnp.full_like(normalized_advantage, x) for x in of_agent],
+            "of_agent": [jnp.full_like(inputs.normalized_advantage, x) for x in inputs.of_agent],
         }
     )
 
@@ -334,29 +281,6 @@ def _policy_target(
     inputs = jnp.concatenate([per_action, actions], axis=-1)
     hidden = _action_block(nets["policy_target_0"], inputs)
     return linear(nets["policy_target_1"], hidden)[..., 0]
-
-
-def _prior(
-    sizes: MetaNetworkSizes,
-    nets: Parameters,
-    x: Float[Array, "T B H"],
-    of_agent: Sequence[Float[Array, ""]],
-    logits: Float[Array, "T_plus_1 B A"],
-    trajectory: Trajectory,
-) -> Float[Array, "T B P"] | None:
-    """Return what changes the prior's weights, if anything does.
-
-    It is linear in the LSTM's output, in the agent's numbers, and in those of the action taken.
-    """
-    if not sizes.prior_outputs:
-        return None
-    of_action = prior_features(
-        select_action(jax.nn.log_softmax(logits), trajectory.action),
-        select_action(jax.nn.log_softmax(trajectory.behaviour_logits), trajectory.action),
-    )
-    numbers = [*of_agent, *of_action[: sizes.prior_features]]
-    columns = [jnp.broadcast_to(number, x.shape[:-1])[..., None] for number in numbers]
-    return linear(nets["policy_prior"], jnp.concatenate([x, *columns], axis=-1))
 
 
 def _embed_outputs(outputs: Outputs, nets: Sequence[Parameters], name: str):

@@ -184,9 +184,8 @@ class Rule(abc.ABC):
         gradients, targets, memory, metrics = _gradient(
             unroll, self, params, state.target_params, state.memory, trajectory
         )
-        new_state = RuleState(target_params=state.target_params, memory=memory)
-        new_state = self._track(new_state, params)
-        return gradients, Aux(state=new_state, targets=targets, metrics=metrics)
+        after = dataclasses.replace(state, memory=memory)
+        return gradients, Aux(state=self._track(after, params), targets=targets, metrics=metrics)
 
     def gradient_from_residuals(
         self,
@@ -211,9 +210,8 @@ class Rule(abc.ABC):
             trajectory,
             (residuals.gradients, residuals.targets, residuals.memory),
         )
-        new_state = RuleState(target_params=state.target_params, memory=memory)
-        new_state = self._track(new_state, params)
-        return gradients, Aux(state=new_state, targets=targets, metrics={})
+        after = dataclasses.replace(state, memory=memory)
+        return gradients, Aux(state=self._track(after, params), targets=targets, metrics={})
 
     def _track(self, state: RuleState, params: Params) -> RuleState:
         """Move the target network towards the parameters from before the update."""

@@ -4,17 +4,15 @@ A rule file is an `.npz` archive of float arrays. Their names and shapes are tho
 published `disco_103.npz`, so that this code and the published code read each other's files; a
 transformer has arrays of that name instead of `lstm/lstm/linear`. Files of this code have one more
 entry, `header`: a JSON text with the format's version, the architecture's name, sizes,
-hyper-parameters and provenance. In files without the architecture's name (the published one, and
-older ones of this code) the names of the arrays distinguish LSTM and transformer. Nothing in a file
-is executed or unpickled.
+hyper-parameters and provenance. The sizes of a rule without a header, as the published one, are
+those of its arrays. Nothing in a file is executed or unpickled.
 """
 
 import dataclasses
 import io
 import os
 import pathlib
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from disco import meta_network, npz, rule_sources
-from disco.architectures import LSTM, TRANSFORMER
+from disco.anchored import FORMS, form_of
 from disco.discovered import DiscoveredRule
 from disco.rule_headers import (
     ARCHITECTURE,
@@ -30,6 +28,7 @@ from disco.rule_headers import (
     HEADER,
     KIND,
     RuleFileError,
+    header_sizes,
     hyper_parameter_names,
     read_header,
     shown,
@@ -62,8 +61,6 @@ _PUBLISHED_NAMES = {
     "lifetime/input": f"{_LIFETIME}/mlp_2/~/linear_0",
     "lifetime/lstm": f"{_LIFETIME}/lstm/linear",
 }
-_PRIOR = "trajectory/policy_prior"
-_TRANSFORMER_LAYER = re.compile(r"lstm/transformer/\d+/heads/w")
 
 
 def load(name: str | os.PathLike, *, sha256: str | None = None) -> DiscoveredRule:
@@ -124,13 +121,13 @@ def save(
     path = pathlib.Path(os.path.expanduser(path))
     if path.suffix != ".npz":
         raise ValueError(f"Rule file {str(path)!r} must end in '.npz'.")
-    arrays = _arrays(rule)
+    arrays, names = _arrays(rule), hyper_parameter_names(type(rule))
     header = {
         "format_version": FORMAT_VERSION,
         "kind": KIND,
         ARCHITECTURE: rule.sizes.architecture,
         "sizes": dataclasses.asdict(rule.sizes),
-        "hyper_parameters": {name: getattr(rule, name) for name in hyper_parameter_names()},
+        "hyper_parameters": {name: getattr(rule, name) for name in names},
         "provenance": dict(provenance or {}),
     }
     try:
@@ -164,79 +161,51 @@ def _arrays(rule: DiscoveredRule) -> dict[str, np.ndarray]:
 
 
 def read(
-    name: str | os.PathLike, sha256: str | None = None
+    name: str | os.PathLike,
+    sha256: str | None = None,
+    forms: Sequence[type[DiscoveredRule]] = FORMS,
 ) -> tuple[DiscoveredRule, dict[str, Any]]:
-    """Return a rule and its file's header. Arguments and errors are those of `load`."""
+    """Return a rule and its file's header.
+
+    Args:
+      name: as in `load`, as are the errors.
+      sha256: as in `load`.
+      forms: that the rule may have (`disco.anchored.form_of`); it has the simplest one.
+    """
     path = rule_sources.find(name, sha256)
     try:
         with npz.opened(path) as archive:
-            return _read(path, archive)
+            return _read(path, archive, forms)
     except npz.ArchiveError as error:
         raise RuleFileError(f"{path} {error}") from error
 
 
-def _read(path: pathlib.Path, archive: npz.Archive) -> tuple[DiscoveredRule, dict[str, Any]]:
-    header = read_header(path, archive)
+def _read(
+    path: pathlib.Path, archive: npz.Archive, forms: Sequence[type[DiscoveredRule]]
+) -> tuple[DiscoveredRule, dict[str, Any]]:
+    header = read_header(path, archive, forms[-1])
     names = set(archive.names) - {HEADER}
-    architecture = _architecture(header, names)
-    layers = sum(_TRANSFORMER_LAYER.fullmatch(name) is not None for name in names)
-    sizes, shapes = _read_shapes(path, archive, names, architecture, layers)
-    if header and dataclasses.asdict(sizes) != header["sizes"]:
-        raise RuleFileError(
-            f"{path}: the arrays' shapes say {dataclasses.asdict(sizes)}, the header's sizes"
-            f" {shown(header['sizes'])}."
-        )
+    sizes = header_sizes(path, header, len(names)) if header else _array_sizes(path, archive, names)
+    _require_names(path, names, sizes)
+    known = hyper_parameter_names(forms[-1])
+    given = {name: x for name, x in header.get("hyper_parameters", {}).items() if name in known}
     try:
-        rule = DiscoveredRule(parameters={}, sizes=sizes, **header.get("hyper_parameters", {}))
+        form, settings = form_of(sizes, given, forms)
+        rule = form(parameters={}, sizes=sizes, **settings)
     except ValueError as error:
         raise RuleFileError(f"{path}: {error}") from error
     parameters = {
         name: {
-            "w": _read_array(path, archive, shapes, name, "w", (inputs, outputs)),
-            "b": _read_array(path, archive, shapes, name, "b", (outputs,)),
+            "w": _read_array(path, archive, name, "w", (inputs, outputs)),
+            "b": _read_array(path, archive, name, "b", (outputs,)),
         }
         for name, (inputs, outputs) in meta_network.layer_shapes(sizes).items()
     }
     return dataclasses.replace(rule, parameters=parameters), header
 
 
-def _make_sizes(path: pathlib.Path, **sizes: int) -> MetaNetworkSizes:
-    try:
-        return MetaNetworkSizes(**sizes)
-    except ValueError as error:
-        raise RuleFileError(f"{path}: {error}") from error
-
-
-def _architecture(header: Mapping[str, Any], names: Collection[str]) -> str:
-    """Return the architecture that the header names, or that arrays of an older file are of."""
-    if ARCHITECTURE in header:
-        return header[ARCHITECTURE]
-    return TRANSFORMER if any(map(_TRANSFORMER_LAYER.fullmatch, names)) else LSTM
-
-
-def _read_shapes(
-    path: pathlib.Path,
-    archive: npz.Archive,
-    names: set[str],
-    architecture: str,
-    transformer_layers: int,
-) -> tuple[MetaNetworkSizes, dict[str, tuple[int, ...]]]:
-    """Return the sizes of the rule in a file, and the shapes of its arrays.
-
-    Args:
-      path: of the file.
-      archive: its arrays.
-      names: of the rule's arrays.
-      architecture: of the rule.
-      transformer_layers: whose arrays the file has.
-    """
-    num_layers = transformer_layers if architecture == TRANSFORMER else 0
-    # A transformer has at least one layer.
-    sizes = _make_sizes(
-        path,
-        transformer_layers=num_layers or int(architecture == TRANSFORMER),
-        prior_outputs=_prior_outputs(path, archive, names),
-    )
+def _require_names(path: pathlib.Path, names: set[str], sizes: MetaNetworkSizes) -> None:
+    """Refuse a file with other arrays than those of a meta-network."""
     expected = {
         f"{_name_in_file(name)}/{part}"
         for name in meta_network.layer_shapes(sizes)
@@ -247,40 +216,23 @@ def _read_shapes(
             f"{path} is not a rule file: missing arrays {shown(sorted(expected - names))},"
             f" unknown arrays {shown(sorted(names - expected))}."
         )
-    shapes = {}
-    for name in expected:
-        dtype, shapes[name] = archive.describe(name)
-        if not np.issubdtype(dtype, np.floating):
-            raise RuleFileError(f"{path}: array {name!r} is {dtype}; expected floats.")
-    return _infer_sizes(path, shapes, num_layers, sizes.prior_outputs), shapes
-
-
-def _prior_outputs(path: pathlib.Path, archive: npz.Archive, names: set[str]) -> int:
-    """Return the number of the prior's outputs, from the shape of their bias."""
-    name = f"{_name_in_file(_PRIOR)}/b"
-    if name not in names:
-        return 0
-    _, shape = archive.describe(name)
-    if shape not in ((1,), (2,), (3,)):
-        raise RuleFileError(
-            f"{path}: array {name!r} has shape {shape}; expected (1,), (2,) or (3,)."
-        )
-    return shape[0]
 
 
 def _read_array(
     path: pathlib.Path,
     archive: npz.Archive,
-    shapes: Mapping[str, tuple[int, ...]],
     name: str,
     part: str,
     shape: tuple[int, ...],
 ) -> Float[Array, "*shape"]:
-    """Return an array of a layer, which must have this shape and finite numbers."""
+    """Return an array of a layer, which must be floats of this shape, and finite."""
     key, in_file = f"{_name_in_file(name)}/{part}", _published_shape(name, part, shape)
-    if shapes[key] != in_file:
+    found = archive.describe(key)
+    if not np.issubdtype(found.dtype, np.floating):
+        raise RuleFileError(f"{path}: array {key!r} is {found.dtype}; expected floats.")
+    if found.shape != in_file:
         raise RuleFileError(
-            f"{path}: array {key!r} has shape {shapes[key]}; expected {in_file} beside the others."
+            f"{path}: array {key!r} has shape {found.shape}; expected {in_file} beside the others."
         )
     with np.errstate(over="ignore"):  # Numbers that float32 cannot hold become infinite.
         value = archive.read(key).astype(np.float32)
@@ -290,47 +242,36 @@ def _read_array(
     return jnp.asarray(value.reshape(shape))
 
 
-def _infer_sizes(
-    path: pathlib.Path,
-    shapes: Mapping[str, tuple[int, ...]],
-    transformer_layers: int,
-    prior_outputs: int,
-) -> MetaNetworkSizes:
-    """Return the sizes that follow from the shapes of a file's arrays."""
+def _array_sizes(path: pathlib.Path, archive: npz.Archive, names: set[str]) -> MetaNetworkSizes:
+    """Return the sizes of a published rule from the shapes of its arrays; it has no header."""
+    _require_names(path, names, MetaNetworkSizes())
 
-    def shape(name: str, part: str, axes: int, expected: str) -> tuple[int, ...]:
-        found = shapes[f"{_PUBLISHED_NAMES[name]}/{part}"]
+    def shape(name: str, part: str, axes: int) -> tuple[int, ...]:
+        key = f"{_PUBLISHED_NAMES[name]}/{part}"
+        found = archive.describe(key).shape
         if len(found) != axes or 0 in found:
             raise RuleFileError(
-                f"{path}: array '{_PUBLISHED_NAMES[name]}/{part}' has shape {found};"
-                f" expected {expected}, not empty."
+                f"{path}: array {key!r} has shape {found}; expected {axes} axes, not empty."
             )
         return found
 
     def outputs(name: str) -> int:
-        return shape(name, "b", 1, "one axis")[0]
+        return shape(name, "b", 1)[0]
 
-    sizes = _make_sizes(
-        path,
-        prediction=outputs("trajectory/y_target"),
-        prediction_embedding=outputs("trajectory/y_net_0"),
-        action_features=shape("trajectory/policy_net_0", "w", 3, "three axes")[1] // 2,
-        action_hidden=outputs("trajectory/policy_net_0"),
-        action_embedding=outputs("trajectory/policy_net_1"),
-        trajectory=outputs("trajectory/lifetime_gate"),
-        transformer_layers=transformer_layers,
-        lifetime=outputs("lifetime/lstm") // 4,
-        lifetime_input=outputs("lifetime/input"),
-        prior_outputs=prior_outputs,
-    )
-    # The features of a transition, and two more. Other numbers do not fit the sizes.
-    of_agent = shape("lifetime/input", "w", 2, "two axes")[0] - sizes.features - 2
-    sizes = dataclasses.replace(sizes, agent_features=of_agent if of_agent in (1, 2) else 0)
-    if not prior_outputs:
-        return sizes
-    inputs = shapes[f"{_name_in_file(_PRIOR)}/w"][:1]
-    of_action = sum(inputs) - sizes.trajectory - sizes.agent_features
-    return dataclasses.replace(sizes, prior_features=of_action if of_action in (1, 2) else 0)
+    sizes = {
+        "prediction": outputs("trajectory/y_target"),
+        "prediction_embedding": outputs("trajectory/y_net_0"),
+        "action_features": shape("trajectory/policy_net_0", "w", 3)[1] // 2,
+        "action_hidden": outputs("trajectory/policy_net_0"),
+        "action_embedding": outputs("trajectory/policy_net_1"),
+        "trajectory": outputs("trajectory/lifetime_gate"),
+        "lifetime": outputs("lifetime/lstm") // 4,
+        "lifetime_input": outputs("lifetime/input"),
+    }
+    try:
+        return MetaNetworkSizes(**sizes)
+    except ValueError as error:
+        raise RuleFileError(f"{path}: {error}") from error
 
 
 def _name_in_file(name: str) -> str:

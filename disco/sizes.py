@@ -35,13 +35,13 @@ class MetaNetworkSizes:
       prior_outputs: outputs for each transition that change the prior of the policy target: 1 for
         the weight of the agent's own logits, 2 for that of the advantage of the action taken, too,
         3 for that of the advantages of all actions, too; 0 for constants
-        (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`).
+        (`AnchoredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`).
       agent_features: numbers of the agent that both networks, and the outputs of the prior, read:
-        with 1 its age, with 2 also the scale of its advantages (`meta_network.agent_features`); 0
+        with 1 its age, with 2 also the scale of its advantages (`disco.anchored.agent_features`); 0
         as published.
       prior_features: numbers of the action taken that the outputs of the prior read: with 1 the
         logarithm of its probability, with 2 also that of the ratio to its probability when it was
-        taken (`meta_network.prior_features`).
+        taken (`disco.anchored.prior_features`).
     """
 
     prediction: int = 600
@@ -86,6 +86,11 @@ class MetaNetworkSizes:
     def features(self) -> int:
         """Features per transition that the backward LSTM and the lifetime RNN read."""
         return STATE_FEATURES + self.agent_features + 2 * self.action_embedding
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the network has no inputs and outputs but the published ones."""
+        return not (self.agent_features or self.prior_outputs or self.prior_features)
 
     @property
     def architecture(self) -> str:

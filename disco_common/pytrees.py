@@ -9,6 +9,11 @@ import jax
 C = TypeVar("C", bound=type)
 
 
+def static(default: Any) -> Any:
+    """Return a field of a pytree's dataclass that is part of its structure, with a default."""
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
 def register_dataclass(cls: C) -> C:
     """Register a dataclass as a pytree: a decorator.
 
@@ -19,8 +24,8 @@ def register_dataclass(cls: C) -> C:
     up by the structure's hash first, which the class is part of, so that this happens rarely.
 
     Args:
-      cls: the class. A field with the metadata `{"static": True}` is part of the structure, and
-        must be hashable; the other fields are children, in their order.
+      cls: the class. Its `static` fields are part of the structure, and must be hashable; the
+        others are children, in their order.
 
     Returns:
       The class.

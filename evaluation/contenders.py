@@ -23,13 +23,14 @@ from agents import registry, search_space
 from agents.protocol import Agent
 from agents.rule_agent import AgentConfig, make_agent
 from agents.search_space import RULE_RANGES, Settings, Shared
-from disco import rule_files, rule_sources
+from disco import rule_sources
 from disco_common import plugins
 from disco_common.terminal import require_printable
 from evaluation import folder_names
 from evaluation.config import EvaluationConfig, family_of
 from evaluation.fingerprints import fingerprint
 from evaluation.rule_agents import agent_of
+from evaluation.studies import ablations
 
 RANDOM = "random"
 DISCOVERED, RULE = "discovered", "rule"  # Kinds of rules.
@@ -467,7 +468,7 @@ def _load(
     path = _source(rule, copy)
     if path == copy:
         _log.warning("Rule file %r does not exist. The rule's copy %s is used.", rule, copy)
-    return *rule_files.read(path), {FILE_SHA256: rule_sources.sha256_of(path)}
+    return *ablations.read(path), {FILE_SHA256: rule_sources.sha256_of(path)}
 
 
 def check_names(

@@ -14,7 +14,8 @@ import disco
 def fingerprint(rule: disco.Rule) -> str:
     """Return a hash of a rule's class, its parameters, and its settings that are not the default.
 
-    A setting that a later version adds therefore does not change it.
+    A setting that a later version adds therefore does not change it. All forms of a discovered rule
+    count as one class: they were one in older versions.
 
     Raises:
       ValueError: if its class is no dataclass.
@@ -22,7 +23,10 @@ def fingerprint(rule: disco.Rule) -> str:
     if not dataclasses.is_dataclass(rule):
         raise ValueError(f"The rule is of {type(rule).__name__}; expected a dataclass.")
     leaves = jax.tree.flatten_with_path(rule)[0]
-    digest = hashlib.sha256(type(rule).__name__.encode())
+    name = type(rule).__name__
+    if isinstance(rule, disco.DiscoveredRule):
+        name = disco.DiscoveredRule.__name__
+    digest = hashlib.sha256(name.encode())
     digest.update(json.dumps(_own_settings(rule), sort_keys=True).encode())
     for path, leaf in leaves:
         digest.update(jax.tree_util.keystr(path).encode() + np.asarray(leaf).tobytes())

@@ -26,7 +26,6 @@ import jax.numpy as jnp
 from absl import flags
 
 import disco
-from disco import rule_files
 from disco_common import files
 from disco_common.atomic import write_atomically
 from disco_common.checkpoints import CheckpointError, CheckpointReader
@@ -38,6 +37,7 @@ from evaluation.report import probe_scores
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.report.rule_card import rule_card
+from evaluation.studies import ablations
 from launch.support import commands, workdirs
 from launch.support.flag_parsing import define_output_file, define_path, listed_paths
 from launch.support.rule_provenance import rule_provenance
@@ -104,7 +104,7 @@ def _probed(
     chosen = probe_scores.best(made)
     if chosen is None:
         return None
-    rule, header = rule_files.read(chosen.rule)
+    rule, header = ablations.read(chosen.rule)
     return rule, header["provenance"] | {"probe_score": chosen.score}
 
 
@@ -114,7 +114,7 @@ def _kept(
     """Return the rule and provenance kept with a meta-step's checkpoint; None if there is none."""
     if meta_step is None or not kept_rule(folder, meta_step).exists():
         return None
-    rule, header = rule_files.read(kept_rule(folder, meta_step))
+    rule, header = ablations.read(kept_rule(folder, meta_step))
     return rule, header["provenance"]
 
 

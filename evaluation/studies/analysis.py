@@ -48,7 +48,8 @@ from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.report.page import Section
 from evaluation.studies import plots, policy_updates
-from evaluation.studies.influence import WithoutBootstrapping, influence
+from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
+from evaluation.studies.influence import influence
 from evaluation.studies.information import information
 from evaluation.studies.predictions import (
     learner_outputs,
@@ -193,7 +194,7 @@ def _without_predictions(contender: RuleContender, rule: DiscoveredRule) -> list
     """Return the rule with y and z hidden from their own targets, and from all targets."""
     rules = {
         "y and z hidden from their targets": WithoutBootstrapping(rule),
-        "y and z hidden from all targets": dataclasses.replace(rule, reads_predictions=False),
+        "y and z hidden from all targets": without_predictions(rule),
     }
     return [
         dataclasses.replace(

@@ -2,7 +2,7 @@
 
 A meta-gradient goes through a few updates of an agent, and does not see what a rule makes of the
 agent after hundreds. This search does, for a handful of meta-parameters: the weights of the policy
-target's prior (`DiscoveredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`), each
+target's prior (`AnchoredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`), each
 at some points (`prior_points`): at birth and after 1,000 updates and, if the prior's outputs read
 them, with larger advantages, and for actions of a smaller probability and of a larger ratio. Others
 follow, as the outputs are linear in the logarithms of these. Beside them it searches the agents'
@@ -115,7 +115,7 @@ def check(
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
     settings: EvolutionConfig,
-) -> tuple[disco.DiscoveredRule, dict[str, references.Reference]]:
+) -> tuple[disco.AnchoredRule, dict[str, references.Reference]]:
     """Return the rule, and the reference scores of the tasks that have some.
 
     Raises:
@@ -123,7 +123,7 @@ def check(
         or there are too few tasks with references.
     """
     rule = contender.rule
-    if not isinstance(rule, disco.DiscoveredRule) or not (
+    if not isinstance(rule, disco.AnchoredRule) or not (
         rule.sizes.prior_outputs and rule.sizes.agent_features
     ):
         raise ValueError(
@@ -253,7 +253,7 @@ def _draw_tasks(
 
 def _candidate(contender: RuleContender, change: Change) -> RuleContender:
     """Return the contender, its rule and its agent's learning rate changed."""
-    assert isinstance(contender.rule, disco.DiscoveredRule)
+    assert isinstance(contender.rule, disco.AnchoredRule)
     rate = contender.agent.learning_rate * math.exp(change.learning_rate)
     return dataclasses.replace(
         contender,
@@ -305,7 +305,7 @@ def _described(candidate: RuleContender) -> str:
 
 
 def _weights(candidate: RuleContender) -> dict[str, dict[str, float]]:
-    assert isinstance(candidate.rule, disco.DiscoveredRule)
+    assert isinstance(candidate.rule, disco.AnchoredRule)
     return weights(candidate.rule)
 
 
@@ -329,7 +329,7 @@ def _write(
     provenance: Mapping[str, Any],
 ) -> None:
     """Write the rule, the table and the plot."""
-    assert isinstance(changed.rule, disco.DiscoveredRule)
+    assert isinstance(changed.rule, disco.AnchoredRule)
     write_atomically(folder / TABLE, to_csv(rows))
     points = {name: list(at) for name, at in _weights(changed).items()}
     plots.evolution(rows, points).write(folder, PLOT)

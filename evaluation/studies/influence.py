@@ -1,11 +1,8 @@
 """Influence: how a change of a future prediction changes the current targets.
 
-`WithoutBootstrapping` is a discovered rule from which this influence on its predictions is removed,
+`evaluation.studies.ablations` has a rule from which this influence on its predictions is removed,
 to be trained for comparison.
 """
-
-import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,49 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
-from disco.discovered import DiscoveredRule, DiscoveredTargets
-from disco.rule import OutputShapes
-from disco.types import Metrics
-from disco_common.pytrees import register_dataclass
 from evaluation.results import divide
-
-
-@register_dataclass
-@dataclasses.dataclass(frozen=True)
-class WithoutBootstrapping(disco.Rule):
-    """A discovered rule whose targets of y and z do not depend on y and z (DiscoRL, figure 4e).
-
-    `DiscoveredRule.reads_predictions` hides y and z from all targets instead.
-    """
-
-    rule: DiscoveredRule
-
-    @property
-    def target_params_coefficient(self) -> float | None:  # pyright: ignore
-        return self.rule.target_params_coefficient
-
-    def output_shapes(self, num_actions: int) -> OutputShapes:
-        return self.rule.output_shapes(num_actions)
-
-    def init_memory(self) -> Any:
-        return self.rule.init_memory()
-
-    def targets(
-        self,
-        outputs: disco.Outputs,
-        target_outputs: disco.Outputs | None,
-        trajectory: disco.Trajectory,
-        state: disco.RuleState,
-    ) -> tuple[DiscoveredTargets, disco.RuleState]:
-        blind = dataclasses.replace(self.rule, reads_predictions=False)
-        hidden, _ = blind.targets(outputs, target_outputs, trajectory, state)
-        full, new_state = self.rule.targets(outputs, target_outputs, trajectory, state)
-        return dataclasses.replace(full, y=hidden.y, z=hidden.z), new_state
-
-    def transition_losses(
-        self, outputs: disco.Outputs, targets: Any, trajectory: disco.Trajectory
-    ) -> tuple[Float[Array, "T B"], Metrics]:
-        return self.rule.transition_losses(outputs, targets, trajectory)
 
 
 def influence(

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 import disco
 from agents.ppo.losses import Drift
-from disco.discovered import DiscoveredMemory, DiscoveredRule
+from disco import AnchoredMemory, AnchoredRule, DiscoveredMemory, DiscoveredRule
 from disco.moments import Moments
 
 PROBABILITY, NUM_ACTIONS = 0.25, 4  # Of the action taken; the others share the rest.
@@ -107,7 +107,7 @@ def weights_of(
 
     Empty if the rule's weights are constants.
     """
-    if not rule.sizes.prior_outputs:
+    if not isinstance(rule, AnchoredRule) or not rule.sizes.prior_outputs:
         return {}
     weights = rule.prior_weights(_prior_of(rule, outputs, target_outputs, trajectory, state))
     return {name: np.asarray(x)[..., 0] for name, x in weights.items() if not isinstance(x, float)}
@@ -115,7 +115,7 @@ def weights_of(
 
 @jax.jit
 def _prior_of(
-    rule: DiscoveredRule,
+    rule: AnchoredRule,
     outputs: disco.Outputs,
     target_outputs: disco.Outputs | None,
     trajectory: disco.Trajectory,
@@ -132,8 +132,8 @@ def weights_by_age(
     state: disco.RuleState,
 ) -> dict[str, list[tuple[int, float]]]:
     """Return the weights' mean over transitions if the agent had made a number of updates."""
-    memory: DiscoveredMemory = state.memory
-    if memory.updates is None:
+    memory = state.memory
+    if not isinstance(memory, AnchoredMemory) or memory.updates is None:
         return {}
     found: dict[str, list[tuple[int, float]]] = {}
     for age in AGES:
@@ -173,5 +173,6 @@ def _memory(rule: DiscoveredRule, updates: int, deviation: float) -> DiscoveredM
     memory = rule.init_memory()
     zero = jnp.zeros_like(memory.advantage.first)
     moments = Moments(first=zero, second=zero + deviation**2, decay_product=zero)
-    age = None if memory.updates is None else jnp.full_like(memory.updates, updates)
-    return dataclasses.replace(memory, advantage=moments, td=moments, updates=age)
+    if isinstance(memory, AnchoredMemory) and memory.updates is not None:
+        memory = dataclasses.replace(memory, updates=jnp.full_like(memory.updates, updates))
+    return dataclasses.replace(memory, advantage=moments, td=moments)

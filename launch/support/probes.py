@@ -28,6 +28,7 @@ from evaluation.report.probe_scores import FOLDER, RULE, SCORE, Probe, read_one
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.scoring.references import Reference
+from evaluation.studies import ablations
 from launch.support.settings import DiscoverSettings, ProbeSettings
 
 _log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class Probes:
         """
         own = folder / FOLDER / f"{step:08d}"
         file = own / RULE
-        if file.exists() and fingerprint(disco.load(file)) != fingerprint(rule):
+        if file.exists() and fingerprint(ablations.load(file)) != fingerprint(rule):
             _log.warning("%s is of another rule than the run has now: probed again.", own)
             shutil.rmtree(own)
         own.mkdir(parents=True, exist_ok=True)

@@ -4,17 +4,31 @@ import dataclasses
 from typing import Any
 
 from agents.rule_agent import AgentConfig
-from disco import DiscoveredRule, MetaNetworkSizes
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE
+from evaluation.studies.ablations import Ablated
 from launch.support.workdirs import ADOPTED
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
 from meta.value_function import ValueFunctionConfig
 
+# The fields of a rule of any form, but its parameters.
+_OfRule: Any = dataclasses.make_dataclass(
+    "_OfRule",
+    [
+        (field.name, field.type, dataclasses.field(default=field.default))
+        for field in dataclasses.fields(Ablated)
+        if field.name != "parameters"
+    ],
+    frozen=True,
+)
+
 
 @dataclasses.dataclass(frozen=True)
-class RuleSettings:
-    """The rule to discover; fields as in `disco.DiscoveredRule`.
+class RuleSettings(_OfRule):
+    """The rule to discover; further fields as in `disco.AnchoredRule` and `Ablated`.
+
+    The rule has the simplest form that has these settings (`evaluation.studies.ablations.create`):
+    with the defaults it is the published one.
 
     Attributes:
       start: a rule file or zoo name to start from, whose sizes and hyper-parameters replace those
@@ -25,28 +39,9 @@ class RuleSettings:
 
     start: str = ""
     is_published_init: bool = False
-    sizes: MetaNetworkSizes = MetaNetworkSizes()
-    num_bins: int = 601
-    max_value: float = 300.0
-    discount: float = 0.997
-    lambda_: float = 0.95
-    target_params_coefficient: float = 0.9
-    policy_prior: float = 0.0
-    advantage_weight: float = 0.0
-    action_advantage_weight: float = 0.0
-    normalize_advantage: bool = True
-    pi_cost: float = 1.0
-    y_cost: float = 1.0
-    z_cost: float = 1.0
-    aux_policy_cost: float = 1.0
-    value_cost: float = 0.2
-    reads_predictions: bool = True
-    reads_values: bool = True
-    has_lifetime: bool = True
-    masks_moments: bool = False
 
     def __post_init__(self):
-        DiscoveredRule(parameters={}, **self.of_rule)  # Refuses what is out of range.
+        Ablated(parameters={}, **self.of_rule)  # Refuses what is out of range.
         if self.is_published_init and self.start:
             raise ValueError(
                 f"rule.is_published_init is True beside rule.start {self.start!r}, a rule that is"
@@ -56,8 +51,7 @@ class RuleSettings:
     @property
     def of_rule(self) -> dict[str, Any]:
         """The settings that are fields of the rule."""
-        names = {field.name for field in dataclasses.fields(self)} - {"start", "is_published_init"}
-        return {name: getattr(self, name) for name in names}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(_OfRule)}
 
 
 @dataclasses.dataclass(frozen=True)

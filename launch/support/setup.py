@@ -15,6 +15,7 @@ from disco_common import files
 from disco_common.atomic import write_atomically
 from environments import registry
 from evaluation.contenders import fingerprint
+from evaluation.studies import ablations
 from launch.support.settings import DiscoverSettings
 from meta.discovery import Discovery
 from meta.sharding import make_mesh
@@ -109,8 +110,8 @@ def make_rule(
     rule = settings.rule
     if rule.start:
         copy = folder / START if folder is not None else None
-        return disco.load(copy if copy is not None and copy.is_file() else rule.start)
-    return disco.DiscoveredRule.create(
+        return ablations.load(copy if copy is not None and copy.is_file() else rule.start)
+    return ablations.create(
         jax.random.key(settings.seed), is_published=rule.is_published_init, **rule.of_rule
     )
 
@@ -142,12 +143,12 @@ def keep_start(
     if not copy.exists():
         keep_rule(name, copy, rule)
         return
-    if fingerprint(disco.load(copy)) != fingerprint(rule):  # Written after the rule was read.
+    if fingerprint(ablations.load(copy)) != fingerprint(rule):  # Written after the rule was read.
         raise ValueError(
             f"The run in {folder} was started with another rule at the same time; try again."
         )
     try:
-        is_same = fingerprint(disco.load(name)) == fingerprint(rule)
+        is_same = fingerprint(ablations.load(name)) == fingerprint(rule)
     except FileNotFoundError:
         return
     except (OSError, ValueError):
@@ -180,6 +181,6 @@ def keep_rule(name: str, copy: pathlib.Path, rule: disco.Rule, **changes: Any) -
     content = files.read_bytes(rule_sources.find(name), files.MOST_DATA)
     copy.parent.mkdir(exist_ok=True)
     write_atomically(copy, content)
-    if fingerprint(dataclasses.replace(disco.load(copy), **changes)) != fingerprint(rule):
+    if fingerprint(dataclasses.replace(ablations.load(copy), **changes)) != fingerprint(rule):
         copy.unlink()
         raise ValueError(f"Rule file {name!r} was replaced while the run was starting; try again.")

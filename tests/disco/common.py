@@ -12,6 +12,7 @@ import numpy as np
 
 import disco
 from disco import meta_network
+from disco.anchored import form_of
 
 SIZES = disco.MetaNetworkSizes(
     prediction=12,
@@ -40,9 +41,15 @@ def float64() -> Iterator[None]:
 def small_rule(
     seed: int = 0, sizes: disco.MetaNetworkSizes = SIZES, **hyper_parameters: Any
 ) -> disco.DiscoveredRule:
+    """A rule of the simplest form that has the hyper-parameters."""
     settings: dict[str, Any] = {"num_bins": 21, "max_value": 10.0}
-    parameters = parameters_of(sizes, seed)
-    return disco.DiscoveredRule(parameters, sizes, **(settings | hyper_parameters))
+    form, own = form_of(sizes, settings | hyper_parameters)
+    return form(parameters_of(sizes, seed), sizes, **own)
+
+
+def anchored(rule: disco.DiscoveredRule, **changes: Any) -> disco.AnchoredRule:
+    """The rule as an anchored one, with some fields changed."""
+    return disco.AnchoredRule(**{**vars(rule), **changes})
 
 
 def parameters_of(sizes: disco.MetaNetworkSizes, seed: int) -> Any:
@@ -56,10 +63,12 @@ def _parameters(sizes: disco.MetaNetworkSizes, seed: int, _: Any) -> Any:
         return meta_network.init(jax.random.key(seed), sizes)
 
 
-def extended_rule(seed: int = 0) -> disco.DiscoveredRule:
-    return small_rule(
+def extended_rule(seed: int = 0) -> disco.AnchoredRule:
+    rule = small_rule(
         seed, EXTENDED_SIZES, policy_prior=0.9, advantage_weight=2.0, masks_moments=True
     )
+    assert isinstance(rule, disco.AnchoredRule)
+    return rule
 
 
 def random_trajectory(

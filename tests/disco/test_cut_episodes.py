@@ -158,7 +158,7 @@ def test_on_terminations_alone_last_says_nothing_new():
 @pytest.mark.parametrize(
     "rule",
     [
-        dataclasses.replace(small_rule(), masks_moments=True),
+        small_rule(masks_moments=True),
         disco.HandSetRule(),
         disco.ActorCritic(normalize_advantage=True),
     ],
@@ -176,7 +176,7 @@ def test_masked_transitions_do_not_count_in_the_moments(rule):
         return targets.normalized_advantage[trajectory.mask], after.memory.advantage
 
     assert relative_difference(normalized(rule, trajectory), normalized(rule, other)) == 0
-    if isinstance(rule, disco.DiscoveredRule):
+    if isinstance(rule, disco.AnchoredRule):
         published = dataclasses.replace(rule, masks_moments=False)
         assert relative_difference(normalized(published, trajectory), normalized(published, other))
     nothing = dataclasses.replace(trajectory, mask=jnp.zeros_like(trajectory.mask))

@@ -25,7 +25,7 @@ from tests.disco.common import (
 def test_values_and_advantages_are_those_of_a_discovered_rule():
     with float64():
         # As the hand-set rule, it leaves masked transitions out of its moments.
-        discovered = dataclasses.replace(small_rule(), masks_moments=True)
+        discovered = small_rule(masks_moments=True)
         trajectory = random_trajectory()
         outputs = random_outputs(discovered, trajectory, seed=1)
         target_outputs = random_outputs(discovered, trajectory, seed=2)

@@ -119,7 +119,7 @@ def test_a_probe_of_another_rule_is_made_again(tmp_path, caplog):
     random = disco.DiscoveredRule.create(jax.random.key(1), zoo.sizes, num_bins=11, max_value=5.0)
     own.make(tmp_path, 7, random, {})
     first = rules_of(tmp_path)
-    own.make(tmp_path, 7, dataclasses.replace(random, policy_prior=0.5), {})
+    own.make(tmp_path, 7, dataclasses.replace(random, discount=0.5), {})
     assert rules_of(tmp_path) != first
     assert "is of another rule than the run has now" in caplog.text
 

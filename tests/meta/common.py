@@ -39,9 +39,9 @@ AGENT = AgentConfig(
 STEPS = NUM_UPDATES * AGENT.steps_per_update  # Of an agent, in a meta-step.
 
 
-def small_rule(seed: int = 0) -> disco.DiscoveredRule:
+def small_rule(seed: int = 0) -> disco.AnchoredRule:
     """With all that a rule can have; the golden vectors are of the published form."""
-    return disco.DiscoveredRule(
+    return disco.AnchoredRule(
         parameters_of(SIZES, seed), SIZES, num_bins=11, max_value=5.0, policy_prior=0.9
     )
 

@@ -17,8 +17,9 @@ from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.studies import analysis
 from evaluation.studies import information as module
+from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
 from evaluation.studies.analysis import AnalysisConfig, analyse
-from evaluation.studies.influence import WithoutBootstrapping, influence
+from evaluation.studies.influence import influence
 from evaluation.studies.information import information
 from evaluation.studies.predictions import learner_outputs, outputs_along, quantities
 from evaluation.studies.saliency import saliency
@@ -34,7 +35,7 @@ CONFIG = AgentConfig(
 )
 HIDDEN = {
     "own": WithoutBootstrapping,
-    "all": lambda rule: dataclasses.replace(rule, reads_predictions=False),
+    "all": without_predictions,
 }
 
 

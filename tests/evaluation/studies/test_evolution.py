@@ -12,7 +12,7 @@ import disco
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from disco import meta_network
+from disco import anchored
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import rule_contenders
 from evaluation.evaluate import Execution
@@ -40,7 +40,7 @@ SETTINGS = EvolutionConfig(generations=3, population=4, num_tasks=1, sigma=2.0)
 SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=3, agent_features=2)
 
 
-def rule(sizes=SIZES, **changes) -> disco.DiscoveredRule:
+def rule(sizes=SIZES, **changes) -> disco.AnchoredRule:
     settings = {
         "num_bins": 11,
         "max_value": 5.0,
@@ -52,7 +52,7 @@ def rule(sizes=SIZES, **changes) -> disco.DiscoveredRule:
         "aux_policy_cost": 0.0,
         "reads_predictions": False,
     }
-    return disco.DiscoveredRule.create(jax.random.key(0), sizes, **(settings | changes))
+    return disco.AnchoredRule.create(jax.random.key(0), sizes, **(settings | changes))
 
 
 @pytest.fixture
@@ -69,12 +69,12 @@ def run(contender, folder, settings=SETTINGS, tasks=TASKS):
     return evolve(contender, tasks, CONFIG, settings, folder, {}, Execution())
 
 
-def outputs(rule: disco.DiscoveredRule, point: Point) -> np.ndarray:
+def outputs(rule: disco.AnchoredRule, point: Point) -> np.ndarray:
     """Of the prior's own head."""
     head, sizes = rule.parameters["trajectory/policy_prior"], rule.sizes
     updates, deviation, probability, ratio = map(jnp.float32, point)
-    of_agent = meta_network.agent_features(updates, deviation)
-    of_action = meta_network.prior_features(jnp.log(probability), jnp.log(probability / ratio))
+    of_agent = anchored.agent_features(updates, deviation)
+    of_action = anchored.prior_features(jnp.log(probability), jnp.log(probability / ratio))
     used = jnp.stack(of_agent[: sizes.agent_features] + of_action[: sizes.prior_features])
     return np.asarray(head["b"] + used @ head["w"][-len(used) :])
 

@@ -16,7 +16,7 @@ from tests.disco.common import TEN_FEATURES, random_outputs, random_trajectory
 RATIOS, ADVANTAGES = np.array([0.5, 1.0, 2.0]), np.array([-1.5, 0.0, 0.3])
 
 
-def rule(**changes) -> disco.DiscoveredRule:
+def rule(**changes) -> disco.AnchoredRule:
     """One that does as its prior says."""
     sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2, agent_features=2)
     settings = {
@@ -29,7 +29,7 @@ def rule(**changes) -> disco.DiscoveredRule:
         "y_cost": 0.0,
         "z_cost": 0.0,
     }
-    return disco.DiscoveredRule.create(jax.random.key(0), sizes, **(settings | changes))
+    return disco.AnchoredRule.create(jax.random.key(0), sizes, **(settings | changes))
 
 
 def with_head(rule, row, values):
@@ -96,7 +96,7 @@ def test_weights_by_age_and_what_they_depend_on():
     weights = policy_updates.weights_of(aging, outputs, outputs, trajectory, state)
     assert weights["advantage_weight"].shape == trajectory.action.shape
     constant = dataclasses.replace(aging.sizes, prior_outputs=0)
-    plain = disco.DiscoveredRule.create(jax.random.key(0), constant, num_bins=21, max_value=10.0)
+    plain = disco.AnchoredRule.create(jax.random.key(0), constant, num_bins=21, max_value=10.0)
     assert not policy_updates.weights_of(plain, outputs, outputs, trajectory, plain.init({}))
     x = np.arange(12.0).reshape(4, 3)
     found = policy_updates.correlations({"w": x}, {"cube": x**3, "minus": -x, "none": 0 * x})
