@@ -38,6 +38,7 @@ class DreamerConfig:
       units: of all other dense layers.
       depth: channels of the first convolution, of which all others are multiples.
       layers: of encoder's, decoder's, actor's and critic's MLPs.
+      unimix: weight of the uniform distribution in the latents' mixtures.
       policy_unimix: weight of the uniform distribution in discrete policies. The papers have 0.01;
         the authors' code of 2025 sets it, but does not use it.
       free_nats: lower bound of the KL terms, below which they have no gradient.
@@ -72,6 +73,7 @@ class DreamerConfig:
     units: int = 256
     depth: int = 16
     layers: int = 3
+    unimix: float = 0.01
     policy_unimix: float = 0.01
     free_nats: float = 1.0
     vector_cost: float = 1.0
@@ -168,7 +170,7 @@ _RANGES = {
         num_environments replay_capacity image_side image_channels""",
     Range("at least 2", lambda x: x >= 2): "batch_length",
     AT_LEAST_0: "free_nats vector_cost entropy_cost warmup",
-    FRACTION: "policy_unimix",
+    FRACTION: "unimix policy_unimix",
     POSITIVE: "replay_ratio learning_rate actor_critic_learning_rate",
     Range("more than 1", lambda x: x > 1): "discount_horizon",
 }

@@ -136,11 +136,9 @@ Regression = TwoHot | SymlogRegression
 
 # Latents: S categorical variables of C classes.
 
-UNIMIX = 0.01  # Weight of the uniform distribution (the Nature version, "Distributions").
-
 
 def mixed_log_probabilities(
-    logits: Float[Array, "*s C"], unimix: float = UNIMIX
+    logits: Float[Array, "*s C"], unimix: float = 0.01
 ) -> Float[Array, "*s C"]:
     """Return the log-probabilities of a mixture with the uniform distribution."""
     if not unimix:

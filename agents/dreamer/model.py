@@ -98,16 +98,18 @@ class Model:
     def prior(self, params: Params, h: Float[Array, "*s D"]) -> Float[Array, "*s S C"]:
         """Return the log-probabilities of z, from h."""
         return self._apply(
-            lambda h: log_probabilities(RSSM(self.config).prior(h)), params["rssm"], h
+            lambda h: log_probabilities(self.config, RSSM(self.config).prior(h)), params["rssm"], h
         )
 
     def posterior(
         self, params: Params, h: Float[Array, "*s D"], tokens: Float[Array, "*s E"]
     ) -> Float[Array, "*s S C"]:
         """Return the log-probabilities of z, from h and tokens."""
-        return self._apply(
-            lambda *x: log_probabilities(RSSM(self.config).posterior(*x)), params["rssm"], h, tokens
-        )
+
+        def posterior(*inputs: Array) -> Array:
+            return log_probabilities(self.config, RSSM(self.config).posterior(*inputs))
+
+        return self._apply(posterior, params["rssm"], h, tokens)
 
     def decode(
         self, params: Params, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from agents.dreamer.config import DreamerConfig
-from agents.dreamer.distributions import UNIMIX, mixed_log_probabilities
+from agents.dreamer.distributions import mixed_log_probabilities
 from agents.dreamer.layers import BlockLinear, Dense, Linear, Norm
 from agents.dreamer.networks import ActionPart
 
@@ -135,9 +135,11 @@ class RSSM(hk.Module):
         return logits.reshape(*logits.shape[:-1], *self._shape)
 
 
-def log_probabilities(logits: Float[Array, "*s S C"]) -> Float[Array, "*s S C"]:
+def log_probabilities(
+    config: DreamerConfig, logits: Float[Array, "*s S C"]
+) -> Float[Array, "*s S C"]:
     """Return the latents' log-probabilities, in JAX's default float dtype."""
-    return mixed_log_probabilities(logits.astype(jnp.result_type(float)), UNIMIX)
+    return mixed_log_probabilities(logits.astype(jnp.result_type(float)), config.unimix)
 
 
 def _gated(h, reset, candidate, update):

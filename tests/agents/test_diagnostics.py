@@ -94,6 +94,7 @@ DREAMER = DreamerConfig(
     blocks=1,
     units=32,
     layers=1,
+    unimix=0.0,
     policy_unimix=0.0,
     free_nats=0.0,  # Else the prior of so few nats is not learned, and imagination is wrong.
     vector_cost=10.0,

@@ -133,7 +133,7 @@ def test_every_benchmark_and_ablation_is_a_preset(name):
         ("dreamer/imagine_last=1", "imagine_last is 1; expected 0, or from 2 to batch_length"),
         ("dreamer/prefill=3", "prefill is 3; expected at least a batch"),
         ("dreamer/dtype=float16", "dtype is 'float16'; expected one of auto, float32, bfloat16"),
-        ("dreamer/policy_unimix=2", "policy_unimix is 2.0; expected 0 to 1"),
+        ("dreamer/unimix=2", "unimix is 2.0; expected 0 to 1"),
         ("dreamer/replay_ratio=nan", "replay_ratio is nan; expected a positive number"),
         ("dreamer/replay_ratio=inf", "replay_ratio is inf; expected a positive number"),
         ("dreamer/learning_rate=nan", "learning_rate is nan; expected a positive number"),

@@ -176,13 +176,12 @@ class _GivenTokens(Model):
 
 
 def rssm_model(meta, kind=Model):
-    assert meta["unimix"] == distributions.UNIMIX
     actions = {
         name: ActionPart(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
         for name, kind in meta["actions"].items()
     }
     observations = {"any": specs.Array((1,), np.float32)}
-    return make_model(core_config(meta), observations, actions, kind)
+    return make_model(core_config(meta, unimix=meta["unimix"]), observations, actions, kind)
 
 
 @golden_cases("rssm", sequence=False)
