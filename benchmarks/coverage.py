@@ -146,7 +146,7 @@ def _interval(
     if beyond:
         return over_tasks.interval(one.statistic, own, others, least=lambda _: 0.0, **options)
     if len(own) > 1:
-        found = statistics.estimate_over_discoveries(one.statistic, list(own), *others, **options)
+        found = statistics.estimate(one.statistic, list(own), *others, **options)
         return found.low, found.high
     low, high = statistics.interval(one.statistic, own[0], *others, **options)
     return float(low), float(high)

@@ -3,9 +3,7 @@
 Agreement shows that our copy of the scores is right and that our statistics equal the papers'.
 """
 
-import csv
 import dataclasses
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -117,20 +115,21 @@ def reproductions() -> tuple[Reproduction, ...]:
     return tuple(found)
 
 
-def to_csv(rows: Sequence[Reproduction]) -> str:
-    """Return a CSV table of all aggregates, with explanations of disagreements."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(
-        ["source", "agent", "budget", "statistic", "tasks", "printed", "computed", "explanation"]
-    )
-    for row in rows:
-        printed = row.aggregate
-        budget = "" if printed.budget is None else printed.budget
-        why = "" if row.agrees else printed.explanation
-        numbers = [printed.statistic, len(row.tasks), printed.printed, row.computed]
-        writer.writerow([row.source, printed.agent, budget, *numbers, why])
-    return buffer.getvalue()
+def rows(found: Sequence[Reproduction]) -> list[dict[str, Any]]:
+    """Return a table of aggregates, with explanations of disagreements."""
+    return [
+        {
+            "source": one.source,
+            "agent": one.aggregate.agent,
+            "budget": "" if one.aggregate.budget is None else one.aggregate.budget,
+            "statistic": one.aggregate.statistic,
+            "tasks": len(one.tasks),
+            "printed": one.aggregate.printed,
+            "computed": one.computed,
+            "explanation": "" if one.agrees else one.aggregate.explanation,
+        }
+        for one in found
+    ]
 
 
 def _scores(

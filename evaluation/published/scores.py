@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from disco_common import files, json_lines
@@ -26,6 +26,9 @@ RETURN, BSUITE_SCORE, CRAFTER_SCORE = "return", "bsuite_score", "crafter_score"
 # Families of environments that differ in their actions from others, with the same levels.
 _SAME_LEVELS = {"dmlab_r2d2": "dmlab", "dmlab_r2d2_test": "dmlab_test"}
 METRICS = (RETURN, BSUITE_SCORE, CRAFTER_SCORE)
+
+
+_Column = tuple[str, int | None]  # An agent and its budget.
 
 
 class PublishedScoresError(ValueError):
@@ -159,49 +162,38 @@ def read_tables(path: pathlib.Path) -> tuple[PublishedTable, ...]:
     found, keys = [], set()
     for number, entry in enumerate(_field(paper, "tables", list, f"{path}")):
         where = f"{path}, {_field(entry, 'table', str, f'{path}, tables[{number}]')}"
-        table = _read_table(entry, title, where)
+        table = _read_table(entry, f"{title}, {entry['table']}", where)
         for score in table.scores:
             key = (score.task, score.agent, score.budget, score.metric)
-            if key in keys:
-                raise PublishedScoresError(
-                    f"{where}: {_describe(*key[:3])} has two scores; expected one."
-                )
+            _require(key not in keys, where, f"{_describe(*key[:3])} has two scores", "one")
             keys.add(key)
         found.append(table)
     return tuple(found)
 
 
-def _read_table(table: dict[str, Any], title: str, where: str) -> PublishedTable:
-    source = f"{title}, {table['table']}"
-    metric = _choice(table, "metric", METRICS, where) if "metric" in table else RETURN
+def _read_table(table: dict[str, Any], source: str, where: str) -> PublishedTable:
+    metric = _field(table, "metric", str, where, RETURN)
+    unit = _field(table, "budget_unit", str, where)
+    for name, value, known in (("metric", metric, METRICS), ("budget_unit", unit, BUDGET_UNITS)):
+        _require(value in known, where, f"{name} is {value!r}", f"one of {list(known)}")
     entries = _field(table, "columns", list, where)
-    columns = [_read_column(column, where) for column in entries]
-    scored_on = {
-        column: _field(entry, "scored_on", str, where) if "scored_on" in entry else ""
-        for column, entry in zip(columns, entries, strict=True)
-    }
-    unit = _choice(table, "budget_unit", BUDGET_UNITS, where)
-    common = {"budget_unit": unit, "source": source, "metric": metric}
+    columns = [_read_column(entry, where) for entry in entries]
+    scored_on = [_field(entry, "scored_on", str, where, "") for entry in entries]
     notes = _read_notes(table, where)
     scores, categories = [], {}
     for row in _field(table, "rows", list, where):
         task = _field(row, "task", str, where)
         if "categories" in row:
             categories[task] = tuple(_field(row, "categories", list, where))
-        for score in _read_row(row, task, columns, common, where):
-            key = (score.agent, score.budget)
-            noted, note = notes.pop((task, *key), (score.score, ""))
-            if noted != score.score:
-                raise PublishedScoresError(
-                    f"{where}: {_describe(task, *key)} has the score {score.score:g}, but its"
-                    f" note {noted!r}; expected the same."
-                )
-            scores.append(dataclasses.replace(score, note=note, scored_on=scored_on[key]))
-    if notes:
-        missing = ", ".join(_describe(*key) for key in notes)
-        raise PublishedScoresError(
-            f"{where}: there is a note on {missing}; expected a score of that."
-        )
+        own = dict(zip(columns, scored_on, strict=True))
+        for score in _read_row(row, task, own, where):
+            noted, note = notes.pop((task, score.agent, score.budget), (score.score, ""))
+            what = f"{_describe(task, score.agent, score.budget)} has the score {score.score:g}"
+            _require(noted == score.score, where, f"{what}, but its note {noted!r}", "the same")
+            known = {"budget_unit": unit, "source": source, "metric": metric, "note": note}
+            scores.append(dataclasses.replace(score, **known))
+    missing = ", ".join(_describe(*key) for key in notes)
+    _require(not notes, where, f"there is a note on {missing}", "a score of that")
     return PublishedTable(
         source=source,
         benchmark=_field(table, "benchmark", str, where),
@@ -209,113 +201,81 @@ def _read_table(table: dict[str, Any], title: str, where: str) -> PublishedTable
         scores=tuple(scores),
         categories=categories,
         aggregates=tuple(_read_aggregates(table, columns, where)),
-        references=_field(table, "references", str, where) if "references" in table else "",
+        references=_field(table, "references", str, where, ""),
     )
 
 
 def _read_row(
-    row: dict[str, Any],
-    task: str,
-    columns: list[tuple[str, int | None]],
-    common: dict[str, str],
-    where: str,
+    row: dict[str, Any], task: str, scored_on: dict[_Column, str], where: str
 ) -> Iterator[PublishedScore]:
-    """Yield the scores of a task that are not null."""
-    trained_on = _field(row, "trained_on", str, where) if "trained_on" in row else task
-    numbers = _numbers(row, "scores", columns, where)
-    errors = _numbers(row, "plus_minus", columns, where) if "plus_minus" in row else {}
-    runs = _field(row, "runs", dict, where) if "runs" in row else {}
+    """Yield the scores of a task that are not null, without what is the table's.
+
+    Args:
+      row: of the task.
+      task: its name.
+      scored_on: by column, the episodes that are scored.
+      where: for messages.
+    """
+    columns = list(scored_on)
+    numbers = _by_column(row, "scores", task, columns, where)
+    errors = _by_column(row, "plus_minus", task, columns, where) if "plus_minus" in row else {}
+    for column, number in (*numbers.items(), *errors.items()):
+        what = f"{_describe(task, *column)} has the score {number!r}"
+        _require(number is None or _is_number(number), where, what, "a finite number or null")
     for (agent, budget), number in numbers.items():
-        if number is not None:
-            yield PublishedScore(
-                task=task,
-                agent=agent,
-                score=number,
-                budget=budget,
-                trained_on=trained_on,
-                plus_minus=errors.get((agent, budget)),
-                runs=_read_runs(runs, task, agent, number, where),
-                **common,
-            )
-
-
-def _numbers(
-    row: dict[str, Any], name: str, columns: list[tuple[str, int | None]], where: str
-) -> dict[tuple[str, int | None], float | None]:
-    """Return a number or None for each column."""
-    numbers, task = _field(row, name, list, where), row["task"]
-    if len(numbers) != len(columns):
-        raise PublishedScoresError(
-            f"{where}: {task} has {len(numbers)} {name}; expected {len(columns)}, one for each"
-            " column (null where the paper gives none)."
+        if number is None:
+            continue
+        error = errors.get((agent, budget))
+        runs = _field(row, "runs", dict, where, {}).get(agent, [number])
+        is_valid = isinstance(runs, list) and runs and all(map(_is_number, runs))
+        _require(
+            is_valid and abs(sum(runs) / len(runs) - number) <= 1e-3,
+            where,
+            f"the runs of {agent} on {task} are {runs!r}",
+            f"finite numbers whose mean is {number:g}",
         )
-    for column, number in zip(columns, numbers, strict=True):
-        if number is not None and not _is_number(number):
-            raise PublishedScoresError(
-                f"{where}: {_describe(task, *column)} has the score {number!r};"
-                " expected a finite number or null."
-            )
-    return {
-        column: None if number is None else float(number)
-        for column, number in zip(columns, numbers, strict=True)
-    }
-
-
-def _read_runs(
-    runs: dict[str, Any], task: str, agent: str, mean: float, where: str
-) -> tuple[float, ...]:
-    """Return the scores of an agent's runs, whose mean must be its score."""
-    if agent not in runs:
-        return ()
-    numbers = runs[agent]
-    is_valid = isinstance(numbers, list) and numbers and all(_is_number(x) for x in numbers)
-    if not is_valid or abs(sum(numbers) / len(numbers) - mean) > 1e-3:
-        raise PublishedScoresError(
-            f"{where}: the runs of {agent} on {task} are {numbers!r}; expected finite numbers"
-            f" whose mean is {mean:g}."
+        yield PublishedScore(
+            task=task,
+            agent=agent,
+            score=float(number),
+            budget=budget,
+            budget_unit="",
+            source="",
+            trained_on=_field(row, "trained_on", str, where, task),
+            plus_minus=None if error is None else float(error),
+            runs=tuple(map(float, runs)) if agent in row.get("runs", {}) else (),
+            scored_on=scored_on[agent, budget],
         )
-    return tuple(map(float, numbers))
+
+
+def _by_column(
+    entry: dict[str, Any], name: str, what: str, columns: Sequence[_Column], where: str
+) -> dict[_Column, Any]:
+    """Return what a row has for each column."""
+    found = _field(entry, name, list, where)
+    expected = f"{len(columns)}, one for each column (null where the paper gives none)"
+    _require(len(found) == len(columns), where, f"{what} has {len(found)} {name}", expected)
+    return dict(zip(columns, found, strict=True))
 
 
 def _read_aggregates(
-    table: dict[str, Any], columns: list[tuple[str, int | None]], where: str
-) -> list[PrintedAggregate]:
-    """Return the table's aggregates, one for each column that has one."""
-    found = []
-    for entry in _field(table, "aggregates", list, where) if "aggregates" in table else ():
+    table: dict[str, Any], columns: Sequence[_Column], where: str
+) -> Iterator[PrintedAggregate]:
+    """Yield the table's aggregates, one for each column that has one."""
+    for entry in _field(table, "aggregates", list, where, []):
         statistic = _field(entry, "statistic", str, where)
-        printed = _field(entry, "printed", list, where)
-        if len(printed) != len(columns):
-            raise PublishedScoresError(
-                f"{where}: {statistic} has {len(printed)} figures; expected {len(columns)}, one for"
-                " each column (null where the paper gives none)."
-            )
-        explanations = dict(entry.get("explanations", {}))
-        for (agent, budget), figure in zip(columns, printed, strict=True):
+        printed = _by_column(entry, "printed", statistic, columns, where)
+        why = dict(entry.get("explanations", {}))
+        for (agent, budget), figure in printed.items():
             if figure is not None:
-                found.append(
-                    PrintedAggregate(statistic, agent, budget, figure, explanations.pop(agent, ""))
-                )
-        if explanations:
-            raise PublishedScoresError(
-                f"{where}: {statistic} has an explanation of {sorted(explanations)}; expected"
-                " figures of these."
-            )
-    return found
+                yield PrintedAggregate(statistic, agent, budget, figure, why.pop(agent, ""))
+        _require(not why, where, f"{statistic} has an explanation of {sorted(why)}", "its figure")
 
 
-def _is_number(value: Any) -> bool:
-    # A bool is an int in Python.
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _read_column(column: Any, where: str) -> tuple[str, int | None]:
-    agent = _field(column, "agent", str, where)
-    budget = _field(column, "budget", int | None, where)
-    if budget is not None and (isinstance(budget, bool) or budget < 1):
-        raise PublishedScoresError(
-            f"{where}: the budget of {agent} is {budget!r}; expected a positive integer or null."
-        )
+def _read_column(column: Any, where: str) -> _Column:
+    agent, budget = (_field(column, *x, where) for x in (("agent", str), ("budget", int | None)))
+    is_valid = budget is None or (not isinstance(budget, bool) and budget > 0)
+    _require(is_valid, where, f"the budget of {agent} is {budget!r}", "a positive integer or null")
     return agent, budget
 
 
@@ -325,34 +285,37 @@ def _read_notes(
     """Return, by task, agent and budget, the score that a note is on, and the note."""
     notes = {}
     for note in _field(table, "notes", list, where):
-        key = (_field(note, "task", str, where), *_read_column(note, where))
         found = _field(note, "found", str | None, where)
-        why = _field(note, "why", str, where)
-        score = _field(note, "score", int | float, where)
         copy = "lacks it" if found is None else f"reads {found!r}"
-        notes[key] = (score, f"Our copy of the paper {copy}. {why}")
+        text = f"Our copy of the paper {copy}. {_field(note, 'why', str, where)}"
+        key = (_field(note, "task", str, where), *_read_column(note, where))
+        notes[key] = (_field(note, "score", int | float, where), text)
     return notes
 
 
-def _field(entry: Any, name: str, kind: Any, where: str) -> Any:
-    """Return a member of a JSON object, which must have this type."""
-    if not isinstance(entry, dict):
-        raise PublishedScoresError(f"{where}: found {entry!r}; expected an object with {name!r}.")
-    if name not in entry:
-        raise PublishedScoresError(f"{where}: {entry!r:.100} has no {name!r}; expected one.")
-    if not isinstance(entry[name], kind):
-        expected = getattr(kind, "__name__", kind)
-        raise PublishedScoresError(f"{where}: {name} is {entry[name]!r}; expected {expected}.")
+def _field(entry: Any, name: str, kind: Any, where: str, default: Any = None) -> Any:
+    """Return a member of a JSON object, which must have this type; it may lack one with a default.
+
+    Raises:
+      PublishedScoresError: saying where, what was found, and what was expected.
+    """
+    _require(isinstance(entry, dict), where, f"found {entry!r}", f"an object with {name!r}")
+    if name not in entry and default is not None:
+        return default
+    _require(name in entry, where, f"{entry!r:.100} has no {name!r}", "one")
+    expected = getattr(kind, "__name__", kind)
+    _require(isinstance(entry[name], kind), where, f"{name} is {entry[name]!r}", f"{expected}")
     return entry[name]
 
 
-def _choice(entry: Any, name: str, choices: tuple[str, ...], where: str) -> str:
-    value = _field(entry, name, str, where)
-    if value not in choices:
-        raise PublishedScoresError(
-            f"{where}: {name} is {value!r}; expected one of {list(choices)}."
-        )
-    return value
+def _require(holds: object, where: str, found: str, expected: str) -> None:
+    if not holds:
+        raise PublishedScoresError(f"{where}: {found}; expected {expected}.")
+
+
+def _is_number(value: Any) -> bool:
+    # A bool is an int in Python.
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _describe(task: str, agent: str, budget: int | None) -> str:

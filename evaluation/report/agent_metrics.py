@@ -8,7 +8,7 @@ with the kind (`training.records.name_by_kind`), and each kind has panels of its
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,20 +38,6 @@ class Group(NamedTuple):
     caption: str
 
 
-class Absence(NamedTuple):
-    """What it means that a metric is missing.
-
-    Attributes:
-      metric: that is missing, without its kind.
-      beside: a metric of the same kind that is logged.
-      sentence: for the reader.
-    """
-
-    metric: str
-    beside: str
-    sentence: str
-
-
 GROUPS = (
     Group(
         "losses",
@@ -74,13 +60,9 @@ GROUPS = (
 )
 """The panels of each kind of updates, in their order. Metrics of no group are not shown."""
 
-ABSENCES = (
-    Absence(
-        "loss/perceptual",
-        "loss/reconstruction",
-        "The perceptual loss is off: there is no loss/perceptual beside loss/reconstruction, so"
-        " that images are compared by their pixels alone.",
-    ),
+_PERCEPTUAL_IS_OFF = (
+    "The perceptual loss is off: there is no loss/perceptual beside loss/reconstruction, so that"
+    " images are compared by their pixels alone."
 )
 
 
@@ -120,7 +102,7 @@ def agent_metrics(merged: MergedEvaluation, contender: str) -> AgentMetrics:
     titles = {title for panels in tasks.values() for title in panels}
     shown = [x for x in GROUPS if any(title.endswith(x.title) for title in titles)]
     captions = {x.title: x.caption for x in shown}
-    return AgentMetrics(tasks, held_out, captions, list(_remarks(names)))
+    return AgentMetrics(tasks, held_out, captions, _remarks(names))
 
 
 def _panels(lines: Sequence[Mapping[str, Any]]) -> Panels:
@@ -177,10 +159,9 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-def _remarks(names: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each absence."""
-    for absence in ABSENCES:
-        kinds = [x.removesuffix(absence.beside) for x in names if x.endswith(absence.beside)]
-        whole = [kind for kind in kinds if not kind or kind.endswith("/")]
-        if whole and not any(kind + absence.metric in names for kind in whole):
-            yield absence.sentence
+def _remarks(names: Collection[str]) -> list[str]:
+    """Return a sentence if an agent's images have no perceptual loss."""
+    found = [re.fullmatch("(|.*/)loss/reconstruction", name) for name in names]
+    kinds = [match[1] for match in found if match]
+    is_off = kinds and not any(f"{kind}loss/perceptual" in names for kind in kinds)
+    return [_PERCEPTUAL_IS_OFF] if is_off else []

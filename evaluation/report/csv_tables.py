@@ -19,6 +19,7 @@ import pandas as pd
 from evaluation.config import EvaluationConfig
 from evaluation.published.scores import METRICS, RETURN, PublishedScore, published_scores
 from evaluation.results import LearningCurves
+from evaluation.scoring.comparison import Comparison, scales
 from evaluation.scoring.normalization import Scale
 from evaluation.scoring.over_tasks import FEWEST_TASKS
 from evaluation.scoring.statistics import Estimate
@@ -36,13 +37,13 @@ _ENDS = {
     "confidence": "of the intervals",
 }
 
+_RUN = {"task": "name", "contender": "name", "seed": "of the run"}
+
 TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "scores.csv": (
         "a row for each run and scale",
         {
-            "task": "name",
-            "contender": "name",
-            "seed": "of the run",
+            **_RUN,
             "environment_steps": "of the run",
             "scale": "'return', or the name of a normalisation",
             "score": "of the run's last episodes, on this scale",
@@ -51,9 +52,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "episode_means.csv": (
         "a row for each run and result of its scored episodes",
         {
-            "task": "name",
-            "contender": "name",
-            "seed": "of the run",
+            **_RUN,
             "result": "'length', or a result of the suite's own",
             "mean": "over the episodes",
         },
@@ -61,9 +60,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "curves.csv": (
         "a row for each run and point of its learning curve at which an episode ended",
         {
-            "task": "name",
-            "contender": "name",
-            "seed": "of the run",
+            **_RUN,
             "environment_steps": "at the end of the point's interval",
             "episodes": "number that ended in the interval",
             "mean_return": "of these episodes, not discounted",
@@ -114,27 +111,6 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """By file name, what a row is, and the columns."""
 
 
-class Aggregated(NamedTuple):
-    """Statistics over tasks, on a scale.
-
-    Attributes:
-      scale: of the scores.
-      aggregates: by contender and name.
-      comparisons: by the statistic's name, and the pair of contenders.
-    """
-
-    scale: Scale
-    aggregates: Mapping[str, Mapping[str, Estimate]]
-    comparisons: Mapping[str, Mapping[tuple[str, str], Estimate]]
-
-
-def comparisons(
-    improvement: Mapping[tuple[str, str], Estimate], differences: Mapping[tuple[str, str], Estimate]
-) -> dict[str, Mapping[tuple[str, str], Estimate]]:
-    """Return the statistics of pairs of contenders, by the names that tables have for them."""
-    return {"probability of improvement": improvement, "difference of means": differences}
-
-
 class Tabulated(NamedTuple):
     """An evaluation, as far as tables show it.
 
@@ -143,16 +119,14 @@ class Tabulated(NamedTuple):
       contender_curves: learning curves by contender.
       config: of the evaluation.
       seeds: of the second axis of scores.
-      scales: of scores, besides returns.
-      aggregated: statistics over tasks.
+      aggregated: what has the statistics over tasks, on a scale each.
     """
 
     summary: Summary
     contender_curves: Mapping[str, LearningCurves]
     config: EvaluationConfig
     seeds: Sequence[int]
-    scales: Sequence[Scale]
-    aggregated: Sequence[Aggregated]
+    aggregated: Sequence[Summary | Comparison]
 
 
 def csv_files(evaluations: Mapping[str, Tabulated]) -> dict[str, str]:
@@ -167,7 +141,7 @@ def csv_files(evaluations: Mapping[str, Tabulated]) -> dict[str, str]:
         "curves.csv": _curves,
         "aggregates.csv": _aggregates,
         "comparisons.csv": _comparisons,
-        "published.csv": _published,
+        "published.csv": lambda one: published_rows(one.summary),
     }
     files = {}
     for file, make in makers.items():
@@ -187,6 +161,7 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _scores(one: Tabulated) -> Iterator[Row]:
+    defined = scales(one.summary)
     for name, scores in one.summary.scores.items():
         for i, task in enumerate(one.summary.tasks):
             for seed, score in zip(one.seeds, scores[i], strict=True):
@@ -196,16 +171,16 @@ def _scores(one: Tabulated) -> Iterator[Row]:
                     "seed": seed,
                     "environment_steps": one.config.num_steps,
                 }
-                for scale, value in _on_scales(score, i, one.scales):
+                for scale, value in _on_scales(score, i, defined):
                     yield {**run, "scale": scale, "score": _number(value)}
 
 
-def _on_scales(score: float, task: int, scales: Sequence[Scale]) -> Iterator[tuple[str, float]]:
+def _on_scales(score: float, task: int, defined: Sequence[Scale]) -> Iterator[tuple[str, float]]:
     """Yield the name of each scale that a task has, and a return on it; nothing for no return."""
     if not math.isfinite(score):
         return
     yield RETURN, score
-    for scale in scales:
+    for scale in defined:
         if scale.counted[task]:
             yield scale.name, scale.normalize_one(score, task)
 
@@ -250,7 +225,11 @@ def _aggregates(one: Tabulated) -> Iterator[Row]:
 
 def _comparisons(one: Tabulated) -> Iterator[Row]:
     for found in one.aggregated:
-        for statistic, pairs in found.comparisons.items():
+        compared = {
+            "probability of improvement": found.improvement,
+            "difference of means": found.differences,
+        }
+        for statistic, pairs in compared.items():
             for (contender, other), estimate in pairs.items():
                 who = {"contender": contender, "other": other, "statistic": statistic}
                 yield _estimated(found.scale, who, estimate, one.config)
@@ -268,19 +247,21 @@ def _estimated(
     }
 
 
-def _published(one: Tabulated) -> Iterator[Row]:
-    for i, task in enumerate(one.summary.tasks):
+def published_rows(summary: Summary) -> Iterator[Row]:
+    """Yield the rows of `published.csv`."""
+    defined = scales(summary)
+    for i, task in enumerate(summary.tasks):
         for metric in METRICS:
             for score in published_scores(task, metric):
-                yield from _published_rows(score, metric, i, task, one.scales)
+                yield from _published_rows(score, metric, i, task, defined)
 
 
 def _published_rows(
-    score: PublishedScore, metric: str, i: int, task: str, scales: Sequence[Scale]
+    score: PublishedScore, metric: str, i: int, task: str, defined: Sequence[Scale]
 ) -> Iterator[Row]:
     on_scales = [(metric, score.score)]
     if metric == RETURN:
-        on_scales = list(_on_scales(score.score, i, scales))
+        on_scales = list(_on_scales(score.score, i, defined))
     for scale, value in on_scales:
         has_error = scale == metric and score.plus_minus is not None
         yield {

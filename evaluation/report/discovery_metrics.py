@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from disco_common.json_lines import JsonLines
 from evaluation.report import probe_scores
+from evaluation.report.discovery_plots import DISCOVERY_PANELS, PROBE
 from evaluation.report.probe_scores import Probe
-from evaluation.report.static_plots import DISCOVERY_PANELS, PROBE
 
 FILE = "metrics.jsonl"
 # Names of metrics in files of earlier versions.

@@ -1,16 +1,45 @@
-"""A figure as files: PNG for the screen, and SVG for papers."""
+"""Figures (Matplotlib): their style, their elements, and what becomes of them.
 
+A figure is drawn once. A page shows its SVG, in the ink of the reader's scheme; PNG and SVG files
+of it are for slides and papers. Names of rules, tasks and settings are drawn literally, never as
+mathematical text. In an SVG, a line or a label whose contender is known has a title, which browsers
+show, and a class by which a page dims the others.
+"""
+
+import hashlib
+import html
 import io
+import itertools
+import math
 import pathlib
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float, Shaped
+from markupsafe import Markup
 from matplotlib import style
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import (
+    EngFormatter,
+    FuncFormatter,
+    MaxNLocator,
+    NullFormatter,
+    StrMethodFormatter,
+)
 
 from disco_common.atomic import write_atomically
+from disco_common.terminal import printable
+from evaluation.contenders import DISCOVERED, RANDOM, Contender
+from evaluation.scoring.statistics import Estimate
 
 _STYLE: Any = {
     "font.size": 9,
@@ -18,6 +47,7 @@ _STYLE: Any = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.alpha": 0.25,
     "grid.linewidth": 0.6,
     "legend.frameon": False,
@@ -25,7 +55,19 @@ _STYLE: Any = {
 }
 # Equal figures are equal files, and letters are shapes, which look alike everywhere.
 _SVG: Any = {"svg.hashsalt": "disco", "svg.fonttype": "path"}
-_NO_METADATA: Any = {"Date": None, "Creator": None}
+_NO_METADATA: Any = {"Date": None, "Creator": None, "Format": None, "Type": None}
+_ONLY_IN_FILES = re.compile("<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
+_MARKED = re.compile('<g id="([a-z]+) ([0-9a-f]{8}) ([^"]*)">')  # See `mark`.
+
+# Okabe and Ito's colours, safe for colour-blind readers; some more so that all baselines differ,
+# legible on white and on black. Discovered rules have the warm ones.
+RULE_COLOURS = ("#D55E00", "#CC79A7", "#E69F00", "#F0E442")
+COLOURS = (
+    *("#0072B2", "#009E73", "#56B4E9", "#9467BD"),
+    *("#999933", "#8C564B", "#8BC34A", "#4B5FE0", "#00A8A8"),
+)
+_RANDOM_COLOUR = "#888888"
+_LONGEST_NAME = 40  # Characters of a row's name; a longer one would leave no room for the plot.
 
 
 def plot_style() -> AbstractContextManager[None]:
@@ -38,7 +80,7 @@ def plot_style() -> AbstractContextManager[None]:
 
 
 class Drawing(NamedTuple):
-    """A figure of Matplotlib, drawn.
+    """A figure, drawn.
 
     Attributes:
       png: a PNG file.
@@ -56,7 +98,22 @@ class Drawing(NamedTuple):
             png, svg = io.BytesIO(), io.BytesIO()
             figure.savefig(png, format="png", dpi=130)
             figure.savefig(svg, format="svg", metadata=_NO_METADATA)
-        return cls(png.getvalue(), svg.getvalue())
+        return cls(png.getvalue(), _MARKED.sub(_titled, svg.getvalue().decode()).encode())
+
+    @property
+    def html(self) -> Markup:
+        """The SVG as an element of a page, in the page's ink and without a background."""
+        found = self.svg.decode()
+        found = _ONLY_IN_FILES.sub("", found[found.index("<svg") :])
+        found = found.replace("#000000", "currentColor").replace("fill: #ffffff", "fill: none")
+        own = hashlib.sha256(self.svg).hexdigest()[:12]  # No other figure has these names.
+        found = re.sub(' id="|href="#|url\\(#', lambda name: f"{name[0]}{own}-", found)
+
+        def size(points: re.Match[str]) -> str:
+            width = round(float(points[1]) * 4 / 3)  # Pixels.
+            return f'style="width: {width}px; min-width: {0.75 * width:.0f}px"'
+
+        return Markup(re.sub('width="([0-9.]+)pt" height="[0-9.]+pt"', size, found, count=1))
 
     def files(self, stem: str) -> dict[str, bytes]:
         """Return the contents by file name, whose stem is given."""
@@ -72,3 +129,137 @@ class Drawing(NamedTuple):
         for name, content in files.items():
             write_atomically(folder / name, content)
         return [folder / name for name in files]
+
+
+def mark(artist: Artist, name: str, title: str = "", kind: str = "series") -> None:
+    """Say whose an artist is, which the SVG shows on pointing at it.
+
+    Args:
+      artist: to mark.
+      name: of a contender; a page shows all that has one name together.
+      title: what is shown; the name by default.
+      kind: "band" for what does not react itself, else "series".
+    """
+    key = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:8]
+    artist.set_gid(f"{kind} {key} {urllib.parse.quote(printable(title or name))}")
+
+
+def _titled(marked: re.Match[str]) -> str:
+    kind, key, title = marked.groups()
+    shown = html.escape(urllib.parse.unquote(title))
+    return f'<g class="{kind} series-{key}"><title>{shown}</title>'
+
+
+def draw_curve(
+    panel: Axes,
+    contender: Contender,
+    steps: Shaped[np.ndarray, "points"],
+    curve: Float[np.ndarray, "3 points"],
+    colour: str,
+) -> Line2D:
+    """Draw a line with a band: value, low and high end. Return the line."""
+    middle, low, high = curve
+    is_discovered = contender.kind == DISCOVERED
+    (line,) = panel.plot(
+        steps,
+        middle,
+        color=colour,
+        linewidth=1.8 if is_discovered else 1.3,
+        linestyle="--" if contender.kind == RANDOM else "-",
+        marker="." if len(steps) == 1 else None,
+        zorder=3 if is_discovered else 2,
+    )
+    mark(line, contender.name)
+    band = panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+    mark(band, contender.name, kind="band")
+    return line
+
+
+def draw_interval(panel: Axes, row: int, name: str, estimate: Estimate, colour: str) -> None:
+    """Draw a value with its intervals: the thick one is over seeds, the thin one over tasks."""
+    ends = [([estimate.low, estimate.high], 3.0), (estimate[3:], 1.0), ([estimate.value], 0.0)]
+    for x, width in ends:
+        marker = "" if width else "o"
+        (drawn,) = panel.plot(
+            x, [row] * len(x), color=colour, linewidth=width, marker=marker, markersize=4
+        )
+        mark(drawn, name, f"{name}: {estimate.text(3)}")
+
+
+def name_rows(panel: Axes, names: Sequence[str], of: Sequence[str] = ()) -> None:
+    """Write names at the rows 0, 1, …, from the bottom to the top.
+
+    Args:
+      panel: with these rows.
+      names: to write, as `short_name` returns them.
+      of: the contenders that the rows are of; by default the names.
+    """
+    panel.set_yticks(range(len(names)), names)
+    panel.set_ylim(-0.6, len(names) - 0.4)
+    for label, name, own in zip(panel.get_yticklabels(), names, of or names, strict=True):
+        mark(label, own, name)
+
+
+def add_legend(figure: Figure, lines: Sequence[Artist], names: Sequence[str]) -> None:
+    """Add a legend below all panels, with as many columns as fit the width.
+
+    Args:
+      figure: to add it to.
+      lines: entries.
+      names: labels of the entries. They are not set as the lines' own labels, because Matplotlib
+        omits labels that start with an underscore.
+    """
+    labels = [printable(name) for name in names]
+    room = max(1, int(figure.get_figwidth() / (0.4 + 0.055 * max(map(len, labels)))))
+    rows = math.ceil(len(labels) / room)
+    columns = math.ceil(len(labels) / rows)  # Rows of similar length.
+    figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
+    legend = figure.legend(lines, labels, loc="outside lower center", ncols=columns)
+    for artists in (legend.legend_handles, legend.get_texts()):
+        for artist, name in zip(artists, names, strict=True):
+            if artist is not None:
+                mark(artist, name)
+
+
+def with_thousands() -> FuncFormatter:
+    """Return the labels of ticks, with 10000 as 10k."""
+    formatter = EngFormatter(sep="")
+    return FuncFormatter(lambda x, _: formatter.format_eng(x) if abs(x) >= 1e3 else f"{x:g}")
+
+
+def format_axes(panel: Axes) -> None:
+    """Set few ticks, those below as 10k, and let the lower axis begin at 0."""
+    panel.xaxis.set_major_formatter(with_thousands())
+    panel.xaxis.set_major_locator(MaxNLocator(4))
+    panel.yaxis.set_major_locator(MaxNLocator(4))
+    panel.set_xlim(left=0)
+
+
+def use_logarithms(panel: Axes, axes: str) -> None:
+    """Make some axes logarithmic: "x", "y" or both. Their labels are no mathematical text."""
+    for name in axes:
+        panel.set(**{f"{name}scale": "log"})
+        axis = panel.xaxis if name == "x" else panel.yaxis
+        axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def styled(
+    contenders: Sequence[Contender], found: Mapping[str, Any]
+) -> list[tuple[Contender, str]]:
+    """Return each contender in `found`, and its colour."""
+    shown = [x for x in contenders if x.name in found]
+    return list(zip(shown, colours_of(shown), strict=True))
+
+
+def colours_of(contenders: Sequence[Contender]) -> list[str]:
+    """Return a colour for each: warm for discovered rules, grey for random, cold for the others."""
+    rules, baselines = itertools.cycle(RULE_COLOURS), itertools.cycle(COLOURS)
+    by_kind = {DISCOVERED: rules, RANDOM: itertools.cycle((_RANDOM_COLOUR,))}
+    return [next(by_kind.get(contender.kind, baselines)) for contender in contenders]
+
+
+def short_name(name: str) -> str:
+    """Return a name that can be printed, and whose middle is left out if it is long."""
+    text, half = printable(name), _LONGEST_NAME // 2
+    return text if len(text) <= _LONGEST_NAME else f"{text[: half - 1]}…{text[-half:]}"

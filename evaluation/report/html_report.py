@@ -1,36 +1,63 @@
-"""The report of finished runs: a page, and the numbers and pictures in it as files.
+"""The report of finished runs: a page, and the numbers and figures in it as files.
 
     index.html                     the page; needs no network
     scores.csv, aggregates.csv, …  the numbers as tables (`evaluation.report.csv_tables`)
     reproduced.csv                 the papers' own aggregates over the tasks of an evaluation,
                                    reproduced from their scores; if there are any
-    <evaluation>_*.png, .svg       the plots
+    <section>_*.png, .svg          the figures
     films/                         the films that the page plays
 
 Evaluations of different tasks, budgets or score definitions are shown side by side. No mean is
 taken over more than one of them.
 """
 
+import dataclasses
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
-from disco_common import files
+from disco_common import files as file_access
 from disco_common.atomic import write_atomically
-from evaluation.published.aggregates import reproductions, to_csv
-from evaluation.report import comparison_plots, page, static_plots
-from evaluation.report.csv_tables import Aggregated, Tabulated, comparisons, csv_files
+from evaluation.published import aggregates
+from evaluation.published.aggregates import Reproduction
+from evaluation.report import page
+from evaluation.report.csv_tables import TABLES, Tabulated, csv_files, to_csv
 from evaluation.report.discovery_metrics import Discovery
-from evaluation.report.evaluation_report import EvaluationReport, compute_report
+from evaluation.report.discovery_section import discovery_section
+from evaluation.report.evaluation_section import EvaluationSection, evaluation_section
 from evaluation.report.merging import MergedEvaluation
-from evaluation.report.probe_baselines import probe_baselines
-from evaluation.report.sections import (
-    FilesSection,
-    discovery_section,
-    evaluation_section,
-    published_aggregates_section,
-)
-from evaluation.report.texts import file_name
-from evaluation.scoring.curves import normalized_curves
+from evaluation.report.page import Row, Section
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublishedAggregatesSection(Section):
+    """The section of the papers' own aggregates.
+
+    Attributes:
+      found: all of them.
+    """
+
+    template: ClassVar[str] = "published_aggregates.html"
+    name: str = "Published aggregates, reproduced"
+    found: Sequence[Reproduction]
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """A table of all, that of `reproduced.csv`."""
+        return aggregates.rows(self.found)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FilesSection(Section):
+    """The section on the files beside the page.
+
+    Attributes:
+      tables: by file name, what a row of a table is, and its columns.
+    """
+
+    template: ClassVar[str] = "files.html"
+    name: str = "Files"
+    tables: Mapping[str, tuple[str, Mapping[str, str]]]
 
 
 def write_report(
@@ -38,7 +65,7 @@ def write_report(
     evaluations: Sequence[MergedEvaluation],
     discoveries: Sequence[Discovery] = (),
     title: str = "Report",
-    first: Sequence[page.Section] = (),
+    first: Sequence[Section] = (),
 ) -> list[pathlib.Path]:
     """Write a report; return its files.
 
@@ -53,26 +80,26 @@ def write_report(
       OSError: if a file cannot be written.
     """
     output.mkdir(parents=True, exist_ok=True)
-    names, tasks = _distinct_names(evaluations), [one.tasks for one in evaluations]
-    reports = [compute_report(*x) for x in zip(names, evaluations, strict=True)]
-    beside = [(one, probe_baselines(one, evaluations)) for one in discoveries]
-    sections = [
-        *first,
-        *map(evaluation_section, reports),
-        *(discovery_section(one, baselines) for one, baselines in beside),
-    ]
+    names = _distinct([one.name for one in evaluations])
+    reports = [evaluation_section(*x) for x in zip(names, evaluations, strict=True)]
+    named = zip(discoveries, _distinct([one.name for one in discoveries]), strict=True)
+    found = [discovery_section(one._replace(name=name), evaluations) for one, name in named]
+    sections: list[Section] = [*first, *reports, *found]
     files: dict[str, str | bytes] = {}
+    for section in sections:
+        for plot, drawing in section.plots.items():
+            files |= drawing.files(section.stem(plot))
     for report in reports:
-        files |= _plots(report) | _films(report)
-    for one, baselines in beside:
-        drawn = static_plots.discovery_curves(one.metrics, baselines)
-        files |= drawn.files(f"{file_name(one.name)}_discovery")
-    if found := [x for x in reproductions() if any(set(x.tasks) <= set(own) for own in tasks)]:
-        sections.append(published_aggregates_section(found))
-        files["reproduced.csv"] = to_csv(found)
+        files |= _films(report)
+    tasks = [set(one.tasks) for one in evaluations]
+    if printed := [
+        x for x in aggregates.reproductions() if any(set(x.tasks) <= own for own in tasks)
+    ]:
+        sections.append(PublishedAggregatesSection(found=printed))
+        files["reproduced.csv"] = to_csv(aggregates.rows(printed))
     files |= csv_files({report.name: _tabulated(report) for report in reports})
     if reports:
-        sections.append(FilesSection.of(files))
+        sections.append(FilesSection(tables={k: x for k, x in TABLES.items() if k in files}))
     files["index.html"] = page.render(title, sections, _remarks(names))
     for file, content in files.items():
         (output / file).parent.mkdir(exist_ok=True)
@@ -80,12 +107,11 @@ def write_report(
     return [output / file for file in files]
 
 
-def _distinct_names(evaluations: Sequence[MergedEvaluation]) -> list[str]:
-    """Return the evaluations' names, with numbers where they are equal."""
-    plain = [one.name for one in evaluations]
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Return names, with numbers where they are equal."""
     return [
-        f"{name} ({plain[: i + 1].count(name)})" if plain.count(name) > 1 else name
-        for i, name in enumerate(plain)
+        f"{name} ({[*names[: i + 1]].count(name)})" if names.count(name) > 1 else name
+        for i, name in enumerate(names)
     ]
 
 
@@ -98,43 +124,14 @@ def _remarks(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _plots(report: EvaluationReport) -> dict[str, bytes]:
-    """Return the plots of an evaluation by file name."""
-    merged, summary, shown = report.merged, report.summary, report.shown
-    name, curves, config = file_name(report.name), merged.contender_curves, merged.config
-    learning_curves = static_plots.learning_curves(summary, shown, curves, config)
-    files = learning_curves.files(f"{name}_learning_curves")
-    if config.seeds == 1:
-        return files
-    if summary.aggregates:
-        drawn = {contender.name: curves[contender.name] for contender in shown}
-        mean_curves = normalized_curves(summary, drawn, config)
-        aggregate = static_plots.mean_curves(summary, shown, mean_curves, config)
-        files |= aggregate.files(f"{name}_aggregate")
-    for comparison in report.comparisons:
-        scale = file_name(comparison.scale.name.lower())
-        for plot, drawing in comparison_plots.draw(comparison, shown).items():
-            files |= drawing.files(f"{name}_{scale}_{plot}")
-    return files
-
-
-def _films(report: EvaluationReport) -> dict[str, bytes]:
-    """Return the films of an evaluation by file name."""
-    films = [film for found in report.pictures.films.values() for film in found]
-    return {film.file: files.read_bytes(film.source, files.MOST_DATA) for film in films}
-
-
-def _tabulated(report: EvaluationReport) -> Tabulated:
-    """Return an evaluation for the tables."""
+def _tabulated(report: EvaluationSection) -> Tabulated:
     merged = report.merged
     return Tabulated(
-        report.summary,
-        merged.contender_curves,
-        merged.config,
-        merged.seeds,
-        [x.scale for x in report.comparisons],
-        [
-            Aggregated(x.scale, x.aggregates, comparisons(x.improvement, x.differences))
-            for x in report.comparisons
-        ],
+        report.summary, merged.contender_curves, merged.config, merged.seeds, report.comparisons
     )
+
+
+def _films(report: EvaluationSection) -> dict[str, bytes]:
+    """Return the films of an evaluation by file name."""
+    films = [film for found in report.pictures.films.values() for film in found]
+    return {x.file: file_access.read_bytes(x.source, file_access.MOST_DATA) for x in films}

@@ -3,10 +3,9 @@
 The file needs no network, follows the reader's light or dark scheme, and fits a phone's width. All
 texts are escaped: names are shown literally.
 
-A section is a dataclass that names its template and its heading; the template reads its fields.
+A section is a dataclass that names its template and has its figures; the template reads its fields.
 Besides jinja2's own filters, templates have
 
-    figure | plot            a Plotly figure, interactive
     rows | data_table        rows (dictionaries of equal keys) as a table that can be sorted,
                              searched, and filtered by each column (DataTables)
     picture | data_uri       a PNG as the source of an image
@@ -15,40 +14,50 @@ Besides jinja2's own filters, templates have
 """
 
 import base64
+import dataclasses
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import itables
 import jinja2
 import pandas as pd
-import plotly.graph_objects as go
 from itables.javascript import generate_init_offline_itables_html
 from itables.utils import find_package_file
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
-from evaluation.report import plotly_style
-from evaluation.report.texts import interval_legend, over_seeds
+from evaluation.report.drawing import Drawing
+from evaluation.report.texts import file_name, interval_legend, over_seeds
 
 TEMPLATES = pathlib.Path(__file__).parents[1] / "templates"
 
+Row = Mapping[str, Any]
+"""A row of a table. The keys of the first row are the table's header."""
 
-@runtime_checkable
-class Section(Protocol):
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Section:
     """A part of a page, with a heading of its own.
 
     Attributes:
       template: file name in `TEMPLATES`; there the section is called `section`.
+      name: of what it shows; also the beginning of its files' names.
+      plots: its figures, by name.
     """
 
     template: ClassVar[str]
+    name: str
+    plots: Mapping[str, Drawing] = dataclasses.field(default_factory=dict)
 
     @property
     def heading(self) -> str:
         """The section's heading, and its link's text."""
-        ...
+        return self.name
+
+    def stem(self, plot: str) -> str:
+        """Return the name of a figure's files, without their suffix."""
+        return f"{file_name(self.name)}_{plot}"
 
 
 def render(title: str, sections: Sequence[Section], remarks: Sequence[str] = ()) -> str:
@@ -59,11 +68,8 @@ def render(title: str, sections: Sequence[Section], remarks: Sequence[str] = ())
       sections: in order.
       remarks: sentences above the first section.
     """
-    return (
-        environment()
-        .get_template("page.html")
-        .render(title=title, sections=sections, remarks=remarks)
-    )
+    page = environment().get_template("page.html")
+    return page.render(title=title, sections=sections, remarks=remarks)
 
 
 @functools.cache
@@ -78,21 +84,16 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.filters |= {
-        "plot": _plot,
         "data_table": _data_table,
         "data_uri": _data_uri,
         "over_seeds": over_seeds,
         "interval_legend": interval_legend,
     }
-    made.globals |= {"plotly_js": Markup(get_plotlyjs()), "data_tables": _data_tables_script()}
+    made.globals["data_tables"] = _data_tables_script()
     return made
 
 
-def _plot(figure: go.Figure) -> Markup:
-    return Markup(plotly_style.to_html(figure))
-
-
-def _data_table(rows: Sequence[Mapping[str, Any]]) -> Markup:
+def _data_table(rows: Sequence[Row]) -> Markup:
     html = itables.to_html_datatable(
         pd.DataFrame(rows),
         showIndex=False,

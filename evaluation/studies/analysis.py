@@ -13,7 +13,7 @@ outputs of the meta-network, and, if agents have predictions y and z,
 and an evaluation of agents that learn by the rule, and, if they have y and z, by the rule with
 these hidden from it.
 
-    index.html       the page
+    index.html       the page, whose figures are files beside it
     analysis.json    the numbers
     evaluation/      the evaluation; the first seed's agents are analysed
 """
@@ -27,7 +27,6 @@ from typing import Any, ClassVar
 import jax
 import matplotlib.image
 import numpy as np
-import plotly.graph_objects as go
 import scipy.signal
 from jaxtyping import Float, Num
 
@@ -43,10 +42,12 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender, random_policy, rule_contenders
 from evaluation.evaluate import Execution, evaluate
 from evaluation.executors import OpenProgress
+from evaluation.report.drawing import Drawing
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
-from evaluation.studies import plotly_figures, policy_updates
+from evaluation.report.page import Section
+from evaluation.studies import plots, policy_updates
 from evaluation.studies.influence import WithoutBootstrapping, influence
 from evaluation.studies.information import information
 from evaluation.studies.predictions import (
@@ -80,34 +81,26 @@ class PredictionsPart:
       critic_change: the largest change of actor-critic's targets.
       saliency: by step, captions and pictures (PNG); None if observations are not single arrays,
         empty if there is no peak.
-      influences: by distance.
-      information: the probes' scores by target and input; None if there is no probing target.
     """
 
     horizon: int
     critic_change: float
     saliency: list[list[tuple[str, bytes]]] | None
-    influences: go.Figure
-    information: go.Figure | None
 
 
-@dataclasses.dataclass(frozen=True)
-class AnalysisSection:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnalysisSection(Section):
     """The section of an agent that has learned a task.
 
+    Its figures are `quantities` along an episode; the weights of the prior `by_age`, and their
+    `correlations` with other quantities, where they have any; and with predictions `influences` by
+    distance, and the probes' `information` by target and input, if there is a target.
+
     Attributes:
-      heading: for the section.
-      quantities: along an episode.
-      by_age: the weights of the prior; None if they do not depend on the age.
-      correlations: of the weights with other quantities; None if they are constants.
       predictions: None for agents without y and z.
     """
 
     template: ClassVar[str] = "analysis.html"
-    heading: str
-    quantities: go.Figure
-    by_age: go.Figure | None
-    correlations: go.Figure | None
     predictions: PredictionsPart | None
 
 
@@ -239,18 +232,18 @@ def _analyse_agent(
     correlations = policy_updates.correlations(weights, known)
     shown = {name: x[: settings.shown, 0] for name, x in {**known, **weights}.items()}
     peaks = _peaks(next(iter(shown.values()))) if rule.has_predictions else []
+    figures = {"quantities": plots.time_series(shown, peaks)}
+    if by_age:
+        figures["by_age"] = by_age_figure(by_age)
+    if correlations:
+        figures["correlations"] = correlations_figure(correlations)
     part, numbers = None, {}
     if rule.has_predictions:
-        part, numbers = _predictions(
+        part, numbers, found = _predictions(
             rule, agent, learner, task, trajectory, outputs, peaks, seed, settings
         )
-    section = AnalysisSection(
-        heading=heading,
-        quantities=plotly_figures.time_series(shown, peaks),
-        by_age=by_age_figure(by_age) if by_age else None,
-        correlations=correlations_figure(correlations) if correlations else None,
-        predictions=part,
-    )
+        figures |= found
+    section = AnalysisSection(name=heading, plots=figures, predictions=part)
     return section, numbers | {
         "rewards_per_step": float(np.mean(known["reward"])),
         "weights": {name: float(np.mean(x)) for name, x in weights.items()},
@@ -269,23 +262,26 @@ def _predictions(
     peaks: Sequence[int],
     seed: int,
     settings: AnalysisConfig,
-) -> tuple[PredictionsPart, dict[str, Any]]:
-    """Return what is shown of y and z, and its numbers as JSON values."""
+) -> tuple[PredictionsPart, dict[str, Any], dict[str, Drawing]]:
+    """Return what is shown of y and z, its numbers as JSON values, and its figures."""
     influences = _influences(rule, agent, learner, task, trajectory)
     informed = information(rule, outputs, trajectory, settings.horizon, seed)
     part = PredictionsPart(
         horizon=settings.horizon,
         critic_change=float(np.nanmax(influences[_CRITIC])),
         saliency=_saliency_pictures(rule, agent, learner, task, trajectory, peaks, seed),
-        influences=plotly_figures.lines(influences, "k", "change of the target", log=True),
-        information=plotly_figures.bars(informed) if informed else None,
     )
+    distances = np.arange(len(influences[_CRITIC]), dtype=float)
+    label = "change of the target"
+    figures = {"influences": plots.line_panels(distances, {"": influences}, "k", label, log="y")}
+    if informed:
+        figures["information"] = plots.bars(informed)
     numbers = {
         "influence": influences,
         "information": informed,
         "spikes": peaks,
     }
-    return part, numbers
+    return part, numbers, figures
 
 
 def _peaks(values: Float[np.ndarray, "steps"]) -> list[int]:

@@ -43,7 +43,7 @@ from evaluation.executors import Progress
 from evaluation.report.csv_tables import to_csv
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
-from evaluation.studies import evolution_plot
+from evaluation.studies import plots
 from evaluation.studies.prior_points import points_of, weights, with_prior
 from evaluation.training import training_settings
 from training import lifetimes
@@ -332,7 +332,7 @@ def _write(
     assert isinstance(changed.rule, disco.DiscoveredRule)
     write_atomically(folder / TABLE, to_csv(rows))
     points = {name: list(at) for name, at in _weights(changed).items()}
-    evolution_plot.draw(rows, points).write(folder, PLOT)
+    plots.evolution(rows, points).write(folder, PLOT)
     agent = {**provenance.get("agent", {}), **_settings_of(changed.agent)}
     disco.save(changed.rule, folder / RULE, {**provenance, "agent": agent})
 

@@ -5,27 +5,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import plotly.graph_objects as go
 
 from agents.ppo.losses import DRIFTS
 from disco.discovered import DiscoveredRule
-from evaluation.studies import plotly_figures, policy_updates
+from evaluation.report.drawing import Drawing
+from evaluation.report.page import Section
+from evaluation.studies import plots, policy_updates
 
 
-@dataclasses.dataclass(frozen=True)
-class PushSection:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PushSection(Section):
     """The section on how a rule changes a policy.
 
-    Attributes:
-      heading: for the section.
-      by_ratio: push by the ratio of policies, for a good and for a bad action.
-      by_advantage: push by the advantage.
+    Its figures are the push by the ratio of policies, for a good and for a bad action (`by_ratio`),
+    and by the advantage (`by_advantage`).
     """
 
     template: ClassVar[str] = "push.html"
-    heading: str
-    by_ratio: go.Figure
-    by_advantage: go.Figure
 
 
 def push_section(name: str, rule: DiscoveredRule) -> tuple[PushSection, dict[str, Any]]:
@@ -50,11 +46,13 @@ def push_section(name: str, rule: DiscoveredRule) -> tuple[PushSection, dict[str
         for row, title in enumerate(("advantage 1", "advantage -1"))
     }
     section = PushSection(
-        heading=f"What {name} makes of an action",
-        by_ratio=plotly_figures.line_panels(ratios, panels, "ratio", "push / push at ratio 1"),
-        by_advantage=plotly_figures.line_panels(
-            advantages, {"ratio 1": by_advantage}, "advantage", "push"
-        ),
+        name=f"What {name} makes of an action",
+        plots={
+            "by_ratio": plots.line_panels(ratios, panels, "ratio", "push / push at ratio 1"),
+            "by_advantage": plots.line_panels(
+                advantages, {"ratio 1": by_advantage}, "advantage", "push"
+            ),
+        },
     )
     numbers = {
         "ratio": ratios.tolist(),
@@ -65,7 +63,7 @@ def push_section(name: str, rule: DiscoveredRule) -> tuple[PushSection, dict[str
     return section, numbers
 
 
-def by_age_figure(by_age: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figure:
+def by_age_figure(by_age: Mapping[str, Sequence[tuple[int, float]]]) -> Drawing:
     """Return a panel for each weight, by updates; for the policy's, its distance from 1."""
     ages = 1.0 + np.array([age for age, _ in next(iter(by_age.values()))])
     panels = {}
@@ -74,11 +72,11 @@ def by_age_figure(by_age: Mapping[str, Sequence[tuple[int, float]]]) -> go.Figur
         if name == "policy_prior":  # Which goes to 1.
             name, weights = "1 - policy_prior", 1.0 - weights
         panels[name] = {"weight": weights}
-    return plotly_figures.line_panels(ages, panels, "1 + updates", "weight", log=True)
+    return plots.line_panels(ages, panels, "1 + updates", "weight", log="xy")
 
 
-def correlations_figure(found: Mapping[str, Mapping[str, float]]) -> go.Figure:
+def correlations_figure(found: Mapping[str, Mapping[str, float]]) -> Drawing:
     """Return a panel for each weight, with its correlation with each quantity."""
-    return plotly_figures.bars(
+    return plots.bars(
         {name: {other: (x, 0.0) for other, x in of.items()} for name, of in found.items()}
     )

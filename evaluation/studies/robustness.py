@@ -12,7 +12,7 @@ The paper varies them on Ms Pacman, and compares with Muesli. It shows its value
 figure; the values here are ours. Each setting is a contender of its own, whose runs are stored like
 those of any evaluation.
 
-    index.html       three plots for each task
+    index.html       three figures for each task, which are files beside it, too
     robustness.csv   mean score and standard error of each setting
     manifest.json, runs/    as in an evaluation
 """
@@ -24,7 +24,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import plotly.graph_objects as go
 
 import environments
 from agents.networks import NetworkConfig
@@ -42,9 +41,10 @@ from evaluation.contenders import (
 from evaluation.evaluate import Execution, circumstances, make_runs
 from evaluation.report.csv_tables import to_csv
 from evaluation.report.html_report import write_report
+from evaluation.report.page import Section
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
-from evaluation.studies import plotly_figures
+from evaluation.studies import plots
 
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 REPLAY_RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9)
@@ -75,28 +75,21 @@ class Variation:
     contender: Contender
 
 
-@dataclasses.dataclass(frozen=True)
-class RobustnessSection:
-    """The section of a task.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RobustnessSection(Section):
+    """The section of a task: the score by network size, by replay, by optimiser.
 
     Attributes:
-      heading: the task's name.
       score_definition: one clause.
       num_seeds: runs of each setting.
       num_combinations: number of optimisers.
-      sizes, replay: score by setting.
-      optimizers: score by rank.
       rows: a table of all settings.
     """
 
     template: ClassVar[str] = "robustness.html"
-    heading: str
     score_definition: str
     num_seeds: int
     num_combinations: int
-    sizes: go.Figure
-    replay: go.Figure
-    optimizers: go.Figure
     rows: list[dict[str, Any]]
 
 
@@ -258,26 +251,28 @@ def _section(
       config: of the evaluation.
     """
     ranked, first = _points(rows, OPTIMIZER), rows[0]["contender"]
-    for points in ranked.values():
-        points.sort(key=lambda point: -point[1])
-        points[:] = [(rank, *point[1:]) for rank, point in enumerate(points, 1)]
+    for found in ranked.values():
+        found.sort(key=lambda point: -point[1])
+        found[:] = [(rank, *point[1:]) for rank, point in enumerate(found, 1)]
     width = "widths of the network, relative to the settings'"
     share = "fraction of replayed trajectories"
     return RobustnessSection(
-        heading=task,
+        name=task,
+        plots={
+            "sizes": plots.points(_points(rows, SIZE), width, "score", log=True),
+            "replay": plots.points(_points(rows, REPLAY), share, "score"),
+            "optimizers": plots.points(ranked, "rank", "score"),
+        },
         score_definition=config.score_definition,
         num_seeds=config.seeds,
         num_combinations=sum((row["contender"], row["axis"]) == (first, OPTIMIZER) for row in rows),
-        sizes=plotly_figures.points(_points(rows, SIZE), width, "score", log_x=True),
-        replay=plotly_figures.points(_points(rows, REPLAY), share, "score"),
-        optimizers=plotly_figures.points(ranked, "rank", "score"),
         rows=[{k: x for k, x in row.items() if k not in ("task", "place")} for row in rows],
     )
 
 
-def _points(rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str, list[plotly_figures.Point]]:
+def _points(rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str, list[plots.Point]]:
     """Return each contender's points on an axis, without settings that have no score."""
-    found: dict[str, list[plotly_figures.Point]] = {row["contender"]: [] for row in rows}
+    found: dict[str, list[plots.Point]] = {row["contender"]: [] for row in rows}
     for row in rows:
         if row["axis"] == axis and row["score"] == row["score"]:
             point = (row["place"], row["score"], row["standard error"], row["setting"])

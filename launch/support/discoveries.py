@@ -21,7 +21,7 @@ from evaluation.contenders import fingerprint
 from evaluation.executors import OpenProgress
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.static_plots import discovery_curves
+from evaluation.report.discovery_plots import discovery_curves
 from launch.support import dry_run, probes, processes, workdirs
 from launch.support.progress import Progress
 from launch.support.provenance import code_version

@@ -20,7 +20,7 @@ from disco_common.configuration import from_config
 from disco_common.terminal import console, printable
 from evaluation.executors import Executor, Job, JobsFailedError, Numbers, Report
 from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.static_plots import PROBE, sweep_curves
+from evaluation.report.discovery_plots import PROBE, sweep_curves
 from launch.support import start, workdirs
 from launch.support.discoveries import discover
 from launch.support.flag_parsing import parse_config, split_values

@@ -14,7 +14,7 @@ import disco
 from disco_common import json_lines
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders
-from evaluation.report.static_plots import colours_of
+from evaluation.report.drawing import colours_of
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import in_order, summarize

@@ -116,7 +116,7 @@ def _damage_evaluation(rng: random.Random, folder: pathlib.Path) -> tuple[str, b
 
 
 def _write_discovery(folder: pathlib.Path) -> None:
-    from evaluation.report.static_plots import DISCOVERY_PANELS
+    from evaluation.report.discovery_plots import DISCOVERY_PANELS
     from launch.configs import grid57_laptop
 
     run = folder / "discovery"

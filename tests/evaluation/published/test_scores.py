@@ -344,7 +344,7 @@ def _damage(*path, value):
         (_damage("metric", value="points"), "metric is 'points'; expected one of"),
         (_damage("rows", 0, "runs", value={"Ours": [0, 1]}), r"\[0, 1\]; expected .* mean is 1"),
         (_damage("rows", 1, "plus_minus", value=[1]), "catch/8x8 has 1 plus_minus; expected 2"),
-        (_damage("aggregates", 0, "printed", value=["1"]), "mean_score has 1 figures; expected 2"),
+        (_damage("aggregates", 0, "printed", value=["1"]), "mean_score has 1 printed; expected 2"),
         (_damage("aggregates", 0, "explanations", value={"A": ""}), r"explanation of \['A'\]"),
         (_damage("table", value=1), r"tables\[0\]: table is 1"),
     ],

@@ -4,7 +4,7 @@ import pathlib
 import pytest
 
 from evaluation import storage
-from evaluation.report import agent_metrics, plotly_figures
+from evaluation.report import agent_metrics
 from evaluation.report.merging import merge
 from tests.evaluation.common import TASKS, write_evaluation
 
@@ -106,17 +106,3 @@ def test_the_first_run_that_logged_something_counts(tmp_path):
     [merged] = merge([one])
     assert list(agent_metrics.agent_metrics(merged, CONTENDER).tasks) == [TASKS[1]]
     assert agent_metrics.agent_metrics(merged, "random").tasks == {}
-
-
-def test_a_menu_chooses_among_several_tasks():
-    panels = {"losses": {"loss": ([1, 2], [3.0, 4.0])}}
-    more = panels | {"use of the latents": {"kl": ([1], [2.0])}}
-    figure = plotly_figures.agent_metrics({"a": panels, "b": more}).to_dict()
-    assert [x["visible"] for x in figure["data"]] == [True, False, False]
-    [menu] = figure["layout"]["updatemenus"]
-    assert [x["args"][0]["visible"] for x in menu["buttons"]] == [
-        [True, False, False],
-        [False, True, True],
-    ]
-    one = plotly_figures.agent_metrics({"a": panels}).to_dict()
-    assert "updatemenus" not in one["layout"]

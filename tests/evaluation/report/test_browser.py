@@ -33,12 +33,11 @@ def _in_browser(look, path, width=1280, scheme="light"):
 
 def test_a_browser_shows_hostile_names_as_they_are(hostile):
     def look(page):
-        page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length")
         return (
             page.evaluate("typeof hacked"),
             page.title(),
             set(page.locator("table td, table th").all_text_contents()),
-            set(page.locator(".js-plotly-plot text").all_text_contents()),
+            set(page.locator(".plot svg title").all_text_contents()),
         )
 
     (hacked, title, cells, drawn), complaints = _in_browser(look, hostile)
@@ -55,16 +54,11 @@ def test_a_browser_shows_hostile_names_as_they_are(hostile):
 def test_a_browser_draws_everything_without_complaint(report, width, scheme):
     def look(page):
         page.wait_for_function("document.querySelectorAll('table.dataTable').length >= 1")
-        plots = page.locator(".js-plotly-plot")
-        drawn = [plots.nth(i).locator(".main-svg").count() for i in range(plots.count())]
-        narrowest = page.evaluate(
-            "Math.min(...[...document.querySelectorAll('.js-plotly-plot .plot')]"
-            ".map(x => x.getBoundingClientRect().width))"
-        )
-        wider = page.evaluate(  # Than the panels that they were drawn in.
-            "[...document.querySelectorAll('.js-plotly-plot')]"
-            ".filter(x => x.querySelector('.main-svg').clientWidth > x.clientWidth + 1).length"
-        )
+        boxes = "[...document.querySelectorAll('.plot svg')].map(x => x.getBoundingClientRect())"
+        drawn = page.evaluate(f"{boxes}.map(x => [x.width, x.height])")
+        line = page.locator(".plot svg [id*=axes_1] .series path").first
+        line.dispatch_event("pointerover")
+        dimmed = page.locator(".plot svg .dimmed").count()
         page_width = page.evaluate("document.documentElement.scrollWidth")
         # What is cut scrolls in a box of its own.
         cut = page.evaluate(
@@ -77,17 +71,17 @@ def test_a_browser_draws_everything_without_complaint(report, width, scheme):
         box = page.locator("tfoot input[placeholder='agent']").first
         box.press_sequentially("Disco103")
         rows = page.locator("table.dataTable").first.locator("tbody tr")
-        rows.nth(2).wait_for(state="detached")
-        return drawn, page_width, rows.count(), narrowest, cut, wider
+        rows.nth(6).wait_for(state="detached")
+        return drawn, dimmed, page_width, rows.count(), cut
 
     found, complaints = _in_browser(look, report / "index.html", width, scheme)
-    drawn, page_width, shown, narrowest, cut, wider = found
+    drawn, dimmed, page_width, shown, cut = found
     assert complaints == []
-    # Of each scale: aggregates, curves, profiles, improvement; of each evaluation, learning curves.
-    assert len(drawn) == 4 * (5 + 3) + 3 + 1
-    assert all(drawn)
+    # Of each scale: aggregates, efficiency, profiles, improvement; of each evaluation, learning
+    # curves and, if a task counts, their mean; and the discovery's.
+    assert len(drawn) == 4 * 4 + 3 + 2 + 1
+    assert all(own >= 390 and height >= 100 for own, height in drawn)  # Pixels.
+    assert dimmed > 0
     assert page_width == width
-    assert shown == 2  # A row of each game.
-    assert narrowest > 100  # Pixels, of the plot without its labels.
+    assert shown == 6  # A row of each game and scale.
     assert cut == 0
-    assert wider == 0

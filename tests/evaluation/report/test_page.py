@@ -1,36 +1,30 @@
 """Every template shows texts literally, whatever they look like."""
 
+import collections
 import dataclasses
 import html.parser
 import pathlib
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from evaluation.contenders import AlgorithmContender
 from evaluation.published.aggregates import Reproduction
 from evaluation.published.scores import PrintedAggregate
-from evaluation.report import page, plotly_figures
-from evaluation.report.evaluation_report import compute_report
+from evaluation.report import page
+from evaluation.report.discovery_section import DiscoverySection, discovery_section
+from evaluation.report.drawing import Drawing
+from evaluation.report.evaluation_section import EvaluationSection, without_plots
+from evaluation.report.html_report import FilesSection, PublishedAggregatesSection
 from evaluation.report.main_result import MainResult
 from evaluation.report.merging import merge
 from evaluation.report.pictures_of_runs import Film, Pictures
 from evaluation.report.probe_scores import Probe
-from evaluation.report.sections import (
-    AchievementsPart,
-    BsuitePart,
-    DiscoverySection,
-    EvaluationSection,
-    FilesSection,
-    discovery_section,
-    evaluation_section,
-    published_aggregates_section,
-)
 from evaluation.scoring.bsuite import BsuiteScores
+from evaluation.scoring.crafter import CrafterScores
 from evaluation.scoring.references import Reference
 from evaluation.studies.analysis import AnalysisSection, PredictionsPart
-from evaluation.studies.plotly_figures import line_panels
+from evaluation.studies.plots import line_panels
 from evaluation.studies.push_section import PushSection
 from evaluation.studies.robustness import RobustnessSection
 from tests.evaluation.common import DISCOVERY, write_evaluation
@@ -44,6 +38,9 @@ NAMES = (
     "{{ 7 * 7 }}{% raw %}",
     "&lt;b&gt;",
 )
+
+
+FIGURE = Drawing(b"", b'<svg width="10pt" height="10pt"></svg>')
 
 
 class _Page(html.parser.HTMLParser):
@@ -107,17 +104,18 @@ def _evaluation(folder, name: str) -> EvaluationSection:
         missing=((name, name, 7),),
         problems=(name,),
     )
-    report = compute_report(name, merged)
-    report = dataclasses.replace(
-        report,
-        summary=dataclasses.replace(report.summary, left_out={name: name}),
+    section = without_plots(name, merged)
+    return dataclasses.replace(
+        section,
+        plots=collections.defaultdict(lambda: FIGURE),
+        summary=dataclasses.replace(section.summary, left_out={f"{name} 2": name}),
         comparisons=tuple(
             dataclasses.replace(
                 x,
                 scale=dataclasses.replace(x.scale, name=name, definition=name),
                 left_out={name: (name,)},
             )
-            for x in report.comparisons
+            for x in section.comparisons
         ),
         result=MainResult((name,)),
         pictures=Pictures(
@@ -128,14 +126,7 @@ def _evaluation(folder, name: str) -> EvaluationSection:
         ),
         bsuite={name: [BsuiteScores({name: 0.5}, {name: 0.5}, (name,))]},
         bsuite_errors={(name, 3): ValueError(name)},
-    )
-    section = evaluation_section(report)
-    assert isinstance(section.bsuite, BsuitePart)
-    return dataclasses.replace(
-        section,
-        non_finite=[name],
-        protocols=[(name, name)],
-        achievements=[AchievementsPart(name, [{name: name}], go.Figure())],
+        achievements={name: {name: CrafterScores({name: 1.0}, np.ones(2))}},
     )
 
 
@@ -147,7 +138,7 @@ def test_an_evaluation(name, tmp_path):
         _evaluation(tmp_path / "hostile", name),
         harmless,
         f"{name} on {name}, seed 7",
-        f"{name}: {name}",
+        f"{name} 2: {name}",
         f"{name} has no run on {name}, and no aggregate here.",
         f"{name} with seed 3 is left out. {name}",
         f"Achievements in {name}",
@@ -155,18 +146,22 @@ def test_an_evaluation(name, tmp_path):
     )
 
 
-def _discovery(name: str, baselines: dict[str, float] | None = None) -> DiscoverySection:
+def _discovery(name: str) -> DiscoverySection:
     config = {"suite": name, "seed": name, "probe": {"budget": 9}}
     probes = [Probe(10, 0.5, {name: 0.5}, pathlib.Path(name))]
     found = DISCOVERY._replace(name=name, config=config, problems=(name,), probes=probes)
-    return discovery_section(found, baselines)
+    return discovery_section(found)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_discovery(name):
     suite = f"python -m launch.evaluate --suite={name} --config.budget=9"
     _require_literal(_discovery(name), _discovery("mine"), name, suite)
-    _require_literal(_discovery(name, {name: 0.3}), _discovery("mine", {"mine": 0.3}), name)
+    beside, harmless = (
+        dataclasses.replace(_discovery(x), scores=[{"agents that learn by": x}], probe_command="")
+        for x in (name, "mine")
+    )
+    _require_literal(beside, harmless, name)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -175,7 +170,7 @@ def test_published_aggregates(name):
 
     def section(text: str):
         printed = PrintedAggregate("mean_score", text, None, "1.0")
-        return published_aggregates_section([Reproduction(text, printed, (text,), "1.0", True)])
+        return PublishedAggregatesSection(found=[Reproduction(text, printed, (text,), "1.0", True)])
 
     _require_literal(section(name), section("mine"), "1 of 1 agree to the last printed digit")
 
@@ -183,7 +178,7 @@ def test_published_aggregates(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_files(name):
     def section(text: str):
-        return FilesSection({text: (text, {text: text})})
+        return FilesSection(tables={text: (text, {text: text})})
 
     _require_literal(section(name), section("mine"), name)
 
@@ -191,9 +186,10 @@ def test_the_files(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_an_analysis(name):
     def section(text: str):
-        figure = plotly_figures.discovery(DISCOVERY.metrics)
-        predictions = PredictionsPart(10, 0.0, [[(text, b"")]], figure, figure)
-        return AnalysisSection(text, figure, figure, figure, predictions)
+        predictions = PredictionsPart(10, 0.0, [[(text, b"")]])
+        names = "quantities by_age correlations influences information"
+        plots: dict[str, Drawing] = {name: FIGURE for name in names.split()}
+        return AnalysisSection(name=text, plots=plots, predictions=predictions)
 
     _require_literal(section(name), section("mine"), name)
 
@@ -203,7 +199,7 @@ def test_the_push_of_a_rule(name):
     def section(text: str):
         panels = {"advantage": {text: np.zeros(2)}}
         figure = line_panels(np.arange(2.0), panels, "ratio", "push")
-        return PushSection(text, figure, figure)
+        return PushSection(name=text, plots={"by_ratio": figure, "by_advantage": figure})
 
     _require_literal(section(name), section("mine"))
 
@@ -211,8 +207,14 @@ def test_the_push_of_a_rule(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_robustness(name):
     def section(text: str):
-        figure = go.Figure()
-        return RobustnessSection(text, text, 2, 36, figure, figure, figure, [{"contender": text}])
+        return RobustnessSection(
+            name=text,
+            plots=dict.fromkeys("sizes replay optimizers".split(), FIGURE),
+            score_definition=text,
+            num_seeds=2,
+            num_combinations=36,
+            rows=[{"contender": text}],
+        )
 
     _require_literal(section(name), section("mine"), f"Score: {name}; 2 seeds.")
 

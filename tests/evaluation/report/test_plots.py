@@ -1,4 +1,7 @@
-"""Names in static_plots."""
+"""What figures show, and how they stand in a page."""
+
+import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -7,9 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
-from evaluation.report import static_plots
+from evaluation.contenders import GRADIENT_STEPS, make_contenders
+from evaluation.report import discovery_plots, plots
+from evaluation.report.drawing import Drawing, mark, plot_style
 from evaluation.results import Episodes, LearningCurves, intervals
+from evaluation.scoring.comparison import compare
 from evaluation.scoring.curves import normalized_curves
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
@@ -59,9 +64,9 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
     references = {task: Reference("", 0.0, 1.0, None, name) for task in tasks}
     summary = summarize(tasks, contenders, contender_curves, CONFIG, references)
     shown = name.replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\udcff", "\\udcff")
-    static_plots.learning_curves(summary, contenders, contender_curves, CONFIG)
+    plots.learning_curves(summary, contenders, contender_curves, CONFIG)
     mean_curves = normalized_curves(summary, contender_curves, CONFIG)
-    static_plots.mean_curves(summary, contenders, mean_curves, CONFIG)
+    plots.mean_curves(summary, contenders, mean_curves, CONFIG)
     curves, aggregate = figures
     expected = [*(c.name for c in made), shown]
     assert f"{shown}: mean ± standard error over 2 seeds" in _texts(curves)
@@ -73,7 +78,7 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
 
 
 def test_names_of_points_are_drawn_as_they_are(figures):
-    static_plots.sweep_curves(dict.fromkeys(NAMES[:4], DISCOVERY.metrics))
+    discovery_plots.sweep_curves(dict.fromkeys(NAMES[:4], DISCOVERY.metrics))
     [figure] = figures
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(NAMES[:4])
@@ -84,7 +89,7 @@ def test_each_variant_has_its_interval_and_its_discoveries(figures):
     def scores(value):
         return {"value": value, "low": value - 0.1, "high": value + 0.2}, [value, value + 0.1]
 
-    static_plots.score_matrix(
+    discovery_plots.score_matrix(
         {name: {"one": scores(i), "two": scores(2.0 * i)} for i, name in enumerate(NAMES[:3])}
     )
     [figure] = figures
@@ -100,6 +105,53 @@ def test_each_variant_has_its_interval_and_its_discoveries(figures):
 
 def test_the_style_of_the_process_changes_no_plot():
     curves = {"one": [{"meta_step": 1, "validation_reward": 0.5}]}
-    plain = static_plots.sweep_curves(curves)
+    plain = discovery_plots.sweep_curves(curves)
     with style.context(["seaborn-v0_8-poster", "ggplot"]):  # What importing bsuite's plots sets.
-        assert static_plots.sweep_curves(curves) == plain
+        assert discovery_plots.sweep_curves(curves) == plain
+
+
+def test_a_page_shows_the_figure_in_its_own_ink_and_says_whose_a_line_is():
+    with plot_style():
+        figure = Figure()
+        (line,) = figure.subplots().plot([0, 1], [2, 3])
+        mark(line, '<b>"a"&', 'one\'s "<title>"')
+        drawn = Drawing.of(figure)
+    svg, html = drawn.svg.decode(), str(drawn.html)
+    for text in (svg, html):
+        assert "<title>one&#x27;s &quot;&lt;title&gt;&quot;</title>" in text
+        assert text.count('class="series series-') == 1
+    assert "#ffffff" in svg
+    for only_in_files in ("#ffffff", "#000000", "<style", "<metadata", "<!--", "<?xml"):
+        assert only_in_files not in html
+    names = re.findall(r' id="([^"]*)"', html)
+    assert len(names) == len(set(names))
+    assert {*re.findall(r'(?:href="#|url\(#)([^")]*)', html)} <= set(names)
+    assert not {*names} & {*re.findall(r' id="([^"]*)"', svg)}
+
+
+def test_sample_efficiency_is_by_steps_updates_and_seconds(figures):
+    """Gradient steps of those whose number is known."""
+    made = make_contenders([], CONFIG)[:3]
+    made = [dataclasses.replace(made[0], source={GRADIENT_STEPS: 0.5}), *made[1:]]
+    own = {x.name: _curves(float(i)) for i, x in enumerate(made)}
+    tasks = ("one/a", "one/b")
+    references = {task: Reference("", 0.0, 1.0, None, "") for task in tasks}
+    summary = summarize(tasks, made, own, CONFIG, references)
+    plots.compared(compare(summary.scale, summary, own, CONFIG, made), made)
+    steps, updates, seconds = figures[-1].axes
+    labels = ["environment steps", "gradient steps", "wall seconds of a run"]
+    assert [panel.get_xlabel() for panel in figures[-1].axes] == labels
+    assert [len(panel.lines) for panel in (steps, updates, seconds)] == [3, 1, 3]
+    np.testing.assert_allclose(updates.lines[0].get_xdata(), 0.5 * steps.lines[0].get_xdata())
+
+
+def test_an_agent_has_a_row_for_each_task_and_a_column_for_each_kind_of_metric(figures):
+    panels = {"losses": {"loss": ([1, 2], [3.0, 4.0])}}
+    more = panels | {"use of the latents": {"kl": ([1], [2.0])}}
+    plots.agent_metrics({"a": panels, "b": more})
+    [figure] = figures
+    losses, nothing, _, latents = figure.axes
+    assert (losses.get_title(), nothing.get_title()) == ("losses", "use of the latents")
+    assert [panel.get_ylabel() for panel in figure.axes[::2]] == ["a", "b"]
+    assert [len(panel.lines) for panel in figure.axes] == [1, 0, 1, 1]
+    assert latents.lines[0].get_marker() == "."  # A single point has no line.

@@ -119,7 +119,7 @@ def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
 
     monkeypatch.setattr(evolution, "_fitness", fitness)
     nothing = Drawing(b"", b"")  # Drawing takes half the time.
-    monkeypatch.setattr(evolution.evolution_plot, "draw", lambda *_: nothing)
+    monkeypatch.setattr(evolution.plots, "evolution", lambda *_: nothing)
     settings = EvolutionConfig(generations=40, population=12, num_tasks=1)
     found = run(contender, tmp_path / "run", settings)
     assert np.abs(found[-1].mean.prior - best).max() < 0.15

@@ -92,7 +92,10 @@ def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     tasks = [environments.make("catch/5x5")]
     arguments = ("grid57", tasks, CONFIG, {}, tmp_path, {"code_version": "1"}, Execution())
     files = robustness.robustness(*arguments)
-    assert {path.name for path in files} == {"index.html", "robustness.csv"}
+    plots = {
+        f"catch_5x5_{x}.{y}" for x in ("sizes", "replay", "optimizers") for y in ("png", "svg")
+    }
+    assert {path.name for path in files} == {"index.html", "robustness.csv", *plots}
     with (tmp_path / "robustness.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * (1 + 1 + 2)

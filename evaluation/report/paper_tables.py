@@ -1,4 +1,4 @@
-"""A table of our scores and the papers', with a row for each task and a column for each agent."""
+"""Tables of the scores that papers report on an evaluation's tasks, beside ours."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,10 +7,12 @@ import numpy as np
 
 from evaluation.published.scores import (
     HUMAN,
+    METRICS,
     RANDOM,
     RECORD,
     PublishedScore,
     published_scores,
+    published_tables,
 )
 from evaluation.report.texts import format_number
 from evaluation.scoring import statistics
@@ -77,7 +79,7 @@ def _papers_columns(
     agents = {}
     for (source, agent, budget), scores in found.items():
         several = sum((source, agent) == key[:2] for key in found) > 1
-        which = f"{agent} {_short(budget)}" if several and budget is not None else agent
+        which = f"{agent} {_budget(budget)}" if several and budget is not None else agent
         agents[_distinct(f"{which} ({source.partition(',')[0]})", agents)] = scores
     return agents, references
 
@@ -104,7 +106,7 @@ def _cell(score: float | None) -> str:
     return "" if score is None else format_number(score)
 
 
-def _short(budget: int) -> str:
+def _budget(budget: int) -> str:
     for unit, letter in _UNITS.items():
         if budget >= unit:
             return f"{budget / unit:g}{letter}"
@@ -113,3 +115,14 @@ def _short(budget: int) -> str:
 
 def _distinct(name: str, others: Mapping[str, object]) -> str:
     return name if name not in others else _distinct(f"{name}'", others)
+
+
+def protocols(tasks: Sequence[str]) -> list[tuple[str, str]]:
+    """Return source and protocol of each paper's table that has scores on some of the tasks."""
+    used = {
+        score.source
+        for task in tasks
+        for metric in METRICS
+        for score in published_scores(task, metric)
+    }
+    return [(x.source, x.protocol) for x in published_tables() if x.source in used]

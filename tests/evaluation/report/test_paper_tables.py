@@ -3,7 +3,7 @@ import pytest
 
 from environments.registry import members_of
 from evaluation.contenders import make_contenders
-from evaluation.report.task_table import task_table
+from evaluation.report.paper_tables import task_table
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
 from evaluation.scoring.comparison import scales
 from evaluation.scoring.summary import summarize
