@@ -17,7 +17,6 @@ from absl import flags
 import disco
 from disco_common import stopping
 from disco_common.configuration import from_config
-from launch.configs import grid57_laptop
 from launch.support import commands
 from launch.support.flag_parsing import define_config, define_output_folder
 from launch.support.progress import Progress
@@ -73,5 +72,5 @@ if __name__ == "__main__":
     define_output_folder("output", "Folder for the rule files.")
     flags.DEFINE_string("name", "rule", "Beginning of their names.")
     flags.DEFINE_integer("seeds", 3, "Number of discoveries, with seeds 0, 1, ...", 1)
-    define_config(grid57_laptop)
+    define_config("grid57_laptop")
     commands.run(main)

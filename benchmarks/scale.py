@@ -35,7 +35,6 @@ from agents.rule_agent import RuleAgent, to_trajectory
 from benchmarks.counting import Product, Work, count, flop, num_bytes, peak_bytes, repeated
 from disco_common.configuration import from_config
 from environments.suites import dmlab
-from launch.configs import disco57
 from launch.support.flag_parsing import define_config, parse_flags
 from launch.support.settings import DiscoverSettings
 from launch.support.setup import make_discovery
@@ -301,7 +300,7 @@ def main(argv: list[str]) -> None:
     """Print tables in Markdown."""
     del argv
     convolutions.convolution = None  # Accelerators take JAX's derivatives.
-    settings = from_config(DiscoverSettings, _CONFIG.value)
+    settings = from_config(DiscoverSettings, flags.FLAGS.config)
     discovery = make_discovery(settings, _tasks(settings.suite))
     groups = [Agents(discovery, number) for number in range(len(discovery.groups))]
     _print_agents(groups)
@@ -396,5 +395,5 @@ def _prediction(
 
 
 if __name__ == "__main__":
-    _CONFIG = define_config(disco57)
+    define_config("disco57")
     app.run(main, flags_parser=parse_flags)

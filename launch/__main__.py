@@ -13,7 +13,6 @@ import runpy
 import sys
 
 from disco_common.terminal import message
-from launch import require_platform
 from launch.support import start
 
 _FOLDER = pathlib.Path(__file__).parent
@@ -24,12 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Print the commands, or the names of a kind, or run a command; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] in _names_of_commands():
-        module = f"launch.{arguments[0]}"
         sys.argv = [f"disco {arguments[0]}", *arguments[1:]]
-        start.end_at_interrupts(module)
-        start.begin(module, sys.argv)
-        require_platform()
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        runpy.run_module(f"launch.{arguments[0]}", run_name="__main__", alter_sys=True)
         return 0
     if arguments == ["--version"]:
         start.print_version()
@@ -50,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _names_of_commands() -> list[str]:
-    return sorted(path.stem for path in start.TEXTS.glob("*.txt"))
+    return sorted(path.stem for path in _FOLDER.glob("[a-z]*.py"))
 
 
 def _commands() -> str:

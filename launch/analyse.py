@@ -13,32 +13,24 @@ not read the agent's predictions, show their effect on learning. Settings are th
 `launch.evaluate`.
 """
 
-import sys
-
 from absl import flags
 
-from disco_common.configuration import from_config
-from disco_common.terminal import printable
-from environments import registry
-from evaluation.config import EvaluationConfig
-from evaluation.contenders import rule_contenders
-from evaluation.evaluate import check, resolve
-from evaluation.studies.analysis import AnalysisConfig, analyse
-from launch.configs import evaluate as default_config
-from launch.evaluate import CHANGEABLE, Identity, listed
-from launch.support import commands, workdirs
-from launch.support.flag_parsing import (
-    define_config,
-    define_output_folder,
-    given,
-    only_prints_config,
-)
-from launch.support.progress import Progress
-from launch.support.provenance import code_version
+from launch.support import commands
+from launch.support.evaluation_flags import first_suite, listed
+from launch.support.flag_parsing import define_config, define_output_folder, only_prints_config
 
 
 def main() -> None:
     """Run the command."""
+    from disco_common.configuration import from_config
+    from disco_common.terminal import printable
+    from evaluation.config import EvaluationConfig
+    from evaluation.contenders import rule_contenders
+    from evaluation.evaluate import check, resolve
+    from evaluation.studies.analysis import AnalysisConfig, analyse
+    from launch.support import evaluations, workdirs
+    from launch.support.progress import Progress
+
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
     settings = AnalysisConfig(
@@ -50,40 +42,32 @@ def main() -> None:
     contenders = rule_contenders([values.rule], config)
     tasks = resolve(listed(values.suite))
     check(tasks, contenders, config)
-    identity = Identity(
-        tasks=tuple(task.name for task in tasks),
-        rules={x.name: x.parameters_sha256 for x in contenders},
-        config=config,
-        command="analyse",
-        task_files={task.name: task.sha256 for task in tasks if task.sha256},
-    )
-    with workdirs.opened(values.workdir, identity, CHANGEABLE) as folder:
+    rules = {x.name: x.parameters_sha256 for x in contenders}
+    identity = evaluations.Identity.of("analyse", tasks, config, rules=rules)
+    with workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder:
         files = analyse(
-            values.rule,
-            tasks,
-            config,
-            settings,
-            folder,
-            {"code_version": code_version(), "command": sys.argv},
-            Progress,
+            values.rule, tasks, config, settings, folder, evaluations.provenance(), Progress
         )
     print("Written: " + ", ".join(map(printable, files)))
 
 
-if __name__ == "__main__":
+def _define_flags() -> None:
     flags.DEFINE_string(
         "rule", None, "Rule file, or name of a rule in the zoo.", required=not only_prints_config()
     )
     flags.DEFINE_string("suite", "catch/8x8", "Suites or environments, separated by commas.")
     define_output_folder("workdir", "Folder for all results.")
-    flags.DEFINE_integer("steps", AnalysisConfig.steps, "Steps that the trained agent plays.")
-    flags.DEFINE_integer(
-        "environments", AnalysisConfig.environments, "Parallel environments that it plays in."
-    )
-    flags.DEFINE_integer(
-        "horizon", AnalysisConfig.horizon, "Future transitions that the probes predict."
-    )
-    define_config(
-        default_config, registry.family_of((given("suite") or "catch").partition(",")[0].strip())
-    )
-    commands.run(main)
+    flags.DEFINE_integer("steps", 500, "Steps that the trained agent plays.")
+    flags.DEFINE_integer("environments", 8, "Parallel environments that it plays in.")
+    flags.DEFINE_integer("horizon", 10, "Future transitions that the probes predict.")
+    define_config("evaluate", _family)
+
+
+def _family() -> str:
+    from environments import registry
+
+    return registry.family_of(first_suite("catch"))
+
+
+if __name__ == "__main__":
+    commands.run(main, _define_flags)

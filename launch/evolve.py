@@ -14,55 +14,36 @@ only the generations that are missing; with more `--generations`, it continues t
 """
 
 import dataclasses
-import sys
-from typing import Any
 
 from absl import flags
 
-from disco_common import stopping
-from disco_common.configuration import from_config
-from disco_common.terminal import printable
-from evaluation.config import EvaluationConfig
-from evaluation.contenders import copies_in, rule_contenders
-from evaluation.evaluate import resolve
-from evaluation.studies import evolution
-from evaluation.studies.evolution import EvolutionConfig
-from launch.evaluate import (
-    CHANGEABLE,
-    SHRINK,
-    Identity,
-    define_task_flags,
-    keep_rules,
-    suites_of,
-)
-from launch.support import commands, execution, workdirs
+from launch.support import commands
+from launch.support.evaluation_flags import SHRINK, define_task_flags, suites_of
 from launch.support.flag_parsing import only_prints_config
-from launch.support.provenance import code_version
-from launch.support.score_tables import print_rows
 
 # What a rule's file says of the rule before the evolution.
 _OF_ANOTHER_RULE = ("probe_score", "evaluations")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Identity(Identity):
-    """What identifies a search.
-
-    Attributes:
-      search: its settings.
-    """
-
-    search: EvolutionConfig = EvolutionConfig()
-
-
 def main() -> None:
     """Run the command."""
+    from disco_common import stopping
+    from disco_common.configuration import from_config
+    from disco_common.terminal import printable
+    from evaluation.config import EvaluationConfig
+    from evaluation.contenders import copies_in, rule_contenders
+    from evaluation.evaluate import resolve
+    from evaluation.studies import evolution
+    from launch.support import evaluations, workdirs
+    from launch.support.score_tables import print_rows
+
+    commands.use_all_cores()
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
     config = dataclasses.replace(config, seeds=1)
     tasks = resolve(suites_of(values.suite, values.env_kwargs))
     (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
-    settings = EvolutionConfig(
+    settings = evolution.EvolutionConfig(
         generations=values.generations,
         population=values.population,
         num_tasks=values.tasks,
@@ -70,28 +51,30 @@ def main() -> None:
         seed=values.search_seed,
     )
     evolution.check(contender, tasks, config, settings)
-    identity = _Identity(
-        tasks=tuple(task.name for task in tasks),
+    identity = evaluations.Identity.of(
+        "evolve",
+        tasks,
+        config,
         rules={contender.name: contender.parameters_sha256},
-        config=config,
-        command="evolve",
         search=settings,
-        task_files={task.name: task.sha256 for task in tasks if task.sha256},
     )
     of_start = contender.source["header"].get("provenance", {})
-    provenance: dict[str, Any] = {
-        **{name: x for name, x in of_start.items() if name not in _OF_ANOTHER_RULE},
-        "code_version": code_version(),
-        "command": sys.argv,
-    }
+    kept = {name: x for name, x in of_start.items() if name not in _OF_ANOTHER_RULE}
+    changeable = (*evaluations.CHANGEABLE, "search.generations")
     with (
         stopping.ending_in_time(),
         stopping.noting(),
-        workdirs.opened(values.workdir, identity, (*CHANGEABLE, "search.generations")) as folder,
+        workdirs.opened(values.workdir, identity, changeable) as folder,
     ):
-        keep_rules(folder, [contender], config)
+        evaluations.keep_rules(folder, [contender], config)
         found = evolution.evolve(
-            contender, tasks, config, settings, folder, provenance, execution.shown()
+            contender,
+            tasks,
+            config,
+            settings,
+            folder,
+            kept | evaluations.provenance(),
+            evaluations.shown(),
         )
     rows = [
         {
@@ -106,19 +89,20 @@ def main() -> None:
     print(f"Written: {', '.join(printable(folder / name) for name in names)}")
 
 
-if __name__ == "__main__":
-    default = EvolutionConfig()
+def _define_flags() -> None:
     flags.DEFINE_string(
         "rule",
         None,
         "Rule file, or name of a rule in the zoo, to start from.",
         required=not only_prints_config(),
     )
-    flags.DEFINE_integer("generations", default.generations, "Generations in total.", 1)
-    flags.DEFINE_integer("population", default.population, "Candidates of a generation.", 4)
-    flags.DEFINE_integer("tasks", default.num_tasks, "Tasks that agents learn by each.", 1)
-    flags.DEFINE_float("sigma", default.sigma, "Initial deviation of the weights' logarithms.", 0.0)
-    flags.DEFINE_integer("search_seed", default.seed, "Seed of candidates and tasks.", 0)
+    flags.DEFINE_integer("generations", 10, "Generations in total.", 1)
+    flags.DEFINE_integer("population", 10, "Candidates of a generation.", 4)
+    flags.DEFINE_integer("tasks", 12, "Tasks that agents learn by each.", 1)
+    flags.DEFINE_float("sigma", 0.5, "Initial deviation of the weights' logarithms.", 0.0)
+    flags.DEFINE_integer("search_seed", 0, "Seed of candidates and tasks.", 0)
     define_task_flags("grid57")
-    commands.use_all_cores()
-    commands.run(main, shrink=SHRINK)
+
+
+if __name__ == "__main__":
+    commands.run(main, _define_flags, shrink=SHRINK)

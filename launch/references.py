@@ -12,56 +12,35 @@ unless they are given another one. Started again, the command makes only what is
 and workdirs are as in `launch.evaluate`.
 """
 
-import sys
-from typing import Any
-
 from absl import flags
 
-from disco_common.terminal import printable
-from evaluation.evaluate import resolve
-from evaluation.scoring import references
-from evaluation.studies.reference_scores import reference_scores
-from evaluation.tuned_settings import find_tuned, settings_by_contender
-from launch.evaluate import (
-    CHANGEABLE,
-    SHRINK,
-    Identity,
-    define_flags,
-    define_tuned,
-    read_flags,
-)
-from launch.support import commands, execution, workdirs
-from launch.support.provenance import code_version
-from launch.support.score_tables import print_rows
+from launch.support import commands
+from launch.support.evaluation_flags import SHRINK, define_flags, define_tuned
 
 
 def main() -> None:
     """Run the command."""
+    from disco_common.terminal import printable
+    from evaluation.evaluate import resolve
+    from evaluation.scoring import references
+    from evaluation.studies.reference_scores import reference_scores
+    from evaluation.tuned_settings import find_tuned, settings_by_contender
+    from launch.support import evaluations, workdirs
+    from launch.support.score_tables import print_rows
+
     values = flags.FLAGS
-    suites, config, runs_per_job = read_flags(values)
+    suites, config, runs_per_job = evaluations.read_flags(values)
     tasks = resolve(suites)
     tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, []))
-    identity = Identity(
-        tasks=tuple(task.name for task in tasks),
-        rules={},
-        config=config,
-        command="references",
-        task_files={task.name: task.sha256 for task in tasks if task.sha256},
-        tuned={name: dict(x) for name, x in tuned.items()},
+    identity = evaluations.Identity.of(
+        "references", tasks, config, rules={}, tuned=evaluations.as_json(tuned)
     )
-    provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with (
-        execution.opened(values, runs_per_job) as how,
-        workdirs.opened(values.workdir, identity, CHANGEABLE) as folder,
+        evaluations.opened(values, runs_per_job) as how,
+        workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder,
     ):
         found, reasons = reference_scores(
-            tasks,
-            config,
-            tuned,
-            values.train,
-            folder,
-            provenance,
-            how,
+            tasks, config, tuned, values.train, folder, evaluations.provenance(), how
         )
         references.write(folder / "references.json", found)
     rows = [
@@ -79,8 +58,11 @@ def main() -> None:
     print(f"Written: {printable(folder / 'references.json')}")
 
 
-if __name__ == "__main__":
+def _define_flags() -> None:
     define_tuned()
     flags.DEFINE_boolean("train", True, "Make long runs on the tasks that cannot be solved.")
     define_flags("grid_heldout")
-    commands.run(main, shrink=SHRINK)
+
+
+if __name__ == "__main__":
+    commands.run(main, _define_flags, shrink=SHRINK)

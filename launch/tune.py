@@ -11,90 +11,51 @@ is missing; with more `--trials`, it continues the search. Executors and workdir
 `launch.evaluate`.
 """
 
-import dataclasses
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
 
-from agents.search_space import RULE_RANGES
-from disco_common.terminal import printable
-from evaluation.config import family_of
-from evaluation.contenders import copies_in, fingerprints, rule_contenders
-from evaluation.evaluate import resolve
-from evaluation.studies import tuning
-from evaluation.tuned_settings import TunedSettings
-from launch.evaluate import (
-    CHANGEABLE,
-    SHRINK,
-    Identity,
-    define_flags,
-    keep_rules,
-    read_flags,
-)
-from launch.support import commands, execution, workdirs
+from launch.support import commands
+from launch.support.evaluation_flags import SHRINK, define_flags
 from launch.support.flag_parsing import listed_paths
-from launch.support.provenance import code_version
-from launch.support.score_tables import print_rows
-
-
-@dataclasses.dataclass(frozen=True)
-class _Identity(Identity):
-    """What identifies a search.
-
-    Attributes:
-      ranges: of each baseline's settings.
-      rule_ranges: of the settings of rules' agents.
-    """
-
-    ranges: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
-    rule_ranges: dict[str, str] = dataclasses.field(default_factory=dict)
-
-
-def _described(space: Mapping[str, Any]) -> dict[str, str]:
-    return {name: repr(values) for name, values in space.items()}
 
 
 def main() -> None:
     """Run the command."""
+    from agents.search_space import RULE_RANGES
+    from disco_common.terminal import printable
+    from evaluation.config import family_of
+    from evaluation.contenders import copies_in, fingerprints, rule_contenders
+    from evaluation.evaluate import resolve
+    from evaluation.studies import tuning
+    from launch.support import evaluations, workdirs
+    from launch.support.score_tables import print_rows
+
     values = flags.FLAGS
-    suites, config, runs_per_job = read_flags(values)
+    suites, config, runs_per_job = evaluations.read_flags(values)
     rules = listed_paths(values.rule)
     if not rules and not config.baselines:
         raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
     evaluated = rule_contenders(rules, config, copies_in(values.workdir))
     tasks = resolve(suites)
-    identity = _Identity(
-        tasks=tuple(task.name for task in tasks),
+    identity = evaluations.Identity.of(
+        "tune",
+        tasks,
+        config,
         rules=fingerprints(evaluated),
-        config=config,
-        command="tune",
         ranges={x: _described(tuning.ranges_of(x)) for x in map(family_of, config.baselines)},
         rule_ranges=_described(RULE_RANGES),
-        task_files={task.name: task.sha256 for task in tasks if task.sha256},
     )
-    provenance: dict[str, Any] = {"code_version": code_version(), "command": sys.argv}
     with (
-        execution.opened(values, runs_per_job) as how,
-        workdirs.opened(values.workdir, identity, CHANGEABLE) as folder,
+        evaluations.opened(values, runs_per_job) as how,
+        workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder,
     ):
-        keep_rules(folder, evaluated, config)
+        evaluations.keep_rules(folder, evaluated, config)
         found = tuning.tune(
-            evaluated,
-            tasks,
-            config,
-            values.trials,
-            folder,
-            provenance,
-            how,
+            evaluated, tasks, config, values.trials, folder, evaluations.provenance(), how
         )
-    print_rows(f"Best of {values.trials} trials", _rows(found))
-    print(printable(f"Written: {folder / tuning.TUNED}, {folder / 'tuning.csv'}"))
-
-
-def _rows(found: TunedSettings) -> list[dict[str, str]]:
-    return [
+    rows = [
         {
             "contender": name,
             "score": f"{one.score:.3f}",
@@ -103,9 +64,15 @@ def _rows(found: TunedSettings) -> list[dict[str, str]]:
         }
         for name, one in found.contenders.items()
     ]
+    print_rows(f"Best of {values.trials} trials", rows)
+    print(printable(f"Written: {folder / tuning.TUNED}, {folder / 'tuning.csv'}"))
 
 
-if __name__ == "__main__":
+def _described(space: Mapping[str, Any]) -> dict[str, str]:
+    return {name: repr(values) for name, values in space.items()}
+
+
+def _define_flags() -> None:
     flags.DEFINE_multi_string(
         "rule",
         [],
@@ -114,4 +81,7 @@ if __name__ == "__main__":
     )
     flags.DEFINE_integer("trials", 16, "Trials of each contender.", lower_bound=1)
     define_flags("grid57")
-    commands.run(main, shrink=SHRINK)
+
+
+if __name__ == "__main__":
+    commands.run(main, _define_flags, shrink=SHRINK)

@@ -18,15 +18,16 @@ import sys
 
 from absl import flags
 
-from disco_common.terminal import message
-from evaluation import films
-from evaluation.loading import load_agent, runs_near
 from launch.support import commands
 from launch.support.flag_parsing import define_imports, define_output_file, define_path
 
 
 def main() -> None:
     """Run the command."""
+    from disco_common.terminal import message
+    from evaluation import films
+    from evaluation.loading import load_agent, runs_near
+
     values = flags.FLAGS
     output = pathlib.Path(values.output or pathlib.Path(values.run, "film.gif"))
     if not pathlib.Path(values.run).is_dir():
@@ -51,15 +52,14 @@ def main() -> None:
     print(message(f"Written: {output}, {number} pictures."))
 
 
-if __name__ == "__main__":
+def _define_flags() -> None:
     define_path("run", "Folder of a finished run.")
     define_output_file(
         "output",
         "Film: a file .mp4 or .gif (default: film.gif in the run's folder; reports play it).",
         required=False,
     )
-    with commands.ended_by_user_errors():
-        define_imports()
+    define_imports()
     flags.DEFINE_integer("episodes", 1, "Number of episodes.", lower_bound=1)
     flags.DEFINE_integer("steps", 1000, "Steps of an episode at most.", lower_bound=1)
     flags.DEFINE_integer(
@@ -72,4 +72,7 @@ if __name__ == "__main__":
     )
     flags.DEFINE_integer("seed", 0, "Of the environment and of the agent.", lower_bound=0)
     flags.DEFINE_float("fps", 15.0, "Pictures a second.", lower_bound=0.1)
-    commands.run(main)
+
+
+if __name__ == "__main__":
+    commands.run(main, _define_flags)

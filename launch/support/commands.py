@@ -18,6 +18,7 @@ workdir. Kubernetes' `podFailurePolicy` with `onExitCodes` can use these statuse
 """
 
 import contextlib
+import inspect
 import io
 import logging as python_logging
 import os
@@ -28,35 +29,44 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-import jax
 from absl import app, flags, logging
 
-from agents import compilation
 from disco_common import terminal
-from environments import SimulatorError, available_processors
 from evaluation.executors import JobsFailedError
-from launch.support import help, locks, processes, start
+from launch.support import start
 from launch.support.flag_parsing import parse_flags, print_config, wants_tracebacks
-
-# Errors with a message for the user. All others are bugs, and have a traceback.
-_USER_ERRORS = (ValueError, OSError, ImportError, SimulatorError)
 
 # Beginnings of JAX errors that the death of another process cannot cause.
 _LOCAL_ERRORS = ("INVALID_ARGUMENT", "UNIMPLEMENTED")
 
 
-def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> None:
-    """Parse flags, run a command, and exit with its status.
+def run(
+    command: Callable[[], int | None],
+    define_flags: Callable[[], None] = lambda: None,
+    *,
+    shrink: Sequence[str] = (),
+) -> None:
+    """Define and parse flags, run a command, and exit with its status.
 
     A user error ends it with status 2 and the error's message. Jobs that failed at each attempt end
     it with status 3 and a list of them. `--verbosity=1` shows tracebacks and the libraries' logs,
-    too.
+    too. `--help` is answered before anything slow is imported: by the functions `command` and
+    `define_flags`, not by their module.
 
     Args:
       command: the command; it returns the exit status, or None for 0.
+      define_flags: defines its flags.
       shrink: flags that its memory grows with, by decreasing saving, for the message when memory is
         exhausted.
     """
+    name = _name_of(command.__module__)
+    start.end_at_interrupts(name)
+    start.begin(name, sys.argv)
+    with _ended_by_errors(name, shrink):
+        define_flags()
+    if start.has_flag(sys.argv[1:], *start.HELP):
+        print(_help())
+        sys.exit(0)
 
     def main(argv: list[str]) -> None:
         if len(argv) > 1:
@@ -70,38 +80,38 @@ def run(command: Callable[[], int | None], *, shrink: Sequence[str] = ()) -> Non
             if isinstance(stream, io.TextIOWrapper):  # File names may be any bytes.
                 stream.reconfigure(errors="backslashreplace")
         logging.get_absl_handler().setFormatter(_Formatter())
-        compilation.keep_programs()
-        name = _name_of(command.__module__)
-        start.raise_at_interrupts()
-        try:
+        with _ended_by_errors(name, shrink):
+            from agents import compilation  # It takes seconds, and needs the extra `platform`.
+
+            compilation.keep_programs()
+            start.raise_at_interrupts()
             status = command()
-        except (Exception, KeyboardInterrupt) as error:
-            message, status = _explained(error, shrink)
-            if message is None or (status == 2 and logging.vlog_is_on(1)):
-                if not jax.distributed.is_initialized():
-                    raise
-                traceback.print_exc()
-            else:
-                print(f"{name}: {_shown(message, error)}", file=sys.stderr)
-            _fail(status)
         sys.exit(status or 0)
 
-    if start.has_flag(sys.argv[1:], *start.HELP):
-        print(help.text(), end="")
-        sys.exit(0)
     app.run(main, flags_parser=parse_flags)
 
 
+def _help() -> str:
+    """Return what the command does, and its flags, as absl describes them."""
+    documentation = inspect.cleandoc(sys.modules["__main__"].__doc__ or "")
+    rest = "--version prints the version; --helpfull lists the flags of all libraries."
+    return f"{documentation}\n\n{flags.FLAGS.main_module_help().strip()}\n\n{rest}"
+
+
 @contextlib.contextmanager
-def ended_by_user_errors() -> Iterator[None]:
-    """Handle user errors as `run` does, in code that runs before it, to define flags."""
+def _ended_by_errors(name: str, shrink: Sequence[str]) -> Iterator[None]:
+    """End the program upon an error, with its message and status; bugs have a traceback."""
     try:
         yield
-    except _USER_ERRORS as error:
-        if wants_tracebacks():
+    except (Exception, KeyboardInterrupt) as error:
+        message, status = _explained(error, shrink)
+        if message is None or (status == 2 and wants_tracebacks()):
+            if not _is_one_of_several():
+                raise
             traceback.print_exc()
-        print(f"{_name_of('__main__')}: {_shown(error, error)}", file=sys.stderr)
-        sys.exit(2)
+        else:
+            print(f"{name}: {_shown(message, error)}", file=sys.stderr)
+        _fail(status)
 
 
 class _Formatter(logging.PythonFormatter):
@@ -113,6 +123,10 @@ class _Formatter(logging.PythonFormatter):
 
 def _shown(message: object, error: BaseException) -> str:
     """Return an error's message as a terminal shows it: a sentence, or lines of jobs or traces."""
+    if isinstance(error, ImportError):  # Perhaps of what is imported below.
+        return terminal.message(message)
+    from environments.errors import SimulatorError
+
     return terminal.message(message, lines=isinstance(error, SimulatorError | JobsFailedError))
 
 
@@ -124,6 +138,13 @@ def _name_of(module: str) -> str:
 
 def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None, int]:
     """Return the message for the user, or None for a traceback, and the exit status."""
+    if isinstance(error, ImportError):
+        return str(error), 2
+    import jax
+
+    from environments.errors import SimulatorError
+    from launch.support import locks, processes
+
     if isinstance(error, KeyboardInterrupt):
         return "stopped by Ctrl-C.", 128 + signal.SIGINT
     if isinstance(error, JobsFailedError):
@@ -135,7 +156,7 @@ def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None,
         return f"{error}\n{_what_to_shrink(shrink, where)}", 3
     if isinstance(error, processes.ProcessesMissingError | locks.WorkdirHeldError):
         return str(error), os.EX_TEMPFAIL
-    if isinstance(error, _USER_ERRORS):
+    if isinstance(error, ValueError | OSError | SimulatorError):
         return str(error), 2
     reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")[:300]
     if isinstance(error, MemoryError) or (
@@ -154,9 +175,16 @@ def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None,
     return None, 1
 
 
+def _is_one_of_several() -> bool:
+    """Return whether this process is one of a run of several."""
+    import jax
+
+    return jax.distributed.is_initialized()
+
+
 def _fail(status: int) -> NoReturn:
     """End a failed command; of several processes, end without waiting for the others."""
-    if jax.distributed.is_initialized():
+    if _is_one_of_several():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
@@ -228,6 +256,11 @@ def use_all_cores(most: int = 16) -> None:
     Args:
       most: number of devices at most.
     """
+    import jax
+
+    from agents import compilation
+    from environments import available_processors
+
     found = os.environ.get("XLA_FLAGS", "")
     if "device_count" in found or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
@@ -243,4 +276,6 @@ def leave_accelerators() -> None:
 
     Must be called before JAX computes anything. Other processes do not inherit it.
     """
+    import jax
+
     jax.config.update("jax_platforms", "cpu")

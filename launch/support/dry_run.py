@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import jax
 import psutil
-from absl import flags
 from rich.table import Column, Table
 
 from disco_common.checkpoints import CheckpointReader, Checkpoints
@@ -41,16 +40,6 @@ _SECONDS = 2.0  # That an agent is measured after all of its updates have begun.
 _MOST_SECONDS = 20.0  # After which an agent that has not begun to learn is measured as it is.
 _INTERVAL = 1_000  # Environment steps between two reports.
 _META_STEPS = 4
-
-
-def define_flag() -> None:
-    """Define `--dry_run`."""
-    flags.DEFINE_bool(
-        "dry_run",
-        False,
-        "Say what would run, how long (measured by its first steps, for about a minute) and how"
-        " large, and end.",
-    )
 
 
 def show_evaluation(
@@ -120,33 +109,22 @@ def _runs_at_once(group: Sequence[Run], config: EvaluationConfig) -> int:
 
 
 class _Measured(NamedTuple):
-    """The beginning of a job, until all of its agent's updates have begun, and what follows.
+    """The speed of a job.
 
     Attributes:
       start_seconds: until the first report, compilation included.
-      first_seconds: from there until all updates have begun.
-      first_steps: environment steps of each run by then.
-      seconds_per_step: per environment step of each run afterwards.
-      learns: whether all updates had begun when the measurement ended.
+      seconds_per_step: per environment step of each run, once all of its agent's updates have
+        begun.
+      learns: whether they had when the measurement ended.
     """
 
     start_seconds: float
-    first_seconds: float
-    first_steps: int
     seconds_per_step: float
     learns: bool
 
     def seconds(self, passes: int, steps: int) -> float:
         """Return the seconds of a job whose runs are made in so many passes, of so many steps."""
-        later = (steps - self.first_steps) * self.seconds_per_step
-        return self.start_seconds + passes * (self.first_seconds + later)
-
-
-class _Report(NamedTuple):
-    """A job's report: the seconds since it was begun, and the environment steps of each run."""
-
-    seconds: float
-    steps: int
+        return self.start_seconds + passes * steps * self.seconds_per_step
 
 
 class _Enough(Exception):
@@ -160,14 +138,14 @@ def _measured(group: Sequence[Run], config: EvaluationConfig) -> _Measured:
         experience = group[0].contender.make(group[0].task).experience
         first = [x.first for x in schedules(experience, config.num_steps).values()]
         learns_from = experience.steps_per_unroll * (1 + max(first, default=0))
-    started, reports = time.monotonic(), list[_Report]()
+    started, reports = time.monotonic(), list[tuple[int, float]]()  # Steps, and seconds.
 
-    def begun() -> _Report:
-        return next((x for x in reports if x.steps >= learns_from), reports[0])
+    def begun() -> tuple[int, float]:
+        return next((x for x in reports if x[0] >= learns_from), reports[0])
 
     def report(steps: int, *_: Any) -> None:
-        reports.append(_Report(time.monotonic() - started, steps))
-        passed = reports[-1].seconds - begun().seconds
+        reports.append((steps, time.monotonic() - started))
+        passed = reports[-1][1] - begun()[1]
         if passed > (_SECONDS if steps >= learns_from else _MOST_SECONDS):
             raise _Enough
 
@@ -187,12 +165,11 @@ def _measured(group: Sequence[Run], config: EvaluationConfig) -> _Measured:
                 report,
             )
         except _Enough:
-            (start, _), (seconds, steps), last = reports[0], begun(), reports[-1]
-            per_step = (last.seconds - seconds) / (last.steps - steps)
-            learns = last.steps >= learns_from
-            return _Measured(start, seconds - start, steps, per_step, learns)
-    seconds, steps, start = time.monotonic() - started, config.num_steps, reports[0].seconds
-    return _Measured(start, seconds - start, steps, seconds / steps, learns=True)
+            (steps, seconds), (last_steps, last) = begun(), reports[-1]
+            per_step = (last - seconds) / (last_steps - steps)
+            return _Measured(reports[0][1], per_step, last_steps >= learns_from)
+    seconds = time.monotonic() - started
+    return _Measured(reports[0][1], seconds / config.num_steps, learns=True)
 
 
 def show_discovery(

@@ -1,31 +1,22 @@
 """Flags for the executor of a command's jobs: this process, or a Ray cluster."""
 
 import contextlib
-import functools
 from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
 
 from disco_common import stopping
-from environments import available_processors
-from evaluation.evaluate import Execution
 from evaluation.executors import Executor, LocalExecutor
 from evaluation.ray_executor import RayExecutor
-from launch.support import commands
-from launch.support.flag_parsing import given
-from launch.support.progress import Progress
+
+flags.disclaim_key_flags()
 
 _EXECUTORS = ("local", "ray")
 
 
-def define_flags() -> bool:
-    """Define the flags. Must be called before JAX computes anything.
-
-    Returns:
-      Whether this process computes. The driver of a Ray cluster does not: it leaves the
-      accelerators to the workers.
-    """
+def define_flags() -> None:
+    """Define the flags."""
     flags.DEFINE_enum(
         "executor",
         "local",
@@ -48,10 +39,6 @@ def define_flags() -> bool:
         "GPUs of each job, or the fraction of one GPU; by default 1 if the cluster has any.",
         lower_bound=0.0,
     )
-    is_local = given("executor") != "ray"
-    if not is_local:
-        commands.leave_accelerators()
-    return is_local
 
 
 @contextlib.contextmanager
@@ -72,6 +59,8 @@ def opened_executor(values: Any) -> Iterator[Executor]:
             raise ValueError(f"--{named[0]} is for --executor=ray; --executor is 'local'.")
         executor: Executor = LocalExecutor()
     else:
+        from environments import available_processors
+
         executor = RayExecutor(
             values.ray_address,
             num_cpus=available_processors(),
@@ -88,23 +77,3 @@ def opened_executor(values: Any) -> Iterator[Executor]:
                 raise stopping.StoppedBySignal from None
             raise
         stopping.raise_if_requested()
-
-
-@contextlib.contextmanager
-def opened(values: Any, runs_per_job: int | None) -> Iterator[Execution]:
-    """Open the executor that the flags name, and show on the terminal what it does.
-
-    Args:
-      values: of the flags.
-      runs_per_job: see `Execution`.
-
-    Raises:
-      ValueError: see `opened_executor`.
-    """
-    with opened_executor(values) as executor:
-        yield shown(executor, runs_per_job)
-
-
-def shown(executor: Executor | None = None, runs_per_job: int | None = None) -> Execution:
-    """Return an execution that is shown on the terminal."""
-    return Execution(executor, runs_per_job, Progress, functools.partial(print, flush=True))

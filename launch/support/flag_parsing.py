@@ -1,31 +1,28 @@
 """Flags that refuse wrong values in a sentence: `--config`, and flags for files and folders.
 
-define_config(launch.configs.evaluate)
+define_config("evaluate")
 define_output_folder("workdir", "Folder for all results.")
 app.run(main, flags_parser=parse_flags)
 """
 
-import difflib
-import importlib.machinery
-import inspect
 import os
 import pathlib
 import re
 import shlex
-import stat
 import sys
 import traceback
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import ModuleType
 from typing import Any, NoReturn
 
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from disco_common import files, plugins, terminal
+from disco_common import plugins, terminal
 from launch.support import start
+from launch.support.config_files import RefusedFlagError, get_config, leaves, problem_of
+
+flags.disclaim_key_flags()  # Flags are those of the command that has them defined.
 
 _NAME = "config"
 _FOLDER = pathlib.Path(__file__).parent.parent / "configs"
@@ -33,42 +30,39 @@ _CONFIGS = sorted(path.stem for path in _FOLDER.glob("[a-z]*.py"))
 _OVERRIDE = re.compile(rf"--?(?:no)?{_NAME}\.([^=]*)")
 
 
-class RefusedFlagError(Exception):
-    """A flag's value cannot be used; the message names the flag and the reason.
-
-    It is not a `ValueError`, which absl would convert to an error of its own.
-    """
-
-
 def define_config(
-    default: ModuleType,
-    argument: str = "",
+    default: str,
+    argument: Callable[[], str] = str,
     extend: Callable[[ConfigDict, Sequence[str]], None] = lambda config, overridden: None,
-) -> flags.FlagHolder[Any]:
-    """Define `--config=FILE` and `--config.FIELD=value`.
+) -> None:
+    """Define `--config=FILE` and `--config.FIELD=value`; nothing is read if help is asked for.
 
     Without `--config`, ml_collections reads overrides from the command line as soon as the flag is
     defined, so that an unknown field ends the program here, with status 2.
 
     Args:
-      default: the default config file, as a module.
-      argument: of its `get_config`; empty for none.
+      default: the default config: a file, or the name of one of `launch/configs`.
+      argument: returns the argument of its `get_config`; empty for none.
       extend: adds fields to the config, given the names of all fields that flags override. It
         raises `ValueError` or `ImportError` for names that it refuses.
     """
-    file = f"{default.__file__}:{argument}" if argument else str(default.__file__)
+    text = (
+        "Config: a file, or the name of one of launch/configs, with :ARGUMENT if it takes one."
+        " --config.FIELD=VALUE changes a field."
+    )
+    flags.DEFINE_bool("print_config", False, "Print all fields of the config, and end.")
+    if start.has_flag(sys.argv[1:], *start.HELP):
+        flags.DEFINE_string(_NAME, default, text)
+        return
+    found = argument()
+    file = str(_FOLDER / f"{default}.py") if default in _CONFIGS else default
+    file += f":{found}" if found else ""
     try:
-        holder = config_flags.DEFINE_config_file(
-            _NAME,
-            help_string="Config: a file, or the name of one of launch/configs, with :ARGUMENT if it"
-            " takes one. --config.FIELD=VALUE changes a field.",
-        )
-        flags.DEFINE_bool("print_config", False, "Print all fields of the config, and end.")
+        config_flags.DEFINE_config_file(_NAME, help_string=text)
         flags.FLAGS[_NAME].parser = _ConfigFile(extend=extend)
         flags.FLAGS.set_default(_NAME, file)
     except (RefusedFlagError, flags.Error) as error:
         _end(error)
-    return holder
 
 
 def config_arguments() -> list[str]:
@@ -247,6 +241,16 @@ def define_imports() -> None:
     plugins.import_modules(x for x in named if x not in ("", "true", "false"))
 
 
+def define_dry_run() -> None:
+    """Define `--dry_run`."""
+    flags.DEFINE_bool(
+        "dry_run",
+        False,
+        "Say what would run, how long (measured by its first steps, for about a minute) and how"
+        " large, and end.",
+    )
+
+
 def only_prints_config() -> bool:
     """Return whether the command line has `--print_config`, which needs no other flag."""
     return start.has_flag(sys.argv[1:], "print_config")
@@ -255,7 +259,7 @@ def only_prints_config() -> bool:
 def print_config() -> None:
     """Print the fields of `--config` as flags, by sections; of those without a value the name."""
     config, lines = typing.cast(ConfigDict, flags.FLAGS[_NAME].value), list[str]()
-    for name in _leaves(config):
+    for name in leaves(config):
         value: Any = config
         for part in name.split("."):
             value = value[part]
@@ -315,7 +319,7 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
         if file in _CONFIGS:
             file = str(_FOLDER / f"{file}.py")
         try:
-            config = _get_config(file, arguments)
+            config = get_config(file, arguments)
         except RefusedFlagError as error:
             raise RefusedFlagError(f"--{_NAME}={argument}: {error}") from error.__cause__
         words = sys.argv if self._arguments is None else self._arguments
@@ -326,108 +330,9 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
         except (ImportError, ValueError) as error:
             raise RefusedFlagError(f"--{_NAME}: {error}") from error
         for override, name in overrides:
-            if problem := _problem(config, name):
+            if problem := problem_of(config, name):
                 raise RefusedFlagError(f"{override}: {problem}")
         return config.lock()
 
     def flag_type(self) -> str:
         return "config file"
-
-
-def _get_config(file: str, arguments: Sequence[str]) -> ConfigDict:
-    """Return the result of a config file's `get_config`.
-
-    Raises:
-      RefusedFlagError: without the flag's name, if there is no such function, or it fails.
-    """
-    get_config = getattr(_run(file), "get_config", None)
-    if not callable(get_config):
-        raise RefusedFlagError("The file has no function get_config().")
-    try:
-        inspect.signature(get_config).bind(*arguments)
-    except (TypeError, ValueError) as error:
-        expected = "none" if arguments else f"one, as in --{_NAME}={file}:ARGUMENT"
-        raise RefusedFlagError(
-            f"Its get_config has another number of arguments ({error}); expected {expected}."
-        ) from error
-    try:
-        config = get_config(*arguments)
-    except (Exception, SystemExit) as error:
-        raise RefusedFlagError(_reason(error, file)) from error
-    if not isinstance(config, ConfigDict):
-        raise RefusedFlagError(
-            f"Its get_config returns {type(config).__name__}; expected a ConfigDict, as"
-            " disco_common.configuration.to_config makes it."
-        )
-    return config
-
-
-def _run(file: str) -> ModuleType:
-    """Run a Python file; return it as a module.
-
-    Raises:
-      RefusedFlagError: if it is not a regular file, or cannot be run.
-    """
-    expected = "expected a Python file with a function get_config()."
-    try:
-        mode = os.stat(file).st_mode
-    except OSError as error:
-        raise RefusedFlagError(f"{error.strerror}; {expected}") from error
-    if not stat.S_ISREG(mode):  # Opening a pipe might block.
-        kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
-        raise RefusedFlagError(f"It is {kind}; {expected}")
-    module = types.ModuleType(f"{_NAME}_file")
-    module.__file__ = file
-    sys.modules[module.__name__] = module  # Dataclasses look up their module there.
-    loader = importlib.machinery.SourceFileLoader(module.__name__, file)
-    try:
-        # Not from `__pycache__`, which can be stale after two changes within a second.
-        source = files.read_bytes(file, files.MOST_TEXT)
-        exec(loader.source_to_code(source, file), module.__dict__)
-    except (Exception, SystemExit) as error:
-        raise RefusedFlagError(_reason(error, file)) from error
-    return module
-
-
-def _reason(error: BaseException, file: str) -> str:
-    """Return the message of an exception in a config file, with its line.
-
-    The message of a ValueError is returned as it is: config files so refuse their argument.
-    """
-    if isinstance(error, ValueError):
-        return str(error)
-    lines = [x.lineno for x in traceback.extract_tb(error.__traceback__) if x.filename == file]
-    where = f" (line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {error}{where}."
-
-
-def _problem(config: ConfigDict, name: str) -> str:
-    """Return the reason why a dotted name is not a field of a config; empty if it is one."""
-    found: Any = config
-    for part in name.split("."):
-        if not isinstance(found, ConfigDict) or part not in found:
-            return f"the config has no field {name!r}{_alternatives(name, config)}"
-        found = found[part]
-    if isinstance(found, ConfigDict):  # Setting it would reset all of its other fields.
-        return f"{name} has fields of its own; expected one of {', '.join(_leaves(found))}."
-    return ""
-
-
-def _alternatives(name: str, config: ConfigDict) -> str:
-    """Return the end of a sentence: the fields that are spelled like a name."""
-    names = _leaves(config)
-    close = difflib.get_close_matches(name, names, n=3)
-    last = name.rpartition(".")[2]
-    close += [x for x in names if x.rpartition(".")[2] == last and x not in close]
-    similar = f"; did you mean {' or '.join(close)}?" if close else "."
-    return f"{similar} --print_config lists all."
-
-
-def _leaves(config: ConfigDict, prefix: str = "") -> list[str]:
-    """Return the dotted names of a config's fields."""
-    names = []
-    for name in config:
-        value = config[name]
-        is_config = isinstance(value, ConfigDict)
-        names += _leaves(value, f"{prefix}{name}.") if is_config else [f"{prefix}{name}"]
-    return names

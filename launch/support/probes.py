@@ -97,9 +97,8 @@ class Probes:
         disco.save(rule, file, provenance)
         contenders = rule_contenders([str(file)], self._config)
         tasks = [task for task, _ in self._chosen.values()]
-        with stopping.noting():
-            curves = make_runs(tasks, contenders, self._config, own, provenance, Execution())
-            stopping.raise_if_requested()
+        curves = make_runs(tasks, contenders, self._config, own, provenance, Execution())
+        stopping.raise_if_requested()
         returns = curves[contenders[0].name].window.mean_return
         scores = by_references(returns, [scale for _, scale in self._chosen.values()])
         by_task = dict(zip(self._chosen, scores.tolist(), strict=True))

@@ -47,31 +47,6 @@ class ProcessesMissingError(OSError):
     """Other processes of the run did not connect in time; a retry may succeed."""
 
 
-def define_flags() -> None:
-    """Define the flags of commands that support several processes."""
-    flags.DEFINE_string(
-        "coordinator",
-        "",
-        "HOST:PORT where process 0 listens; 'auto' to ask Slurm, Open MPI or the TPU pod. By"
-        " default 'auto' under srun and mpirun, and a single process otherwise.",
-    )
-    flags.DEFINE_integer(
-        "num_processes",
-        None,
-        "Number of processes of the run; with --coordinator=HOST:PORT.",
-        lower_bound=1,
-    )
-    flags.DEFINE_integer(
-        "process_id",
-        None,
-        "Number of this process, from 0; with --coordinator=HOST:PORT.",
-        lower_bound=0,
-    )
-    flags.DEFINE_integer(
-        "coordinator_timeout", 300, "Seconds to wait for all processes to connect.", lower_bound=1
-    )
-
-
 def join() -> None:
     """Connect this process with the others of the run. Must be called before JAX computes.
 

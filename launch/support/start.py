@@ -1,6 +1,6 @@
-"""What a command does before its own imports, which take seconds: help, the version, a first line.
+"""What a command does before it imports what is slow: the version, a first line, known arguments.
 
-`python -m launch.COMMAND` imports the package `launch` first, and that calls `begin`.
+`launch.support.commands.run` calls `begin`.
 """
 
 import functools
@@ -18,12 +18,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from disco_common import files
+from disco_common.atomic import write_atomically
 from disco_common.json_lines import read_object
 from disco_common.terminal import message
 
 ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
 HELP = ("help", "helpshort", "h", "?")  # Flags that ask for a command's help.
-TEXTS = pathlib.Path(__file__).parent.parent / "help_texts"  # `launch.support.help` writes them.
 
 _PREFIX = "launch."
 _IMPORTS = "imports"  # A flag: modules that a file names are to be trusted.
@@ -38,13 +38,8 @@ _WITH_COLONS = ("env_kwargs", "config.families")  # Whose values have colons, an
 _RULES = ("rule", "config.rule.start")  # Which may be of the hub, `hf:owner/name`.
 
 
-def module_to_run() -> str:
-    """Return the module that `python -m` is about to run; empty if it runs none."""
-    return sys.orig_argv[-len(sys.argv)] if sys.argv[:1] == ["-m"] else ""
-
-
 def begin(module: str, arguments: list[str]) -> None:
-    """Answer `--help` and `--version`, or say what the command is about to do.
+    """Answer `--version`, or say what the command is about to do.
 
     A command that has only `--workdir` continues with the other arguments that the workdir knows.
 
@@ -53,12 +48,8 @@ def begin(module: str, arguments: list[str]) -> None:
       arguments: `sys.argv`; may be extended.
     """
     name = module.removeprefix(_PREFIX)
-    if module == name or "." in name:  # No command, but what commands share.
+    if module == name or has_flag(arguments, *HELP):
         return
-    text = TEXTS / f"{name}.txt"
-    if has_flag(arguments, *HELP) and text.exists():
-        print(text.read_text(encoding="utf-8"), end="")
-        sys.exit(0)
     if has_flag(arguments, "version"):
         print_version()
         sys.exit(0)
@@ -87,7 +78,7 @@ def begin(module: str, arguments: list[str]) -> None:
 
 
 def end_at_interrupts(module: str) -> None:
-    """Have Ctrl-C end this program with a line, also within imports, until `commands.run`.
+    """Have Ctrl-C end this program with a line, also within imports that would hide it.
 
     Args:
       module: of the command, `launch.NAME`; nothing changes for others.
@@ -109,14 +100,21 @@ def _end(module: str, number: int, frame: types.FrameType | None) -> NoReturn:
     os._exit(128 + number)
 
 
-def arguments_to_keep() -> str | None:
-    """Return the contents of `ARGUMENTS` for this process; None if it runs no command."""
+def keep_own_arguments(folder: pathlib.Path) -> None:
+    """Write the arguments of this process in a folder, if it is the workdir of its command."""
     spec = sys.modules["__main__"].__spec__
-    if spec is None or not spec.name.startswith(_PREFIX):
-        return None
+    workdir = pathlib.Path(os.path.expanduser(value_of("workdir", sys.argv)))
+    if spec is None or not spec.name.startswith(_PREFIX) or workdir.absolute() != folder.absolute():
+        return
     left_out = ("workdir", *_OF_A_PROCESS)
     others = [x for x in _joined(sys.argv[1:]) if name_of(x) not in left_out]
-    return json.dumps({"command": spec.name, "arguments": others}, indent=2) + "\n"
+    keep_arguments(folder, spec.name, others)
+
+
+def keep_arguments(folder: pathlib.Path, module: str, arguments: Sequence[str]) -> None:
+    """Write the arguments with which a command continues in a folder."""
+    content = {"command": module, "arguments": list(arguments)}
+    write_atomically(folder / ARGUMENTS, json.dumps(content, indent=2) + "\n")
 
 
 def _known_arguments(folder: pathlib.Path, module: str, imports: bool) -> list[str]:

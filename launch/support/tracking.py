@@ -17,7 +17,8 @@ from typing import Any, Protocol, runtime_checkable
 from absl import flags
 
 from disco_common.json_lines import JsonLines
-from environments.errors import MissingPackageError, how_to_install
+
+flags.disclaim_key_flags()
 
 PROBE = "score/fresh_agents"
 # Tags of the numbers that tell one discovery from another, beside their settings.
@@ -59,10 +60,12 @@ class Tracking:
     Attributes:
       tensorboard: whether event files are written.
       wandb_project: of Weights & Biases; empty for none.
+      group: of a single run there; empty for none.
     """
 
     tensorboard: bool = True
     wandb_project: str = ""
+    group: str = ""
 
     def trackers(
         self,
@@ -96,16 +99,9 @@ class Tracking:
                 project=self.wandb_project,
                 dir=str(workdir),
                 name=name,
-                group=workdir.resolve().name if part else None,
+                group=workdir.resolve().name if part else self.group or None,
             )
         return found
-
-    def arguments(self) -> list[str]:
-        """Return the flags that say so, for a command of this package."""
-        return [
-            *([] if self.tensorboard else ["--notensorboard"]),
-            *([f"--wandb_project={self.wandb_project}"] if self.wandb_project else []),
-        ]
 
 
 def define_flags() -> None:
@@ -128,6 +124,8 @@ def of_flags(values: Any) -> Tracking:
     Raises:
       MissingPackageError: if `wandb` is needed and not installed.
     """
+    from environments.errors import MissingPackageError, how_to_install
+
     tracking = Tracking(values.tensorboard, values.wandb_project)
     if tracking.wandb_project and importlib.util.find_spec("wandb") is None:
         raise MissingPackageError(

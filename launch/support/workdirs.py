@@ -103,8 +103,7 @@ def open_workdir(
     try:
         write_atomically(folder / CONFIG, json.dumps(_as_json(settings), indent=2) + "\n")
         write_atomically(folder / VERSION, f"{code_version()}\n")
-        if (arguments := start.arguments_to_keep()) is not None:
-            write_atomically(folder / start.ARGUMENTS, arguments)
+        start.keep_own_arguments(folder)
     except OSError as error:
         raise ValueError(f"Workdir {str(folder)!r} cannot be written: {error}.") from error
     return folder

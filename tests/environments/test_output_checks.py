@@ -14,7 +14,7 @@ from environments import SimulatorError, output_checks
 from environments.names import with_arguments
 from environments.processes import SerialSimulators
 from environments.suites.gymnasium import Gymnasium, GymnasiumSimulator
-from launch.smoke import play
+from launch.support.playing import play
 from tests.environments import habits
 from tests.environments.streams import LAST, dynamics_of, record
 from tests.launch.common import TINY, outcomes_of

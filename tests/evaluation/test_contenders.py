@@ -18,7 +18,7 @@ from evaluation.report.drawing import colours_of
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import in_order, summarize
-from launch import evaluate as command
+from launch.support import evaluations as command
 from tests.evaluation import common
 from tests.evaluation.common import BASELINES
 from tests.meta.common import small_rule

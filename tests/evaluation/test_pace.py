@@ -23,22 +23,18 @@ def test_the_time_left_knows_that_kinds_differ_in_speed():
     assert pace.left() == ""
     clock.seconds = 1.0
     pace.at(100)
-    assert pace.left() == "more than 2 s left (of this job 0 s)"
-    pace.begin()
     assert pace.left() == "more than 2 s left"
+    pace.begin()
     clock.seconds += 10.0  # It compiles.
     pace.at(1)
     assert pace.left() == "more than 2 s left"
     clock.seconds += 15.0  # It learns: a quarter of it in 15 s.
     pace.at(26)
-    assert pace.left() == "1 min 54 s left (of this job 44 s)"
+    assert pace.left() == "1 min 44 s left"
     clock.seconds += 44.4
     pace.at(100)
     pace.begin()
-    assert pace.left() == "1 min 9 s left"
-    clock.seconds += 10.0
-    pace.at(1)
-    assert pace.left() == "59 s left"
+    assert pace.left() == "1 min 0 s left"
 
 
 def test_jobs_that_go_on_are_not_taken_for_fast_ones():
@@ -51,7 +47,7 @@ def test_jobs_that_go_on_are_not_taken_for_fast_ones():
     assert pace.left() == ""
     clock.seconds += 10.0
     pace.at(60)
-    assert pace.left() == "2 min 20 s left (of this job 40 s)"
+    assert pace.left() == "2 min 20 s left"
 
 
 def test_a_job_that_is_begun_again_and_one_without_units_spoil_no_estimate():
@@ -71,7 +67,7 @@ def test_a_job_that_is_begun_again_and_one_without_units_spoil_no_estimate():
 def test_jobs_of_one_report_are_known_when_they_end():
     clock = Clock()
     pace = Pace([("short", 10)] * 3, clock)
-    for left in ("", "10 s left (of this job 5 s)", "5 s left"):
+    for left in ("", "10 s left", "5 s left"):
         pace.begin()
         assert pace.left() == left
         clock.seconds += 5.0

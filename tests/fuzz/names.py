@@ -80,16 +80,15 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
     from disco_common.configuration import from_config
     from evaluation import contenders, loading
     from evaluation.evaluate import resolve
-    from launch import evaluate, report
-    from launch.support import points
+    from launch.support import evaluation_flags, reports, sweeps
     from launch.support.flag_parsing import listed_paths, parse_config
     from launch.support.settings import DiscoverSettings
     from tests.evaluation.common import CONFIG
 
     if flag == "--suite":
-        made: Any = [task.name for task in resolve(evaluate.suites_of(value, None))]
+        made: Any = [task.name for task in resolve(evaluation_flags.suites_of(value, None))]
     elif flag == "--env_kwargs":
-        made = [x.name for x in resolve(evaluate.suites_of("gymnasium/CartPole-v1", value))]
+        made = [x.name for x in resolve(evaluation_flags.suites_of("gymnasium/CartPole-v1", value))]
     elif flag == "--rule":
         rules = listed_paths([value])
         contenders.check_names(rules)
@@ -102,11 +101,11 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
         config = parse_config(["--config=grid57_laptop", f"--config.{value}"])
         made = from_config(DiscoverSettings, config)
     elif flag == "--runs":
-        made = report.run(listed_paths([value]), str(folder / "report"), "title")
+        made = reports.run(listed_paths([value]), str(folder / "report"), "title")
     elif flag == "--run":
         made = loading.load_agent(value)
     elif flag == "--vary":
-        made = points.make_points(["--config=grid57_laptop"], [value])
+        made = sweeps.make_points(["--config=grid57_laptop"], [value])
     else:
         made = disco.load(value)
     return json.dumps(made, default=repr)

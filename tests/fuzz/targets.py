@@ -139,7 +139,7 @@ def _write_discovery(folder: pathlib.Path) -> None:
 def _read_discovery(folder: pathlib.Path) -> Any:
     from disco_common.configuration import from_json
     from disco_common.json_lines import read_object
-    from launch import report
+    from launch.support import reports
     from launch.support.settings import DiscoverSettings
 
     run = folder / "discovery"
@@ -147,7 +147,7 @@ def _read_discovery(folder: pathlib.Path) -> Any:
         settings = from_json(DiscoverSettings, read_object(run / "config.json"))
     except ValueError as error:
         raise ValueError(f"{run}: {error}") from error
-    found = report._discovery(run)
+    found = reports._discovery(run)
     return [json.dumps(dataclasses.asdict(settings)), list(found.problems), str(found.metrics)]
 
 
@@ -242,8 +242,7 @@ def _read_files(folder: pathlib.Path) -> Any:
     from environments.suites.sokoban import levels
     from evaluation import tuned_settings
     from evaluation.scoring import references
-    from launch import export
-    from launch.support import start
+    from launch.support import exports, start
     from launch.support.flag_parsing import parse_config
     from training import saved
 
@@ -258,7 +257,7 @@ def _read_files(folder: pathlib.Path) -> Any:
         str(references.read(folder / "references.json")),
         _digest(levels.read(folder / "levels.txt")),
         str(parse_config([f"--config={folder / 'config.py'}"])),
-        export._tasks(folder),
+        exports._tasks(folder),
         _digest(saved.load(folder, {"w": np.zeros(6)})),
     ]
 

@@ -8,7 +8,6 @@ from absl import flags
 from evaluation.executors import JobsFailedError
 from launch.support import commands
 from launch.support.flag_parsing import define_config
-from tests.launch import discover_tiny
 
 ERRORS = {
     "accelerator": jax.errors.JaxRuntimeError(
@@ -35,6 +34,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     name = sys.argv.pop(1)
-    define_config(discover_tiny)
+    define_config("tests/launch/discover_tiny.py")
     flags.DEFINE_string("executor", "ray" if name == "job on Ray" else "local", "See launch.")
     commands.run(main, shrink=SHRINK)

@@ -18,7 +18,8 @@ import traceback
 # What commands import: each fork has it already. None of it starts threads or a backend of JAX.
 import evaluation.evaluate
 import evaluation.studies.analysis  # noqa: F401
-import launch.support.commands  # noqa: F401
+import launch.support.evaluations
+import launch.support.sweeps  # noqa: F401
 import meta.run  # noqa: F401
 
 _SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux's prctl.

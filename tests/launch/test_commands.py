@@ -59,10 +59,14 @@ def test_compiled_programs_are_kept_in_the_users_cache(tmp_path):
     assert list(tmp_path.glob("disco/xla-*/*-cache"))
 
 
-def test_without_the_platform_a_command_says_how_to_install_it():
-    code = "import sys; sys.modules['haiku'] = None; import launch.discover"
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True)
-    assert done.returncode == 1
+def test_without_the_platform_a_command_says_how_to_install_it(tmp_path):
+    code = (
+        "import runpy, sys; sys.modules['haiku'] = None;"
+        " runpy.run_module('launch.report', run_name='__main__', alter_sys=True)"
+    )
+    command = [sys.executable, "-c", code, f"--output={tmp_path}"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True)
+    assert done.returncode == 2
     said = done.stderr.decode()
     assert "'disco-update-rules[platform]'" in said
     assert "Traceback" not in said

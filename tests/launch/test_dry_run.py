@@ -47,9 +47,9 @@ def test_of_an_evaluation(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("suite", "devices", "rate", "taken"),
     [
-        ("catch/5x5", 1, "2,000", "1 min 49 s"),  # Two passes in one job.
-        ("catch/5x5", 2, "4,000", "59 s"),  # One pass.
-        ("gymnasium/CartPole-v1", 2, "2,000", "1 min 59 s"),  # Two jobs.
+        ("catch/5x5", 1, "2,000", "1 min 50 s"),  # Two passes in one job.
+        ("catch/5x5", 2, "4,000", "60 s"),  # One pass.
+        ("gymnasium/CartPole-v1", 2, "2,000", "2 min 0 s"),  # Two jobs.
     ],
 )
 def test_time_is_that_of_all_jobs_and_passes(

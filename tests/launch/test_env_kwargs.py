@@ -3,32 +3,34 @@
 import pytest
 
 from environments import EnvironmentNameError
-from launch import evaluate
 from launch.configs.evaluate import get_settings
+from launch.support import evaluation_flags
 
 LAKE = "gymnasium/FrozenLake-v1"
 
 
 def test_arguments_become_part_of_names():
-    found = evaluate.suites_of(f"{LAKE}, catch/5x5", '{"is_slippery": false, "map_name": "8x8"}')
+    found = evaluation_flags.suites_of(
+        f"{LAKE}, catch/5x5", '{"is_slippery": false, "map_name": "8x8"}'
+    )
     assert found == [f"{LAKE}?is_slippery=False&map_name=8x8", "catch/5x5"]
-    assert evaluate.suites_of(f"{LAKE},catch/5x5", None) == [LAKE, "catch/5x5"]
+    assert evaluation_flags.suites_of(f"{LAKE},catch/5x5", None) == [LAKE, "catch/5x5"]
 
 
 @pytest.mark.parametrize("text", ["", "is_slippery=false", "[1]", "{"])
 def test_what_is_no_object_is_refused(text):
     with pytest.raises(ValueError, match=r"--env_kwargs=.*; expected a JSON object"):
-        evaluate.suites_of(LAKE, text)
+        evaluation_flags.suites_of(LAKE, text)
 
 
 def test_arguments_without_an_environment_that_takes_some_are_refused():
     with pytest.raises(ValueError, match="--suite=catch/5x5,grid57 has none"):
-        evaluate.suites_of("catch/5x5,grid57", '{"x": 1}')
+        evaluation_flags.suites_of("catch/5x5,grid57", '{"x": 1}')
 
 
 def test_numbers_that_are_not_finite_are_refused():
     with pytest.raises(EnvironmentNameError, match="'x' is inf; expected"):
-        evaluate.suites_of(LAKE, '{"x": Infinity}')
+        evaluation_flags.suites_of(LAKE, '{"x": Infinity}')
 
 
 @pytest.mark.parametrize(
@@ -41,5 +43,5 @@ def test_numbers_that_are_not_finite_are_refused():
 )
 def test_the_default_settings_follow_the_observations(suite, flag, family, monkeypatch):
     monkeypatch.setattr("sys.argv", ["evaluate", f"--suite={suite}", *flag])
-    assert evaluate._settings_for(suite) == family
+    assert evaluation_flags._settings_for(suite) == family
     assert bool(get_settings(family).agent.network.channels) is (family == "images")

@@ -11,8 +11,8 @@ import pytest
 import disco
 from disco_common.checkpoints import CheckpointError, Checkpoints
 from evaluation.contenders import fingerprint
-from launch.discover import discover
-from launch.export import export
+from launch.support.discoveries import discover
+from launch.support.exports import export
 from launch.support.setup import make_rule
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
@@ -103,7 +103,7 @@ def test_the_rule_of_a_deleted_checkpoint_is_kept(tmp_path):
         get_settings(), meta_steps=3, checkpoint_interval=1, checkpoints_kept=1
     )
     workdir = tmp_path / "run"
-    assert discover(settings, str(workdir)) == 0
+    discover(settings, str(workdir))
     assert [path.name for path in (workdir / "checkpoints").iterdir()] == ["3"]
     rules = {step: tmp_path / f"{step}.npz" for step in (1, 2, 3)}
     for step, file in rules.items():

@@ -27,10 +27,9 @@ from evaluation.tuned_settings import (
     find_tuned,
     settings_by_contender,
 )
-from launch import evaluate
-from launch.discover import discover
-from launch.export import export
-from launch.support import setup
+from launch.support import evaluations, setup
+from launch.support.discoveries import discover
+from launch.support.exports import export
 from launch.support.settings import DiscoverSettings, RuleSettings
 from tests.evaluation.common import BASELINES
 from tests.launch.common import outcomes
@@ -71,7 +70,7 @@ def finished(start, checkpoints, tmp_path) -> pathlib.Path:
     settings, workdir = settings_with(start), tmp_path / "run"
     shutil.copytree(checkpoints, workdir / "checkpoints")
     (workdir / "config.json").write_text(json.dumps(dataclasses.asdict(settings)))
-    assert discover(settings, str(workdir)) == 0
+    discover(settings, str(workdir))
     assert (workdir / "start.npz").read_bytes() == start.read_bytes()
     return workdir
 
@@ -85,25 +84,25 @@ def test_rule_to_start_from_is_overwritten(start, finished, caplog):
     disco.save(dataclasses.replace(small_rule(), discount=0.5), start)
     assert fingerprint(exported(finished)) == fingerprint(small_rule())
     caplog.clear()
-    assert discover(settings_with(start), str(finished)) == 0
+    discover(settings_with(start), str(finished))
     assert f"{start} is another rule now than the one that the run in {finished} was" in caplog.text
     assert disco.load(finished / "start.npz").discount == small_rule().discount
     start.write_bytes(b"")
     caplog.clear()
-    assert discover(settings_with(start), str(finished)) == 0
+    discover(settings_with(start), str(finished))
     assert f"{start} is another rule now" in caplog.text
 
 
 def test_rule_to_start_from_is_gone(start, finished, caplog):
     start.unlink()
-    assert discover(settings_with(start), str(finished)) == 0
+    discover(settings_with(start), str(finished))
     assert fingerprint(exported(finished)) == fingerprint(small_rule())
     assert "another rule" not in caplog.text
 
 
 def test_rule_file_that_differs_in_its_origin_only_is_the_same_rule(start, finished, caplog):
     disco.save(small_rule(), start, {"seed": 7})
-    assert discover(settings_with(start), str(finished)) == 0
+    discover(settings_with(start), str(finished))
     assert "another rule" not in caplog.text
 
 
@@ -166,7 +165,7 @@ def evaluated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluated")
     file, workdir = folder / "tiny.npz", folder / "run"
     disco.save(small_rule(), file)
-    evaluate.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
+    evaluations.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
     return file, workdir
 
 
@@ -176,12 +175,12 @@ def test_rule_file_of_an_evaluation_is_gone(evaluated, capsys, caplog):
     assert (workdir / "rules" / "tiny.npz").read_bytes() == content
     file.unlink()
     capsys.readouterr()
-    evaluate.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
+    evaluations.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
     assert "2 of 2 runs are finished." in capsys.readouterr().out
     assert f"Rule file '{file}' does not exist" in caplog.text
     assert f"The rule's copy {workdir / 'rules' / 'tiny.npz'} is used." in caplog.text
     with pytest.raises(FileNotFoundError, match=r"other\.npz' does not exist"):
-        evaluate.run([str(file.with_name("other.npz"))], ["catch/5x5"], CONFIG, str(workdir))
+        evaluations.run([str(file.with_name("other.npz"))], ["catch/5x5"], CONFIG, str(workdir))
     file.write_bytes(content)
 
 
@@ -190,7 +189,7 @@ def test_rule_file_of_an_evaluation_that_is_another_one_is_refused(evaluated):
     content = file.read_bytes()
     disco.save(small_rule(seed=1), file)
     with pytest.raises(ValueError, match=r"config: rules.tiny is '\w+' there and '\w+' here"):
-        evaluate.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
+        evaluations.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
     assert (workdir / "rules" / "tiny.npz").read_bytes() == content
     file.write_bytes(content)
 
@@ -248,7 +247,7 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     workdir = str(tmp_path / "run")
 
     def run(file):
-        evaluate.run([], ["catch/5x5"], config, workdir, tuned=str(file))
+        evaluations.run([], ["catch/5x5"], config, workdir, tuned=str(file))
 
     file = tuned(0.125)
     run(file)
@@ -266,7 +265,7 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     run(SHIPPED)  # Those of the workdir.
     assert "2 of 2 runs are finished." in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"tuned.json has no settings for \['ppo'\]"):
-        evaluate.run(
+        evaluations.run(
             [],
             ["catch/5x5"],
             dataclasses.replace(config, baselines=("ppo_tuned",)),
@@ -290,7 +289,7 @@ def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, 
     disco.save(small_rule(), tmp_path / "tiny.npz")
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned",))
     for _ in range(2):
-        evaluate.run([str(tmp_path / "tiny.npz")], ["catch/5x5"], config, str(tmp_path / "run"))
+        evaluations.run([str(tmp_path / "tiny.npz")], ["catch/5x5"], config, str(tmp_path / "run"))
     assert "3 of 3 runs are finished." in capsys.readouterr().out
     kept = tuned_settings.read(tmp_path / "run" / "tuned.json")
     assert kept == dataclasses.replace(found, contenders={"actor_critic": one})
@@ -347,7 +346,7 @@ def test_rule_of_another_discount_is_copied_as_it_is(tmp_path):
     config = dataclasses.replace(CONFIG, rule_discount=0.5)
     file = tmp_path / "tiny.npz"
     disco.save(small_rule(), file)
-    evaluate.keep_rules(tmp_path, make_contenders([str(file), "grid57"], config), config)
+    evaluations.keep_rules(tmp_path, make_contenders([str(file), "grid57"], config), config)
     assert (tmp_path / "rules" / "tiny.npz").read_bytes() == file.read_bytes()
     assert (tmp_path / "rules" / "grid57.npz").exists()
 
@@ -360,7 +359,7 @@ def test_rule_file_that_is_replaced_while_an_evaluation_starts(tmp_path):
     with pytest.raises(
         ValueError, match=r"tiny\.npz' was replaced while the run was starting; try"
     ):
-        evaluate.keep_rules(tmp_path, contenders, CONFIG)
+        evaluations.keep_rules(tmp_path, contenders, CONFIG)
     assert not list((tmp_path / "rules").iterdir())
 
 
@@ -375,21 +374,21 @@ def test_levels_of_an_evaluation_may_not_change(tmp_path, capsys):
     file, workdir = tmp_path / "levels.txt", tmp_path / "run"
     write_levels(file, 0)
     suite = f"sokoban/file:{file}"
-    evaluate.run([], [suite], CONFIG, str(workdir))
+    evaluations.run([], [suite], CONFIG, str(workdir))
     write_levels(file, 1)
     with pytest.raises(ValueError, match=rf"task_files.{suite} is '\w+' there and '\w+' here"):
-        evaluate.run([], [suite], CONFIG, str(workdir))
+        evaluations.run([], [suite], CONFIG, str(workdir))
 
     # A workdir of older code does not know what the file was.
     config = json.loads((workdir / "config.json").read_text())
     del config["task_files"]
     (workdir / "config.json").write_text(json.dumps(config))
     capsys.readouterr()
-    evaluate.run([], [suite], CONFIG, str(workdir))
+    evaluations.run([], [suite], CONFIG, str(workdir))
     assert "1 of 1 runs are finished." in capsys.readouterr().out
     write_levels(file, 0)
     with pytest.raises(ValueError, match="task_files"):
-        evaluate.run([], [suite], CONFIG, str(workdir))
+        evaluations.run([], [suite], CONFIG, str(workdir))
 
 
 def test_levels_of_a_discovery_may_not_change(tmp_path):
@@ -432,10 +431,10 @@ def test_a_setting_that_nobody_reads_is_refused(baselines, name, is_read):
     config = EvaluationConfig(baselines=baselines)
     contenders = make_contenders([], config)
     if is_read:
-        evaluate.require_read([name], contenders, config)
+        evaluations.require_read([name], contenders, config)
         return
     with pytest.raises(ValueError, match=f"--config.{name} is given, and no contender reads it"):
-        evaluate.require_read([name], contenders, config)
+        evaluations.require_read([name], contenders, config)
 
 
 def test_the_network_of_images_is_read_by_baselines_without_one():
@@ -445,4 +444,4 @@ def test_the_network_of_images_is_read_by_baselines_without_one():
         config = EvaluationConfig(agent=agent, baselines=(baseline,))
         contenders = make_contenders([], config)
         with contextlib.nullcontext() if is_read else pytest.raises(ValueError, match="reads it"):
-            evaluate.require_read(["agent.network.channels"], contenders, config)
+            evaluations.require_read(["agent.network.channels"], contenders, config)

@@ -29,7 +29,7 @@ import sys, time
 from environments.processes import ProcessSimulators
 from tests.agents.common import HostCorridor, HostCorridors
 from functools import partial
-from launch import workdirs
+from launch.support import workdirs
 from tests.launch.test_locks import Settings
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ def test_all_commands_are_listed(capsys):
         assert f"python -m launch.{command} " in shown
     assert "Film the agent of a finished run." in shown
     assert "launch.support.locks" not in shown
-    assert "launch.support.child" not in shown  # Commands start it, not users.
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.report import probe_scores
 from evaluation.scoring import references
-from launch import export, report
-from launch.support import locks, start, workdirs
+from launch.support import exports, locks, reports, start, workdirs
 from launch.support.flag_parsing import parse_config
 from tests.common import at_once, misplaced
 from tests.evaluation.common import DISCOVERY, write_evaluation
@@ -51,10 +50,10 @@ class Settings:
 
 # Of each file: what reads it.
 READERS = {
-    "evaluation/manifest.json": lambda path: report.run([str(path.parent)], f"{path}.html", ""),
-    "discovery/config.json": lambda path: report.run([str(path.parent)], f"{path}.html", ""),
-    "discovery/metrics.jsonl": lambda path: report.run([str(path.parent)], f"{path}.html", ""),
-    "discovery/tasks.json": lambda path: export._tasks(path.parent),
+    "evaluation/manifest.json": lambda path: reports.run([str(path.parent)], f"{path}.html", ""),
+    "discovery/config.json": lambda path: reports.run([str(path.parent)], f"{path}.html", ""),
+    "discovery/metrics.jsonl": lambda path: reports.run([str(path.parent)], f"{path}.html", ""),
+    "discovery/tasks.json": lambda path: exports._tasks(path.parent),
     f"discovery/{probe_scores.FOLDER}/00000001/{probe_scores.SCORE}": lambda path: (
         probe_scores.read(path.parents[2])
     ),
@@ -93,7 +92,7 @@ def test_what_is_left_out_of_a_report_is_named(runs, tmp_path, kind):
     left_out = [misplaced(path, kind) for path in (first, folder / storage.REFERENCES)]
     for name in (storage.STRIP, "film.gif", "metrics.jsonl", "episodes.jsonl"):
         misplaced(first.parent / name, kind)
-    report.run([str(folder)], str(tmp_path / "report"), "")
+    reports.run([str(folder)], str(tmp_path / "report"), "")
     page = (tmp_path / "report" / "index.html").read_text()
     assert all(str(path) in page for path in left_out)
 

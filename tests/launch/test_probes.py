@@ -15,9 +15,9 @@ from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.scoring import references
-from launch.discover import discover
-from launch.export import export
 from launch.support import probes
+from launch.support.discoveries import discover, stopping_by_signals
+from launch.support.exports import export
 from launch.support.settings import ProbeSettings
 from launch.support.setup import make_tasks
 from tests.launch.discover_tiny import get_settings
@@ -39,7 +39,7 @@ def rules_of(folder):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("probed")
-    assert discover(SETTINGS, str(folder)) == 0
+    discover(SETTINGS, str(folder))
     return folder
 
 
@@ -68,7 +68,7 @@ def test_every_second_meta_step_and_the_last_one_have_a_probe(finished):
 @pytest.mark.slow
 def test_probes_do_not_change_the_rule_and_the_best_is_exported(finished, tmp_path):
     without = dataclasses.replace(SETTINGS, probe=ProbeSettings())
-    assert discover(without, str(tmp_path / "without")) == 0
+    discover(without, str(tmp_path / "without"))
     newest = export(str(tmp_path / "without"), str(tmp_path / "newest.npz"))
     rules = rules_of(finished)
     assert rules[5] == fingerprint(disco.load(tmp_path / "newest.npz"))
@@ -101,14 +101,15 @@ def test_a_run_that_is_stopped_in_a_probe_ends_the_same(finished, tmp_path, monk
         return make_runs(*arguments)
 
     monkeypatch.setattr(probes, "make_runs", stopped)
-    assert discover(SETTINGS, str(tmp_path)) == 143
+    with pytest.raises(SystemExit, match="143"), stopping_by_signals():
+        discover(SETTINGS, str(tmp_path))
     assert [x.meta_step for x in probe_scores.read(tmp_path)] == [2]
-    assert discover(SETTINGS, str(tmp_path)) == 0
+    discover(SETTINGS, str(tmp_path))
     assert len(calls) == 4  # The second one is made again, the first one is not.
     assert rules_of(tmp_path) == rules_of(finished)
     scores = [[x.score for x in probe_scores.read(folder)] for folder in (tmp_path, finished)]
     assert scores[0] == scores[1]
-    assert discover(SETTINGS, str(tmp_path)) == 0
+    discover(SETTINGS, str(tmp_path))
     assert len(calls) == 4
 
 

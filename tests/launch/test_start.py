@@ -111,7 +111,7 @@ def test_what_would_run_code_is_not_taken_from_a_file(tmp_path, capsys, argument
     [
         "--config=grid57_zoo",
         "--config=ablations:no_value",
-        f"--config={start.TEXTS.parent}/configs/grid57_zoo.py",
+        f"--config={common.REPOSITORY}/launch/configs/grid57_zoo.py",
         "--rule=hf:owner/name",
         "--rule=mine.npz,hf:owner/name",
         "--config.rule.start=hf:owner/name@main",
@@ -129,11 +129,21 @@ def test_data_is_taken_from_a_file(tmp_path, argument, with_a_blank):
     assert arguments[2:] == [argument]
 
 
-def test_flags_of_a_process_are_not_kept(monkeypatch):
-    given = ["--workdir", "w", "--coordinator=h:1", "--process_id", "0", "--suite", "a", "--train"]
+def test_flags_of_a_process_are_not_kept(monkeypatch, tmp_path):
+    given = [
+        "--workdir",
+        str(tmp_path),
+        "--coordinator=h:1",
+        "--process_id",
+        "0",
+        "--suite",
+        "a",
+        "--train",
+    ]
     monkeypatch.setattr("sys.argv", ["evaluate", *given])
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("launch.evaluate", None))
-    kept = json.loads(start.arguments_to_keep() or "")
+    start.keep_own_arguments(tmp_path)
+    kept = json.loads((tmp_path / start.ARGUMENTS).read_text())
     assert kept == {"command": "launch.evaluate", "arguments": ["--suite=a", "--train"]}
 
 

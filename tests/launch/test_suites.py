@@ -10,8 +10,8 @@ from disco_common.configuration import from_config
 from environments import registry
 from evaluation.published.scores import published_tables
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
-from launch.evaluate import listed
-from launch.smoke import play
+from launch.support.evaluation_flags import listed
+from launch.support.playing import play
 from launch.support.settings import DiscoverSettings
 from launch.support.setup import make_discovery, make_family_agents, make_rule
 from meta.task_assignment import initial_tasks

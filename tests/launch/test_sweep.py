@@ -2,18 +2,16 @@
 
 import csv
 import json
-import os
 import signal
 import time
 from typing import Any
 
-import psutil
 import pytest
 
 from agents import compilation
-from launch import sweep
+from launch.support import sweeps
 from launch.support.flag_parsing import parse_config
-from launch.support.points import is_finished, make_points
+from launch.support.sweeps import is_finished, make_points
 from tests.evaluation.common import DISCOVERY
 from tests.launch import wandb_files
 from tests.launch.common import TINY, outcome, outcomes, start
@@ -86,7 +84,7 @@ def test_what_is_said_of_points_is_printed_as_it_is(tmp_path, capsys):
         (tmp_path / point.name).mkdir()
     metrics = tmp_path / POINTS[0] / "metrics.jsonl"
     metrics.write_text("".join(f"{line}\n" for line in (*good, "{}", good[0][:30])))
-    sweep._report(points, tmp_path, {POINTS[1]: "no [/bold] \x1b[31m \udcff"})
+    sweeps._report(points, tmp_path, {POINTS[1]: "no [/bold] \x1b[31m \udcff"})
     output = capsys.readouterr().out
     assert r"failed: no [/bold] \x1b[31m \udcff" in output
     for line in (4, 5):
@@ -126,14 +124,6 @@ def rows(workdir) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def discoveries(process) -> list[psutil.Process]:
-    return [
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if "launch.discover" in child.cmdline()
-    ]
-
-
 def without_timings(line: str) -> dict:
     timings = ("seconds", "meta_steps_per_second", "environment_steps_per_second", "memory_gib")
     return {name: x for name, x in json.loads(line).items() if name not in timings}
@@ -150,12 +140,10 @@ def test_stopped_restarted_and_failing(launch, tmp_path):
         time.sleep(0.05)
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
-    (child,) = discoveries(process)
     process.send_signal(signal.SIGTERM)
     status, output = outcome(process)
     assert status == 128 + signal.SIGTERM, output
     assert "Traceback" not in output
-    assert not child.is_running()
     made = len(metrics.read_text().splitlines())
     steps = [int(p.name) for p in (workdir / POINTS[0] / "checkpoints").iterdir()]
     assert max(steps) == made  # Which it wrote before it ended.
@@ -171,6 +159,9 @@ def test_stopped_restarted_and_failing(launch, tmp_path):
         assert row["meta_loss"]
     assert (workdir / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
+    known = json.loads((workdir / POINTS[1] / "arguments.json").read_text())
+    assert known["command"] == "launch.discover"
+    assert known["arguments"][-1] == "--config.seed=1"
     [run] = wandb_files.read(workdir / POINTS[1])
     assert (run.project, run.group, run.name) == ("rules", "sweep", POINTS[1])
     assert len(run.rows) == META_STEPS
@@ -188,23 +179,7 @@ def test_stopped_restarted_and_failing(launch, tmp_path):
     status, output = outcome(launch(other, "--executor=ray"))
     assert status == 3, output
     assert "1 of 2 jobs failed" in output
-    assert "seed=1: ChildProcessError: launch.discover ended with status 2" in output
-    assert "Cannot write checkpoints in" in output
+    assert "seed=1: CheckpointError: Cannot write checkpoints in" in output
     assert [row["status"].partition(":")[0] for row in rows(other)] == ["finished", "failed"]
     lines = [(w / POINTS[0] / "metrics.jsonl").read_text().splitlines() for w in (workdir, other)]
     assert [without_timings(x) for x in lines[0]] == [without_timings(x) for x in lines[1]]
-
-
-@pytest.mark.slow
-def test_a_discovery_dies_with_a_parent_that_is_killed(tmp_path):
-    process = start("launch.sweep", f"--workdir={tmp_path}", TINY, "--vary=config.seed=0")
-    end = time.monotonic() + 120
-    while not (children := discoveries(process)):
-        time.sleep(0.05)
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-    time.sleep(1.0)  # It has told the system by now that it wants to.
-    os.kill(process.pid, signal.SIGKILL)
-    outcome(process)
-    _, alive = psutil.wait_procs(children, timeout=10)
-    assert not alive

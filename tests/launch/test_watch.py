@@ -23,7 +23,7 @@ from disco_common import plugins
 from evaluation import films, playing
 from evaluation.config import EvaluationConfig
 from evaluation.loading import load_agent, runs_near
-from launch import evaluate
+from launch.support import evaluations
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 AGENT = AgentConfig(
@@ -52,7 +52,7 @@ def workdir(tmp_path_factory) -> pathlib.Path:
     rule = disco.DiscoveredRule.create(jax.random.key(0), sizes, num_bins=11, max_value=5.0)
     disco.save(rule, folder / "mine.npz")
     agents = ["ppo/learning_rate=0.001"]
-    evaluate.run([str(folder / "mine.npz")], TASKS, CONFIG, str(folder / "runs"), agents=agents)
+    evaluations.run([str(folder / "mine.npz")], TASKS, CONFIG, str(folder / "runs"), agents=agents)
     (folder / "mine.npz").unlink()
     return folder / "runs"
 

@@ -1,0 +1,339 @@
+"""Evaluations in a workdir: what identifies them, what they keep, and how they are made."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pathlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from disco_common.configuration import from_config
+from environments import Environment, registry
+from evaluation import tuned_settings
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import (
+    TUNED_SETTINGS,
+    AlgorithmContender,
+    Contender,
+    RuleContender,
+    check_names,
+    copies_in,
+    copy_of_rule,
+    find_plugin,
+    fingerprints,
+    make_contenders,
+)
+from evaluation.evaluate import Execution, check, evaluate, resolve
+from evaluation.executors import Executor
+from evaluation.report.evaluation_files import WrittenEvaluation
+from evaluation.scoring import references
+from evaluation.tuned_settings import SHIPPED, TUNED_FILE, find_tuned, settings_by_contender
+from launch.support import commands, dry_run, execution, workdirs
+from launch.support.evaluation_flags import (
+    ALGORITHMS,
+    RUNS_PER_RAY_JOB,
+    first_suite,
+    listed,
+    suites_of,
+)
+from launch.support.progress import Progress
+from launch.support.provenance import code_version
+from launch.support.setup import keep_rule
+
+CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What identifies an evaluation or a study in a workdir. Only the same one may continue in it.
+
+    Attributes:
+      tasks: names.
+      rules: fingerprints of the rules, by the contenders' names.
+      config: of the evaluation.
+      agents: settings of agents that learn without a rule, by name.
+      command: name of the command.
+      task_files: SHA-256 of the files that tasks are read from, by the tasks' names.
+      tuned: settings of contenders, by their names; empty without tuned settings.
+      search: of `launch.evolve`, its settings.
+      ranges: of `launch.tune`, the ranges of each baseline's settings.
+      rule_ranges: of `launch.tune`, the ranges of the settings of rules' agents.
+    """
+
+    tasks: tuple[str, ...]
+    rules: dict[str, str]
+    config: EvaluationConfig
+    agents: dict[str, Any] = dataclasses.field(default_factory=dict)
+    command: str = "evaluate"
+    task_files: dict[str, str] = dataclasses.field(default_factory=dict, metadata=workdirs.ADOPTED)
+    tuned: dict[str, Any] = dataclasses.field(default_factory=dict)
+    search: Any = None
+    ranges: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    rule_ranges: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, command: str, tasks: Sequence[Environment], config: EvaluationConfig, **others: Any
+    ) -> "Identity":
+        """Return the identity of a command's tasks and config, with further fields."""
+        return cls(
+            tasks=tuple(task.name for task in tasks),
+            config=config,
+            command=command,
+            task_files={task.name: task.sha256 for task in tasks if task.sha256},
+            **others,
+        )
+
+
+def run(
+    rules: Sequence[str],
+    suites: Sequence[str],
+    config: EvaluationConfig,
+    workdir: str,
+    how: Execution | None = None,
+    agents: Sequence[str] = (),
+    tuned: str = SHIPPED,
+    table: str = "",
+    changes: Mapping[str, Any] | None = None,
+) -> WrittenEvaluation:
+    """Run or continue an evaluation.
+
+    Args:
+      rules: rule files, or names in the zoo.
+      suites: suites or environments.
+      config: of the evaluation.
+      workdir: for all results.
+      how: the runs are made; by default in this process, with a progress bar.
+      agents: names of agents that learn without a rule.
+      tuned: see `find_tuned`.
+      table: file of reference scores, of `launch.references`; empty for the shipped ones.
+      changes: the config's fields that flags give, with their values. A contender must read each;
+        those of algorithms (`of_algorithms`) are in no `config`.
+
+    Raises:
+      JobsFailedError: if some runs failed at each attempt.
+      WorkdirHeldError: if another command has the workdir open.
+      ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
+    """
+    changes = changes or {}
+    check_names(rules, agents, copies_in(workdir))
+    tasks = resolve(suites)
+    scales = _read_references(table, tasks, config) if table else None
+    contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned, changes)
+    require_read(changes, contenders, config)
+    identity = _identity(tasks, contenders, config, chosen)
+    with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
+        keep_rules(folder, contenders, config)
+        if chosen is not None and not (folder / TUNED_FILE).exists():
+            tuned_settings.write(folder / TUNED_FILE, chosen)
+        return evaluate(
+            tasks,
+            contenders,
+            config,
+            folder,
+            provenance(),
+            how or shown(),
+            scales,
+        )
+
+
+def show_dry_run(
+    rules: Sequence[str],
+    suites: Sequence[str],
+    config: EvaluationConfig,
+    workdir: str,
+    agents: Sequence[str],
+    tuned: str,
+    changes: Mapping[str, Any],
+    runs_per_job: int | None,
+) -> None:
+    """Say what `run` would do; arguments and errors are as of `run`."""
+    check_names(rules, agents, copies_in(workdir))
+    tasks = resolve(suites)
+    contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned, changes)
+    require_read(changes, contenders, config)
+    check(tasks, contenders, config)
+    workdirs.require_same_settings(
+        workdir, _identity(tasks, contenders, config, chosen), CHANGEABLE
+    )
+    dry_run.show_evaluation(tasks, contenders, config, workdir, runs_per_job)
+
+
+def _identity(
+    tasks: Sequence[Environment],
+    contenders: Sequence[Contender],
+    config: EvaluationConfig,
+    chosen: tuned_settings.TunedSettings | None,
+) -> Identity:
+    return Identity.of(
+        "evaluate",
+        tasks,
+        config,
+        rules=fingerprints(contenders),
+        agents={
+            x.name: dict(x.settings)
+            for x in contenders
+            if isinstance(x, AlgorithmContender) and not x.is_random
+        },
+        tuned=as_json(settings_by_contender(chosen)),
+    )
+
+
+def as_json(tuned: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the tuned settings of contenders, as `Identity` has them."""
+    return {name: dict(settings) for name, settings in tuned.items()}
+
+
+def _tuned_contenders(
+    rules: Sequence[str],
+    tasks: Sequence[Environment],
+    config: EvaluationConfig,
+    workdir: str,
+    agents: Sequence[str],
+    tuned: str,
+    changes: Mapping[str, Any],
+) -> tuple[tuple[Contender, ...], tuned_settings.TunedSettings | None]:
+    """Return all contenders, and the tuned settings that some have; arguments as of `run`."""
+    chosen = find_tuned(tuned, workdir, config, tasks, rules)
+    settings = settings_by_contender(chosen)
+    own = of_algorithms(changes)
+    return make_contenders(rules, config, agents, copies_in(workdir), settings, own), chosen
+
+
+def of_algorithms(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the values of `--config.agents.NAME.FIELD`, by the name and by the field."""
+    found: dict[str, dict[str, Any]] = {}
+    for path, value in changes.items():
+        if path.startswith(f"{ALGORITHMS}."):
+            _, name, field = path.split(".", 2)
+            found.setdefault(name, {})[field] = value
+    return found
+
+
+def require_read(
+    settings: Iterable[str], contenders: Sequence[Contender], config: EvaluationConfig
+) -> None:
+    """Refuse settings that no contender reads.
+
+    Args:
+      settings: names of fields of `EvaluationConfig` that flags give.
+      contenders: of the evaluation.
+      config: of the evaluation.
+
+    Raises:
+      ValueError: naming the first one.
+    """
+    rules = [x for x in contenders if isinstance(x, RuleContender)]
+    algorithms = [x for x in contenders if isinstance(x, AlgorithmContender)]
+    shared = [*rules, *(x for x in algorithms if _has_agent_of_config(x))]
+    for name in settings:
+        # The random policy has the number of environments and the unroll; both give the budget.
+        if name in ("agent.num_environments", "agent.unroll_length"):
+            continue
+        of_rules = name.startswith("rule_") and name != "rule_discount"
+        of_rules |= name == "agent.learning_rate"
+        readers = rules if of_rules else shared
+        if name == "agent.frame_stack" or name.startswith("agent.network."):
+            readers = [*shared, *(x for x in algorithms if _has_images_network_of(x, config))]
+        if name.startswith(("agent.", "rule_")) and not readers:
+            raise ValueError(
+                f"--config.{name} is given, and no contender reads it:"
+                f" {', '.join(x.name for x in contenders)} have settings of their own; expected a"
+                f" --rule{'' if of_rules else ' or a tuned baseline, such as ppo_tuned'}."
+            )
+
+
+def _has_agent_of_config(contender: AlgorithmContender) -> bool:
+    """Return whether an algorithm has the network and the environments of the config's agent."""
+    return TUNED_SETTINGS in contender.source or not contender.loaded.algorithm.has_literature
+
+
+def _has_images_network_of(contender: AlgorithmContender, config: EvaluationConfig) -> bool:
+    """Return whether an algorithm with its literature's settings has the config's network."""
+    network = config.agent.network
+    found = (contender.loaded.config, *contender.loaded.by_task.values())
+    networks = (getattr(getattr(x, "agent", x), "network", None) for x in found)
+    return bool(network.channels) and network in networks
+
+
+def _read_references(
+    file: str, tasks: Sequence[Environment], config: EvaluationConfig
+) -> dict[str, references.Reference]:
+    """Return the reference scores in a file; raises ValueError if some do not fit."""
+    path = pathlib.Path(os.path.expanduser(file))
+    found = references.read(path)
+    references.require_fit(tasks, config.num_steps, found, path)
+    return found
+
+
+def keep_rules(
+    folder: pathlib.Path, contenders: Sequence[Contender], config: EvaluationConfig
+) -> None:
+    """Copy the rule files of an evaluation to its workdir, so that it can continue without them.
+
+    Args:
+      folder: the workdir, locked.
+      contenders: with the rules that were read from the files.
+      config: by which the contenders were made.
+
+    Raises:
+      ValueError: if a file has changed since.
+      OSError: if a copy cannot be written.
+    """
+    changes = {} if config.rule_discount is None else {"discount": config.rule_discount}
+    for contender in contenders:
+        name = contender.source.get("file", "")
+        if isinstance(contender, RuleContender) and find_plugin(name) is None:
+            copy = copy_of_rule(copies_in(folder), contender.name)
+            keep_rule(name, copy, contender.loaded, **changes)
+
+
+def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
+    """Return the suites, the config, and the number of runs per job that the flags give.
+
+    Must be called before JAX computes anything. If this process makes the runs, it gets a device
+    per core; but runs in host environments, one after the other, have all cores each. The driver of
+    a Ray cluster leaves the accelerators to the workers.
+    """
+    if values.executor == "ray":
+        commands.leave_accelerators()
+    elif not registry.is_host(first_suite(values.suite)):
+        commands.use_all_cores()
+    suites = suites_of(values.suite, values.env_kwargs)
+    runs_per_job = values.runs_per_job
+    if runs_per_job is None and values.executor == "ray":
+        runs_per_job = RUNS_PER_RAY_JOB
+    own = ConfigDict({name: x for name, x in values.config.items() if name != ALGORITHMS})
+    config = from_config(EvaluationConfig, own)
+    if values.baselines is not None:
+        config = dataclasses.replace(config, baselines=tuple(listed(values.baselines)))
+    return suites, config, runs_per_job
+
+
+def provenance() -> dict[str, Any]:
+    """Return what made an evaluation: the version of the code, and the command."""
+    return {"code_version": code_version(), "command": sys.argv}
+
+
+@contextlib.contextmanager
+def opened(values: Any, runs_per_job: int | None) -> Iterator[Execution]:
+    """Open the executor that the flags name, and show on the terminal what it does.
+
+    Args:
+      values: of the flags.
+      runs_per_job: see `Execution`.
+
+    Raises:
+      ValueError: see `execution.opened_executor`.
+    """
+    with execution.opened_executor(values) as executor:
+        yield shown(executor, runs_per_job)
+
+
+def shown(executor: Executor | None = None, runs_per_job: int | None = None) -> Execution:
+    """Return an execution that is shown on the terminal."""
+    return Execution(executor, runs_per_job, Progress, functools.partial(print, flush=True))

@@ -1,0 +1,227 @@
+"""Sweeps: discoveries with several settings, which an executor makes, and their comparison."""
+
+import contextlib
+import csv
+import dataclasses
+import functools
+import io
+import itertools
+import math
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from disco_common.atomic import write_atomically
+from disco_common.configuration import from_config
+from disco_common.terminal import console, printable
+from evaluation.executors import Executor, Job, JobsFailedError, Numbers, Report
+from evaluation.report.discovery_metrics import read_metrics
+from evaluation.report.discovery_plots import PROBE, sweep_curves
+from launch.support import start, workdirs
+from launch.support.discoveries import discover
+from launch.support.flag_parsing import parse_config, split_values
+from launch.support.progress import Progress
+from launch.support.settings import CHANGEABLE, DiscoverSettings
+from launch.support.setup import make_discovery
+from launch.support.tracking import Tracking
+
+_MEANS = (PROBE, "validation_reward", "meta_loss", "episode_return")
+_PREFIX = "config."
+_SECONDS_TO_STOP = 120.0  # For a discovery to write a checkpoint when it is stopped.
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One discovery of a sweep.
+
+    Attributes:
+      name: of the point and its folder.
+      varied: values of the varied fields, by name.
+      arguments: flags of `launch.discover` that give its config.
+      settings: the config as a dataclass.
+    """
+
+    name: str
+    varied: dict[str, Any]
+    arguments: tuple[str, ...]
+    settings: DiscoverSettings
+
+
+def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Point]:
+    """Return the points of the product of all variations.
+
+    Args:
+      arguments: flags that all points share: `--config=FILE`, `--config.FIELD=VALUE`.
+      variations: each `config.FIELD=VALUE,VALUE,...`; values in brackets or quotes may have commas.
+
+    Raises:
+      ValueError: naming the flag, if a field is unknown, a value is not of the field's type, or a
+        value is given twice.
+    """
+    fields: dict[str, list[str]] = {}
+    for variation in variations:
+        field, _, values = variation.lstrip("-").partition("=")
+        split = split_values(values)
+        if not field.startswith(_PREFIX) or not all(split):
+            raise ValueError(
+                f"--vary={variation} is malformed; expected config.FIELD=VALUE,VALUE,..."
+            )
+        if field in fields:
+            raise ValueError(f"--vary names {field} twice; expected all of its values in one.")
+        fields[field] = split
+    points = []
+    for values in itertools.product(*fields.values()):
+        own = [f"--{field}={value}" for field, value in zip(fields, values, strict=True)]
+        point = _make_point([*arguments, *own], list(fields))
+        if any(point.name == other.name for other in points):
+            raise ValueError(f"--vary gives {point.name} twice; expected different values.")
+        points.append(point)
+    return points
+
+
+def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
+    try:
+        settings = from_config(DiscoverSettings, parse_config(arguments))
+        # The driver of a sweep has one CPU device, and an agent may need several devices.
+        make_discovery(dataclasses.replace(settings, devices_per_agent=1))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{' '.join(arguments)}: {error}") from error
+    varied = {field.removeprefix(_PREFIX): _get(settings, field) for field in fields}
+    name = ",".join(f"{field}={_in_file_name(value)}" for field, value in varied.items())
+    return Point(name, varied, tuple(arguments), settings)
+
+
+def sweep(
+    points: Sequence[Point], workdir: pathlib.Path, executor: Executor, tracking: Tracking
+) -> None:
+    """Make all discoveries of a sweep that are not finished, and write their comparison.
+
+    Raises:
+      JobsFailedError: if some failed.
+      ValueError: if a point in the workdir was started with other settings.
+      OSError: if something cannot be written.
+    """
+    workdir = workdir.absolute()
+    for point in points:
+        folder = workdirs.open_workdir(workdir / point.name, point.settings, CHANGEABLE)
+        start.keep_arguments(folder, "launch.discover", point.arguments)
+    jobs = [
+        Job(
+            point.name,
+            functools.partial(_discover, point, workdir, tracking),
+            units=point.settings.meta_steps,
+            seconds_to_stop=_SECONDS_TO_STOP,
+        )
+        for point in points
+        if not is_finished(workdir / point.name, point.settings.meta_steps)
+    ]
+    print(f"{len(points) - len(jobs)} of {len(points)} discoveries are finished.", flush=True)
+    failures = executor.run("sweep", jobs, Progress) if jobs else []
+    failed = {failure.job.name: failure.error for failure in failures}
+    _report(points, workdir, failed)
+    if failures:
+        raise JobsFailedError(
+            failures,
+            len(jobs),
+            "The others are kept; started again, the command continues with the missing ones.",
+        )
+
+
+def _discover(point: Point, folder: pathlib.Path, tracking: Tracking, report: Report) -> None:
+    """Make or continue a point's discovery; the work of a job.
+
+    Args:
+      point: of the sweep.
+      folder: of the sweep.
+      tracking: of the discovery.
+      report: called with the number of meta-steps so far.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {folder}; expected a workdir on a file system that all machines"
+            " share."
+        )
+
+    def open_progress(title: str, total: int) -> contextlib.nullcontext[_Reporting]:
+        del title, total
+        return contextlib.nullcontext(_Reporting(report))
+
+    discover(point.settings, str(folder / point.name), tracking, open_progress=open_progress)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reporting:
+    """A display of a discovery's progress that is a part of the sweep's."""
+
+    report: Report
+
+    def start(self, completed: int) -> None:
+        self.report(completed, {})
+
+    def update(
+        self, completed: int, numbers: Numbers, doing: str = "", left: str | None = None
+    ) -> None:
+        del doing, left
+        self.report(completed, numbers)
+
+
+def is_finished(run: pathlib.Path, meta_steps: int) -> bool:
+    """Return whether a discovery is finished: it has its last checkpoint and its curves."""
+    steps = [int(p.name) for p in run.glob("checkpoints/*") if p.name.isdigit()]
+    return max(steps, default=0) >= meta_steps and (run / "curves.png").exists()
+
+
+def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str, str]) -> None:
+    """Write `sweep.csv` and the plot, and print the table."""
+    reports, problems = {}, []
+    for point in points:
+        reports[point.name], damaged = read_metrics(workdir / point.name)
+        problems += damaged
+    headings = ["point", *points[0].varied, "meta_steps", *_MEANS, "status"]
+    buffer, table = io.StringIO(), Table(title="Means over the last tenth of the meta-steps.")
+    rows = csv.writer(buffer, lineterminator="\n")
+    rows.writerow(headings)
+    shown = ["point", "meta_steps", *_MEANS, "status"]
+    for heading in shown:
+        table.add_column(heading, no_wrap=heading == "point")
+    for point in points:
+        row: dict[str, Any] = {
+            "point": point.name,
+            **point.varied,
+            **_last_means(reports[point.name]),
+            "status": f"failed: {failed[point.name]}" if point.name in failed else "finished",
+        }
+        rows.writerow([row[heading] for heading in headings])
+        table.add_row(*(printable(str(row[heading])) for heading in shown))
+    write_atomically(workdir / "sweep.csv", buffer.getvalue())
+    drawn = sweep_curves(reports).write(workdir, "sweep")
+    console(log_width=200).print(table)
+    for problem in problems:
+        print(printable(f"Left out: {problem}"))
+    print(f"Written: {', '.join(map(printable, (workdir / 'sweep.csv', *drawn)))}")
+
+
+def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return means over a discovery's last tenth; an empty text if no number is finite."""
+    made = reports[-1]["meta_step"] if reports else 0
+    last = [report for report in reports if report["meta_step"] > 0.9 * made]
+    means: dict[str, Any] = {"meta_steps": made}
+    for name in _MEANS:
+        values = [x for x in (report.get(name) for report in last) if x is not None]
+        values = [x for x in values if math.isfinite(x)]
+        means[name] = f"{np.mean(values):.6g}" if values else ""
+    return means
+
+
+def _get(settings: Any, field: str) -> Any:
+    for name in field.removeprefix(_PREFIX).split("."):
+        settings = getattr(settings, name)
+    return settings
+
+
+def _in_file_name(value: Any) -> str:
+    return re.sub(r"[^\w.+-]+", "_", str(value)).strip("_")
