@@ -9,10 +9,10 @@ def main() -> None:
     """Print them."""
     print(f"disco {disco.__version__}: reinforcement-learning update rules as losses.\n")
     print(f"Rules, for disco.load(name): {', '.join(disco.zoo())}.")
-    if importlib.util.find_spec("haiku"):
-        print("Commands, to discover and evaluate rules: python -m launch, or disco.")
+    if importlib.util.find_spec("launch") and importlib.util.find_spec("haiku"):
+        print("Commands, to discover and evaluate rules: python -m launch.")
     else:
-        print("Commands need more packages: pip install 'disco-update-rules[platform]'.")
+        print("Commands need a checkout: pip install --editable '.[platform]' in its folder.")
 
 
 if __name__ == "__main__":

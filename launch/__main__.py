@@ -3,8 +3,6 @@
     python -m launch
     python -m launch suites | environments | rules | agents
     python -m launch evaluate --rule=... --workdir=...    (as `python -m launch.evaluate`)
-
-The script `disco`, which is installed with the packages, is the same.
 """
 
 import ast
