@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import environments
 from agents.encoders import has_images
+from agents.networks import NetworkConfig
 from agents.protocol import Agent
+from agents.rule_agent import AgentConfig
 from agents.search_space import DEFAULTS, Ranges, Settings, Shared
 from disco_common import plugins
 from disco_common.configuration import from_json, optional_type
@@ -26,8 +28,6 @@ _KINDS = {
     float: "a number",
     str: "a name",
 }
-# What earlier versions called `by_task` in the settings of a run.
-_FORMER_BY_TASK = ("of_family", "of_game", "for_images")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +145,21 @@ class Algorithm:
         """The config of the first preset."""
         return next(iter(self.presets.values()))
 
+    def in_evaluation(self, shared: Shared, parameters: str) -> "Configured":
+        """Return the algorithm with the settings of its name with parameters.
+
+        One without literature has the network and the environments of the evaluated rules' agents.
+
+        Args:
+          shared: what it then shares with them.
+          parameters: as of `configured`.
+        """
+        made = self.configured(parameters)
+        if self.has_literature:
+            return made
+        config = self.with_tuned(shared, {}).config
+        return Configured(self, with_overrides(self.name, config, _split(parameters)[1]))
+
     def with_tuned(self, shared: Shared, settings: Settings) -> "Configured":
         """Return the algorithm with settings that a search has found.
 
@@ -166,7 +181,7 @@ class Algorithm:
         """Return the algorithm with the settings of a run.
 
         Args:
-          settings: JSON values of `Configured.settings`, also of an earlier version.
+          settings: JSON values of `Configured.settings`, also with an earlier version's names.
           parameters: by which it was called.
 
         Raises:
@@ -177,9 +192,6 @@ class Algorithm:
         try:
             own = dict(settings)
             by_task = dict(own.pop("by_task", {}))
-            for former in _FORMER_BY_TASK:
-                if found := own.pop(former, None):
-                    by_task |= {IMAGES: found} if former == "for_images" else found
             if self.present is not None:
                 own = dict(self.present(own, today.config))
                 by_task = {
@@ -345,21 +357,22 @@ class Configured:
         """
         return self._changed(lambda config: _for_run(config, num_steps))
 
-    def with_images_network(self, network: Any, frame_stack: int) -> "Configured":
+    def with_images_network(self, network: NetworkConfig, frame_stack: int) -> "Configured":
         """Return the algorithm with a network for images, if it has no convolutions for them.
 
         One that learns by a rule has this network on all tasks.
 
         Args:
-          network: an `agents.networks.NetworkConfig` with convolutions.
+          network: with convolutions.
           frame_stack: images that the network reads at once.
         """
         changes = {"network": network, "frame_stack": frame_stack}
         agent = getattr(self.config, "agent", None)
-        own = getattr(agent or self.config, "network", None)
-        if own is None or own.channels or self.by_task:
+        is_by_rule = isinstance(agent, AgentConfig)
+        own = getattr(agent if is_by_rule else self.config, "network", None)
+        if not isinstance(own, NetworkConfig) or own.channels or self.by_task:
             return self
-        if agent is not None:
+        if is_by_rule:
             return self.replaced({f"agent.{name}": x for name, x in changes.items()})
         return dataclasses.replace(
             self, by_task={IMAGES: dataclasses.replace(self.config, **changes)}
@@ -459,7 +472,10 @@ def _replaced(agent: str, config: Any, changes: Mapping[str, Any]) -> Any:
         else:
             own[first] = value
     for name, changed in parts.items():
-        own[name] = _replaced(agent, getattr(config, name), changed)
+        part = getattr(config, name)
+        if not dataclasses.is_dataclass(part):
+            raise ValueError(f"{agent}'s setting {name} is {part!r}, and has no {sorted(changed)}.")
+        own[name] = _replaced(agent, part, changed)
     return dataclasses.replace(config, **own)
 
 
@@ -467,6 +483,9 @@ def _for_run(config: Any, num_steps: int) -> Any:
     """Return settings with the length of the run where they leave it open."""
     if getattr(config, "total_steps", 0) is None:
         return dataclasses.replace(config, total_steps=num_steps)
-    if getattr(config, "end_learning_rate", 1.0) < 1.0 and not config.lifetime:
+    agent = getattr(config, "agent", None)
+    if isinstance(agent, AgentConfig):
+        return dataclasses.replace(config, agent=_for_run(agent, num_steps))
+    if isinstance(config, AgentConfig) and config.end_learning_rate < 1.0 and not config.lifetime:
         return dataclasses.replace(config, lifetime=num_steps)
     return config

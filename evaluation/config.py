@@ -3,10 +3,8 @@
 import dataclasses
 from typing import Any, ClassVar
 
-from agents import registry
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from disco_common import plugins
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 
 TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
@@ -117,13 +115,6 @@ class EvaluationConfig:
                 f" {self.agent.unroll_length})."
             )
         for name in self.baselines:
-            family = family_of(name)
-            is_named = plugins.names_module(family) or family in plugins.names(registry.PLUGINS)
-            if not is_named:
-                raise ValueError(
-                    f"baselines has {name!r}; known are {plugins.names(registry.PLUGINS)}, each"
-                    f" with {TUNED!r} behind it, too, and presets, such as 'ppo/cleanrl'."
-                )
             if "/" in name and name.endswith(TUNED):
                 raise ValueError(f"baselines has {name!r}; expected no preset before {TUNED}.")
         if len(set(self.baselines)) < len(self.baselines):

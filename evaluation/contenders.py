@@ -273,11 +273,12 @@ def make_contenders(
     for contender in contenders:
         if [x.name for x in contenders].count(contender.name) > 1:
             raise ValueError(f"Two contenders are called {contender.name!r}; expected one.")
-    families = {x.kind for x in learning if isinstance(x, AlgorithmContender)}
+    algorithms = [x for x in learning if isinstance(x, AlgorithmContender)]
+    families = {x.kind for x in algorithms if TUNED_SETTINGS not in x.source}
     if unread := sorted(set(changes or {}) - families):
         raise ValueError(
-            f"--config.agents.{unread[0]} is given, and {unread[0]} is no contender; expected it in"
-            " --agent or --baselines."
+            f"--config.agents.{unread[0]} is given, and no contender reads it; expected"
+            f" {unread[0]!r}, which is not tuned, in --agent or --baselines."
         )
     return contenders
 
@@ -307,10 +308,9 @@ def _algorithm(
                 f" some (launch.tune, --tuned=FILE), or {family!r}, with its literature's settings."
             )
         return tuned_algorithm(name, family, config, tuned[family])
-    made = registry.configured(name)
-    if not made.algorithm.has_literature and "/" not in name:
-        made = made.algorithm.with_tuned(shared_settings(config), {})
-    elif config.agent.network.channels:
+    algorithm = registry.find(name)
+    made = algorithm.in_evaluation(shared_settings(config), name.partition("/")[2])
+    if algorithm.has_literature and config.agent.network.channels:
         made = made.with_images_network(config.agent.network, config.agent.frame_stack)
     made = made.replaced(changes.get(family, {})).for_run(config.num_steps)
     shown = made.algorithm.shown(name) if made.algorithm.shown else name
@@ -482,7 +482,7 @@ def check_names(
         if find_plugin(rule) is None:
             _source(rule, None if copies is None else copy_of_rule(copies, name))
     for agent in agents:
-        registry.configured(agent)
+        registry.find(family_of(agent)).configured(agent.partition("/")[2])
 
 
 def _source(rule: str, copy: pathlib.Path | None) -> pathlib.Path:

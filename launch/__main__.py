@@ -1,8 +1,8 @@
 """The commands, and what they know by name.
 
-    python -m launch
-    python -m launch suites | environments | rules | agents
-    python -m launch evaluate --rule=... --workdir=...    (as `python -m launch.evaluate`)
+python -m launch
+python -m launch suites | environments | rules | agents
+python -m launch evaluate --rule=... --workdir=...    (as `python -m launch.evaluate`)
 """
 
 import ast
@@ -67,13 +67,21 @@ def _names(kind: str) -> list[str]:
     if kind == "agents":
         from agents import registry
 
-        every = plugins.names(registry.PLUGINS)
-        return [f"{name:16}{registry.find(name).paper}" for name in every]
+        return [f"{x:16}{_paper(x)}" for x in plugins.names(registry.PLUGINS)]
     import disco
     from disco import rule_sources
     from evaluation.contenders import PLUGINS
 
     return [*disco.zoo(), *rule_sources.published(), *plugins.names(PLUGINS)]
+
+
+def _paper(algorithm: str) -> str:
+    from agents import registry
+
+    try:
+        return registry.find(algorithm).paper
+    except ImportError as error:  # Another package's.
+        return message(str(error))
 
 
 if __name__ == "__main__":

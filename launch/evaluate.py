@@ -72,7 +72,7 @@ def _define_flags() -> None:
         " scores are normalised; by default the one that comes with this package.",
     )
     tracking.define_flags()
-    define_flags("grid_heldout")
+    define_flags("grid_heldout", has_algorithms=True)
     define_dry_run()
 
 

@@ -40,7 +40,7 @@ def main() -> None:
     commands.use_all_cores()
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
-    config = dataclasses.replace(config, seeds=1)
+    config = dataclasses.replace(config, baselines=(), seeds=1)
     tasks = resolve(suites_of(values.suite, values.env_kwargs))
     (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
     settings = evolution.EvolutionConfig(

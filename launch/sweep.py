@@ -18,6 +18,7 @@ meta-steps, and `sweep.png`, their curves.
 """
 
 import dataclasses
+import os
 import pathlib
 
 from absl import flags
@@ -43,7 +44,9 @@ def main() -> None:
         commands.use_all_cores()
     workdir = pathlib.Path(values.workdir)
     points = sweeps.make_points(config_arguments(), values.vary)
-    shown = dataclasses.replace(tracking.of_flags(values), group=workdir.resolve().name)
+    shown = dataclasses.replace(
+        tracking.of_flags(values), group=os.environ.get("WANDB_RUN_GROUP") or workdir.resolve().name
+    )
     with execution.opened_executor(values) as executor, workdirs.locked(workdir):
         sweeps.sweep(points, workdir, executor, shown)
 

@@ -3,7 +3,7 @@ r"""Tune baselines and rules' agents: random search with the same number of tria
     python -m launch.tune --rule=grid57 --suite=grid57 --trials=16 --workdir=runs/tuning \
         --baselines=actor_critic,ppo --config.seeds=1
     python -m launch.evaluate --rule=grid57 --suite=grid_heldout --workdir=runs/tuned \
-        --baselines=actor_critic,ppo --tuned=runs/tuning/tuned.json
+        --baselines=actor_critic_tuned,ppo_tuned --tuned=runs/tuning/tuned.json
 
 `evaluation.studies.tuning` has the ranges and defines a trial's score. Tune on the tasks of
 discovery: what is tuned on a task is not judged on it. Started again, the command makes only what
@@ -25,7 +25,6 @@ def main() -> None:
     """Run the command."""
     from agents.search_space import RULE_RANGES
     from disco_common.terminal import printable
-    from evaluation.config import family_of
     from evaluation.contenders import copies_in, fingerprints, rule_contenders
     from evaluation.evaluate import resolve
     from evaluation.studies import tuning
@@ -44,7 +43,7 @@ def main() -> None:
         tasks,
         config,
         rules=fingerprints(evaluated),
-        ranges={x: _described(tuning.ranges_of(x)) for x in map(family_of, config.baselines)},
+        ranges={x: _described(ranges) for x, ranges in tuning.all_ranges().items()},
         rule_ranges=_described(RULE_RANGES),
     )
     with (

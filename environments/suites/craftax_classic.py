@@ -59,9 +59,11 @@ class CraftaxClassic:
 
     Attributes:
       observation: `"symbolic"` or `"pixels"`.
+      time_limit: steps after which an episode is truncated.
     """
 
     observation: str = "symbolic"
+    time_limit: int = TIME_LIMIT
 
     def observation_spec(self) -> specs.BoundedArray:
         if self.observation == "pixels":
@@ -104,7 +106,7 @@ class CraftaxClassic:
             self._convert(observation),
             reward,
             terminated=terminated,
-            truncated=state.timestep >= TIME_LIMIT,
+            truncated=state.timestep >= self.time_limit,
         )
 
     def results(

@@ -110,8 +110,8 @@ def make(name: str) -> Environment:
     """
     import environments  # The registry imports this module.
 
-    drawn = name.removeprefix("pixels/")
-    if drawn.startswith("pixels/"):
+    drawn = name.partition("/")[2]
+    if drawn.partition("/")[0] == "pixels":
         raise EnvironmentNameError(f"{name!r} is drawn twice; expected 'pixels/' once.")
     inner = environments.make(drawn)
     dynamics = inner.dynamics

@@ -115,6 +115,16 @@ def _of_earlier_version(entry: dict[str, Any]) -> dict[str, Any]:
     """Return the entry of an algorithm of a version that had an agent's settings beside each."""
     kind, source, agent = entry["kind"], entry["source"], entry["agent"]
     settings = dict(source.get("hyper_parameters", {}))
+    by_task = settings.pop("of_family", {}) | settings.pop("of_game", {})
+    if on_images := settings.pop("for_images", None):
+        by_task["images"] = on_images
+    if by_task:
+        settings["by_task"] = by_task
+    if kind == "agent" and "agent" not in source:
+        raise ValueError(
+            f"The agent {entry['name']!r} was trained by an older version, which did not store what"
+            " it was called."
+        )
     if kind == RANDOM:
         settings = {x: agent[x] for x in ("num_environments", "unroll_length")}
     elif kind in _RULES:

@@ -27,7 +27,7 @@ from jaxtyping import Float
 import environments
 from agents import registry
 from agents.search_space import RULE_RANGES, Ranges, Settings
-from disco_common import json_lines
+from disco_common import json_lines, plugins
 from disco_common.atomic import write_atomically
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig, family_of
@@ -147,6 +147,12 @@ def ranges_of(algorithm: str) -> Ranges:
     if not ranges:
         raise ValueError(f"{algorithm} has no ranges to search; expected another algorithm.")
     return ranges
+
+
+def all_ranges() -> dict[str, Ranges]:
+    """Return the ranges of all algorithms that have some, by name."""
+    found = {name: registry.find(name).ranges for name in plugins.names(registry.PLUGINS)}
+    return {name: ranges for name, ranges in found.items() if ranges}
 
 
 def _name(of: str, index: int) -> str:

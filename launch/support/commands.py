@@ -106,10 +106,10 @@ def _ended_by_errors(name: str, shrink: Sequence[str]) -> Iterator[None]:
     except (Exception, KeyboardInterrupt) as error:
         message, status = _explained(error, shrink)
         if message is None or (status == 2 and wants_tracebacks()):
-            if not _is_one_of_several():
+            if message is None and not _is_one_of_several():
                 raise
             traceback.print_exc()
-        else:
+        if message is not None:
             print(f"{name}: {_shown(message, error)}", file=sys.stderr)
         _fail(status)
 

@@ -168,7 +168,7 @@ def _measured(group: Sequence[Run], config: EvaluationConfig) -> _Measured:
             (steps, seconds), (last_steps, last) = begun(), reports[-1]
             per_step = (last - seconds) / (last_steps - steps)
             return _Measured(reports[0][1], per_step, last_steps >= learns_from)
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - started - reports[0][1]
     return _Measured(reports[0][1], seconds / config.num_steps, learns=True)
 
 

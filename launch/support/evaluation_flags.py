@@ -37,8 +37,13 @@ RUNS_PER_RAY_JOB = 16
 _WITH_ARGUMENTS = "gymnasium/"  # Names of environments with arguments.
 
 
-def define_task_flags(default_suite: str) -> None:
-    """Define the flags of the suites, the workdir and the config."""
+def define_task_flags(default_suite: str, *, has_algorithms: bool = False) -> None:
+    """Define the flags of the suites, the workdir and the config.
+
+    Args:
+      default_suite: suites if the flag is not given.
+      has_algorithms: whether the config takes settings of algorithms, `--config.agents.NAME.FIELD`.
+    """
     flags.DEFINE_string("suite", default_suite, "Suites or environments, separated by commas.")
     flags.DEFINE_string(
         "env_kwargs",
@@ -48,7 +53,8 @@ def define_task_flags(default_suite: str) -> None:
     )
     define_output_folder("workdir", "Folder for all results.")
     define_imports()
-    define_config("evaluate", lambda: _settings_for(first_suite(default_suite)), _with_algorithms)
+    extend = (_with_algorithms,) if has_algorithms else ()
+    define_config("evaluate", lambda: _settings_for(first_suite(default_suite)), *extend)
 
 
 def first_suite(default: str) -> str:
@@ -88,9 +94,9 @@ def _settings_for(suite: str) -> str:
     return "images" if any(len(x.shape) == 3 and x.dtype == np.uint8 for x in leaves) else family
 
 
-def define_flags(default_suite: str) -> None:
+def define_flags(default_suite: str, *, has_algorithms: bool = False) -> None:
     """Define all flags except those that name rules."""
-    define_task_flags(default_suite)
+    define_task_flags(default_suite, has_algorithms=has_algorithms)
     flags.DEFINE_integer(
         "runs_per_job",
         None,

@@ -120,7 +120,7 @@ def run(
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
     changes = changes or {}
-    check_names(rules, agents, copies_in(workdir))
+    check_names(rules, (*config.baselines, *agents), copies_in(workdir))
     tasks = resolve(suites)
     scales = _read_references(table, tasks, config) if table else None
     contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned, changes)
@@ -152,7 +152,7 @@ def show_dry_run(
     runs_per_job: int | None,
 ) -> None:
     """Say what `run` would do; arguments and errors are as of `run`."""
-    check_names(rules, agents, copies_in(workdir))
+    check_names(rules, (*config.baselines, *agents), copies_in(workdir))
     tasks = resolve(suites)
     contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned, changes)
     require_read(changes, contenders, config)

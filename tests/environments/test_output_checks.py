@@ -17,7 +17,7 @@ from environments.suites.gymnasium import Gymnasium, GymnasiumSimulator
 from launch.support.playing import play
 from tests.environments import habits
 from tests.environments.streams import LAST, dynamics_of, record
-from tests.launch.common import TINY, outcomes_of
+from tests.launch.common import TINY, after_start, outcomes_of
 from training import device, host
 from training.runs import Run
 from training.settings import TrainingSettings
@@ -173,6 +173,7 @@ def test_commands_say_it_in_a_sentence(tmp_path):
     }
     for name, (status, output) in outcomes_of(cases).items():
         assert status == 2, output
+        output = after_start(output)
         assert re.search(REFUSED_STARTS[name], output), output
         assert output.startswith(f"{cases[name][0]}: {name}: its first"), output
         assert output.count("\n") == 1, output

@@ -237,5 +237,6 @@ def test_presets_that_nobody_has_are_refused(name):
 
 
 def test_an_unknown_one_is_refused():
-    with pytest.raises(ValueError, match=r"baselines has 'sarsa'; known are .*'hand_set'"):
-        dataclasses.replace(CONFIG, baselines=("sarsa",))
+    config = dataclasses.replace(CONFIG, baselines=("sarsa",))
+    with pytest.raises(ValueError, match=r"There is no agent 'sarsa'; known are .*'hand_set'"):
+        make_contenders([], config)

@@ -210,7 +210,6 @@ def test_actor_critic_learns_catch(tmp_path):
     [
         ({"budget": 14}, "budget is 14 environment steps; expected at least one update's 15"),
         ({"seeds": 0}, "seeds is 0; expected at least 1"),
-        ({"baselines": ("reinforced",)}, "baselines has 'reinforced'; known are"),
         ({"score_window": 0.0}, "score_window is 0.0; expected more than 0"),
     ],
 )

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import select
 import socket
 import subprocess
@@ -56,6 +57,11 @@ def outcomes_of(
         _end(process)
         raise
     return dict(zip(cases, map(tuple, json.loads(answer)), strict=True))
+
+
+def after_start(output: str) -> str:
+    """What a command prints after the line that it begins with, where it has a workdir."""
+    return re.sub(r"\A\w+ \S+ (begins|goes on) in .*\n", "", output)
 
 
 @functools.cache

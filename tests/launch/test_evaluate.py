@@ -27,9 +27,8 @@ REFUSED = {
         "There is no Ray cluster at --ray_address=127.0.0.1:1 that accepts this process; tried a"
         " connection to 127.0.0.1:1 (ConnectionRefusedError",
     ),
-    "size": (["--size=12m"], "--size=12m is the size of an --agent; there is none"),
     "size of an agent": (
-        ["--agent=dreamer/v1", "--size=12m"],
+        ["--agent=dreamer/v1,12m"],
         "'12m' does not say which Dreamer; expected at most one of each of version: nature,"
         " v1; size: 1m, xs, s, m, l, xl",
     ),

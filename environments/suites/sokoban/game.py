@@ -54,9 +54,11 @@ class Sokoban:
 
     Attributes:
       capacity: levels that a task is padded to, so that pools of equal dynamics have equal shapes.
+      time_limit: steps after which an episode is truncated.
     """
 
     capacity: int = max(POOL_SIZES.values())
+    time_limit: int = TIME_LIMIT
 
     def observation_spec(self) -> specs.BoundedArray:
         return specs.BoundedArray((SIZE, SIZE, 4), np.float32, 0.0, 1.0, name="planes")
@@ -99,7 +101,7 @@ class Sokoban:
         solved = _solved(state)
         reward = -0.1 + jnp.where(pushes, gained, 0.0) + jnp.where(solved, 10.0, 0.0)
         return state, transition(
-            _observe(state), reward, terminated=solved, truncated=state.time >= TIME_LIMIT
+            _observe(state), reward, terminated=solved, truncated=state.time >= self.time_limit
         )
 
     def results(self, task: SokobanTask, state: SokobanState) -> dict[str, Float[Array, ""]]:
