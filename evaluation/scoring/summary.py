@@ -37,7 +37,8 @@ class Summary:
       not_finite: of each contender, the tasks without a score because returns are not finite.
       references: the scale of each task that has one, by name.
       left_out: tasks that are left out of means over tasks, and why.
-      baseline: the best mean score of an algorithm that is not random on each task; NaN without any.
+      baseline: the best mean score of an algorithm that is not random, on each task; NaN without
+        any.
       aggregates: of each contender's normalised scores, by its name and that of the statistic
         (`statistics.AGGREGATES`); empty if no task counts.
       improvement: the probability that a run of an evaluated rule has a

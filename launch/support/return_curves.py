@@ -97,7 +97,8 @@ class ReturnCurves:
                 step_name=STEPS,
             )
             settings = {
-                **contender.described(),
+                "contender": contender.name,
+                **{name: x for name, x in contender.described().items() if name != "name"},
                 "seed": self._evaluation.config.all_seeds[seed],
                 "budget": self._evaluation.config.budget,
             }

@@ -174,7 +174,7 @@ def test_a_continued_evaluation_shows_nothing_twice(tmp_path):
     assert shown(own) == {"return/catch/5x5": curve(100, 200, 300, 400)}
     results, values = hyper_parameters(own)
     assert results == ["return/catch/5x5", "return/catch/8x8"]
-    assert (values["contender"], values["agent.learning_rate"]) == ("actor_critic", 3e-3)
+    assert (values["contender"], values["settings.agent.learning_rate"]) == ("actor_critic", 3e-3)
 
 
 @pytest.mark.parametrize("step", ["[]", "1e999", "9" * 400])
