@@ -224,15 +224,15 @@ def present_settings(
       name: of the algorithm, for messages.
       stored: settings of an earlier version.
       config: today's of the same name, a dataclass.
-      gone: values that settings which are gone must have, as they decide what was trained.
+      gone: values that settings which are gone must have, if they are stored.
 
     Raises:
       ValueError: if one of these has another value.
     """
     for setting, expected in gone.items():
-        if stored.get(setting) != expected:
+        if stored.get(setting, expected) != expected:
             raise ValueError(
-                f"{name} was trained by an older version, with {setting} {stored.get(setting)!r},"
+                f"{name} was trained by an older version, with {setting} {stored[setting]!r},"
                 f" which is gone; expected {expected!r}."
             )
     present = json.loads(json.dumps(dataclasses.asdict(config)))

@@ -190,12 +190,49 @@ def _action_range(spec: Any) -> ActionRange:
     return ActionRange(tuple(low), tuple(high))
 
 
+# What settings of earlier versions always are now.
+_GONE = {
+    "convolutions": "pooled",
+    "bins": 255,
+    "reconstruction_cost": 1.0,
+    "reward_cost": 1.0,
+    "continue_cost": 1.0,
+    "actor_cost": 1.0,
+    "critic_cost": 1.0,
+    "recorded_first_weight": False,
+    "lambda_": 0.95,
+    "return_norm_decay": 0.99,
+    "slow_critic_decay": 0.98,
+    "rms_decay": 0.999,
+}
+_GONE_BY_VERSION = {
+    "nature": {
+        "norm": "rms",
+        "learns_discount": True,
+        "dynamics_gradients": False,
+        "critic_replay_cost": 0.3,
+        "optimizer": "laprop",
+        "online_queue": True,
+        "stored_latents": True,
+    },
+    "v1": {
+        "norm": "layer",
+        "learns_discount": False,
+        "dynamics_gradients": True,
+        "critic_replay_cost": 0.0,
+        "optimizer": "adam",
+        "online_queue": False,
+        "stored_latents": False,
+    },
+}
+
+
 def _present(stored: Mapping[str, Any], config: DreamerConfig) -> Mapping[str, Any]:
     """Return settings that an earlier version stored, with a switch for each difference."""
     if "architecture" not in stored:
         return stored
-    architecture = {"architecture": config.version, "convolutions": "pooled"}
-    gone = architecture | {"hidden": stored.get("units")}
+    own = {"architecture": config.version, "hidden": stored.get("units")}
+    gone = own | _GONE | _GONE_BY_VERSION[config.version]
     return present_settings("Dreamer", stored, config, gone)
 
 

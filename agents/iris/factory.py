@@ -131,12 +131,32 @@ def _shown(name: str) -> str:
     return f"{family}/{','.join(words)}"
 
 
+# What settings of earlier versions always are now.
+_GONE = {
+    "commitment_cost": 1.0,
+    "lambda_": 0.95,
+    "epsilon": 0.01,
+    "evaluation_temperature": 0.5,
+    "weight_decay": 0.01,
+    "max_gradient_norm": 10.0,
+    "ends_at_life_loss": True,
+}
+
+
 def _present(stored: Mapping[str, Any], config: IrisConfig) -> Mapping[str, Any]:
     """Return settings that an earlier version stored, with a switch for each difference."""
     if "commitment_cost" not in stored:
         return stored
-    patches = {"patch": config.tile or 1, "actor_patch": config.actor_patch}
-    return present_settings("IRIS", stored, config, patches | {"tile": config.tile})
+    gone = _GONE | {
+        "tile": config.tile,
+        "patch": config.tile or 1,
+        "actor_patch": config.actor_patch,
+        "squared_cost": 10.0 if config.tile else 0.0,
+        "revival_updates": 400 if config.tile else 0,
+        "tokenizer_decay_updates": 1600 if config.tile else 0,
+        "learns_after_end": not config.tile,
+    }
+    return present_settings("IRIS", stored, config, gone)
 
 
 IRIS = Algorithm(

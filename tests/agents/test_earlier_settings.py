@@ -52,7 +52,7 @@ IRIS = dict(
         ("dreamer/v1", V1),
         ("dreamer/NoFreeBits", DREAMER | dict(free_nats=0.0)),
         ("dreamer/horizon=5", DREAMER | dict(horizon=5)),
-        ("dreamer/paper", DREAMER | dict(of_family=dict(crafter=DREAMER | dict(replay_ratio=7.0)))),
+        ("dreamer/paper", DREAMER | dict(by_task=dict(crafter=DREAMER | dict(replay_ratio=7.0)))),
         ("iris", IRIS),
         ("iris/horizon=3", IRIS | dict(horizon=3)),
     ],
@@ -68,7 +68,7 @@ def test_a_run_has_its_settings(name, stored):
         assert found == named
     for field in ("version", "ablation", "tile"):
         assert getattr(found.config, field, None) == getattr(named.config, field, None)
-    if "of_family" in stored:
+    if "by_task" in stored:
         assert found.by_task["crafter"].replay_ratio == 7.0
     assert registry.find(algorithm).restored(found.settings, parameters) == found
 
@@ -77,6 +77,8 @@ def test_a_run_has_its_settings(name, stored):
     ("name", "stored", "message"),
     [
         ("dreamer/paper", DREAMER | dict(convolutions="strided"), "convolutions 'strided', which"),
+        ("dreamer", DREAMER | dict(lambda_=0.9), "with lambda_ 0.9, which is gone; expected 0.95"),
+        ("iris", IRIS | dict(epsilon=0.1), "with epsilon 0.1, which is gone; expected 0.01"),
         ("dreamer", V1, "with architecture 'v1', which is gone; expected 'nature'"),
         ("dreamer", DREAMER | dict(hidden=128), "hidden 128, which is gone; expected 64"),
         ("iris", IRIS | dict(patch=1), "with patch 1, which is gone; expected 16"),
