@@ -8,7 +8,7 @@ watched. `NAME/PRESET,SETTING=VALUE` chooses one of its presets and replaces set
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import environments
@@ -17,17 +17,12 @@ from agents.networks import NetworkConfig
 from agents.protocol import Agent
 from agents.rule_agent import AgentConfig
 from agents.search_space import DEFAULTS, Ranges, Settings, Shared
+from agents.settings import for_run, replaced, split, with_overrides
 from disco_common import plugins
-from disco_common.configuration import from_json, optional_type
+from disco_common.configuration import from_json
 from environments.episodes import Episode
 
 IMAGES = "images"  # In `Configs.by_task`, all environments with images.
-_KINDS = {
-    bool: "true or false",
-    int: "a number without point",
-    float: "a number",
-    str: "a name",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +74,8 @@ class Algorithm:
         environments of the evaluated rules' agents.
       shown: returns the name in tables and of folders, of a name with parameters; by default the
         same.
-      present: returns settings that an earlier version stored as today's (`present_settings`), from
-        these and today's config of the same name.
+      present: returns settings that an earlier version stored as today's, from these and today's
+        config of the same name (`agents.settings.present_settings`).
       train: in place of `make`, for an algorithm with its own training loop: yields reports. See
         `Configured.train`.
     """
@@ -111,7 +106,7 @@ class Algorithm:
           ValueError: if there is no such preset or setting, or a value cannot be parsed or is out
             of range.
         """
-        words, settings = _split(parameters)
+        words, settings = split(parameters)
         configs = self._of_words(words)
         try:
             by_task = {
@@ -158,7 +153,7 @@ class Algorithm:
         if self.has_literature:
             return made
         config = self.with_tuned(shared, {}).config
-        return Configured(self, with_overrides(self.name, config, _split(parameters)[1]))
+        return Configured(self, with_overrides(self.name, config, split(parameters)[1]))
 
     def with_tuned(self, shared: Shared, settings: Settings) -> "Configured":
         """Return the algorithm with settings that a search has found.
@@ -204,39 +199,12 @@ class Algorithm:
             raise ValueError(
                 f"The agent {self.name!r} has other settings in this version: {error}"
             ) from error
-        if with_overrides(self.name, config, _split(parameters)[1]) != config:
+        if with_overrides(self.name, config, split(parameters)[1]) != config:
             raise ValueError(
                 f"The agent {self.name!r} has other settings, {settings}, than it was called by:"
                 f" {parameters!r}."
             )
         return Configured(self, config, by_task)
-
-
-def present_settings(
-    name: str, stored: Mapping[str, Any], config: Any, gone: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return settings that an earlier version stored as today's.
-
-    What an algorithm always has became constants, and the words of a name, which chose the others,
-    still choose them: in these, today's settings of the same name are those of the run.
-
-    Args:
-      name: of the algorithm, for messages.
-      stored: settings of an earlier version.
-      config: today's of the same name, a dataclass.
-      gone: values that settings which are gone must have, if they are stored.
-
-    Raises:
-      ValueError: if one of these has another value.
-    """
-    for setting, expected in gone.items():
-        if stored.get(setting, expected) != expected:
-            raise ValueError(
-                f"{name} was trained by an older version, with {setting} {stored[setting]!r},"
-                f" which is gone; expected {expected!r}."
-            )
-    present = json.loads(json.dumps(dataclasses.asdict(config)))
-    return present | {x: value for x, value in stored.items() if x in present}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,7 +315,7 @@ class Configured:
         Raises:
           ValueError: if there is no such setting, or a value is out of range.
         """
-        return self._changed(lambda config: _replaced(self.algorithm.name, config, changes))
+        return self._changed(lambda config: replaced(self.algorithm.name, config, changes))
 
     def for_run(self, num_steps: int) -> "Configured":
         """Return the algorithm for runs of a length, over which learning rates fall that may.
@@ -355,7 +323,7 @@ class Configured:
         Args:
           num_steps: environment steps of a run.
         """
-        return self._changed(lambda config: _for_run(config, num_steps))
+        return self._changed(lambda config: for_run(config, num_steps))
 
     def with_images_network(self, network: NetworkConfig, frame_stack: int) -> "Configured":
         """Return the algorithm with a network for images, if it has no convolutions for them.
@@ -410,82 +378,3 @@ def configured(name: str) -> Configured:
       ValueError, disco_common.plugins.PluginError: as `find`, and if the parameters do not fit.
     """
     return find(name).configured(name.partition("/")[2])
-
-
-def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
-    """Return the words and the settings of `WORD,SETTING=VALUE,...`, in any order."""
-    words = [word.strip() for word in parameters.split(",") if word.strip()]
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
-    return [word for word in words if "=" not in word], settings
-
-
-def with_overrides(agent: str, config: Any, settings: Mapping[str, str]) -> Any:
-    """Return a config with some settings replaced, parsed from strings.
-
-    Args:
-      agent: its name, for messages.
-      config: a dataclass; numbers, flags and names can be replaced, also of its parts.
-      settings: by name, with dots for parts of a setting.
-
-    Raises:
-      ValueError: if there is no such setting, or its string cannot be parsed.
-    """
-    kinds, found = dict(_kinds(config)), {}
-    for name, text in settings.items():
-        if name not in kinds:
-            raise ValueError(
-                f"{agent} has no setting {name!r}; expected one of {', '.join(kinds)}."
-            )
-        kind, value = kinds[name]
-        try:
-            found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
-        except (KeyError, ValueError):
-            raise ValueError(
-                f"{agent}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
-            ) from None
-    return _replaced(agent, config, found)
-
-
-def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the settings that text can replace: their names, types and values."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from _kinds(value, f"{prefix}{field.name}.")
-            continue
-        kind = optional_type(config, field.name) if value is None else type(value)
-        if kind in _KINDS:
-            yield prefix + field.name, (kind, value)
-
-
-def _replaced(agent: str, config: Any, changes: Mapping[str, Any]) -> Any:
-    """Return a config with settings replaced by their names, with dots for parts of a setting."""
-    parts: dict[str, dict[str, Any]] = {}
-    own: dict[str, Any] = {}
-    known = {field.name for field in dataclasses.fields(config)}
-    for name, value in changes.items():
-        first, _, rest = name.partition(".")
-        if first not in known:
-            raise ValueError(f"{agent} has no setting {name!r}; expected one of {sorted(known)}.")
-        if rest:
-            parts.setdefault(first, {})[rest] = value
-        else:
-            own[first] = value
-    for name, changed in parts.items():
-        part = getattr(config, name)
-        if not dataclasses.is_dataclass(part):
-            raise ValueError(f"{agent}'s setting {name} is {part!r}, and has no {sorted(changed)}.")
-        own[name] = _replaced(agent, part, changed)
-    return dataclasses.replace(config, **own)
-
-
-def _for_run(config: Any, num_steps: int) -> Any:
-    """Return settings with the length of the run where they leave it open."""
-    if getattr(config, "total_steps", 0) is None:
-        return dataclasses.replace(config, total_steps=num_steps)
-    agent = getattr(config, "agent", None)
-    if isinstance(agent, AgentConfig):
-        return dataclasses.replace(config, agent=_for_run(agent, num_steps))
-    if isinstance(config, AgentConfig) and config.end_learning_rate < 1.0 and not config.lifetime:
-        return dataclasses.replace(config, lifetime=num_steps)
-    return config

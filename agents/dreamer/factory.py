@@ -15,7 +15,8 @@ from agents.dreamer.model import Model, make_model
 from agents.dreamer.networks import ActionPart
 from agents.dreamer.observations import Specs, is_image
 from agents.dreamer.presets import FAMILIES, laptop, preset, sizes
-from agents.registry import Algorithm, Configs, present_settings
+from agents.registry import Algorithm, Configs
+from agents.settings import present_settings
 from agents.update_memory import device_memory, require_fit
 from disco_common.memory import free_memory
 

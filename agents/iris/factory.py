@@ -15,7 +15,8 @@ from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
 from agents.iris.model import Model
 from agents.iris.presets import GAMES, long_run, paper, tiles
-from agents.registry import Algorithm, Configs, present_settings
+from agents.registry import Algorithm, Configs
+from agents.settings import present_settings
 from agents.update_memory import require_fit
 
 
