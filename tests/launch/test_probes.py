@@ -11,12 +11,13 @@ import pytest
 
 import disco
 import environments
+from disco_common import stopping
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.scoring import references
 from launch.support import probes
-from launch.support.discoveries import discover, stopping_by_signals
+from launch.support.discoveries import discover
 from launch.support.exports import export
 from launch.support.settings import ProbeSettings
 from launch.support.setup import make_tasks
@@ -101,7 +102,7 @@ def test_a_run_that_is_stopped_in_a_probe_ends_the_same(finished, tmp_path, monk
         return make_runs(*arguments)
 
     monkeypatch.setattr(probes, "make_runs", stopped)
-    with pytest.raises(SystemExit, match="143"), stopping_by_signals():
+    with pytest.raises(SystemExit, match="143"), stopping.noting():
         discover(SETTINGS, str(tmp_path))
     assert [x.meta_step for x in probe_scores.read(tmp_path)] == [2]
     discover(SETTINGS, str(tmp_path))
