@@ -226,7 +226,7 @@ def _write_files(folder: pathlib.Path) -> None:
     from tests.environments.suites.test_sokoban import FIRST
     from training import saved
 
-    shutil.copy(tuned_settings.SHIPPED, folder / "tuned.json")
+    shutil.copy(tuned_settings.SHIPPED_FILE, folder / "tuned.json")
     shutil.copy(references.SHIPPED, folder / "references.json")
     (folder / "levels.txt").write_text(FIRST)
     (folder / "config.py").write_text("from launch.configs.grid57_laptop import get_config\n")
