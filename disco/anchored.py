@@ -148,16 +148,10 @@ class AnchoredRule(DiscoveredRule):
         trajectory: Trajectory,
         state: RuleState,
     ) -> tuple[AnchoredTargets, RuleState]:
-        outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
-        estimates = self.estimates(outputs, target_outputs, trajectory)
         memory: AnchoredMemory = state.memory
-        counted = trajectory.mask if self.masks_moments else None
-        tracked = dataclasses.replace(
-            memory,
-            advantage=moments.update(memory.advantage, estimates.advantage, counted),
-            td=moments.update(memory.td, estimates.td, counted),
+        inputs, tracked = self._tracked(
+            outputs, target_outputs, trajectory, memory, is_masked=self.masks_moments
         )
-        inputs = self._inputs(outputs, target_outputs, trajectory, estimates, tracked)
         read = self._read(inputs, tracked)
         raw, lifetime = meta_network.apply(self.sizes, self.parameters, read, memory.lifetime)
         prior = self._prior(raw, read) if self.sizes.prior_outputs else None

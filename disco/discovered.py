@@ -28,6 +28,7 @@ from disco_common.ranges import AT_LEAST_1, FRACTION
 
 TargetsT = TypeVar("TargetsT", bound="DiscoveredTargets")
 RuleT = TypeVar("RuleT", bound="DiscoveredRule")
+MemoryT = TypeVar("MemoryT", bound="DiscoveredMemory")
 
 
 @chex.dataclass(frozen=True)
@@ -217,42 +218,48 @@ class DiscoveredRule(Rule):
         trajectory: Trajectory,
         state: RuleState,
     ) -> tuple[DiscoveredTargets, RuleState]:
-        outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
-        estimates = self.estimates(outputs, target_outputs, trajectory)
         memory: DiscoveredMemory = state.memory
-        tracked = dataclasses.replace(
-            memory,
-            advantage=moments.update(memory.advantage, estimates.advantage),
-            td=moments.update(memory.td, estimates.td),
-        )
-        inputs = self._inputs(outputs, target_outputs, trajectory, estimates, tracked)
+        inputs, tracked = self._tracked(outputs, target_outputs, trajectory, memory)
         raw, lifetime = meta_network.apply(self.sizes, self.parameters, inputs, memory.lifetime)
-        is_legal = outputs["logits"][:-1] != -jnp.inf
+        is_legal = inputs.outputs["logits"][:-1] != -jnp.inf
         pi = jnp.where(is_legal, jnp.zeros_like(raw.pi), -jnp.inf) + raw.pi
         targets = DiscoveredTargets.of(raw, inputs, tracked.td, pi=pi)
         after = dataclasses.replace(tracked, lifetime=lifetime)
         after = moments.kept_if_finite(after, memory)
         return targets, RuleState(target_params=state.target_params, memory=after)
 
-    def _inputs(
+    def _tracked(
         self,
         outputs: Outputs,
-        target_outputs: Outputs,
+        target_outputs: Outputs | None,
         trajectory: Trajectory,
-        estimates: ActionValueEstimates,
-        memory: DiscoveredMemory,
-    ) -> Inputs:
-        """Return what the meta-network reads; `memory` has the moments after this batch."""
-        return Inputs(
+        memory: MemoryT,
+        *,
+        is_masked: bool = False,
+    ) -> tuple[Inputs, MemoryT]:
+        """Return what the meta-network reads, and the memory with the moments of this batch.
+
+        The moments are of the transitions that count if `is_masked`, and else of all.
+        """
+        outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
+        estimates = self.estimates(outputs, target_outputs, trajectory)
+        counted = trajectory.mask if is_masked else None
+        tracked = dataclasses.replace(
+            memory,
+            advantage=moments.update(memory.advantage, estimates.advantage, counted),
+            td=moments.update(memory.td, estimates.td, counted),
+        )
+        inputs = Inputs(
             outputs=outputs,
             target_outputs=target_outputs,
             trajectory=trajectory,
             estimates=estimates,
-            normalized_advantage=moments.normalize(memory.advantage, estimates.advantage),
+            normalized_advantage=moments.normalize(tracked.advantage, estimates.advantage),
             normalized_action_advantage=moments.normalize(
-                memory.advantage, estimates.action_advantage
+                tracked.advantage, estimates.action_advantage
             ),
         )
+        return inputs, tracked
 
     def estimates(
         self, outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory
