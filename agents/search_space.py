@@ -151,6 +151,24 @@ def with_replay(
     )
 
 
+def on_policy_settings(shared: Shared, settings: Settings) -> dict[str, Any]:
+    """Return the settings of an algorithm that learns without the rules' replay.
+
+    They are fields of its config: the network, the environments, and a learning rate that falls
+    over the run.
+    """
+    agent = with_settings(on_policy(shared.agent), settings)
+    return {
+        "network": agent.network,
+        "learning_rate": agent.learning_rate,
+        "total_steps": shared.num_steps,
+        "num_environments": agent.num_environments,
+        "unroll_length": agent.unroll_length,
+        "discount": shared.discount,
+        "frame_stack": agent.frame_stack,
+    }
+
+
 def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
     """Return a rule's agent with the settings of `RULE_RANGES` that are given."""
     if settings.get("replay_ratio", agent.replay_ratio) != agent.replay_ratio:

@@ -14,25 +14,17 @@ from agents.search_space import (
     Settings,
     Shared,
     given,
-    on_policy,
-    with_settings,
+    on_policy_settings,
 )
 
 
 def _tuned(shared: Shared, settings: Settings) -> DiceConfig:
     """Return settings by which an update learns from all sequences of an unroll at once."""
-    agent = with_settings(on_policy(shared.agent), settings)
     names = ("sample_reuse", "action_value_cost", "max_inverse_temperature", "lambda_")
     return DiceConfig(
-        network=agent.network,
-        learning_rate=agent.learning_rate,
-        total_steps=shared.num_steps,
-        num_environments=agent.num_environments,
-        unroll_length=agent.unroll_length,
-        burn_in=agent.burn_in,
-        batch_size=agent.num_environments,
-        discount=shared.discount,
-        frame_stack=agent.frame_stack,
+        **on_policy_settings(shared, settings),
+        burn_in=shared.agent.burn_in,
+        batch_size=shared.agent.num_environments,
         **given(names, settings),
     )
 

@@ -14,23 +14,15 @@ from agents.search_space import (
     Settings,
     Shared,
     given,
-    on_policy,
-    with_settings,
+    on_policy_settings,
 )
 
 
 def _tuned(shared: Shared, settings: Settings) -> MuZeroConfig:
     """Return settings by which it learns after 1% of the budget, but after 1,024 steps at most."""
-    agent = with_settings(on_policy(shared.agent), settings)
     return MuZeroConfig(
-        network=agent.network,
-        learning_rate=agent.learning_rate,
-        total_steps=shared.num_steps,
-        num_environments=agent.num_environments,
-        unroll_length=agent.unroll_length,
+        **on_policy_settings(shared, settings),
         min_steps=min(1024, shared.num_steps // 100),
-        discount=shared.discount,
-        frame_stack=agent.frame_stack,
         **given(("updates_per_step", "td_steps", "weight_decay"), settings),
     )
 

@@ -19,8 +19,7 @@ from agents.search_space import (
     Ranges,
     Settings,
     Shared,
-    on_policy,
-    with_settings,
+    on_policy_settings,
 )
 
 _SMALLEST_MINIBATCH = 8  # Transitions, over which a tuned PPO normalises advantages.
@@ -75,22 +74,15 @@ _RANGES: Ranges = {
 
 
 def _tuned(shared: Shared, settings: Settings, drift: str = "clip") -> PPOConfig:
-    agent = with_settings(on_policy(shared.agent), settings)
     return PPOConfig(
-        network=agent.network,
+        **on_policy_settings(shared, settings),
         separate_value_network=False,
         drift=drift,
-        learning_rate=agent.learning_rate,
-        total_steps=shared.num_steps,
-        num_environments=agent.num_environments,
-        unroll_length=agent.unroll_length,
         num_epochs=settings.get("num_epochs", 4),
-        num_minibatches=_num_minibatches(agent, settings.get("num_minibatches", 4)),
-        discount=shared.discount,
+        num_minibatches=_num_minibatches(shared.agent, settings.get("num_minibatches", 4)),
         gae_lambda=settings.get("gae_lambda", PPOConfig.gae_lambda),
         value_cost=0.5,
         entropy_cost=settings["entropy_cost"],
-        frame_stack=agent.frame_stack,
     )
 
 
