@@ -204,7 +204,7 @@ class AlgorithmContender(Contender):
 
     @property
     def num_environments(self) -> int | None:
-        own = self.settings.get("agent", self.settings).get("num_environments")
+        own = settings_of_agent(self.settings).get("num_environments")
         return self.source.get(NUM_ENVIRONMENTS, own)
 
     @property
@@ -229,6 +229,16 @@ class AlgorithmContender(Contender):
         """The algorithm and its settings."""
         assert self.configured is not None, f"{self.name} is read from a manifest."
         return self.configured
+
+
+def settings_of_agent(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of an algorithm's settings that an agent has which learns by a rule, or all.
+
+    Args:
+      settings: JSON values of a config.
+    """
+    agent = settings.get("agent")
+    return agent if isinstance(agent, Mapping) else settings
 
 
 def shared_settings(config: EvaluationConfig) -> Shared:

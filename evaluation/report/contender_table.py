@@ -11,6 +11,7 @@ from evaluation.contenders import (
     AlgorithmContender,
     Contender,
     RuleContender,
+    settings_of_agent,
 )
 from evaluation.report.merging import MergedEvaluation
 
@@ -67,11 +68,11 @@ def learning_rate(contender: Contender) -> str:
 
 def _of_algorithm(settings: Mapping[str, Any]) -> str:
     """Return the learning rate in an algorithm's settings; empty if there is none."""
-    settings = settings.get("agent", settings)
-    first = settings.get("learning_rate")
+    settings = settings_of_agent(settings)
+    first, end = settings.get("learning_rate"), settings.get("end_learning_rate", 1.0)
     if not isinstance(first, int | float):
         return ""
-    last = 0.0 if settings.get("total_steps") else first * settings.get("end_learning_rate", 1.0)
+    last = 0.0 if settings.get("total_steps") or not isinstance(end, int | float) else first * end
     return _falling(first, last)
 
 

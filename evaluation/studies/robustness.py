@@ -165,7 +165,8 @@ def _agent_of(contender: Contender) -> AgentConfig | None:
     if isinstance(contender, RuleContender):
         return contender.agent
     assert isinstance(contender, AlgorithmContender)
-    return getattr(contender.loaded.config, "agent", None)
+    agent = getattr(contender.loaded.config, "agent", None)
+    return agent if isinstance(agent, AgentConfig) else None
 
 
 def _with_agent(contender: Contender, agent: AgentConfig, name: str) -> Contender:

@@ -119,12 +119,10 @@ def run(
       WorkdirHeldError: if another command has the workdir open.
       ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
     """
-    changes = changes or {}
-    check_names(rules, (*config.baselines, *agents), copies_in(workdir))
-    tasks = resolve(suites)
+    tasks, contenders, chosen = _prepared(
+        rules, suites, config, workdir, agents, tuned, changes or {}
+    )
     scales = _read_references(table, tasks, config) if table else None
-    contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned, changes)
-    require_read(changes, contenders, config)
     identity = _identity(tasks, contenders, config, chosen)
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
         keep_rules(folder, contenders, config)
@@ -152,10 +150,7 @@ def show_dry_run(
     runs_per_job: int | None,
 ) -> None:
     """Say what `run` would do; arguments and errors are as of `run`."""
-    check_names(rules, (*config.baselines, *agents), copies_in(workdir))
-    tasks = resolve(suites)
-    contenders, chosen = _tuned_contenders(rules, tasks, config, workdir, agents, tuned, changes)
-    require_read(changes, contenders, config)
+    tasks, contenders, chosen = _prepared(rules, suites, config, workdir, agents, tuned, changes)
     check(tasks, contenders, config)
     workdirs.require_same_settings(
         workdir, _identity(tasks, contenders, config, chosen), CHANGEABLE
@@ -188,20 +183,27 @@ def as_json(tuned: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
     return {name: dict(settings) for name, settings in tuned.items()}
 
 
-def _tuned_contenders(
+def _prepared(
     rules: Sequence[str],
-    tasks: Sequence[Environment],
+    suites: Sequence[str],
     config: EvaluationConfig,
     workdir: str,
     agents: Sequence[str],
     tuned: str,
     changes: Mapping[str, Any],
-) -> tuple[tuple[Contender, ...], tuned_settings.TunedSettings | None]:
-    """Return all contenders, and the tuned settings that some have; arguments as of `run`."""
+) -> tuple[tuple[Environment, ...], tuple[Contender, ...], tuned_settings.TunedSettings | None]:
+    """Return the tasks, all contenders, and the tuned settings that some have.
+
+    Arguments and errors are as of `run`.
+    """
+    copies = copies_in(workdir)
+    check_names(rules, (*config.baselines, *agents), copies)
+    tasks = resolve(suites)
     chosen = find_tuned(tuned, workdir, config, tasks, rules)
-    settings = settings_by_contender(chosen)
     own = of_algorithms(changes)
-    return make_contenders(rules, config, agents, copies_in(workdir), settings, own), chosen
+    contenders = make_contenders(rules, config, agents, copies, settings_by_contender(chosen), own)
+    require_read(changes, contenders, config)
+    return tasks, contenders, chosen
 
 
 def of_algorithms(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
