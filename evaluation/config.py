@@ -3,8 +3,10 @@
 import dataclasses
 from typing import Any, ClassVar
 
+import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
+from agents.search_space import Shared
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 
 TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
@@ -137,6 +139,13 @@ class EvaluationConfig:
     def tuned_baselines(self) -> dict[str, str]:
         """The algorithm of each baseline that has tuned settings, by its name."""
         return {x: family_of(x) for x in self.baselines if x.endswith(TUNED)}
+
+    @property
+    def shared(self) -> Shared:
+        """What tuned algorithms have in common with the evaluated rules."""
+        own = disco.ActorCritic().discount
+        discount = own if self.rule_discount is None else self.rule_discount
+        return Shared(self.agent, self.budget, discount)
 
     @property
     def num_updates(self) -> int:

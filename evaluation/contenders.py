@@ -5,16 +5,12 @@ algorithm (`agents.registry`) with its settings. `NAME` is an algorithm with the
 literature, its network and environments included; `NAME_tuned` has settings that a search has found
 (`evaluation.studies.tuning`), and the network and the environments of the evaluated rules' agents
 where the search did not vary them.
-
-Other packages add rules by entry points of the group `disco.rules`: the entry point has the rule's
-name, and is a function that returns the rule (`docs/extending.md`).
 """
 
+import abc
 import dataclasses
-import logging
-import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import disco
@@ -22,34 +18,33 @@ import environments
 from agents import registry, search_space
 from agents.protocol import Agent
 from agents.rule_agent import AgentConfig, make_agent
-from agents.search_space import RULE_RANGES, Settings, Shared
-from disco import rule_sources
-from disco_common import plugins
-from disco_common.terminal import require_printable
-from evaluation import folder_names
+from agents.search_space import RULE_RANGES, Settings
 from evaluation.config import EvaluationConfig, family_of
 from evaluation.fingerprints import fingerprint
 from evaluation.rule_agents import agent_of
-from evaluation.studies import ablations
+from evaluation.rule_loading import (
+    copy_of_rule,
+    distinct_names,
+    find_plugin,
+    load,
+    source,
+    with_discount,
+)
 
 RANDOM = "random"
 DISCOVERED, RULE = "discovered", "rule"  # Kinds of rules.
-PLUGINS = plugins.define("disco.rules", disco.Rule, parameters=0)
 # Of a contender's source: steps of its optimiser per environment step; its parameters, the fewest
-# and the most over tasks; its environments; environment steps between two updates; hash of the
-# rule's file; settings that a search has found.
+# and the most over tasks; its environments; environment steps between two updates; settings that a
+# search has found.
 GRADIENT_STEPS = "gradient_steps_per_environment_step"
 PARAMETERS = "parameters"
 NUM_ENVIRONMENTS = "num_environments"
 STEPS_PER_UNROLL = "environment_steps_per_unroll"
-FILE_SHA256 = "file_sha256"
 TUNED_SETTINGS = "tuned"
-
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Contender:
+class Contender(abc.ABC):
     """What all contenders have.
 
     Attributes:
@@ -61,13 +56,13 @@ class Contender:
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
+    @abc.abstractmethod
     def kind(self) -> str:
         """A word for tables: the algorithm, `DISCOVERED` for a rule with a meta-network, `RULE`."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def described(self) -> dict[str, Any]:
         """Return what a manifest says of it, JSON values."""
-        raise NotImplementedError
 
     def num_steps(self, config: EvaluationConfig) -> int:
         """Return the environment steps of a run: whole unrolls of its agent."""
@@ -75,9 +70,9 @@ class Contender:
         return config.num_steps // per_unroll * per_unroll
 
     @property
+    @abc.abstractmethod
     def num_environments(self) -> int | None:
         """The environments that its agent acts in at once; None if nobody knows."""
-        raise NotImplementedError
 
     @property
     def own_training(self) -> registry.Configured | None:
@@ -93,14 +88,15 @@ class Contender:
         """Return a task with the observations that it chooses."""
         return task
 
+    @abc.abstractmethod
     def make(self, task: environments.Environment) -> Agent:
         """Return the agent of runs on a task, and on others of equal dynamics.
 
         Raises:
           ValueError: if it cannot act or learn there.
         """
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def check(self, task: environments.Environment, num_steps: int) -> None:
         """Raise ValueError if it cannot make a run of a number of environment steps on a task."""
 
@@ -138,6 +134,9 @@ class RuleContender(Contender):
 
     def make(self, task: environments.Environment) -> Agent:
         return make_agent(self.loaded, self.agent, task)
+
+    def check(self, task: environments.Environment, num_steps: int) -> None:
+        del task, num_steps  # Whether it can act there shows as its agent is made.
 
     @property
     def loaded(self) -> disco.Rule:
@@ -241,13 +240,6 @@ def settings_of_agent(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return agent if isinstance(agent, Mapping) else settings
 
 
-def shared_settings(config: EvaluationConfig) -> Shared:
-    """Return what tuned algorithms have in common with the rules of an evaluation."""
-    own = disco.ActorCritic().discount
-    discount = own if config.rule_discount is None else config.rule_discount
-    return Shared(config.agent, config.budget, discount)
-
-
 def make_contenders(
     rules: Sequence[str],
     config: EvaluationConfig,
@@ -319,7 +311,7 @@ def _algorithm(
             )
         return tuned_algorithm(name, family, config, tuned[family])
     algorithm = registry.find(name)
-    made = algorithm.in_evaluation(shared_settings(config), name.partition("/")[2])
+    made = algorithm.in_evaluation(config.shared, name.partition("/")[2])
     if algorithm.has_literature and config.agent.network.channels:
         made = made.with_images_network(config.agent.network, config.agent.frame_stack)
     made = made.replaced(changes.get(family, {})).for_run(config.num_steps)
@@ -341,7 +333,7 @@ def tuned_algorithm(
     Raises:
       ValueError: if a setting is unknown or out of range.
     """
-    made = registry.find(algorithm).with_tuned(shared_settings(config), settings)
+    made = registry.find(algorithm).with_tuned(config.shared, settings)
     return AlgorithmContender.of(name, algorithm, made, **{TUNED_SETTINGS: dict(settings)})
 
 
@@ -357,11 +349,11 @@ def rule_contenders(
     """
     tuned = tuned or {}
     found = []
-    for name, rule in zip(_distinct_names(rules), rules, strict=True):
+    for name, rule in zip(distinct_names(rules), rules, strict=True):
         copy = None if copies is None else copy_of_rule(copies, name)
-        loaded, header, sha256 = _load(rule, copy)
+        loaded, header, sha256 = load(rule, copy)
         if config.rule_discount is not None:
-            loaded = _with_discount(name, loaded, config.rule_discount)
+            loaded = with_discount(name, loaded, config.rule_discount)
         settings = tuned.get(name, {})
         agent, origins = agent_of(rule, header, config)
         origins |= {x: "tuned settings" for x in origins if x in settings}
@@ -386,99 +378,9 @@ def rule_contenders(
     return found
 
 
-def _with_discount(name: str, rule: disco.Rule, discount: float) -> disco.Rule:
-    """Return a rule with another discount.
-
-    Raises:
-      ValueError: if it has no such field.
-    """
-    if not dataclasses.is_dataclass(rule) or "discount" not in {
-        field.name for field in dataclasses.fields(rule)
-    }:
-        raise ValueError(
-            f"rule_discount is {discount:g}, but the rule {name!r} has no discount to set; expected"
-            " None."
-        )
-    return dataclasses.replace(rule, discount=discount)
-
-
-def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:
-    """Return a contender of an evaluation on disk (`evaluation.report.manifest`), complete.
-
-    Args:
-      stored: without its rule or algorithm.
-      config: of the evaluation.
-      copies: folder with copies of rule files (`copy_of_rule`).
-
-    Raises:
-      ValueError: if its rule is gone or another one now, or its algorithm has other settings now.
-    """
-    if isinstance(stored, AlgorithmContender):
-        parameters = stored.algorithm.partition("/")[2]
-        configured = registry.find(stored.algorithm).restored(stored.settings, parameters)
-        return dataclasses.replace(stored, configured=configured)
-    source = stored.source
-    # A file may have changed since; its copy, by the name of the contender or of the file, has not.
-    # A rule of the hub is only read from its copy: reading a run downloads nothing.
-    origin = str(source["file"])
-    names = dict.fromkeys((stored.name, rule_sources.short_names(origin)[0]))
-    files = [str(copy_of_rule(copies, name)) for name in names]
-    if not origin.startswith(rule_sources.HUB):
-        files = [origin, *files]
-    for file in files:
-        try:
-            rule = _load(file, None)[0]
-        except (OSError, disco.RuleFileError):
-            continue
-        if config.rule_discount is not None:
-            rule = _with_discount(stored.name, rule, config.rule_discount)
-        if fingerprint(rule) == source["parameters_sha256"]:
-            return dataclasses.replace(stored, rule=rule)
-    raise ValueError(
-        f"The rule {stored.name!r} is gone: {source['file']!r} and its copy in {str(copies)!r} are"
-        " missing, or other rules now."
-    )
-
-
 def fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
     """Return the fingerprints of the rules among contenders, by name."""
     return {x.name: x.parameters_sha256 for x in contenders if isinstance(x, RuleContender)}
-
-
-def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
-    """Return the folder in a workdir for copies of rule files, by the contenders' names."""
-    return pathlib.Path(workdir) / "rules"
-
-
-def copy_of_rule(copies: pathlib.Path, contender: str) -> pathlib.Path:
-    """Return the path of the copy of a contender's rule file, in a folder of copies."""
-    return copies / f"{folder_names.of_contender(contender)}.npz"
-
-
-def find_plugin(rule: str) -> Callable[..., disco.Rule] | None:
-    """Return the function of another package that makes a rule; None if there is none.
-
-    Raises:
-      PluginError: (an `ImportError`) if it cannot be imported.
-    """
-    return None if rule.startswith(rule_sources.HUB) else plugins.find(PLUGINS, rule)
-
-
-def _load(
-    rule: str, copy: pathlib.Path | None
-) -> tuple[disco.Rule, dict[str, Any], dict[str, str]]:
-    """Return a rule, its file's header, and the file's hash for the contender's source.
-
-    Args:
-      rule: a name of `disco.rule_sources`, or of a plugin, which has neither header nor hash.
-      copy: of the file, to read if the file is gone; None for none.
-    """
-    if plugin := find_plugin(rule):
-        return plugin(), {}, {}
-    path = _source(rule, copy)
-    if path == copy:
-        _log.warning("Rule file %r does not exist. The rule's copy %s is used.", rule, copy)
-    return *ablations.read(path), {FILE_SHA256: rule_sources.sha256_of(path)}
 
 
 def check_names(
@@ -488,40 +390,8 @@ def check_names(
 
     Arguments and errors are those of `make_contenders`.
     """
-    for name, rule in zip(_distinct_names(rules), rules, strict=True):
+    for name, rule in zip(distinct_names(rules), rules, strict=True):
         if find_plugin(rule) is None:
-            _source(rule, None if copies is None else copy_of_rule(copies, name))
+            source(rule, None if copies is None else copy_of_rule(copies, name))
     for agent in agents:
         registry.find(family_of(agent)).configured(agent.partition("/")[2])
-
-
-def _source(rule: str, copy: pathlib.Path | None) -> pathlib.Path:
-    """Return the path of a rule's file, or of its copy if the file is gone."""
-    try:
-        return rule_sources.find(rule)
-    except FileNotFoundError:
-        if copy is None or not copy.is_file():
-            raise
-        return copy
-
-
-def _distinct_names(rules: Sequence[str]) -> list[str]:
-    """Return the rules' names: file stems, prefixed by the folder's name where stems are equal."""
-    found = [rule_sources.short_names(rule) for rule in rules]
-    stems = [stem for stem, _ in found]
-    names = [longer if stems.count(stem) > 1 else stem for stem, longer in found]
-    for name, rule in zip(names, rules, strict=True):
-        require_printable(f"--rule {rule!r}: the name", name)
-        if names.count(name) > 1:
-            raise ValueError(
-                f"--rule names {rule!r} and another rule that would also be called {name!r};"
-                " expected files of different names or in folders of different names."
-            )
-        known = plugins.names(registry.PLUGINS)
-        if family_of(name) in known or "@" in name:
-            kept = ", ".join(known)
-            raise ValueError(
-                f"--rule {rule!r} would be called {name!r}, which is kept for other contenders;"
-                f" expected a file name without '@' and other than {kept}."
-            )
-    return names

@@ -19,12 +19,19 @@ import jax
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray, PyTree
 
+import disco
 import environments
+from agents import registry
 from agents.history import History
 from agents.protocol import Agent, Mode
+from disco import rule_sources
 from disco_common import plugins
-from evaluation import contenders, storage, training
+from evaluation import storage, training
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import AlgorithmContender, Contender
+from evaluation.fingerprints import fingerprint
 from evaluation.report.manifest import StoredEvaluation, read_manifest
+from evaluation.rule_loading import copies_in, copy_of_rule, load, with_discount
 from evaluation.training import Run
 from training.host_collection import make_act
 
@@ -192,10 +199,48 @@ def _run(stored: StoredEvaluation, path: pathlib.Path, imports: bool) -> Run:
             f" {stored.config.seeds}."
         )
     contender, task = found[path.parents[1].name], tasks[path.parent.name]
-    copies = contenders.copies_in(folder)
+    copies = copies_in(folder)
     with plugins.names_from_files(imports=imports):
-        contender = contenders.restored(contender, stored.config, copies)
+        contender = restored(contender, stored.config, copies)
         made = environments.make(task)
     if contender.own_training is not None:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
     return Run(contender, contender.observed(made), seed_index)
+
+
+def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:
+    """Return a contender of an evaluation on disk (`evaluation.report.manifest`), complete.
+
+    Args:
+      stored: without its rule or algorithm.
+      config: of the evaluation.
+      copies: folder with copies of rule files (`copy_of_rule`).
+
+    Raises:
+      ValueError: if its rule is gone or another one now, or its algorithm has other settings now.
+    """
+    if isinstance(stored, AlgorithmContender):
+        parameters = stored.algorithm.partition("/")[2]
+        configured = registry.find(stored.algorithm).restored(stored.settings, parameters)
+        return dataclasses.replace(stored, configured=configured)
+    source = stored.source
+    # A file may have changed since; its copy, by the name of the contender or of the file, has not.
+    # A rule of the hub is only read from its copy: reading a run downloads nothing.
+    origin = str(source["file"])
+    names = dict.fromkeys((stored.name, rule_sources.short_names(origin)[0]))
+    files = [str(copy_of_rule(copies, name)) for name in names]
+    if not origin.startswith(rule_sources.HUB):
+        files = [origin, *files]
+    for file in files:
+        try:
+            rule = load(file, None)[0]
+        except (OSError, disco.RuleFileError):
+            continue
+        if config.rule_discount is not None:
+            rule = with_discount(stored.name, rule, config.rule_discount)
+        if fingerprint(rule) == source["parameters_sha256"]:
+            return dataclasses.replace(stored, rule=rule)
+    raise ValueError(
+        f"The rule {stored.name!r} is gone: {source['file']!r} and its copy in {str(copies)!r} are"
+        " missing, or other rules now."
+    )

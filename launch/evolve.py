@@ -14,6 +14,7 @@ only the generations that are missing; with more `--generations`, it continues t
 """
 
 import dataclasses
+from typing import Any
 
 from absl import flags
 
@@ -31,8 +32,9 @@ def main() -> None:
     from disco_common.configuration import from_config
     from disco_common.terminal import printable
     from evaluation.config import EvaluationConfig
-    from evaluation.contenders import copies_in, rule_contenders
+    from evaluation.contenders import rule_contenders
     from evaluation.evaluate import resolve
+    from evaluation.rule_loading import copies_in
     from evaluation.studies import evolution
     from launch.support import evaluations, workdirs
     from launch.support.score_tables import print_rows
@@ -76,17 +78,19 @@ def main() -> None:
             kept | evaluations.provenance(),
             evaluations.shown(),
         )
-    rows = [
-        {
-            "generation": str(number),
-            "best fitness": f"{max(one.fitness):.3f}",
-            "mean fitness": f"{sum(one.fitness) / len(one.fitness):.3f}",
-        }
-        for number, one in enumerate(found)
-    ]
-    print_rows("Generations, each on other tasks", rows)
+    print_rows("Generations, each on other tasks", [_row(*one) for one in enumerate(found)])
     names = (evolution.RULE, evolution.TABLE, f"{evolution.PLOT}.png")
     print(f"Written: {', '.join(printable(folder / name) for name in names)}")
+
+
+def _row(number: int, generation: Any) -> dict[str, str]:
+    """Return the table's row of a generation (`evaluation.studies.evolution.Generation`)."""
+    fitness = generation.fitness
+    return {
+        "generation": str(number),
+        "best fitness": f"{max(fitness):.3f}",
+        "mean fitness": f"{sum(fitness) / len(fitness):.3f}",
+    }
 
 
 def _define_flags() -> None:

@@ -25,8 +25,9 @@ def main() -> None:
     """Run the command."""
     from agents.search_space import RULE_RANGES
     from disco_common.terminal import printable
-    from evaluation.contenders import copies_in, fingerprints, rule_contenders
+    from evaluation.contenders import fingerprints, rule_contenders
     from evaluation.evaluate import resolve
+    from evaluation.rule_loading import copies_in
     from evaluation.studies import tuning
     from launch.support import evaluations, workdirs
     from launch.support.score_tables import print_rows

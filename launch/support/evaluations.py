@@ -21,15 +21,13 @@ from evaluation.contenders import (
     Contender,
     RuleContender,
     check_names,
-    copies_in,
-    copy_of_rule,
-    find_plugin,
     fingerprints,
     make_contenders,
 )
 from evaluation.evaluate import Execution, check, evaluate, resolve
 from evaluation.executors import Executor
 from evaluation.report.evaluation_files import WrittenEvaluation
+from evaluation.rule_loading import copies_in, copy_of_rule, find_plugin
 from evaluation.scoring import references
 from evaluation.tuned_settings import SHIPPED, TUNED_FILE, find_tuned, settings_by_contender
 from launch.support import commands, dry_run, execution, workdirs

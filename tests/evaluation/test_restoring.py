@@ -16,10 +16,10 @@ from evaluation.contenders import (
     AlgorithmContender,
     RuleContender,
     make_contenders,
-    restored,
     rule_contenders,
     tuned_algorithm,
 )
+from evaluation.loading import restored
 from evaluation.report.manifest import read_manifest, write_manifest
 from tests.evaluation.common import BASELINES
 from tests.meta.common import small_rule

@@ -8,7 +8,8 @@ import pytest
 import disco
 from disco.rule_sources import sha256_of
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import FILE_SHA256, make_contenders
+from evaluation.contenders import make_contenders
+from evaluation.rule_loading import FILE_SHA256
 from tests.disco import hub
 from tests.golden import WEIGHTS
 from tests.launch.common import outcome, start
