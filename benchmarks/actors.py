@@ -7,26 +7,22 @@ For each environment, in turns:
 
 - `engine`: the engine with precomputed random actions, all instances on all processors;
 - `actor`: `training.host_collection`, the same number of instances in two halves: engine, inference
-  with a small network, recording of trajectories. The cost of the policy is printed, too.
+  with a small network, recording of trajectories.
 """
 
 import time
 from collections.abc import Callable
 from typing import Any
 
-import dm_env
 import jax
 import numpy as np
 from absl import app, flags
 
 import disco
 import environments
-from agents.history import History
 from agents.networks import NetworkConfig
-from agents.protocol import Batch
 from agents.rule_agent import AgentConfig, RuleAgent
-from benchmarks.timing import time_in_turn
-from training.host_collection import HostActor, make_act
+from training.host_collection import HostActor
 
 _SUITE = flags.DEFINE_string("suite", "atari/Pong,procgen/coinrun", "Environments, by commas.")
 _ENVIRONMENTS = flags.DEFINE_integer(
@@ -34,7 +30,6 @@ _ENVIRONMENTS = flags.DEFINE_integer(
 )
 _SECONDS = flags.DEFINE_float("seconds", 4.0, "Duration of each turn.")
 _TURNS = flags.DEFINE_integer("turns", 3, "Turns of engine and actor.", lower_bound=1)
-_STACK = flags.DEFINE_integer("frame_stack", 1, "Frames that the policy reads.", lower_bound=1)
 _LENGTH = 29
 _NETWORK = NetworkConfig(torso=(16,), model=16, head=(16,))
 
@@ -56,7 +51,6 @@ def _compare(task: environments.Environment, number: int) -> None:
         unroll_length=_LENGTH,
         batch_size=number,
         replay_ratio=0.0,
-        frame_stack=_STACK.value,
     )
     agent = RuleAgent.create(config, dynamics, disco.ActorCritic())
     params, key = agent.network.init(jax.random.key(0)), jax.random.key(1)
@@ -66,7 +60,7 @@ def _compare(task: environments.Environment, number: int) -> None:
     actions = np.random.default_rng(0).integers(
         environments.num_actions(dynamics), size=(997, number), dtype=np.int32
     )
-    collected = actor.collect(params, key, _LENGTH)  # Compiles.
+    actor.collect(params, key, _LENGTH)  # Compiles.
     rates: dict[str, list[float]] = {"engine": [], "actor": []}
     for _ in range(_TURNS.value):
         stepped = _calls_per_second(lambda i: engine.step(actions[i % len(actions)]))
@@ -74,13 +68,10 @@ def _compare(task: environments.Environment, number: int) -> None:
         unrolled = _calls_per_second(lambda _: actor.collect(params, key, _LENGTH))
         rates["actor"].append(number * _LENGTH * unrolled)
     ratios = np.array(rates["actor"]) / np.array(rates["engine"])
-    policy = _policy_seconds(agent, params, collected.batch) / number
     print(
         f"{task.name}, {number} instances: engine {np.median(rates['engine']):.0f} steps/s,"
         f" actor {np.median(rates['actor']):.0f}, ratio {np.median(ratios):.2f}"
-        f" ({ratios.min():.2f} to {ratios.max():.2f}, {len(ratios)} turns); the policy takes"
-        f" {1e6 * policy:.0f} µs of a processor per step, the engine"
-        f" {1e6 * environments.available_processors() / np.median(rates['engine']):.0f}",
+        f" ({ratios.min():.2f} to {ratios.max():.2f}, {len(ratios)} turns)",
         flush=True,
     )
     actor.close()
@@ -93,20 +84,6 @@ def _calls_per_second(call: Callable[[int], Any]) -> float:
         call(calls)
         calls += 1
     return calls / (time.perf_counter() - began)
-
-
-def _policy_seconds(agent: RuleAgent, params: disco.Params, batch: Batch) -> float:
-    """Return the seconds of inference per step, for both halves."""
-    half: Any = jax.tree.map(lambda x: x[:, : x.shape[1] // 2], batch.observation)
-    if isinstance(half, History):
-        first = History(frames=half.frames[: agent.config.frame_stack], age=half.age[:1])
-    else:
-        first = half[0]
-    act, key, number = make_act(agent), jax.random.key(0), batch.action.shape[1] // 2
-    zeros = np.zeros(number, np.float32)
-    seen = dm_env.TimeStep(np.ones(number, np.int32), zeros, zeros, first)
-    calls = {"": lambda: act(params, None, seen, key, np.int32(0))[1:]}
-    return 2 * float(np.median(time_in_turn(calls, 50)[""]))
 
 
 if __name__ == "__main__":

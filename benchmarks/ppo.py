@@ -18,6 +18,7 @@ Writes `ppo.json` and `ppo.png`.
 """
 
 import dataclasses
+import inspect
 import json
 import math
 import pathlib
@@ -127,7 +128,7 @@ def _train_ours(
 
 
 def _train_rejax(name: str, config: PPOConfig, interval: int) -> _Trained:
-    """Return what `benchmarks/rejax_ppo.py` finds.
+    """Return what `_rejax` finds in its own environment.
 
     Raises:
       RuntimeError: if it fails, with what it printed.
@@ -139,12 +140,48 @@ def _train_rejax(name: str, config: PPOConfig, interval: int) -> _Trained:
         "interval": interval,
         "seeds": _SEEDS.value,
     }
-    command = [_REJAX.value, str(pathlib.Path(__file__).parent / "rejax_ppo.py")]
+    command = [_REJAX.value, "-c", f"{inspect.getsource(_rejax)}\n_rejax()"]
     done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed on {name}:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"{_REJAX.value} failed on {name}:\n{done.stderr[-2000:]}")
     found = json.loads(done.stdout)
     return _Trained(np.array(found["returns"]), found["seconds"])
+
+
+def _rejax() -> None:
+    """Train rejax's PPO: with evaluations for the curves, without them for the time.
+
+    Its source runs by itself. It reads a request from stdin, and writes the mean returns of its
+    evaluations, by seed and interval, and the seconds that training alone takes, without
+    compilation: the lesser of those of all seeds in one program and of one after the other.
+    """
+    import json
+    import sys
+    import time
+
+    import jax
+    import jax.numpy as jnp
+    import rejax  # pyright: ignore[reportMissingImports]
+
+    request = json.load(sys.stdin)
+    algorithm = rejax.PPO.create(
+        env=request["environment"],
+        total_timesteps=request["steps"],
+        eval_freq=request["interval"],
+        skip_initial_evaluation=True,
+        **request["settings"],
+    )
+    keys = jax.random.split(jax.random.key(0), request["seeds"])
+    _, (_, returns) = jax.jit(jax.vmap(algorithm.train))(keys)  # [seeds, intervals, episodes]
+    alone = algorithm.replace(eval_callback=lambda *_: jnp.zeros(()), eval_freq=request["steps"])
+    seconds = []
+    for train in (jax.vmap(alone.train), lambda keys: jax.lax.map(alone.train, keys)):
+        compiled = jax.jit(train).lower(keys).compile()
+        began = time.perf_counter()
+        jax.block_until_ready(compiled(keys))
+        seconds.append(time.perf_counter() - began)
+    result = {"returns": jnp.mean(returns, axis=-1).tolist(), "seconds": min(seconds)}
+    json.dump(result, sys.stdout)
 
 
 def _text(test: Any) -> str:

@@ -5,46 +5,151 @@ r"""The plan of a discovery on thousands of devices: arithmetic, memory, hours (
     python -m benchmarks.scale --config=launch/configs/disco103.py --devices=32,64
 
 Any field of the config can be overridden by `--config.FIELD=value`. The functions of one agent's
-meta-step are traced on shapes (`benchmarks.counting`): nothing is compiled, and no environment is
-started. DeepMind Lab need not be installed. Convolutions have the derivatives that accelerators
-take, which are not a CPU's (`agents.convolutions`).
+meta-step are traced on shapes, and the products of their jaxprs counted: nothing is compiled, and
+no environment is started. DeepMind Lab need not be installed. XLA would count a loop's body once;
+here a product in a loop counts as often as it runs. Dead code does not count. Equal expressions,
+which XLA computes once, count twice: in `disco57` this adds a twentieth. Convolutions have the
+derivatives that accelerators take, which are not a CPU's (`agents.convolutions`).
 
 The seconds are the FLOP of products divided by an assumed fraction (`--utilization`, lowest and
 highest) of the vendor's peak, but no less than the memory's bandwidth allows. The agents of a
-device are computed one after the other. Acting and simulators are listed separately, as they run
-beside the learning. Of the layouts of agents over devices that fit in memory, the one with the
-fewest devices per agent is shown that is at most a tenth slower than the fastest.
+device are computed one after the other. Acting (below 1% of the FLOP) and simulators, which run
+beside the learning, are left out. Of the layouts of agents over devices that fit in memory, the one
+with the fewest devices per agent is shown that is at most a tenth slower than the fastest.
 """
 
-import dataclasses
 import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from absl import app, flags
+from jax.extend import core
+from jax.interpreters import partial_eval
 
 import disco
 import environments
 from agents import convolutions
-from agents.rule_agent import RuleAgent, to_trajectory
-from benchmarks.counting import Product, Work, count, flop, num_bytes, peak_bytes, repeated
+from agents.rule_agent import to_trajectory
 from disco_common.configuration import from_config
 from environments.suites import dmlab
 from launch.support.flag_parsing import define_config, parse_flags
+from launch.support.score_tables import print_rows
 from launch.support.settings import DiscoverSettings
 from launch.support.setup import make_discovery
 from meta import inner_loop
 from meta.discovery import Discovery
 from meta.meta_step import agent_meta_update
-from meta.state import DiscoveryState, Member
+from meta.state import Member
 from training import batches
-from training.host_collection import NUM_HALVES
-from training.memory_budget import plan
+
+_DEVICES = flags.DEFINE_list("devices", ["1024"], "Numbers of devices.")
+_UTILIZATION = flags.DEFINE_list(
+    "utilization", ["0.02", "0.2"], "Assumed fractions of the peak: lowest and highest."
+)
+# XLA's temporary memory over the counted one, at most, for IMPALA's network on a CPU
+# (docs/scale.md).
+_TEMPORARY_MARGIN = 1.65
+_array = jax.ShapeDtypeStruct
+
+
+class Product(NamedTuple):
+    """A matrix product or convolution.
+
+    Attributes:
+      flop: number of its multiplications and additions, without those of a padding's zeros.
+      num_bytes: size of its operands and its result.
+      dtype: of the operands.
+    """
+
+    flop: int
+    num_bytes: int
+    dtype: str
+
+
+Work = Counter[Product]
+"""How often a program computes each product."""
+
+
+def count(function: Callable, *arguments: Any) -> Work:
+    """Return the products that a function of arrays or shapes computes.
+
+    Raises:
+      ValueError: if a product is in a loop of unknown length.
+    """
+    return _count(_program(function, arguments))
+
+
+def flop(work: Work) -> int:
+    """Return the FLOP of all products."""
+    return sum(number * product.flop for product, number in work.items())
+
+
+def peak_bytes(function: Callable, *arguments: Any) -> int:
+    """Return the peak memory of intermediate results, without arguments and results.
+
+    Each operation's result counts from its computation to its last use, in the order of the
+    program. The compiler needs less if it fuses operations or finds a better order.
+    """
+    return _peak_bytes(_program(function, arguments))
+
+
+def num_bytes(tree: Any) -> int:
+    """Return the size of the arrays or shapes in a tree."""
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def _program(function: Callable, arguments: tuple) -> core.Jaxpr:
+    """Return a function's jaxpr without dead code."""
+    program = jax.make_jaxpr(function)(*arguments).jaxpr
+    return partial_eval.dce_jaxpr(program, [True] * len(program.outvars), instantiate=True)[0]
+
+
+def _count(program: core.Jaxpr) -> Work:
+    work: Work = Counter()
+    for eqn in program.eqns:
+        name = eqn.primitive.name
+        if name in ("dot_general", "conv_general_dilated"):
+            operands = tuple((x.aval.shape, x.aval.dtype) for x in eqn.invars)  # pyright: ignore
+            work[_product(eqn.primitive, tuple(sorted(eqn.params.items())), operands)] += 1
+            continue
+        works = [_count(inner) for inner in core.jaxprs_in_params(eqn.params)]
+        if name == "while" and any(works):
+            raise ValueError("A matrix product is in a while loop, whose length is unknown.")
+        most = max(works, key=flop, default=Counter())  # Of branches; of others there is one.
+        times = eqn.params["length"] if name == "scan" else 1
+        work.update({product: times * number for product, number in most.items()})
+    return work
+
+
+@functools.cache
+def _product(primitive: core.Primitive, params: tuple, operands: tuple) -> Product:
+    shapes = [_array(*operand) for operand in operands]
+    program = jax.jit(lambda *operands: primitive.bind(*operands, **dict(params)))
+    cost = program.lower(*shapes).cost_analysis()
+    assert cost is not None
+    return Product(int(cost["flops"]), int(cost["bytes accessed"]), str(shapes[0].dtype))
+
+
+def _peak_bytes(jaxpr: core.Jaxpr) -> int:
+    read = [[x for x in eqn.invars if not isinstance(x, core.Literal)] for eqn in jaxpr.eqns]
+    last_use = {atom: i for i, atoms in enumerate(read) for atom in atoms}
+    kept = {atom for atom in jaxpr.outvars if not isinstance(atom, core.Literal)}
+    made: dict[Any, int] = {}
+    live = peak = 0
+    for i, eqn in enumerate(jaxpr.eqns):
+        for var in eqn.outvars:
+            if var in last_use and var not in kept:
+                made[var] = num_bytes(var.aval)
+        live += sum(made.get(var, 0) for var in eqn.outvars)
+        inside = max((_peak_bytes(inner) for inner in core.jaxprs_in_params(eqn.params)), default=0)
+        peak = max(peak, live + inside)
+        live -= sum(made.pop(a, 0) for a in set(read[i]) if last_use[a] == i)
+    return peak
 
 
 class Accelerator(NamedTuple):
@@ -63,19 +168,14 @@ class Accelerator(NamedTuple):
     bandwidth: float
     memory: float
 
-    def at_peak(self, work: Work) -> float:
-        """Return the seconds that the products of some work take at the peak."""
-        return sum(n * p.flop / self._peak(p) for p, n in work.items())
-
     def seconds(self, work: Work, utilization: float) -> float:
         """Return the seconds at a fraction of the peak, as far as the memory's bandwidth allows."""
-        least = sum(
-            n * max(p.flop / self._peak(p), p.num_bytes / self.bandwidth) for p, n in work.items()
-        )
-        return max(self.at_peak(work) / utilization, least)
-
-    def _peak(self, product: Product) -> float:
-        return self.narrow_peak if product.dtype == "bfloat16" else self.peak
+        at_peak = least = 0.0
+        for product, number in work.items():
+            peak = self.narrow_peak if product.dtype == "bfloat16" else self.peak
+            at_peak += number * product.flop / peak
+            least += number * max(product.flop / peak, product.num_bytes / self.bandwidth)
+        return max(at_peak / utilization, least)
 
 
 # For GPUs, the dense peak, which is half of the sparse peak in data sheets.
@@ -90,43 +190,7 @@ ACCELERATORS: Mapping[str, Accelerator] = {
     "h100": Accelerator(494.5e12, 989e12, 3.35e12, 80e9),
     "h200": Accelerator(494.5e12, 989e12, 4.8e12, 141e9),
 }
-
-_DEVICES = flags.DEFINE_list("devices", ["1024"], "Numbers of devices.")
 _ACCELERATORS = flags.DEFINE_list("accelerators", list(ACCELERATORS), "Kinds of devices.")
-_UTILIZATION = flags.DEFINE_list(
-    "utilization", ["0.02", "0.2"], "Assumed fractions of the peak: lowest and highest."
-)
-# XLA's temporary memory over the counted one, at most, for IMPALA's network on a CPU
-# (docs/scale.md).
-_TEMPORARY_MARGIN = 1.65
-
-
-_array = jax.ShapeDtypeStruct
-
-
-class Cost(NamedTuple):
-    """The cost of one agent in a meta-step.
-
-    Attributes:
-      parts: its work by name; a part whose name starts with "-" is contained in the one above.
-      environment_steps: number of simulated steps.
-      policy_calls: number of sequential calls, each for half of its environments.
-      transferred: bytes of trajectories from the host to its devices; 0 with JAX environments.
-      replay: bytes of its full replay on the host; 0 with JAX environments.
-      all_reduced: bytes of the arrays that its devices sum over each other, if it has several.
-    """
-
-    parts: dict[str, Work]
-    environment_steps: int
-    policy_calls: int
-    transferred: int
-    replay: int
-    all_reduced: int
-
-    @property
-    def work(self) -> Work:
-        """All work."""
-        return sum((x for name, x in self.parts.items() if name[0] != "-"), Counter())
 
 
 class Agents:
@@ -135,6 +199,7 @@ class Agents:
     Attributes:
       family: of their environments.
       count: their number.
+      steps: environment steps of each in a meta-step, validation included.
     """
 
     def __init__(self, discovery: Discovery, number: int):
@@ -146,19 +211,12 @@ class Agents:
         members = state.groups[number]
         self._member: Member = jax.tree.map(lambda x: _array(x.shape[1:], x.dtype), members)
         self._memories: dict[int, dict[str, int]] = {}
-
-    def programs(self, split: int = 1) -> tuple[tuple, tuple]:
-        """Return an update and the meta-update, with arguments for one of `split` devices."""
-        group, member, (batch, residuals, validation) = self._group, self._member, self._data(split)
-
-        def update(rule, *arguments):
-            return inner_loop.update(group.agent_with(rule), group.value_function, *arguments)
-
-        meta_update = functools.partial(agent_meta_update, self._config, group)
-        return (
-            (update, self._rule, member.agent, member.value, batch),
-            (meta_update, self._rule, member, member.agent.learner, residuals, validation),
-        )
+        meta, config = self._config.meta, self._group.agent.config
+        validation = meta.validation_trajectories
+        if unrolls := self._group.validation_unrolls(meta):
+            validation = config.num_environments * unrolls
+        self.steps = meta.num_updates * config.steps_per_update
+        self.steps += validation * meta.validation_length
 
     def memory(self, split: int) -> dict[str, int]:
         """Return an agent's bytes on each of `split` devices.
@@ -175,26 +233,33 @@ class Agents:
                 "state": num_bytes((self._member, self._member.agent.learner)),
                 "residuals": num_bytes(residuals),
                 "batches": num_bytes((batch, validation)),
-                "temporary": max(peak_bytes(*program) for program in self.programs(split)),
+                "temporary": max(peak_bytes(*program) for program in self._programs(split)),
             }
         return self._memories[split]
 
     @functools.cached_property
-    def cost(self) -> Cost:
-        """The cost of one of them."""
-        group, meta, config = self._group, self._config.meta, self._group.agent.config
-        num_playing, length = meta.validation_trajectories, meta.validation_length
-        if unrolls := group.validation_unrolls(meta):
-            num_playing, length = config.num_environments, unrolls * length
-        _, residuals, validation = self._data(1)
-        replay = group.is_host and config.num_replayed
-        return Cost(
-            parts=self._parts(num_playing, length),
-            environment_steps=meta.num_updates * config.steps_per_update + num_playing * length,
-            policy_calls=NUM_HALVES * (meta.num_updates * config.unroll_length + length),
-            transferred=num_bytes((residuals.batch, validation) if group.is_host else ()),
-            replay=plan("", group.agent, group.dynamics).num_bytes if replay else 0,
-            all_reduced=self._all_reduced(),
+    def parts(self) -> dict[str, Work]:
+        """The work of one of them by name, without acting."""
+        update, meta_update = (count(*program) for program in self._programs(1))
+        updates = Counter({x: self._config.meta.num_updates * n for x, n in update.items()})
+        return {"K updates": updates, "meta-gradient": meta_update}
+
+    @property
+    def work(self) -> Work:
+        """All work of one of them."""
+        return sum(self.parts.values(), Counter())
+
+    def _programs(self, split: int) -> tuple[tuple, tuple]:
+        """Return an update and the meta-update, with arguments for one of `split` devices."""
+        group, member, (batch, residuals, validation) = self._group, self._member, self._data(split)
+
+        def update(rule, *arguments):
+            return inner_loop.update(group.agent_with(rule), group.value_function, *arguments)
+
+        meta_update = functools.partial(agent_meta_update, self._config, group)
+        return (
+            (update, self._rule, member.agent, member.value, batch),
+            (meta_update, self._rule, member, member.agent.learner, residuals, validation),
         )
 
     def _data(self, split: int) -> tuple[disco.Trajectory, Any, disco.Trajectory]:
@@ -204,62 +269,13 @@ class Agents:
         def trajectory(batch_size: int, length: int) -> disco.Trajectory:
             return to_trajectory(batches.example(agent, dynamics, batch_size // split, length))
 
-        batch = trajectory(agent.config.batch_size, agent.config.unroll_length)
-
         def update(rule, *arguments):
             return inner_loop.update_with_residuals(self._group.agent_with(rule), *arguments)[1]
 
+        batch = trajectory(agent.config.batch_size, agent.config.unroll_length)
         residuals = jax.eval_shape(update, self._rule, self._member.agent.learner, batch)
         residuals = jax.tree.map(lambda x: _array((meta.num_updates, *x.shape), x.dtype), residuals)
         return batch, residuals, trajectory(meta.validation_trajectories, meta.validation_length)
-
-    def _parts(self, num_playing: int, play_length: int) -> dict[str, Work]:
-        """Return `Cost.parts`, with validation in so many environments and steps."""
-        agent, learner = self._group.agent, self._member.agent.learner
-        num_updates = self._config.meta.num_updates
-        batch, residuals, _ = self._data(1)
-        outputs = jax.eval_shape(agent.network.unroll, learner.params, batch)
-        given = (self._rule, outputs, batch, learner.rule_state)
-        cotangent = jax.tree.map(lambda x: _array(x.shape[1:], x.dtype), residuals.update.targets)
-
-        def pull_back(rule, outputs, batch, state, cotangent):
-            _, pull = jax.vjp(lambda r, o: r.targets(o, o, batch, state)[0], rule, outputs)
-            return pull(cotangent)
-
-        update, meta_update = (count(*program) for program in self.programs())
-        targets = count(lambda r, o, b, s: r.targets(o, o, b, s), *given)
-        acting = repeated(self._policy(agent.config.num_environments), agent.config.unroll_length)
-        playing = repeated(self._policy(num_playing), play_length)
-        return {
-            "acting": repeated(acting, num_updates) + playing,
-            "K updates": repeated(update, num_updates),
-            "- of these the rule": repeated(targets, num_updates),
-            "meta-gradient": meta_update,
-            "- of this the rule": repeated(count(pull_back, *given, cotangent), num_updates),
-        }
-
-    def _policy(self, num_environments: int) -> Work:
-        """Return the policy's work for one step of some environments."""
-        config = dataclasses.replace(self._group.agent.config, burn_in=0)
-        agent = RuleAgent.create(config, self._group.dynamics, self._group.agent.rule)
-        size = max(1, num_environments // NUM_HALVES)
-        seen: Any = batches.example(agent, self._group.dynamics, size, 0).observation
-        if not agent.network.history.is_history:
-            seen = jax.tree.map(lambda x: _array(x.shape[1:], x.dtype), seen)
-        memory = jax.eval_shape(lambda: agent.network.initial_memory(size))
-        params = self._member.agent.learner.params
-        return repeated(count(agent.network.policy, params, seen, memory), NUM_HALVES)
-
-    def _all_reduced(self) -> int:
-        """Return the bytes of the arrays that an agent's devices sum over each other.
-
-        Each update sums its gradients. Its backward pass sums the derivatives with respect to the
-        rule, the parameters and the target network's; the meta-loss the parameters'.
-        """
-        params, value_params = self._member.agent.learner.params, self._member.value.params
-        learns = self._group.value_function.config.learns_from_batches
-        in_update = num_bytes((value_params if learns else (), self._rule, 3 * [params]))
-        return self._config.meta.num_updates * in_update + num_bytes((value_params, params))
 
 
 class Layout(NamedTuple):
@@ -275,7 +291,7 @@ class Layout(NamedTuple):
 
     def seconds(self, device: Accelerator, groups: Sequence[Agents], utilization: float) -> float:
         """Return the seconds of a meta-step, in which each device computes its share."""
-        each = [device.seconds(agents.cost.work, utilization) for agents in groups]
+        each = [device.seconds(agents.work, utilization) for agents in groups]
         return float(np.dot(self.rows, each)) / self.devices_per_agent
 
     def bytes_per_device(self, groups: Sequence[Agents]) -> int:
@@ -297,20 +313,38 @@ def layouts(settings: DiscoverSettings, groups: Sequence[Agents], devices: int) 
 
 
 def main(argv: list[str]) -> None:
-    """Print tables in Markdown."""
+    """Print the plan."""
     del argv
     convolutions.convolution = None  # Accelerators take JAX's derivatives.
     settings = from_config(DiscoverSettings, flags.FLAGS.config)
     discovery = make_discovery(settings, _tasks(settings.suite))
     groups = [Agents(discovery, number) for number in range(len(discovery.groups))]
-    _print_agents(groups)
-    _print_totals(settings.meta_steps, discovery.abstract_state, groups)
-    columns = "devices, devices per agent, agents per device, GiB per device, utilisation at most"
-    columns += ", s per meta-step, hours, ms per policy call, environment steps per s"
-    _print_row(*columns.split(", "))
-    _print_row(*["---"] * 9)
-    for name, number in itertools.product(_ACCELERATORS.value, map(int, _DEVICES.value)):
-        _print_row(f"{number} {name}", *_prediction(settings, groups, ACCELERATORS[name], number))
+    rows = [
+        {"one agent of": agents.family, "agents": str(agents.count)}
+        | {f"{name}, TFLOP": f"{flop(work) / 1e12:.1f}" for name, work in agents.parts.items()}
+        | {f"{name}, GiB": f"{x / 2**30:.2f}" for name, x in agents.memory(1).items()}
+        | {"environment steps": f"{agents.steps:,}"}
+        for agents in groups
+    ]
+    print_rows("One agent, one meta-step", rows)
+    in_all = sum(agents.count * flop(agents.work) for agents in groups)
+    state = discovery.abstract_state
+    print(
+        f"A meta-step: {in_all / 1e15:.2f} PFLOP,"
+        f" {sum(agents.count * agents.steps for agents in groups):,} environment steps;"
+        f" {settings.meta_steps:,} of them: {in_all * settings.meta_steps:.3g} FLOP."
+        f" The rule's update: {num_bytes(state.rule) / 1e6:.2f} MB, of which a ring of many devices"
+        f" moves twice as much through each. A checkpoint: {num_bytes(state) / 2**30:.2f} GiB."
+    )
+    machines = itertools.product(_ACCELERATORS.value, map(int, _DEVICES.value))
+    print_rows(
+        "A discovery",
+        [
+            {"devices": f"{number} {name}"}
+            | _prediction(settings, groups, ACCELERATORS[name], number)
+            for name, number in machines
+        ],
+    )
 
 
 def _tasks(suites: str) -> tuple[environments.Environment, ...]:
@@ -327,46 +361,9 @@ def _tasks(suites: str) -> tuple[environments.Environment, ...]:
     return tuple(tasks)
 
 
-def _print_row(*cells: object) -> None:
-    print(f"| {' | '.join(map(str, cells))} |", flush=True)
-
-
-def _print_agents(groups: Sequence[Agents]) -> None:
-    _print_row("one agent of", *(agents.family for agents in groups))
-    _print_row(*["---"] * (1 + len(groups)))
-    _print_row("agents", *(agents.count for agents in groups))
-    costs = [agents.cost for agents in groups]
-    for name in costs[0].parts:
-        _print_row(f"{name}, TFLOP", *(f"{flop(x.parts[name]) / 1e12:.2f}" for x in costs))
-    _print_row("in all, TFLOP", *(f"{flop(x.work) / 1e12:.1f}" for x in costs))
-    moved = (sum(n * p.num_bytes for p, n in x.work.items()) for x in costs)
-    _print_row("operands and results of products, TB", *(f"{x / 1e12:.2f}" for x in moved))
-    memories = [agents.memory(1) for agents in groups]
-    for name in memories[0]:
-        _print_row(f"device memory: {name}, GiB", *(f"{x[name] / 2**30:.2f}" for x in memories))
-    _print_row("environment steps", *(f"{x.environment_steps:,}" for x in costs))
-    _print_row("policy calls", *(f"{x.policy_calls:,}" for x in costs))
-    _print_row("from host to device, GiB", *(f"{x.transferred / 2**30:.2f}" for x in costs))
-    _print_row("replay on the host, GiB", *(f"{x.replay / 2**30:.2f}" for x in costs))
-    _print_row("all-reduced between devices, GB", *(f"{x.all_reduced / 1e9:.2f}" for x in costs))
-
-
-def _print_totals(meta_steps: int, state: DiscoveryState, groups: Sequence[Agents]) -> None:
-    in_all = sum(agents.count * flop(agents.cost.work) for agents in groups)
-    steps = sum(agents.count * agents.cost.environment_steps for agents in groups)
-    replay = sum(agents.count * agents.cost.replay for agents in groups)
-    print(
-        f"\nA meta-step: {in_all / 1e15:.2f} PFLOP, {steps:,} environment steps."
-        f" {meta_steps:,} of them: {in_all * meta_steps:.3g} FLOP."
-        f"\nThe rule's update: {num_bytes(state.rule) / 1e6:.2f} MB, of which a ring of many"
-        f" devices moves twice as much through each. A checkpoint:"
-        f" {num_bytes(state) / 2**30:.2f} GiB. Replays: {replay / 2**30:.0f} GiB.\n"
-    )
-
-
 def _prediction(
     settings: DiscoverSettings, groups: Sequence[Agents], accelerator: Accelerator, devices: int
-) -> list[str]:
+) -> dict[str, str]:
     """Return the cells of a machine: its layout, and what a meta-step takes."""
     possible = layouts(settings, groups, devices)
     fastest = {layout: layout.seconds(accelerator, groups, 1.0) for layout in possible}
@@ -376,22 +373,16 @@ def _prediction(
     fits = (x for x in possible if x.bytes_per_device(groups) <= accelerator.memory)
     layout = next(fits, None)
     if layout is None:
-        return ["does not fit"]
+        return {"devices per agent": "does not fit"}
     low, high = (layout.seconds(accelerator, groups, float(u)) for u in _UTILIZATION.value)
-    at_peak = np.dot(layout.rows, [accelerator.at_peak(agents.cost.work) for agents in groups])
-    calls = np.dot(layout.rows, [agents.cost.policy_calls for agents in groups])
-    steps = sum(agents.count * agents.cost.environment_steps for agents in groups)
     hours = settings.meta_steps / 3600
-    return [
-        str(layout.devices_per_agent),
-        " + ".join(map(str, layout.rows)),
-        f"{layout.bytes_per_device(groups) / 2**30:.1f}",
-        f"{at_peak / layout.devices_per_agent / fastest[layout]:.2f}",
-        f"{high:.3g} to {low:.3g}",
-        f"{high * hours:.3g} to {low * hours:.3g}",
-        f"{1e3 * high / calls:.2g} to {1e3 * low / calls:.2g}",
-        f"{steps / low:,.0f} to {steps / high:,.0f}",
-    ]
+    return {
+        "devices per agent": str(layout.devices_per_agent),
+        "agents per device": " + ".join(map(str, layout.rows)),
+        "GiB per device": f"{layout.bytes_per_device(groups) / 2**30:.1f}",
+        "s per meta-step": f"{high:.3g} to {low:.3g}",
+        "hours in all": f"{high * hours:.3g} to {low * hours:.3g}",
+    }
 
 
 if __name__ == "__main__":

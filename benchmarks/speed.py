@@ -1,7 +1,6 @@
-"""Speed and compile time of discovery and evaluation.
+"""Speed of discovery, evaluation, a rule's update, a meta-gradient and MuZero's search.
 
     python -m benchmarks.speed --what=discovery
-    python -m benchmarks.speed --what=evaluation
 
 - `discovery`: a meta-step of the published meta-training notebook (Catch 5x5, MLP 512-512, model
   LSTM and heads of 256, 32 trajectories of 16 steps, 32 validation trajectories of 32, Disco103's
@@ -10,83 +9,119 @@
 - `evaluation`: an iteration (act, replay, update) of the published evaluation on Catch 8x8: 64
   replayed trajectories of 29 steps. The published code made about 5.8 iterations per second (two
   cores).
+- `update`: one agent update by the published rule on Catch 8x8 (64 trajectories of 29 steps), and
+  its network passes alone: the online network's forward pass, its backward pass from the outputs
+  that the loss reads (with the rule's loss gradient as cotangent), and the target network's forward
+  pass.
+- `meta_gradient`: K updates of the notebook's agent on recorded batches, the meta-loss and the
+  backward pass, for one agent: by reverse over reverse (`plain`: JAX differentiates the updates
+  without rematerialisation), beside `meta.inner_loop` with the states of all updates (`one level`)
+  or of about sqrt(K) (`two levels`).
+- `search`: MuZero's search in 64 states of CartPole, 16 simulations each, by the laptop's model and
+  by one of the paper preset's sizes. `gumbel` is what agents do (`agents.muzero.search`), `plain`
+  is `mctx.muzero_policy` with the same model, and `model alone` steps the model and predicts as
+  often as a search does: what remains is the tree's own time.
 
-The compile time is that of the step alone, from tracing to the program: first with an empty
-persistent cache, then with the cache that this has filled.
+The compile times of the first two are of the step alone, from tracing to the program: first with an
+empty persistent cache, then with the cache that this has filled.
 """
 
+import dataclasses
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import mctx
+import numpy as np
 from absl import app, flags
 
 import disco
 import environments
-from agents.rule_agent import AgentConfig, RuleAgent
-from benchmarks import tutorial
-from benchmarks.timing import text
+from agents.latent_model import latent_model
+from agents.muzero.config import PAPER, MuZeroConfig
+from agents.muzero.search import model_for_search, search
+from agents.networks import NetworkConfig
+from agents.rule_agent import AgentConfig, LearnerState, RuleAgent, to_trajectory
+from benchmarks.timing import compare, text
 from launch.support import commands
-from meta.config import PopulationConfig
+from meta import inner_loop
+from meta.config import MetaConfig, PopulationConfig
 from meta.discovery import Discovery
-from meta.objective import ObjectiveConfig
+from meta.objective import ObjectiveConfig, meta_loss, target_statistics
 from meta.value_function import ValueFunctionConfig
-from training import iteration
+from training import collection, iteration
 
-_WHAT = flags.DEFINE_enum("what", "discovery", ["discovery", "evaluation"], "What to time.")
-_STEPS = flags.DEFINE_integer("steps", 20, "Timed steps, after three untimed ones.")
-
-
-def discovery() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
-    """Return functions for a discovery: one for an initial state, and one to compile its step."""
-    run = Discovery(
-        (environments.make(tutorial.ENVIRONMENT),),
-        disco.DiscoveredRule.create(jax.random.key(0)),
-        tutorial.AGENT,
-        ValueFunctionConfig(),
-        ObjectiveConfig(),
-        PopulationConfig(size=2),
-        tutorial.META,
-        seed=0,
-    )
-
-    def compile_step(state):
-        run.compile()
-        return lambda state: run.step(state)[0]
-
-    return run.init, compile_step
+# The published meta-training notebook's agent, on Catch 5x5.
+_AGENT = AgentConfig(
+    network=NetworkConfig(torso=(512, 512), model=256, head=(256,)),
+    learning_rate=5e-4,
+    num_environments=32,
+    unroll_length=16,
+    batch_size=32,
+    replay_ratio=0.0,
+)
+_META = MetaConfig(num_updates=2, validation_trajectories=32, validation_length=32)
+_STATES, _SIMULATIONS = 64, 16
 
 
-def evaluation() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
-    """Return functions for an agent: one for an initial state, and one to compile its iteration."""
-    rule = disco.DiscoveredRule.create(jax.random.key(0))
-    environment = environments.make("catch/8x8")
-    dynamics, task = environment.dynamics, environment.params
-    assert isinstance(dynamics, environments.JaxEnvironment)
-    agent = RuleAgent.create(AgentConfig(learning_rate=1e-2), dynamics, rule)
+def discovery() -> None:
+    """Time a meta-step."""
+    commands.use_all_cores()
 
-    def init():
-        key = jax.random.key(0)
-        return key, agent, jax.jit(lambda key: iteration.init(agent, dynamics, task, key))(key)
+    def make() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
+        run = Discovery(
+            (environments.make("catch/5x5"),),
+            _rule(),
+            _AGENT,
+            ValueFunctionConfig(),
+            ObjectiveConfig(),
+            PopulationConfig(size=2),
+            _META,
+            seed=0,
+        )
 
-    def iterate(carry):
-        key, agent, state = carry
-        key, update_key = jax.random.split(key)
-        state, _, _ = iteration.advance(agent, dynamics, task, state, update_key, state.updates)
-        return key, agent, state
+        def compile_step(state):
+            run.compile()
+            return lambda state: run.step(state)[0]
 
-    return init, lambda carry: jax.jit(iterate, donate_argnums=0).lower(carry).compile()
+        return run.init, compile_step
+
+    _time_steps(make)
 
 
-def main(argv: list[str]) -> None:
-    """Print compile times, and the median and range of a step's time."""
-    del argv
-    if _WHAT.value == "discovery":
-        commands.use_all_cores()
-    make = {"discovery": discovery, "evaluation": evaluation}[_WHAT.value]
+def evaluation() -> None:
+    """Time an iteration of training."""
+
+    def make() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
+        task, agent = _agent("catch/8x8", AgentConfig(learning_rate=1e-2))
+
+        def init():
+            key, first = jax.random.key(0), jax.jit(partial(iteration.init, agent, task.dynamics))
+            return key, agent, first(task.params, key)
+
+        def iterate(carry):
+            key, agent, state = carry
+            key, update_key = jax.random.split(key)
+            state, _, _ = iteration.advance(
+                agent, task.dynamics, task.params, state, update_key, state.updates
+            )
+            return key, agent, state
+
+        return init, lambda carry: jax.jit(iterate, donate_argnums=0).lower(carry).compile()
+
+    _time_steps(make)
+
+
+def _time_steps(make: Callable[[], tuple[Callable[[], Any], Callable[[Any], Callable]]]) -> None:
+    """Print compile times, and the median and range of a step's time.
+
+    `make` returns a function for an initial state, and one from that to a compiled step.
+    """
     with tempfile.TemporaryDirectory() as cache:
         jax.config.update("jax_compilation_cache_dir", cache)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -102,15 +137,208 @@ def main(argv: list[str]) -> None:
             if name == "cold":
                 jax.clear_caches()
         seconds = []
-        for _ in range(3 + _STEPS.value):
+        for _ in range(3 + _REPEATS.value):
             began = time.perf_counter()
             state = jax.block_until_ready(program(state))
             seconds.append(time.perf_counter() - began)
     rate = 1 / statistics.median(seconds[3:])
-    print(
-        f"{_WHAT.value}: a step {text(seconds[3:])}, {rate:.2f} a second,"
-        f" {jax.device_count()} devices"
+    print(f"a step: {text(seconds[3:])}, {rate:.2f} a second, {jax.device_count()} devices")
+
+
+def update() -> None:
+    """Compare an update with its network passes."""
+    task, agent = _agent("catch/8x8", AgentConfig(num_environments=64, replay_ratio=0.0))
+    rule: Any = agent.rule
+    state = iteration.init(agent, task.dynamics, task.params, jax.random.key(1))
+    collect = jax.jit(partial(iteration.collect, agent, task.dynamics))
+    batch = to_trajectory(collect(task.params, state, jax.random.key(2))[1])
+    unroll, learner = agent.network.unroll, state.learner
+
+    def learn(rule, learner, batch):
+        return dataclasses.replace(agent, rule=rule).learn(learner, batch)[0]
+
+    def network_only(learner, batch, cotangent):
+        _, pull_back, outputs = jax.vjp(
+            lambda p: rule._unroll(unroll, p, batch), learner.params, has_aux=True
+        )
+        target_outputs = rule._target_outputs(unroll, learner.rule_state.target_params, batch)
+        return outputs, pull_back(cotangent), target_outputs
+
+    loss_outputs, outputs = rule._unroll(unroll, learner.params, batch)
+    targets, _ = rule.targets(outputs, outputs, batch, learner.rule_state)
+    cotangent = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(loss_outputs)
+    cotangent = jax.tree.map(jnp.asarray, cotangent)
+    programs = {
+        "network only": (network_only, (learner, batch, cotangent)),
+        "update": (learn, (rule, learner, batch)),
+    }
+    compare(programs, "network only", _REPEATS.value)
+
+
+def meta_gradient() -> None:
+    """Compare mixed-mode meta-gradients with reverse over reverse."""
+    task, agent = _agent("catch/5x5", _AGENT)
+    learner, batches, validation = _recorded(agent, task)
+    advantage = jax.random.normal(jax.random.key(4), validation.action.shape)
+
+    def loss_of(learner, statistics):
+        outputs = agent.network.unroll(learner.params, validation)
+        return meta_loss(ObjectiveConfig(), outputs, advantage, validation, statistics)[0]
+
+    def plain(rule, learner, batches):
+        def loss(rule):
+            def step(learner, batch):
+                learner, targets, logits = _plain_learn(agent, rule, learner, batch)
+                return learner, target_statistics(targets, logits)
+
+            return loss_of(*jax.lax.scan(step, learner, batches))
+
+        return jax.value_and_grad(loss)(rule)
+
+    def mixed(segment_length, rule, learner, batches):
+        def step(learner, batch):
+            learner, residuals, _ = inner_loop.update_with_residuals(
+                dataclasses.replace(agent, rule=rule), learner, batch
+            )
+            return learner, residuals
+
+        _, residuals = jax.lax.scan(step, learner, batches)
+
+        def loss(rule):
+            return loss_of(
+                *inner_loop.differentiable_inner_loop(
+                    agent, rule, learner, residuals, segment_length
+                )
+            )
+
+        return jax.value_and_grad(loss)(rule)
+
+    arguments = agent.rule, learner, batches
+    programs = {
+        "plain": (plain, arguments),
+        "one level": (partial(mixed, _NUM_UPDATES.value), arguments),
+        "two levels": (partial(mixed, None), arguments),
+    }
+    compare(programs, "plain", _REPEATS.value)
+
+
+def _plain_learn(agent, rule, learner, batch):
+    """Update a learner like `RuleAgent.learn`, without custom derivatives.
+
+    Returns:
+      The learner, the targets, and the target network's logits.
+    """
+    unroll, batch = agent.network.unroll, agent.config.scaled(batch)
+    loss_outputs, pull_back, outputs = jax.vjp(
+        lambda p: rule._unroll(unroll, p, batch), learner.params, has_aux=True
     )
+    target_outputs = unroll(learner.rule_state.target_params, batch)
+    targets, state = rule.targets(outputs, target_outputs, batch, learner.rule_state)
+    output_gradient = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(loss_outputs)
+    (gradients,) = pull_back(output_gradient)
+    state = rule._track(state, learner.params)
+    aux = disco.Aux(state=state, targets=targets, metrics={})
+    return agent.apply(learner, gradients, aux), targets, target_outputs["logits"]
+
+
+def _recorded(
+    agent: RuleAgent, task: environments.Environment
+) -> tuple[LearnerState, disco.Trajectory, disco.Trajectory]:
+    """Return an initial agent's state, K batches, and validation trajectories."""
+    dynamics: Any = task.dynamics
+    state = iteration.init(agent, dynamics, task.params, jax.random.key(1))
+    learner, actor = state.learner, state.actor
+    assert actor is not None
+
+    @partial(jax.jit, static_argnums=1)
+    def unroll(key, num_steps):
+        return to_trajectory(
+            collection.unroll(agent, dynamics, task.params, learner.params, actor, key, num_steps)[
+                1
+            ]
+        )
+
+    keys = jax.random.split(jax.random.key(2), _NUM_UPDATES.value)
+    recorded = [unroll(key, _AGENT.unroll_length) for key in keys]
+    batches = jax.tree.map(lambda *x: jnp.stack(x), *recorded)
+    return learner, batches, unroll(jax.random.key(3), _META.validation_length)
+
+
+def muzero_search() -> None:
+    """Compare MuZero's search with one without Gumbel noise, and with the model alone."""
+    networks = {
+        "laptop": (MuZeroConfig(), MuZeroConfig().network),
+        "paper's model": (
+            PAPER,
+            NetworkConfig(torso=(512,), model=PAPER.network.model, head=PAPER.network.head),
+        ),
+    }
+    for name, (config, network) in networks.items():
+        dynamics = environments.make("gymnax/CartPole-v1").dynamics
+        model = latent_model(network, dynamics, config.num_bins)
+        embedding = jax.random.normal(jax.random.key(1), (_STATES, network.torso[-1]))
+        arguments = model.init(jax.random.key(0)), embedding
+        sizes = {"discount": config.discount, "max_value": config.max_value}
+        functions = _searches(model, sizes)
+        print(f"{name}:")
+        programs = {kind: (function, arguments) for kind, function in functions.items()}
+        for kind, seconds in compare(programs, "plain", _REPEATS.value).items():
+            rate = _STATES * _SIMULATIONS / np.median(seconds)
+            print(f"{kind}: {rate:,.0f} simulations/s", flush=True)
+
+
+def _searches(model: Any, sizes: dict[str, Any]) -> dict[str, Callable[[Any, Any], Any]]:
+    """Return functions of parameters and embeddings: two searches, and the model's steps alone."""
+
+    def gumbel(params: Any, embedding: Any) -> Any:
+        key = jax.random.key(2)
+        counts = {"num_simulations": _SIMULATIONS, "max_considered_actions": 16}
+        return search(model, params, embedding, key, **counts, **sizes)
+
+    def plain(params: Any, embedding: Any) -> Any:
+        root, recurrent = model_for_search(model, params, embedding, **sizes)
+        with jax.numpy_dtype_promotion("standard"):
+            key = jax.random.key(2)
+            return mctx.muzero_policy(params, key, root, recurrent, _SIMULATIONS).action
+
+    def alone(params: Any, embedding: Any) -> Any:
+        root, recurrent = model_for_search(model, params, embedding, **sizes)
+        action = jnp.zeros(_STATES, jnp.int32)
+
+        def step(state, _):
+            output, state = recurrent(params, jax.random.key(0), action, state)
+            return state, output.value
+
+        return jax.lax.scan(step, root.embedding, None, _SIMULATIONS)[1]
+
+    return {"plain": plain, "gumbel": gumbel, "model alone": alone}
+
+
+def _rule() -> disco.DiscoveredRule:
+    return disco.DiscoveredRule.create(jax.random.key(0))
+
+
+def _agent(name: str, config: AgentConfig) -> tuple[Any, RuleAgent]:
+    task = environments.make(name)
+    return task, RuleAgent.create(config, task.dynamics, _rule())
+
+
+_BENCHMARKS = {
+    "discovery": discovery,
+    "evaluation": evaluation,
+    "update": update,
+    "meta_gradient": meta_gradient,
+    "search": muzero_search,
+}
+_WHAT = flags.DEFINE_enum("what", "discovery", list(_BENCHMARKS), "What to time.")
+_REPEATS = flags.DEFINE_integer("repeats", 20, "Timed steps or calls.", lower_bound=1)
+_NUM_UPDATES = flags.DEFINE_integer("num_updates", 20, "K of meta_gradient.", lower_bound=1)
+
+
+def main(argv: list[str]) -> None:
+    """Run one of the benchmarks."""
+    del argv
+    _BENCHMARKS[_WHAT.value]()
 
 
 if __name__ == "__main__":

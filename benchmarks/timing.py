@@ -37,24 +37,12 @@ def text(seconds: Sequence[float]) -> str:
     return f"{middle:.4g} ms ({low:.4g} to {high:.4g}, {len(seconds)} timed)"
 
 
-def ratio(seconds: Mapping[str, list[float]], name: str, baseline: str) -> str:
-    """Return the median turn-by-turn ratio of two functions' times, and its range."""
-    each = [a / b for a, b in zip(seconds[name], seconds[baseline], strict=True)]
-    return (
-        f"{name} / {baseline}: {statistics.median(each):.2f} ({min(each):.2f} to {max(each):.2f},"
-        f" {len(each)} turns)"
-    )
-
-
 def compare(
     programs: Mapping[str, tuple[Callable, tuple]], baseline: str, repeats: int
 ) -> dict[str, list[float]]:
     """Print what programs take, and the ratios of their times to one's; return the times.
 
-    Args:
-      programs: functions to compile, with their arguments, by name.
-      baseline: one of them.
-      repeats: as in `time_in_turn`.
+    `programs` are functions to compile, with their arguments, by name.
     """
     calls = {}
     for name, (function, arguments) in programs.items():
@@ -64,7 +52,9 @@ def compare(
     for name, times in seconds.items():
         print(f"{name}: {text(times)}")
         if name != baseline:
-            print(ratio(seconds, name, baseline), flush=True)
+            each = [a / b for a, b in zip(times, seconds[baseline], strict=True)]
+            spread = f"{min(each):.2f} to {max(each):.2f}, {len(each)} turns"
+            print(f"{name} / {baseline}: {statistics.median(each):.2f} ({spread})", flush=True)
     return seconds
 
 
