@@ -17,7 +17,7 @@ from absl import app, flags
 
 import environments
 from agents.random_agent import RandomAgent
-from evaluation.published.scores import published_scores
+from evaluation.published import published_scores
 from training.host_collection import HostActor
 
 _SUITE = flags.DEFINE_string(

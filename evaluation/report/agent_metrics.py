@@ -8,7 +8,7 @@ with the kind (`training.records.name_by_kind`), and each kind has panels of its
 import dataclasses
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,11 +60,6 @@ GROUPS = (
 )
 """The panels of each kind of updates, in their order. Metrics of no group are not shown."""
 
-_PERCEPTUAL_IS_OFF = (
-    "The perceptual loss is off: there is no loss/perceptual beside loss/reconstruction, so that"
-    " images are compared by their pixels alone."
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class AgentMetrics:
@@ -74,13 +69,11 @@ class AgentMetrics:
       tasks: the panels of the first run on each task that has any.
       held_out: rows of a table: on these tasks, the metrics on new episodes, if there are any.
       captions: of the panels' groups, by title.
-      remarks: a sentence on each part that is off.
     """
 
     tasks: Mapping[str, Panels]
     held_out: Sequence[Mapping[str, str]]
     captions: Mapping[str, str]
-    remarks: Sequence[str]
 
 
 def agent_metrics(merged: MergedEvaluation, contender: str) -> AgentMetrics:
@@ -90,19 +83,18 @@ def agent_metrics(merged: MergedEvaluation, contender: str) -> AgentMetrics:
       merged: the evaluation.
       contender: its name.
     """
-    tasks, names, held_out = {}, set(), []
+    tasks, held_out = {}, []
     for task in merged.tasks:
         by_seed = (merged.metrics(contender, task, seed) for seed in merged.seeds)
         lines = next(filter(None, by_seed), [])
         if panels := _panels(lines):
             tasks[task] = panels
-            names |= {name for line in lines for name in line}
             if measured := _held_out(lines):
                 held_out.append({"task": task, **measured})
     titles = {title for panels in tasks.values() for title in panels}
     shown = [x for x in GROUPS if any(title.endswith(x.title) for title in titles)]
     captions = {x.title: x.caption for x in shown}
-    return AgentMetrics(tasks, held_out, captions, _remarks(names))
+    return AgentMetrics(tasks, held_out, captions)
 
 
 def _panels(lines: Sequence[Mapping[str, Any]]) -> Panels:
@@ -157,11 +149,3 @@ def _held_out(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
-
-
-def _remarks(names: Collection[str]) -> list[str]:
-    """Return a sentence if an agent's images have no perceptual loss."""
-    found = [re.fullmatch("(|.*/)loss/reconstruction", name) for name in names]
-    kinds = [match[1] for match in found if match]
-    is_off = kinds and not any(f"{kind}loss/perceptual" in names for kind in kinds)
-    return [_PERCEPTUAL_IS_OFF] if is_off else []

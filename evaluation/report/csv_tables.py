@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from evaluation.config import EvaluationConfig
-from evaluation.published.scores import METRICS, RETURN, PublishedScore, published_scores
+from evaluation.published import METRICS, RETURN, PublishedScore, published_scores
 from evaluation.results import LearningCurves
 from evaluation.scoring.comparison import Comparison, scales
 from evaluation.scoring.normalization import Scale

@@ -1,4 +1,4 @@
-"""The figures of discoveries: metrics by meta-step, sweeps, and scores of variants."""
+"""The figures of discoveries: metrics by meta-step, and sweeps."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from disco_common.terminal import printable
 from evaluation.report.drawing import (
@@ -123,35 +122,4 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> Drawing:
         for line, name in zip(drawn, points, strict=True):
             mark(line, name)
         add_legend(figure, drawn, list(points))
-        return Drawing.of(figure)
-
-
-def score_matrix(
-    scores: Mapping[str, Mapping[str, tuple[Mapping[str, float], Sequence[float]]]],
-) -> Drawing:
-    """Return a plot of the scores of variants of discovery: a row for each, a panel for each suite.
-
-    Args:
-      scores: by variant and suite; the score over all discoveries, `value`, with the ends of its
-        interval, `low` and `high`, and that of each discovery, which is drawn as a point.
-    """
-    suites = list(next(iter(scores.values())))
-    rows = np.arange(len(scores))[::-1]
-    with plot_style():
-        size = (2.2 + 2.6 * len(suites), 1.2 + 0.3 * len(scores))
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(1, len(suites), squeeze=False, sharey=True)[0]
-        for panel, suite in zip(panels, suites, strict=True):
-            for row, of_variant in zip(rows, scores.values(), strict=True):
-                over_all, each = of_variant[suite]
-                ends = [over_all["low"], over_all["high"]]
-                panel.plot(ends, [row, row], color=COLOURS[0], linewidth=2.0)
-                panel.plot(over_all["value"], row, color=COLOURS[0], marker="o")
-                panel.plot(
-                    each, [row] * len(each), ".", color=RULE_COLOURS[0], markersize=4, zorder=3
-                )
-            panel.set_title(printable(suite))
-            panel.xaxis.set_major_locator(MaxNLocator(4))
-        panels[0].set_yticks(rows, [printable(variant) for variant in scores])
-        figure.supxlabel("normalised IQM, 95% interval; points: each discovery")
         return Drawing.of(figure)

@@ -22,7 +22,7 @@ from disco_common import json_lines
 from disco_common.atomic import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
-from evaluation.published.scores import published_scores
+from evaluation.published import published_scores
 from evaluation.report import plots
 from evaluation.report.csv_tables import Tabulated, csv_files
 from evaluation.report.main_result import MainResult, main_result

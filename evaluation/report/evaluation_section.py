@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evaluation.contenders import AlgorithmContender, Contender
-from evaluation.published.scores import BSUITE_SCORE, CRAFTER_SCORE, published_scores
+from evaluation.published import BSUITE_SCORE, CRAFTER_SCORE, published_scores
 from evaluation.report import csv_tables, page, paper_tables, plots, score_table
 from evaluation.report.agent_metrics import AgentMetrics, agent_metrics
 from evaluation.report.contender_table import contender_row

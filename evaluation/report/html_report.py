@@ -2,8 +2,6 @@
 
     index.html                     the page; needs no network
     scores.csv, aggregates.csv, …  the numbers as tables (`evaluation.report.csv_tables`)
-    reproduced.csv                 the papers' own aggregates over the tasks of an evaluation,
-                                   reproduced from their scores; if there are any
     <section>_*.png, .svg          the figures
     films/                         the films that the page plays
 
@@ -18,33 +16,13 @@ from typing import ClassVar
 
 from disco_common import files as file_access
 from disco_common.atomic import write_atomically
-from evaluation.published import aggregates
-from evaluation.published.aggregates import Reproduction
 from evaluation.report import page
-from evaluation.report.csv_tables import TABLES, Tabulated, csv_files, to_csv
+from evaluation.report.csv_tables import TABLES, Tabulated, csv_files
 from evaluation.report.discovery_metrics import Discovery
 from evaluation.report.discovery_section import discovery_section
 from evaluation.report.evaluation_section import EvaluationSection, evaluation_section
 from evaluation.report.merging import MergedEvaluation
-from evaluation.report.page import Row, Section
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PublishedAggregatesSection(Section):
-    """The section of the papers' own aggregates.
-
-    Attributes:
-      found: all of them.
-    """
-
-    template: ClassVar[str] = "published_aggregates.html"
-    name: str = "Published aggregates, reproduced"
-    found: Sequence[Reproduction]
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        """A table of all, that of `reproduced.csv`."""
-        return aggregates.rows(self.found)
+from evaluation.report.page import Section
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,12 +69,6 @@ def write_report(
             files |= drawing.files(section.stem(plot))
     for report in reports:
         files |= _films(report)
-    tasks = [set(one.tasks) for one in evaluations]
-    if printed := [
-        x for x in aggregates.reproductions() if any(set(x.tasks) <= own for own in tasks)
-    ]:
-        sections.append(PublishedAggregatesSection(found=printed))
-        files["reproduced.csv"] = to_csv(aggregates.rows(printed))
     files |= csv_files({report.name: _tabulated(report) for report in reports})
     if reports:
         sections.append(FilesSection(tables={k: x for k, x in TABLES.items() if k in files}))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from evaluation.published.scores import (
+from evaluation.published import (
     HUMAN,
     METRICS,
     RANDOM,

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from evaluation.published.scores import (
+from evaluation.published import (
     HUMAN,
     RANDOM,
     RECORD,

@@ -4,7 +4,7 @@ import pytest
 
 import environments
 from environments import EnvironmentNameError, registry
-from evaluation.published import scores as published_scores
+from evaluation import published as published_scores
 
 
 @pytest.mark.parametrize("suite", registry.suites())

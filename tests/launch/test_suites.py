@@ -8,7 +8,7 @@ import pytest
 import environments
 from disco_common.configuration import from_config
 from environments import registry
-from evaluation.published.scores import published_tables
+from evaluation.published import published_tables
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
 from launch.support.evaluation_flags import listed
 from launch.support.playing import play

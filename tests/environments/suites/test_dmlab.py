@@ -11,7 +11,7 @@ import pytest
 import environments
 from environments import EnvironmentNameError, HostEnvironment, MissingPackageError, registry
 from environments.suites import dmlab
-from evaluation.published.scores import published_scores
+from evaluation.published import published_scores
 from tests.environments.streams import dynamics_of
 
 STAND_INS = pathlib.Path(__file__).parent / "stand_ins"

@@ -4,13 +4,7 @@ import math
 import pytest
 
 from environments.registry import members_of
-from evaluation.published.scores import (
-    FOLDER,
-    PublishedScoresError,
-    published_scores,
-    published_tables,
-    read_tables,
-)
+from evaluation.published import FOLDER, METRICS, published_scores, published_tables
 
 MILLION = 1_000_000
 ATARI = ("Random", "Human", "IMPALA", "STACX", "Muesli", "MuZero", "Dreamer", "Disco57", "Disco103")
@@ -24,8 +18,7 @@ DMLAB = ("Random", "Human", "IMPALA", "Disco57", "Disco103")
 
 
 def _discorl():
-    tables = read_tables(FOLDER / "discorl.json")
-    return [score for table in tables for score in table.scores]
+    return [x for table in published_tables() for x in table.scores if x.source.startswith("Oh")]
 
 
 def _score(task, agent, budget, paper="Oh", metric="return"):
@@ -249,122 +242,44 @@ def test_a_task_of_no_paper_has_no_scores():
     assert published_scores("procgen_unseen/chaser") == ()
 
 
-def _paper():
-    return {
-        "paper": "A paper",
-        "tables": [
-            {
-                "table": "Table 1",
-                "benchmark": "Catch",
-                "protocol": "As usual.",
-                "budget_unit": "steps",
-                "references": "Another paper, Table 2",
-                "columns": [
-                    {"agent": "Random", "budget": None},
-                    {"agent": "Ours", "budget": 10, "scored_on": "9 evaluation episodes"},
-                ],
-                "rows": [
-                    {"task": "catch/5x5", "scores": [-0.5, 1], "runs": {"Ours": [0, 2]}},
-                    {"task": "catch/8x8", "scores": [None, 2], "plus_minus": [None, 0.5]},
-                ],
-                "aggregates": [
-                    {
-                        "statistic": "mean_score",
-                        "printed": [None, "1.6"],
-                        "explanations": {"Ours": "Misprinted."},
-                    }
-                ],
-                "notes": [
-                    {
-                        "task": "catch/8x8",
-                        "agent": "Ours",
-                        "budget": 10,
-                        "found": "?",
-                        "score": 2,
-                        "why": "Blotted.",
-                    }
-                ],
-            }
-        ],
-    }
+def _is_number(value):
+    return type(value) in (int, float) and math.isfinite(value)
 
 
-def _write(folder, paper):
-    path = folder / "paper.json"
-    path.write_text(paper if isinstance(paper, str) else json.dumps(paper))
-    return path
+def _tables():
+    for path in sorted(FOLDER.glob("*.json")):
+        for table in json.loads(path.read_text())["tables"]:
+            yield pytest.param(table, id=f"{path.stem}, {table['table']}")
 
 
-def test_a_file_is_read(tmp_path):
-    [table] = read_tables(_write(tmp_path, _paper()))
-    scores = table.scores
-    assert [(s.task, s.agent, s.score, s.budget) for s in scores] == [
-        ("catch/5x5", "Random", -0.5, None),
-        ("catch/5x5", "Ours", 1.0, 10),
-        ("catch/8x8", "Ours", 2.0, 10),
-    ]
-    assert scores[0].source == "A paper, Table 1"
-    assert [s.runs for s in scores] == [(), (0.0, 2.0), ()]
-    assert [s.plus_minus for s in scores] == [None, None, 0.5]
-    assert [s.scored_on for s in scores] == ["", "9 evaluation episodes", "9 evaluation episodes"]
-    assert table.references == "Another paper, Table 2"
-    [aggregate] = table.aggregates
-    assert (aggregate.agent, aggregate.budget, aggregate.printed) == ("Ours", 10, "1.6")
-    assert aggregate.explanation == "Misprinted."
-    assert scores[2].note == "Our copy of the paper reads '?'. Blotted."
+@pytest.mark.parametrize("table", [*_tables()])
+def test_files_are_what_the_reader_takes_them_for(table):
+    assert table["budget_unit"] in ("frames", "steps")
+    assert table.get("metric", "return") in METRICS
+    columns = [(x["agent"], x["budget"]) for x in table["columns"]]
+    assert len({*columns}) == len(columns)
+    assert all(budget is None or (type(budget) is int and budget > 0) for _, budget in columns)
+    printed = {}
+    for row in table["rows"]:
+        assert len(row["scores"]) == len(row.get("plus_minus", columns)) == len(columns)
+        numbers = [*row["scores"], *row.get("plus_minus", ())]
+        assert all(x is None or _is_number(x) for x in numbers), row
+        printed |= {(row["task"], *x): y for x, y in zip(columns, row["scores"], strict=True)}
+        by_agent = dict(zip([agent for agent, _ in columns], row["scores"], strict=True))
+        for agent, runs in row.get("runs", {}).items():
+            assert sum(runs) / len(runs) == pytest.approx(by_agent[agent], abs=1e-3)
+    assert len(printed) == len(columns) * len(table["rows"])
+    for note in table.get("notes", ()):
+        assert printed[note["task"], note["agent"], note["budget"]] == note["score"]
+    for aggregate in table.get("aggregates", ()):
+        assert len(aggregate["printed"]) == len(columns)
+        assert {*aggregate.get("explanations", ())} <= {agent for agent, _ in columns}
 
 
-def _damage(*path, value):
-    def damage(paper):
-        entry = paper["tables"][0]
-        for key in path[:-1]:
-            entry = entry[key]
-        entry[path[-1]] = value
-
-    return damage
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (_damage("rows", 0, "scores", value=[1.0]), "catch/5x5 has 1 scores; expected 2"),
-        (_damage("rows", 0, "scores", 1, value=math.nan), "Ours on catch/5x5 .* score nan"),
-        (_damage("rows", 0, "scores", 1, value="1,5"), "score '1,5'; expected a finite number"),
-        (_damage("rows", 0, "scores", 1, value=True), "score True"),
-        (_damage("rows", 0, value={"scores": [1, 2]}), "has no 'task'"),
-        (_damage("rows", value={}), "rows is {}; expected list"),
-        (_damage("columns", 1, "budget", value=0), "budget of Ours is 0"),
-        (_damage("columns", 1, "budget", value="10M"), "budget is '10M'"),
-        (_damage("columns", 1, "agent", value="Random"), "there is a note on Ours"),
-        (_damage("columns", 1, "scored_on", value=9), "scored_on is 9; expected str"),
-        (_damage("references", value=["x"]), "references is .'x'.; expected str"),
-        (_damage("budget_unit", value="hours"), "'hours'; expected one of"),
-        (_damage("notes", 0, "score", value=3), "score 2, but its note 3"),
-        (_damage("notes", 0, "task", value="catch/9x9"), "note on Ours on catch/9x9"),
-        (_damage("metric", value="points"), "metric is 'points'; expected one of"),
-        (_damage("rows", 0, "runs", value={"Ours": [0, 1]}), r"\[0, 1\]; expected .* mean is 1"),
-        (_damage("rows", 1, "plus_minus", value=[1]), "catch/8x8 has 1 plus_minus; expected 2"),
-        (_damage("aggregates", 0, "printed", value=["1"]), "mean_score has 1 printed; expected 2"),
-        (_damage("aggregates", 0, "explanations", value={"A": ""}), r"explanation of \['A'\]"),
-        (_damage("table", value=1), r"tables\[0\]: table is 1"),
-    ],
-)
-def test_damage_is_named(tmp_path, damage, message):
-    paper = _paper()
-    damage(paper)
-    with pytest.raises(PublishedScoresError, match=message) as error:
-        read_tables(_write(tmp_path, paper))
-    assert "paper.json" in str(error.value)
-
-
-def test_scores_that_are_there_twice_are_refused(tmp_path):
-    paper = _paper()
-    paper["tables"].append(paper["tables"][0] | {"table": "Table 2"})
-    with pytest.raises(PublishedScoresError, match="Table 2: Random on catch/5x5 has two scores"):
-        read_tables(_write(tmp_path, paper))
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"paper": '])
-def test_what_is_no_table_at_all_is_refused(tmp_path, text):
-    with pytest.raises(PublishedScoresError, match=r"paper\.json"):
-        read_tables(_write(tmp_path, text))
+def test_no_score_is_there_twice():
+    for path in FOLDER.glob("*.json"):
+        paper = json.loads(path.read_text())["paper"]
+        own = [
+            x for table in published_tables() for x in table.scores if x.source.startswith(paper)
+        ]
+        assert len({(x.task, x.agent, x.budget, x.metric) for x in own}) == len(own)

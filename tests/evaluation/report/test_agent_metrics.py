@@ -1,8 +1,6 @@
 import json
 import pathlib
 
-import pytest
-
 from evaluation import storage
 from evaluation.report import agent_metrics
 from evaluation.report.merging import merge
@@ -61,20 +59,6 @@ def test_names_without_a_kind_are_grouped_too(tmp_path):
         "losses": ["loss", "loss/decoder/image", "value_loss"],
         "use of the latents": ["kl"],
     }
-
-
-@pytest.mark.parametrize(
-    ("logged", "is_off"),
-    [
-        (("tokenizer/loss/reconstruction",), True),
-        (("loss/reconstruction",), True),
-        (("tokenizer/loss/reconstruction", "tokenizer/loss/perceptual"), False),
-        (("loss/decoder/image",), False),
-    ],
-)
-def test_a_perceptual_loss_that_is_off_is_said_to_be(tmp_path, logged, is_off):
-    found = _found(tmp_path, {**dict.fromkeys(logged, 1.0), "environment_steps": 5})
-    assert [x.startswith("The perceptual loss is off") for x in found.remarks] == [True] * is_off
 
 
 def test_long_curves_are_thinned_out_between_their_ends(tmp_path):

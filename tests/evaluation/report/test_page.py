@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from evaluation.contenders import AlgorithmContender
-from evaluation.published.aggregates import Reproduction
-from evaluation.published.scores import PrintedAggregate
 from evaluation.report import page
 from evaluation.report.discovery_section import DiscoverySection, discovery_section
 from evaluation.report.drawing import Drawing
 from evaluation.report.evaluation_section import EvaluationSection, without_plots
-from evaluation.report.html_report import FilesSection, PublishedAggregatesSection
+from evaluation.report.html_report import FilesSection
 from evaluation.report.main_result import MainResult
 from evaluation.report.merging import merge
 from evaluation.report.pictures_of_runs import Film, Pictures
@@ -165,17 +163,6 @@ def test_a_discovery(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_published_aggregates(name):
-    """Whose table is made of the script's data by the browser (test_html_report.py)."""
-
-    def section(text: str):
-        printed = PrintedAggregate("mean_score", text, None, "1.0")
-        return PublishedAggregatesSection(found=[Reproduction(text, printed, (text,), "1.0", True)])
-
-    _require_literal(section(name), section("mine"), "1 of 1 agree to the last printed digit")
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_the_files(name):
     def section(text: str):
         return FilesSection(tables={text: (text, {text: text})})
@@ -232,8 +219,7 @@ def test_the_page_around_the_sections(name):
 
 def test_every_template_is_tested():
     """A new one needs a test above: then it may be added here."""
-    tested = "analysis bsuite comparison discovery evaluation files page published_aggregates push"
-    tested += " robustness"
+    tested = "analysis bsuite comparison discovery evaluation files page push robustness"
     found = {path.stem for path in page.TEMPLATES.glob("*.html")}
     assert found == {*tested.split(), "macros"}
     assert page.environment().autoescape is True

@@ -85,24 +85,6 @@ def test_names_of_points_are_drawn_as_they_are(figures):
     assert set(NAMES[:4]) <= set(_texts(figure))
 
 
-def test_each_variant_has_its_interval_and_its_discoveries(figures):
-    def scores(value):
-        return {"value": value, "low": value - 0.1, "high": value + 0.2}, [value, value + 0.1]
-
-    discovery_plots.score_matrix(
-        {name: {"one": scores(i), "two": scores(2.0 * i)} for i, name in enumerate(NAMES[:3])}
-    )
-    [figure] = figures
-    first, second = figure.axes
-    assert [label.get_text() for label in first.get_yticklabels()] == list(NAMES[:3])
-    assert [panel.get_title() for panel in figure.axes] == ["one", "two"]
-    interval, middle, points = second.lines[3:6]  # Of the second variant.
-    assert interval.get_xdata() == pytest.approx([1.9, 2.2])
-    assert middle.get_xdata() == pytest.approx([2.0])
-    assert points.get_xdata() == pytest.approx([2.0, 2.1])
-    assert set(interval.get_ydata()) == {1.0}
-
-
 def test_the_style_of_the_process_changes_no_plot():
     curves = {"one": [{"meta_step": 1, "validation_reward": 0.5}]}
     plain = discovery_plots.sweep_curves(curves)

@@ -40,7 +40,6 @@ def test_all_pictures_of_a_world_model_are_shown_with_their_captions(world_model
 
 def test_losses_and_the_use_of_tokens_are_drawn(world_model):
     text = world_model.read_text()
-    assert "The perceptual loss is off" in text
     assert "codes_perplexity the exponential" in text
     assert "<title>codes_used</title>" in text
     assert "<td>2</td>" in text

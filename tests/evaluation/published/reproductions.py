@@ -1,24 +1,29 @@
 """The papers' own aggregates over tasks, reproduced from the scores that they print.
 
-Agreement shows that our copy of the scores is right and that our statistics equal the papers'.
+    python -m tests.evaluation.published.reproductions
+
+prints a table of them. Agreement shows that our copy of the scores is right and that our statistics
+equal the papers'.
 """
 
 import dataclasses
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from evaluation.published.scores import (
+from evaluation.published import (
+    FOLDER,
     HUMAN,
     RANDOM,
     RECORD,
-    PrintedAggregate,
     PublishedScore,
     PublishedTable,
     published_tables,
 )
+from evaluation.report.csv_tables import to_csv
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import normalize
 
@@ -29,17 +34,20 @@ class Reproduction:
 
     Attributes:
       source: the paper and table.
-      aggregate: as printed.
-      tasks: names of those with a score.
-      computed: the aggregate of these scores, in the format of the printed one.
-      agrees: whether the two are equal to the last printed digit.
+      agent, budget: the table's column.
+      statistic: its name in `STATISTICS`.
+      printed: as it is printed, for example `"54.2%"`.
+      computed: the aggregate of the printed scores, in the same format.
+      explanation: why our copy of the scores does not reproduce it; mostly empty.
     """
 
     source: str
-    aggregate: PrintedAggregate
-    tasks: tuple[str, ...]
+    agent: str
+    budget: int | None
+    statistic: str
+    printed: str
     computed: str
-    agrees: bool
+    explanation: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +62,7 @@ class _Scores:
 
     values: Float[np.ndarray, "tasks runs"]
     references: dict[str, Float[np.ndarray, "tasks"]]
-    categories: Sequence[tuple[str, ...]]
+    categories: Sequence[Sequence[str]]
 
     def normalized(self, high: str = HUMAN, cap: float = np.inf) -> Float[np.ndarray, "tasks runs"]:
         """Return scores normalised from random (0) to a reference (1)."""
@@ -88,60 +96,53 @@ STATISTICS: dict[str, Callable[[_Scores], Any]] = {
 """The statistics that papers print. SABER: see `evaluation.scoring.normalization`."""
 
 
-def reproductions() -> tuple[Reproduction, ...]:
-    """Return every aggregate that a paper prints, with ours.
-
-    Raises:
-      PublishedScoresError: if a file of scores is damaged.
-      KeyError: if it names a statistic that is not in `STATISTICS`, or references that no file has.
-    """
-    found = []
+def reproductions() -> list[Reproduction]:
+    """Return every aggregate that a paper prints, with ours."""
     tables = {table.source: table for table in published_tables()}
-    for table in tables.values():
-        for aggregate in table.aggregates:
-            own = _columns(table)[aggregate.agent, aggregate.budget]
-            scores = _scores(table, tables[table.references or table.source], own)
-            value = float(STATISTICS[aggregate.statistic](scores))
-            computed = _as_printed(value, aggregate.printed)
+    found = []
+    for path in sorted(FOLDER.glob("*.json")):
+        paper = json.loads(path.read_text())
+        for printed in paper["tables"]:
+            table = tables[f"{paper['paper']}, {printed['table']}"]
+            references = tables[table.references or table.source]
+            for aggregate in printed.get("aggregates", ()):
+                found += _reproduced(printed, table, references, aggregate)
+    return found
+
+
+def _reproduced(
+    printed: Mapping[str, Any],
+    table: PublishedTable,
+    references: PublishedTable,
+    aggregate: Mapping[str, Any],
+) -> list[Reproduction]:
+    categories = {row["task"]: row.get("categories", ()) for row in printed["rows"]}
+    explanations, found = aggregate.get("explanations", {}), []
+    for column, figure in zip(printed["columns"], aggregate["printed"], strict=True):
+        if figure is not None:
+            agent, budget = column["agent"], column["budget"]
+            own = _columns(table)[agent, budget]
+            value = float(STATISTICS[aggregate["statistic"]](_scores(references, own, categories)))
             found.append(
                 Reproduction(
                     source=table.source,
-                    aggregate=aggregate,
-                    tasks=tuple(own),
-                    computed=computed,
-                    agrees=computed == aggregate.printed,
+                    agent=agent,
+                    budget=budget,
+                    statistic=aggregate["statistic"],
+                    printed=figure,
+                    computed=_as_printed(value, figure),
+                    explanation=explanations.get(agent, ""),
                 )
             )
-    return tuple(found)
-
-
-def rows(found: Sequence[Reproduction]) -> list[dict[str, Any]]:
-    """Return a table of aggregates, with explanations of disagreements."""
-    return [
-        {
-            "source": one.source,
-            "agent": one.aggregate.agent,
-            "budget": "" if one.aggregate.budget is None else one.aggregate.budget,
-            "statistic": one.aggregate.statistic,
-            "tasks": len(one.tasks),
-            "printed": one.aggregate.printed,
-            "computed": one.computed,
-            "explanation": "" if one.agrees else one.aggregate.explanation,
-        }
-        for one in found
-    ]
+    return found
 
 
 def _scores(
-    table: PublishedTable, references: PublishedTable, own: Mapping[str, PublishedScore]
+    references: PublishedTable,
+    own: Mapping[str, PublishedScore],
+    categories: Mapping[str, Sequence[str]],
 ) -> _Scores:
-    """Return the scores of an agent, on the tasks for which the table has them.
-
-    Args:
-      table: with the scores.
-      references: the table of the reference scores; the same one, or another.
-      own: the agent's scores, by task.
-    """
+    """Return the scores of an agent, on the tasks for which the table has them."""
     runs = [score.runs or (score.score,) for score in own.values()]
     values = np.full((len(runs), max(map(len, runs))), np.nan)
     for row, numbers in zip(values, runs, strict=True):
@@ -152,7 +153,7 @@ def _scores(
         for name in (RANDOM, HUMAN, RECORD)
         if (name, None) in columns
     }
-    return _Scores(values, known, [table.categories.get(task, ()) for task in own])
+    return _Scores(values, known, [categories[task] for task in own])
 
 
 def _columns(table: PublishedTable) -> dict[tuple[str, int | None], dict[str, PublishedScore]]:
@@ -168,3 +169,7 @@ def _as_printed(value: float, printed: str) -> str:
     is_percent = printed.endswith("%")
     decimals = len(printed.rstrip("%").partition(".")[2])
     return f"{100 * value if is_percent else value:.{decimals}f}" + "%" * is_percent
+
+
+if __name__ == "__main__":
+    print(to_csv([dataclasses.asdict(x) for x in reproductions()]))
