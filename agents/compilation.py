@@ -15,7 +15,7 @@ from typing import Any
 import jax
 from absl import logging
 
-from disco_common.user_cache import user_cache
+from disco_common.files import user_cache
 
 _CACHE_BYTES = 4 << 30
 # A process may have some 65,000 mappings of memory on Linux, and XLA takes a few for every program
@@ -123,7 +123,7 @@ def _is_known_flag(flag: str) -> bool:
 
 
 def keep_programs() -> None:
-    """Enable JAX's persistent compilation cache in `disco_common.user_cache`, of a few GB.
+    """Enable JAX's persistent compilation cache in `disco_common.files`, of a few GB.
 
     A program for a CPU uses all of that CPU's instructions, so each kind of CPU has its own folder.
     The environment variable JAX_COMPILATION_CACHE_DIR names another folder.

@@ -351,7 +351,7 @@ class Configured:
         return dataclasses.replace(self, config=change(self.config), by_task=by_task)
 
 
-PLUGINS = plugins.define("disco.agents", Algorithm, parameters=None)
+PLUGINS = plugins.define("disco.agents", Algorithm, is_of_values=True)
 
 
 def find(name: str) -> Algorithm:

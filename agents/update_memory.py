@@ -1,13 +1,17 @@
-"""The memory that an update needs, estimated without compiling it."""
+"""The memory that an update needs, estimated without compiling it, and the memory that is free."""
 
+import contextlib
 import math
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import psutil
 from jaxtyping import Array, PRNGKeyArray
 
-from disco_common.memory import free_memory
+_MEMBERSHIP = pathlib.Path("/proc/self/cgroup")
+_CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 def estimate_bytes(
@@ -41,6 +45,26 @@ def estimate_bytes(
 def device_memory() -> int | None:
     """Return the memory of the first device in bytes; None for a CPU, which has the host's."""
     return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+
+
+def free_memory() -> int:
+    """Return the bytes of the host's memory that this process may still use.
+
+    Both the machine and the process's control groups (of Linux's version 2) limit them.
+    """
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError):  # No Linux.
+        own = pathlib.PurePosixPath(_MEMBERSHIP.read_text().strip().rpartition(":")[2])
+        for group in (own, *own.parents):
+            folder = _CONTROL_GROUPS / group.relative_to("/")
+            with contextlib.suppress(OSError, ValueError, StopIteration):  # "max" is no number.
+                bound = int((folder / "memory.max").read_text())
+                lines = map(str.split, (folder / "memory.stat").read_text().splitlines())
+                # Pages of files that can be dropped are counted as used.
+                droppable = next(int(number) for name, number in lines if name == "inactive_file")
+                used = int((folder / "memory.current").read_text())
+                free = min(free, bound - used + droppable)
+    return max(free, 0)
 
 
 def require_fit(name: str, needed: int, smaller: str) -> None:

@@ -116,7 +116,7 @@ def show_replay(agent: Agent, dynamics: Any) -> Batch:
     for name, seconds in time_in_turn(calls, _TURNS, time.thread_time).items():
         print(f"  {name}: {text(seconds)} of CPU time")
     steps = layout.num_kept * spec.steps_per_unroll
-    per_million = replay.num_bytes(layout, example) / steps * 1e6 / 2**30
+    per_million = replay.num_bytes(kept) / steps * 1e6 / 2**30
     print(f"  a million steps take {per_million:.2f} GiB", flush=True)
     _show_checkpoints(layout, kept)
     return batch

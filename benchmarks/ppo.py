@@ -38,7 +38,7 @@ from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPO
 from agents.ppo.config import PPOConfig
 from agents.registry import Configured
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from evaluation.scoring import statistics
 from launch.support.score_tables import print_rows
 from training import device

@@ -46,6 +46,7 @@ from meta.discovery import Discovery
 from meta.meta_step import agent_meta_update
 from meta.state import Member
 from training import batches
+from training.replay import num_bytes
 
 _DEVICES = flags.DEFINE_list("devices", ["1024"], "Numbers of devices.")
 _UTILIZATION = flags.DEFINE_list(
@@ -96,11 +97,6 @@ def peak_bytes(function: Callable, *arguments: Any) -> int:
     program. The compiler needs less if it fuses operations or finds a better order.
     """
     return _peak_bytes(_program(function, arguments))
-
-
-def num_bytes(tree: Any) -> int:
-    """Return the size of the arrays or shapes in a tree."""
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _program(function: Callable, arguments: tuple) -> core.Jaxpr:

@@ -35,7 +35,7 @@ from disco.rule_headers import (
 )
 from disco.sizes import MetaNetworkSizes
 from disco_common import json_lines
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 
 _LIFETIME = "lstm/~/meta_lstm/~unroll"
 _PUBLISHED_NAMES = {

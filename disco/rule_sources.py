@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from disco.rule_headers import RuleFileError
 from disco_common import files
-from disco_common.user_cache import VARIABLE, user_cache
+from disco_common.files import CACHE_VARIABLE, user_cache
 
 ZOO = pathlib.Path(__file__).parent / "zoo"
 HUB = "hf:"  # Beginning of the names of rules of the hub.
@@ -164,13 +164,13 @@ def _in_cache(name: str) -> pathlib.Path:
     except RuntimeError as error:
         raise FileNotFoundError(
             f"{name!r} is looked for in the user's cache folder, and there is no home folder; set"
-            f" {VARIABLE}."
+            f" {CACHE_VARIABLE}."
         ) from error
     if not path.is_file():
         raise FileNotFoundError(
             f"The published weights {name!r} are not part of this package: copy the file from"
-            f" {published.origin}, to {path} (or set {VARIABLE}, now the folder {path.parent}); its"
-            f" SHA-256 must be {published.sha256}."
+            f" {published.origin}, to {path} (or set {CACHE_VARIABLE}, now the folder"
+            f" {path.parent}); its SHA-256 must be {published.sha256}."
         )
     return path
 

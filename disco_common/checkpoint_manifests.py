@@ -12,8 +12,7 @@ from jax.experimental import multihost_utils
 
 from disco_common import json_lines
 
-# The format of manifests. Format 2 has no step, and a CRC-32 of its arrays only.
-_FORMAT = 3
+_FORMAT = 3  # Of manifests.
 CRC = "crc32"
 
 
@@ -54,20 +53,16 @@ def arrays_of(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise damaged
     content = {name: value for name, value in manifest.items() if name != CRC}
-    if manifest.get(CRC) == json_lines.crc32(content):
-        # After the CRC: a flipped bit in the format's number is damage, not another version.
-        if content.get("format") != _FORMAT:
-            raise CheckpointError(
-                f"Checkpoint {folder} has format {content.get('format')!r}; this version of disco"
-                f" reads formats 2 and {_FORMAT}."
-            )
-        if str(content["step"]) != folder.name:
-            raise ValueError(f"it is of step {content['step']}, in a folder named {folder.name}")
-    elif set(content) != {"format", "arrays"} or (2, manifest.get(CRC)) != (
-        content["format"],
-        json_lines.crc32(content["arrays"]),
-    ):
+    if manifest.get(CRC) != json_lines.crc32(content):
         raise damaged
+    # After the CRC: a flipped bit in the format's number is damage, not another version.
+    if content.get("format") != _FORMAT:
+        raise CheckpointError(
+            f"Checkpoint {folder} has format {content.get('format')!r}; this version of disco reads"
+            f" format {_FORMAT}."
+        )
+    if str(content["step"]) != folder.name:
+        raise ValueError(f"it is of step {content['step']}, in a folder named {folder.name}")
     if not isinstance(content["arrays"], dict):
         raise damaged
     return content["arrays"]

@@ -1,4 +1,4 @@
-"""Reading files that may be anything: regular files only, up to a size that their kind can have.
+"""Files: read only if they are regular and not too large, written completely or not at all.
 
 Opening a pipe waits for a writer, and a device can be read without end.
 """
@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import pathlib
+import secrets
 import stat
 from collections.abc import Iterator
 
@@ -15,6 +16,8 @@ MOST_TEXT = 1 << 20  # Text for people, Python, an id.
 MOST_OBJECT = 1 << 25  # A JSON object.
 MOST_DATA = 1 << 30  # JSON lines, levels, rules, pictures, films.
 MOST_ARRAYS = 1 << 40  # Arrays of agents and of checkpoints.
+
+CACHE_VARIABLE = "DISCO_CACHE_DIR"
 
 _KINDS = {
     stat.S_IFIFO: "a pipe",
@@ -105,3 +108,87 @@ def _require(path: str | os.PathLike[str], status: os.stat_result, most: int) ->
         raise OSError(
             f"{os.fspath(path)} has {status.st_size} bytes; expected a file of at most {most}"
         )
+
+
+def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
+    """Write a file completely or not at all.
+
+    An existing file is replaced only by a complete one, and keeps its permissions. A new file has
+    the permissions that the umask allows.
+
+    Args:
+      path: of the file, in an existing folder.
+      content: bytes, or text to encode as UTF-8. A surrogate (from a file name that is not UTF-8)
+        becomes a backslash escape.
+
+    Raises:
+      OSError: naming the file, if it cannot be written.
+    """
+    if isinstance(content, str):
+        content = content.encode(errors="backslashreplace")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with naming(path):
+        try:
+            with os.fdopen(_create(temporary, _permissions(path)), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):  # The first error is the one to raise.
+                temporary.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def naming(path: pathlib.Path) -> Iterator[None]:
+    """Add a file's name to each `OSError` raised in the context.
+
+    Errors of opening a file name it already; errors of writing do not.
+
+    Raises:
+      OSError: of the same number and class, with the file in its message.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _permissions(path: pathlib.Path) -> int | None:
+    """Return the permissions of a file; None if it does not exist."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode) & 0o777
+    except FileNotFoundError:
+        return None
+
+
+def _create(path: pathlib.Path, permissions: int | None) -> int:
+    """Open a new file for writing, never with more permissions than given; return a descriptor."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    if permissions is None:
+        return os.open(path, flags, 0o666)
+    descriptor = os.open(path, flags, permissions)
+    try:
+        os.fchmod(descriptor, permissions)  # The umask may have removed some.
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def user_cache() -> pathlib.Path:
+    """Return the user's cache folder of this project, which need not exist.
+
+    It is what the environment variable DISCO_CACHE_DIR names; by default `disco` in
+    `$XDG_CACHE_HOME`, or in `~/.cache`.
+
+    Raises:
+      RuntimeError: if neither variable is set and the user has no home folder.
+    """
+    if named := os.environ.get(CACHE_VARIABLE):
+        return pathlib.Path(named).expanduser()
+    root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(root) / "disco"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from disco_common import files
-from disco_common.atomic import naming, write_atomically
+from disco_common.files import naming, write_atomically
 
 _LONGEST_EXCERPT = 60  # Bytes of a damaged line that a message shows.
 _MOST_DIGITS = 20  # Of integers in int64, with the sign.

@@ -97,7 +97,7 @@ _MODULES = {
     ),
 }
 
-PLUGINS = plugins.define("disco.environments", Environment, parameters=1)
+PLUGINS = plugins.define("disco.environments", Environment)
 
 
 class Group(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 
 import environments
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from disco_common.terminal import require_printable
 from environments import registry
 from environments.episodes import Episode

@@ -20,7 +20,7 @@ from evaluation import folder_names
 from evaluation.config import family_of
 from evaluation.studies import ablations
 
-PLUGINS = plugins.define("disco.rules", disco.Rule, parameters=0)
+PLUGINS = plugins.define("disco.rules", disco.Rule)
 FILE_SHA256 = "file_sha256"  # In a contender's source, the hash of its rule's file.
 
 _log = logging.getLogger(__name__)

@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 
 from disco_common import json_lines
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from evaluation import folder_names
 from evaluation.results import Episodes, RunResult
 from evaluation.training import Run

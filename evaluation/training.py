@@ -13,7 +13,7 @@ import environments
 from agents import compilation, pictures
 from agents.protocol import Agent, ExaminedAgent
 from disco_common import keys
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from disco_common.keys import Purpose
 from evaluation import playing
 from evaluation.config import EvaluationConfig

@@ -20,7 +20,7 @@ from typing import Any
 
 from agents.rule_agent import AgentConfig
 from agents.search_space import Settings
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from environments import Environment
 from evaluation.config import EvaluationConfig

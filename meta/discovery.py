@@ -40,7 +40,7 @@ from meta.task_assignment import initial_tasks, reassign_tasks
 from meta.value_function import ValueFunctionConfig
 from training.device_clock import DeviceClock
 from training.host_collection import NUM_HALVES
-from training.memory_budget import plan, require_memory
+from training.memory_budget import replay_bytes, require_memory_for_replays
 
 
 class Discovery:
@@ -160,15 +160,13 @@ class Discovery:
                 raise ValueError(
                     f"{name} is {size}; expected a multiple of devices_per_agent ({per_agent})."
                 )
-        require_memory(
-            [
-                plan(
-                    group.family, group.agent, group.dynamics, len(group.local_indices(self._mesh))
-                )
+        require_memory_for_replays(
+            {
+                group.family: len(group.local_indices(self._mesh))
+                * replay_bytes(group.agent, group.dynamics)
                 for group in self.groups
-                if group.agent.experience.replay is not None
-                and isinstance(group.dynamics, environments.HostEnvironment)
-            ]
+                if isinstance(group.dynamics, environments.HostEnvironment)
+            }
         )
         for task in self._tasks:
             environments.require_declared_outputs(task)

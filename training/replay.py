@@ -337,10 +337,9 @@ def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
     return place // size, place % size
 
 
-def num_bytes(layout: ReplayLayout, example: Batch) -> int:
-    """Return the size of a full replay in bytes."""
-    empty = jax.eval_shape(lambda: init(layout, example))
-    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(empty))
+def num_bytes(tree: PyTree) -> int:
+    """Return the bytes of the arrays in a pytree, or of arrays of its shapes."""
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def _split(batch: Batch) -> tuple[dict[str, PyTree], PyTree]:

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from disco import npz
-from disco_common.atomic import write_atomically
 from disco_common.checkpoints import by_path
+from disco_common.files import write_atomically
 
 FILE = "agent.npz"
 

@@ -17,8 +17,7 @@ from agents.dreamer.observations import Specs, is_image
 from agents.dreamer.presets import FAMILIES, laptop, preset, sizes
 from agents.registry import Algorithm, Configs
 from agents.settings import present_settings
-from agents.update_memory import device_memory, require_fit
-from disco_common.memory import free_memory
+from agents.update_memory import device_memory, free_memory, require_fit
 
 _SMALLEST_IMAGE = 8
 

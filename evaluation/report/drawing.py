@@ -36,7 +36,7 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from disco_common.terminal import printable
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.scoring.statistics import Estimate

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from disco_common import json_lines
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.published import published_scores

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from disco_common import files as file_access
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from evaluation.report import page
 from evaluation.report.csv_tables import TABLES, Tabulated, csv_files
 from evaluation.report.discovery_metrics import Discovery

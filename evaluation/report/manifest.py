@@ -10,8 +10,8 @@ from typing import Any
 
 from agents.rule_agent import AgentConfig
 from disco_common import json_lines
-from disco_common.atomic import write_atomically
 from disco_common.configuration import from_json
+from disco_common.files import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     DISCOVERED,

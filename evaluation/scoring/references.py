@@ -25,7 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from environments import Environment
 

@@ -36,7 +36,7 @@ from agents import pictures
 from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
 from disco.discovered import DiscoveredRule
 from disco_common import json_lines
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from evaluation import playing, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender, random_policy, rule_contenders

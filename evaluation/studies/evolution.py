@@ -33,7 +33,7 @@ import disco
 import environments
 from agents.rule_agent import AgentConfig
 from agents.search_space import RULE_RANGES
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from disco_common.json_lines import dumps, read_object
 from disco_common.ranges import AT_LEAST_1, POSITIVE
 from evaluation.config import EvaluationConfig

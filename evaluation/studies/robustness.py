@@ -29,7 +29,7 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from agents.search_space import Settings, with_replay
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     AlgorithmContender,

@@ -28,7 +28,7 @@ import environments
 from agents import registry
 from agents.search_space import RULE_RANGES, Ranges, Settings
 from disco_common import json_lines, plugins
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig, family_of
 from evaluation.contenders import (

@@ -15,8 +15,8 @@ from absl import logging
 
 import disco
 from disco_common import stopping
-from disco_common.atomic import write_atomically
 from disco_common.checkpoints import Checkpoints
+from disco_common.files import write_atomically
 from evaluation.contenders import fingerprint
 from evaluation.executors import OpenProgress
 from evaluation.report import probe_scores

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 import disco
 from disco_common import files
-from disco_common.atomic import write_atomically
 from disco_common.checkpoints import CheckpointError, CheckpointReader
 from disco_common.configuration import from_json
+from disco_common.files import write_atomically
 from disco_common.json_lines import loads, read_object
 from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores

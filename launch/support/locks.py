@@ -20,7 +20,7 @@ from absl import logging
 from filelock import FileLock, Timeout
 
 from disco_common import files
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from disco_common.terminal import printable
 from launch.support import processes

@@ -20,7 +20,7 @@ import numpy as np
 import disco
 import environments
 from disco_common import stopping
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import fingerprint, rule_contenders
 from evaluation.evaluate import Execution, make_runs

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from disco_common import files, json_lines
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from evaluation import folder_names, storage
 from evaluation.contenders import Contender
 from evaluation.evaluate import Execution

@@ -12,7 +12,7 @@ import environments
 from agents.rule_agent import AgentConfig
 from disco import rule_sources
 from disco_common import files
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from environments import registry
 from evaluation.contenders import fingerprint
 from evaluation.studies import ablations

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from disco_common import files
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from disco_common.terminal import message
 

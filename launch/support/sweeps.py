@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from disco_common.atomic import write_atomically
 from disco_common.configuration import from_config
+from disco_common.files import write_atomically
 from disco_common.terminal import console, printable
 from evaluation.executors import Executor, Job, JobsFailedError, Numbers, Report
 from evaluation.report.discovery_metrics import read_metrics

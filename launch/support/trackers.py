@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from disco_common import files
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 
 _VERSION = "brain.Event:2"  # Of event files: TensorBoard drops the steps after a restart.
 

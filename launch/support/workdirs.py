@@ -19,8 +19,8 @@ from typing import Any
 from absl import logging
 
 from disco_common import files
-from disco_common.atomic import write_atomically
 from disco_common.configuration import with_present_names
+from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from disco_common.terminal import printable
 from launch.support import locks, processes, start

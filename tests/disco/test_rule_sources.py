@@ -12,7 +12,7 @@ import pytest
 
 import disco
 from disco import rule_sources
-from disco_common import user_cache
+from disco_common import files
 from tests.disco import hub
 from tests.disco.common import small_rule
 from tests.golden import WEIGHTS
@@ -70,7 +70,7 @@ def test_the_cache_folder(tmp_path, monkeypatch, variables, folder):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, str(tmp_path / value))
-    assert user_cache.user_cache() == tmp_path / folder
+    assert files.user_cache() == tmp_path / folder
 
 
 def test_published_weights_that_are_absent(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from disco_common.atomic import write_atomically
+from disco_common.files import write_atomically
 from disco_common.json_lines import JsonLines
 
 

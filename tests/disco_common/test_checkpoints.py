@@ -356,21 +356,8 @@ def test_checkpoint_under_another_steps_name_is_damaged(directory, caplog, name)
 
 def test_format_of_another_version_is_refused(directory):
     rewrite(manifest_of(directory, 4), lambda manifest: manifest.update(format=4))
-    with pytest.raises(CheckpointError, match=r"4 has format 4; this version .* formats 2 and 3"):
+    with pytest.raises(CheckpointError, match=r"4 has format 4; this version .* format 3"):
         restore(directory)
-
-
-def to_format_2(path: pathlib.Path) -> None:
-    arrays = json.loads(path.read_text())["arrays"]
-    path.write_text(json.dumps({"format": 2, "crc32": crc32(arrays), "arrays": arrays}))
-
-
-def test_checkpoints_of_the_format_before_are_read(directory, reader):
-    to_format_2(manifest_of(directory, 4))
-    assert_is_state(reader.restore(state(0)), 4)
-    content = manifest_of(directory, 4).read_text()
-    manifest_of(directory, 4).write_text(content.replace('"format": 2', '"format": 3'))
-    assert_is_state(reader.restore(state(0)), 3)
 
 
 @pytest.mark.parametrize(

@@ -99,15 +99,13 @@ NEVER_CALLED = {
     "json:loads": "which comes with Python",
     "builtins:print": "which comes with Python",
     "antigravity:fly": "which comes with Python",
-    "numpy:zeros": "builtin_function_or_method",
-    "numpy:save": "is of an installed package, and is not annotated",
     "my_things:number": "is a value of type int",
     "my_things:CALLED": "is a value of type list",
     "my_things:disco": "is a value of type module",
-    "my_things:endless": "cannot be imported: ",
-    "numpy:float64": "makes numpy.float64",
-    "my_things:other": "makes dict",
-    "my_things:many": "takes other arguments",
+    "my_things:endless": "is a value of type Endless",
+    "numpy:zeros": "is a value of type builtin_function_or_method",
+    "numpy:float64": "is of an installed package",
+    "optax:adam": "is of an installed package",
     "my_things:absent": "cannot be imported: AttributeError",
     "no_such_module:make": "cannot be imported: ModuleNotFoundError",
 }
@@ -128,6 +126,8 @@ def test_what_is_of_another_kind_is_not_called(module, monkeypatch, group, name)
 def test_what_turns_out_to_be_of_another_kind_is_refused(module, group):
     for name, said in (
         ("unsaid", r"returns a value of type int; expected [A-Z]"),
+        ("other", r"returns a value of type NoneType; expected [A-Z]"),
+        ("many", r"fails: TypeError: many\(\) missing"),
         ("ending", "fails: SystemExit: 0"),
         ("failing", r"fails: KeyError: 'x' \(.*my_things\.py, line 25\)"),
     ):
@@ -142,7 +142,7 @@ def test_functions_of_the_right_kind_are_plugins(module):
     assert isinstance(MAKE["rule"]("my_things:annotated"), disco.ActorCritic)
     assert isinstance(MAKE["rule"]("my_things:Own"), module.Own)
     assert agents.find("my_things:algorithm") is module.algorithm
-    with pytest.raises(PluginError, match="takes other arguments"):
+    with pytest.raises(PluginError, match="TypeError: few\\(\\) takes 0"):
         MAKE["environment"]("my_things:few")
 
 

@@ -166,7 +166,7 @@ def test_a_run_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_replays_are_checked_together_and_before_the_start(monkeypatch):
     monkeypatch.setattr(memory_budget, "free_memory", lambda: 1_000)
     discovery = make(tasks=(TASKS[0], environments.Environment("hall/1", HostCorridors(5), True)))
-    with pytest.raises(ValueError, match=r"2 of \d+ .*\(corridor,.*; 2 of \d+ .*\(hall,"):
+    with pytest.raises(ValueError, match=r"GiB \(corridor\), .* GiB \(hall\)"):
         discovery.check()
 
 

@@ -35,7 +35,8 @@ from tests.agents.common import without_speed
 from tests.agents.tiny import DREAMER as TINY
 from tests.agents.tiny import dreamer
 from tests.annotations import unchecked
-from training import batches, device, host, replay
+from training import device, host, replay
+from training.memory_budget import replay_bytes
 from training.records import Records
 from training.runs import Run
 from training.settings import TrainingSettings
@@ -435,10 +436,9 @@ def test_the_memory_of_a_replay_is_foreseen(name):
     for version in VERSIONS:
         config = dataclasses.replace(TINY, version=version)
         agent = dreamer(config).make(task)
-        example = batches.example(agent, task.dynamics, 2, 1)
         layout = replay.layout(agent.experience)
         counters = 8
-        kept = (replay.num_bytes(layout, example) - counters) / layout.num_rows / 2
+        kept = (replay_bytes(agent, task.dynamics) - counters) / layout.num_rows / 2
         assert kept == factory._step_bytes(agent.model)
 
 
