@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from disco.linear import add_bias
+from disco.architectures import add_bias
 
 _LAYOUT = ("NHWC", "HWIO", "NHWC")
 Padding = tuple[tuple[int, int], tuple[int, int]]  # Before and after, of height and width.

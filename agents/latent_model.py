@@ -20,9 +20,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents.flat_parameters import flat_init
 from agents.history import HistorySpec, example
-from agents.networks import NetworkConfig, NetworkFunctions
+from agents.networks import NetworkConfig, NetworkFunctions, flat_init
 from agents.protocol import Batch
 from disco import values
 

@@ -8,6 +8,7 @@ and whose input is the action. The memory, if there is one, is an LSTM over time
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,9 +16,12 @@ from typing import Any, NamedTuple
 import haiku as hk
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
+import environments
 from agents import history
 from agents.encoders import ACTIVATIONS, Encoder, EncoderConfig, computing_in
 from agents.history import HistorySpec
@@ -315,3 +319,57 @@ class ActionConditionalModel(hk.Module):
         i, g, f, o = jnp.split(by_hidden + by_action, 4, axis=-1)
         cell = jax.nn.sigmoid(f + 1.0) * cell[..., None, :] + jax.nn.sigmoid(i) * jnp.tanh(g)
         return jax.nn.sigmoid(o) * jnp.tanh(cell)
+
+
+@functools.lru_cache(maxsize=64)
+def flat_network(
+    config: NetworkConfig,
+    dynamics: Any,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    frame_stack: int = 1,
+    burn_in: int = 0,
+) -> Network:
+    """Return a network of one parameter vector for environments.
+
+    Equal arguments give the same object, so that programs are reused.
+
+    Args:
+      config: sizes.
+      dynamics: of the environments; only the specs are used.
+      shapes: names and shapes of its outputs (`make_network`).
+      frame_stack: frames in one input.
+      burn_in: rows before each unroll that only update the memory.
+
+    Raises:
+      ValueError: if the action space is not discrete.
+    """
+    spec, num_actions = dynamics.observation_spec(), environments.num_actions(dynamics)
+    return with_flat_parameters(
+        make_network(config, spec, num_actions, dict(shapes), frame_stack, burn_in)
+    )
+
+
+def with_flat_parameters(network: Network) -> Network:
+    """Return the network as a function of one parameter vector."""
+    init, unravel = flat_init(network.init)
+    return network._replace(
+        init=init,
+        policy=lambda params, *inputs: network.policy(unravel(params), *inputs),
+        unroll=lambda params, trajectory: network.unroll(unravel(params), trajectory),
+    )
+
+
+def flat_init(
+    init: Callable[[PRNGKeyArray], disco.Params],
+) -> tuple[Callable[[PRNGKeyArray], Float[Array, "P"]], Callable[[Float[Array, "P"]], Any]]:
+    """Return an `init` that gives one vector, and the function from that vector to the arrays."""
+    leaves, structure = jax.tree.flatten(jax.eval_shape(init, jax.random.key(0)))
+    ends = np.cumsum([x.size for x in leaves])
+
+    def unravel(vector):
+        parts = jnp.split(vector, ends[:-1])
+        return structure.unflatten(
+            part.reshape(x.shape) for part, x in zip(parts, leaves, strict=True)
+        )
+
+    return lambda key: ravel_pytree(init(key))[0], unravel

@@ -1,19 +1,22 @@
-"""Pictures of observations: images, boards, and grids of planes.
+"""Pictures of observations, and of what world models predict: images, boards, grids of planes.
 
 They are PNG files. Their text chunk `caption` describes their contents.
 """
 
+import dataclasses
 import io
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import matplotlib
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import PRNGKeyArray, UInt8
 from PIL import Image, PngImagePlugin
 
 import environments
+from agents.protocol import Batch, ImaginingAgent
 
 CAPTION = "caption"
 
@@ -116,3 +119,75 @@ def read_caption(picture: bytes) -> str:
             return str(image.info.get(CAPTION, ""))
     except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise OSError(f"it is not a picture ({error})") from error
+
+
+_BINS = 10  # Of a calibration error.
+_SHOWN, _MOST_PREDICTED, _LEAST_PREDICTED = 16, 50, 4  # Frames of a picture; steps of an episode.
+
+
+def predicted(
+    agent: ImaginingAgent, state: Any, batch: Batch, key: PRNGKeyArray
+) -> dict[str, bytes]:
+    """Draw what a world model predicts of the first environment's first episode.
+
+    Args:
+      agent: with a model.
+      state: its learning state.
+      batch: of new episodes, NumPy.
+      key: random key of what the model predicts.
+
+    Returns:
+      `prediction.png`: rows of what happened, of predictions, and of their difference; nothing for
+      an episode of a few steps.
+    """
+    ends = np.flatnonzero(batch.last[:, 0])
+    length = min(int(ends[0]) + 1 if len(ends) else len(batch.last), _MOST_PREDICTED)
+    if length < _LEAST_PREDICTED:
+        return {}
+    episode = jax.tree.map(lambda x: x[:length, :1], dataclasses.replace(batch, memory=None))
+    observation = jax.tree.map(lambda x: x[: length + 1, :1], batch.observation)
+    episode = dataclasses.replace(episode, observation=observation)
+    found = agent.imagine(state, episode, key, length + 1)
+    shown = np.unique(np.linspace(0, length, _SHOWN).round().astype(int))
+    brightest = float(max(found.observed.max(), found.predicted.max()))
+    columns = [compared(found.observed[i], found.predicted[i], brightest) for i in shown]
+    seen = int(np.sum(found.steps == 0))
+    caption = (
+        "the model's prediction: above what happened, in the middle what it expected, below the"
+        f" difference; the first {seen} steps were seen, the other {length + 1 - seen} are"
+        " predicted from actions alone"
+    )
+    return {"prediction.png": as_png(list(zip(*columns, strict=True)), caption)}
+
+
+def compared(
+    observed: np.ndarray, predicted: np.ndarray, brightest: float
+) -> tuple[UInt8[np.ndarray, "H W 3"], UInt8[np.ndarray, "H W 3"], UInt8[np.ndarray, "H W 3"]]:
+    """Return an observation `[H, W, ...]` and its prediction as images, and their difference.
+
+    The number `brightest` is drawn brightest (`as_image`).
+    """
+    first, second = (as_image(x, brightest) for x in (observed, predicted))
+    return first, second, np.abs(first.astype(np.int16) - second).astype(np.uint8)
+
+
+def errors(
+    reward: np.ndarray, predicted_reward: np.ndarray, end: np.ndarray, predicted_end: np.ndarray
+) -> dict[str, float]:
+    """Return errors of a world model's rewards and probabilities of an end, of the same steps."""
+    return {
+        "held_out/reward": float(reward.mean()),
+        "held_out/reward_stddev": float(reward.std()),
+        "held_out/reward_rmse": float(np.sqrt(np.mean(np.square(predicted_reward - reward)))),
+        "held_out/reward_calibration_error": calibration_error(predicted_reward, reward),
+        "held_out/ends": float(end.mean()),
+        "held_out/ends_calibration_error": calibration_error(predicted_end, end),
+    }
+
+
+def calibration_error(predicted: np.ndarray, actual: np.ndarray) -> float:
+    """Return the expected calibration error over ten bins with equal numbers of predictions."""
+    order = np.argsort(predicted, axis=None, kind="stable")
+    bins = (np.array_split(x.ravel()[order], _BINS) for x in (predicted, actual))
+    gaps = [len(x) * abs(x.mean() - y.mean()) for x, y in zip(*bins, strict=True) if len(x)]
+    return float(sum(gaps) / predicted.size)

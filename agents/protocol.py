@@ -339,12 +339,3 @@ class ImaginingAgent(Agent, Protocol):
             anything.
         """
         ...
-
-
-@runtime_checkable
-class SizedAgent(Agent, Protocol):
-    """An agent whose updates need much memory besides its learning state."""
-
-    def update_bytes(self) -> int:
-        """Estimate the memory of an update in bytes, the learning state included."""
-        ...

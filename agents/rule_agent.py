@@ -15,9 +15,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents.flat_parameters import flat_network
 from agents.history import HistorySpec
-from agents.networks import Network, NetworkConfig
+from agents.networks import Network, NetworkConfig, flat_network
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from disco_common.pytrees import register_dataclass

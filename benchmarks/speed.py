@@ -39,12 +39,12 @@ import jax.numpy as jnp
 import mctx
 import numpy as np
 from absl import app, flags
+from agents.muzero.config import PAPER, MuZeroConfig
+from agents.muzero.search import model_for_search, search
 
 import disco
 import environments
 from agents.latent_model import latent_model
-from agents.muzero.config import PAPER, MuZeroConfig
-from agents.muzero.search import model_for_search, search
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, LearnerState, RuleAgent, to_trajectory
 from benchmarks.timing import compare, text

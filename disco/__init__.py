@@ -8,14 +8,13 @@
 """
 
 from disco.anchored import AnchoredMemory, AnchoredRule, AnchoredTargets
+from disco.architectures import MetaNetworkSizes
 from disco.checks import check_values
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
-from disco.hand_designed import ActorCritic, PolicyGradient, hand_designed
-from disco.hand_set import HandSetRule
+from disco.hand_designed import ActorCritic, HandSetRule, PolicyGradient, hand_designed
 from disco.rule import Rule, UpdateResiduals
-from disco.rule_files import RuleFileError, load, load_header, recommended, save
-from disco.rule_sources import zoo
-from disco.sizes import MetaNetworkSizes
+from disco.rule_files import load, load_header, recommended, save
+from disco.rule_sources import RuleFileError, zoo
 from disco.types import Aux, Outputs, Params, RuleState, Trajectory, Unroll
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
 """Our form of a discovered rule: a hand-set policy target, and what a meta-network adds to it.
 
-The policy target is that of `disco.hand_set`, whose three weights may be outputs of the
+The policy target is that of `disco.hand_designed`, whose three weights may be outputs of the
 meta-network, plus the meta-network's logits. A new rule starts as the hand-set rule.
 """
 
@@ -15,12 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from disco import meta_network, moments
+from disco.architectures import MetaNetworkSizes, linear
+from disco.checks import COST
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
-from disco.hand_set import policy_target
-from disco.hyper_parameters import COST
-from disco.linear import linear
+from disco.hand_designed import policy_target
 from disco.meta_network import Inputs, LifetimeState, RawTargets
-from disco.sizes import MetaNetworkSizes
 from disco.types import Metrics, Outputs, RuleState, Trajectory
 from disco.values import select_action
 from disco_common.pytrees import register_dataclass, static

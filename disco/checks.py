@@ -14,9 +14,10 @@ import numpy as np
 from jax.experimental import checkify
 from jaxtyping import Array, Bool, PyTree
 
-from disco.distributions import zero_where_all_illegal
 from disco.moments import Moments
 from disco.types import Outputs, Params, RuleState, Trajectory, taken
+from disco.values import zero_where_all_illegal
+from disco_common.ranges import Range
 
 OutputShapes = dict[str, tuple[int, ...]]
 
@@ -318,3 +319,19 @@ def _state_checks(state: RuleState, params: Params) -> list[_Check]:
         )
         for (path, target), param in pairs
     ]
+
+
+# Far beyond useful values, and far within the range of float32 and the memory of a machine.
+_MAX_BINS = 100_001
+_MAX = 1e6
+
+POSITIVE = Range(f"a positive number of at most {_MAX:g}", lambda x: 0 < x <= _MAX)
+COST = Range(f"at least 0, at most {_MAX:g}", lambda x: 0 <= x <= _MAX)
+
+
+def odd_number(*, at_least: int) -> Range:
+    """Return the range of numbers of bins of a categorical value: odd, so that 0 is a bin."""
+    return Range(
+        f"an odd number of at least {at_least}, at most {_MAX_BINS}",
+        lambda x: type(x) is int and x % 2 == 1 and at_least <= x <= _MAX_BINS,
+    )

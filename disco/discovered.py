@@ -14,15 +14,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from disco import meta_network, moments, values
-from disco.checks import OutputShapes
-from disco.distributions import entropy, kl_divergence
-from disco.hyper_parameters import COST, POSITIVE, odd_number
+from disco.architectures import MetaNetworkSizes
+from disco.checks import COST, POSITIVE, OutputShapes, odd_number
 from disco.meta_network import Inputs, LifetimeState, RawTargets
 from disco.moments import Moments
 from disco.rule import Rule
-from disco.sizes import MetaNetworkSizes
 from disco.types import Metrics, Outputs, RuleState, Trajectory
-from disco.values import ActionValueEstimates
+from disco.values import ActionValueEstimates, entropy, kl_divergence
 from disco_common.pytrees import register_dataclass, static
 from disco_common.ranges import AT_LEAST_1, FRACTION
 

@@ -17,10 +17,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from disco import lstm, values
-from disco.architectures import ARCHITECTURES
-from disco.linear import Linear, add_bias, linear
-from disco.sizes import ACTION_FEATURES, MetaNetworkSizes
+from disco import values
+from disco.architectures import (
+    ACTION_FEATURES,
+    ARCHITECTURES,
+    Linear,
+    MetaNetworkSizes,
+    add_bias,
+    linear,
+    lstm_step,
+)
 from disco.types import Outputs, Trajectory
 from disco.values import ActionValueEstimates, select_action
 
@@ -190,7 +196,7 @@ def apply(
     (y_hat,) = _embed(targets.y, (lifetime_nets,), "y_net")
     features = jnp.concatenate([features, targets.summary, y_hat[..., None]], axis=-1)
     batch = jnp.mean(linear(lifetime_nets["input"], features), axis=(0, 1))
-    hidden, cell = lstm.step(lifetime_nets["lstm"], batch, lifetime.hidden, lifetime.cell)
+    hidden, cell = lstm_step(lifetime_nets["lstm"], batch, lifetime.hidden, lifetime.cell)
     return targets, LifetimeState(hidden=hidden, cell=cell)
 
 

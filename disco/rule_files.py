@@ -12,6 +12,7 @@ import dataclasses
 import io
 import os
 import pathlib
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,21 +22,20 @@ from jaxtyping import Array, Float
 
 from disco import meta_network, npz, rule_sources
 from disco.anchored import FORMS, form_of
+from disco.architectures import MetaNetworkSizes
 from disco.discovered import DiscoveredRule
-from disco.rule_headers import (
-    ARCHITECTURE,
-    FORMAT_VERSION,
-    HEADER,
-    KIND,
-    RuleFileError,
-    header_sizes,
-    hyper_parameter_names,
-    read_header,
-    shown,
-)
-from disco.sizes import MetaNetworkSizes
+from disco.rule_sources import RuleFileError
 from disco_common import json_lines
 from disco_common.files import write_atomically
+
+FORMAT_VERSION = 1
+HEADER, ARCHITECTURE = "header", "architecture"
+KIND = "discovered"
+_MOST_HEADER_BYTES = 1 << 24
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 100
+_ABLATIONS = ("reads_values", "has_lifetime")  # True for rules that are not ablated.
+_LATER_SIZES = ("transformer_layers", "prior_outputs", "agent_features", "prior_features")
 
 _LIFETIME = "lstm/~/meta_lstm/~unroll"
 _PUBLISHED_NAMES = {
@@ -175,36 +175,35 @@ def read(
     path = rule_sources.find(name, sha256)
     try:
         with npz.opened(path) as archive:
-            return _read(path, archive, forms)
+            return _read(archive, forms)
     except npz.ArchiveError as error:
         raise RuleFileError(f"{path} {error}") from error
+    except ValueError as error:
+        raise RuleFileError(f"{path}: {error}") from error
 
 
 def _read(
-    path: pathlib.Path, archive: npz.Archive, forms: Sequence[type[DiscoveredRule]]
+    archive: npz.Archive, forms: Sequence[type[DiscoveredRule]]
 ) -> tuple[DiscoveredRule, dict[str, Any]]:
-    header = read_header(path, archive, forms[-1])
+    header = read_header(archive, forms[-1])
     names = set(archive.names) - {HEADER}
-    sizes = header_sizes(path, header, len(names)) if header else _array_sizes(path, archive, names)
-    _require_names(path, names, sizes)
+    sizes = header_sizes(header, len(names)) if header else _array_sizes(archive, names)
+    _require_names(names, sizes)
     known = hyper_parameter_names(forms[-1])
     given = {name: x for name, x in header.get("hyper_parameters", {}).items() if name in known}
-    try:
-        form, settings = form_of(sizes, given, forms)
-        rule = form(parameters={}, sizes=sizes, **settings)
-    except ValueError as error:
-        raise RuleFileError(f"{path}: {error}") from error
+    form, settings = form_of(sizes, given, forms)
+    rule = form(parameters={}, sizes=sizes, **settings)
     parameters = {
         name: {
-            "w": _read_array(path, archive, name, "w", (inputs, outputs)),
-            "b": _read_array(path, archive, name, "b", (outputs,)),
+            "w": _read_array(archive, name, "w", (inputs, outputs)),
+            "b": _read_array(archive, name, "b", (outputs,)),
         }
         for name, (inputs, outputs) in meta_network.layer_shapes(sizes).items()
     }
     return dataclasses.replace(rule, parameters=parameters), header
 
 
-def _require_names(path: pathlib.Path, names: set[str], sizes: MetaNetworkSizes) -> None:
+def _require_names(names: set[str], sizes: MetaNetworkSizes) -> None:
     """Refuse a file with other arrays than those of a meta-network."""
     expected = {
         f"{_name_in_file(name)}/{part}"
@@ -212,14 +211,13 @@ def _require_names(path: pathlib.Path, names: set[str], sizes: MetaNetworkSizes)
         for part in "wb"
     }
     if names != expected:
-        raise RuleFileError(
-            f"{path} is not a rule file: missing arrays {shown(sorted(expected - names))},"
+        raise ValueError(
+            f"it is not a rule file: missing arrays {shown(sorted(expected - names))},"
             f" unknown arrays {shown(sorted(names - expected))}."
         )
 
 
 def _read_array(
-    path: pathlib.Path,
     archive: npz.Archive,
     name: str,
     part: str,
@@ -229,30 +227,28 @@ def _read_array(
     key, in_file = f"{_name_in_file(name)}/{part}", _published_shape(name, part, shape)
     found = archive.describe(key)
     if not np.issubdtype(found.dtype, np.floating):
-        raise RuleFileError(f"{path}: array {key!r} is {found.dtype}; expected floats.")
+        raise ValueError(f"array {key!r} is {found.dtype}; expected floats.")
     if found.shape != in_file:
-        raise RuleFileError(
-            f"{path}: array {key!r} has shape {found.shape}; expected {in_file} beside the others."
+        raise ValueError(
+            f"array {key!r} has shape {found.shape}; expected {in_file} beside the others."
         )
     with np.errstate(over="ignore"):  # Numbers that float32 cannot hold become infinite.
         value = archive.read(key).astype(np.float32)
     if not np.all(np.isfinite(value)):
         bad = int(np.sum(~np.isfinite(value)))
-        raise RuleFileError(f"{path}: array {key!r} has {bad} non-finite numbers.")
+        raise ValueError(f"array {key!r} has {bad} non-finite numbers.")
     return jnp.asarray(value.reshape(shape))
 
 
-def _array_sizes(path: pathlib.Path, archive: npz.Archive, names: set[str]) -> MetaNetworkSizes:
+def _array_sizes(archive: npz.Archive, names: set[str]) -> MetaNetworkSizes:
     """Return the sizes of a published rule from the shapes of its arrays; it has no header."""
-    _require_names(path, names, MetaNetworkSizes())
+    _require_names(names, MetaNetworkSizes())
 
     def shape(name: str, part: str, axes: int) -> tuple[int, ...]:
         key = f"{_PUBLISHED_NAMES[name]}/{part}"
         found = archive.describe(key).shape
         if len(found) != axes or 0 in found:
-            raise RuleFileError(
-                f"{path}: array {key!r} has shape {found}; expected {axes} axes, not empty."
-            )
+            raise ValueError(f"array {key!r} has shape {found}; expected {axes} axes, not empty.")
         return found
 
     def outputs(name: str) -> int:
@@ -268,10 +264,7 @@ def _array_sizes(path: pathlib.Path, archive: npz.Archive, names: set[str]) -> M
         "lifetime": outputs("lifetime/lstm") // 4,
         "lifetime_input": outputs("lifetime/input"),
     }
-    try:
-        return MetaNetworkSizes(**sizes)
-    except ValueError as error:
-        raise RuleFileError(f"{path}: {error}") from error
+    return MetaNetworkSizes(**sizes)
 
 
 def _name_in_file(name: str) -> str:
@@ -283,3 +276,114 @@ def _published_shape(name: str, part: str, shape: tuple[int, ...]) -> tuple[int,
     """Return the shape in a file, where maps over the action axis are convolutions of width 1."""
     is_convolution = "policy_net" in name or name == "trajectory/policy_target_0"
     return (1, *shape) if is_convolution and part == "w" else shape
+
+
+def read_header(archive: npz.Archive, form: type[DiscoveredRule]) -> dict[str, Any]:
+    """Return the header of an open rule file; empty if it has none, as the published one.
+
+    Args:
+      archive: its arrays.
+      form: of the rule, whose hyper-parameters the header may have.
+
+    Raises:
+      ValueError: with what was found and what was expected.
+    """
+    if HEADER not in archive.names:
+        return {}
+    dtype, shape = archive.describe(HEADER)
+    if dtype.kind != "U" or shape != () or dtype.itemsize > _MOST_HEADER_BYTES:
+        raise ValueError(
+            f"the header is an array {shape} of {dtype}; expected one text of at most"
+            f" {_MOST_HEADER_BYTES} bytes."
+        )
+    try:
+        data = archive.read(HEADER).astype(dtype.newbyteorder("<")).tobytes()
+        header = json_lines.loads(data.decode("utf-32-le").rstrip("\0"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, npz.ArchiveError):
+            raise
+        raise ValueError(f"the header is not JSON ({str(error)[:200]}).") from error
+    _check_header(header, form)
+    return header
+
+
+def _check_header(header: Any, form: type[DiscoveredRule]) -> None:
+    """Refuse a header of something else; add entries that older headers lack."""
+    if not isinstance(header, dict) or not {"format_version", "sizes", "hyper_parameters"} <= set(
+        header
+    ):
+        raise ValueError("the header lacks format_version, sizes or hyper_parameters.")
+    version = header["format_version"]
+    if type(version) is not int or version != FORMAT_VERSION:
+        raise ValueError(
+            f"it has format version {shown(version)}; this code reads {FORMAT_VERSION}."
+        )
+    if header.get("kind") != KIND:
+        raise ValueError(f"it is of kind {shown(header.get('kind'))}; expected {KIND!r}.")
+    if not isinstance(header.setdefault("provenance", {}), dict):
+        raise ValueError(
+            f"the header's provenance is {shown(header['provenance'])}; expected names."
+        )
+    sizes = header["sizes"]
+    if not isinstance(sizes, dict) or any(type(size) is not int for size in sizes.values()):
+        raise ValueError(f"the header's sizes are {shown(sizes)}; expected integers.")
+    # Older files lack the sizes that the published rule has not, or have an earlier name of one.
+    sizes = {"agent_features" if x == "age_features" else x: size for x, size in sizes.items()}
+    header["sizes"] = dict.fromkeys(_LATER_SIZES, 0) | sizes
+    _check_hyper_parameters(header["hyper_parameters"], form)
+
+
+def header_sizes(header: Mapping[str, Any], num_arrays: int) -> MetaNetworkSizes:
+    """Return the sizes in a header, that of a file with so many arrays.
+
+    Raises:
+      ValueError: with what was found and what was expected.
+    """
+    found, known = header["sizes"], [field.name for field in dataclasses.fields(MetaNetworkSizes)]
+    if set(found) != set(known):
+        raise ValueError(f"the header's sizes are {shown(found)}; expected {known}.")
+    sizes = MetaNetworkSizes(**found)
+    if sizes.transformer_layers > num_arrays:
+        raise ValueError(
+            f"sizes.transformer_layers is {sizes.transformer_layers}; expected those of its"
+            f" {num_arrays} arrays."
+        )
+    named = header.get(ARCHITECTURE, sizes.architecture)  # Older headers do not name it.
+    if named != sizes.architecture:
+        raise ValueError(
+            f"it has the architecture {shown(named)}; expected {sizes.architecture!r} with"
+            f" sizes.transformer_layers {sizes.transformer_layers}."
+        )
+    return sizes
+
+
+def _check_hyper_parameters(found: Any, form: type[DiscoveredRule]) -> None:
+    """Check names and types; the rule checks ranges."""
+    if not isinstance(found, dict):
+        raise ValueError(f"the header's hyper_parameters are {shown(found)}; expected names.")
+    known = hyper_parameter_names(form)
+    unknown = set(found) - {*known, *_ABLATIONS}
+    if unknown:
+        raise ValueError(f"unknown hyper-parameters {shown(sorted(unknown))}; known are {known}.")
+    kinds = {bool: "true or false", int: "an integer", float: "a number"}
+    for name, value in found.items():
+        kind = type(getattr(form, name, True))
+        # In Python, a bool is an integer; in JSON, an integer may stand for a float.
+        if type(value) not in ((int, float) if kind is float else (kind,)):
+            raise ValueError(f"hyper-parameter {name} is {shown(value)}; expected {kinds[kind]}.")
+        if name not in known and not value:
+            raise ValueError(
+                f"{name} is False: a part of the rule is ablated; expected"
+                " evaluation.studies.ablations.load, which reads such rules."
+            )
+
+
+def shown(found: Any) -> str:
+    """Return a value for a message, shortened if it is long or deep."""
+    return _REPR.repr(found)
+
+
+def hyper_parameter_names(form: type[DiscoveredRule]) -> list[str]:
+    """Return the names of the hyper-parameters of a form of a rule."""
+    fields = (field.name for field in dataclasses.fields(form))
+    return [name for name in fields if name not in ("parameters", "sizes")]

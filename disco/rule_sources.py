@@ -18,7 +18,6 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-from disco.rule_headers import RuleFileError
 from disco_common import files
 from disco_common.files import CACHE_VARIABLE, user_cache
 
@@ -31,6 +30,10 @@ _HUB_NAME = re.compile(
     re.ASCII,
 )
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class RuleFileError(ValueError):
+    """A rule file cannot be used; the message has the file, the reason and what was expected."""
 
 
 class _Published(NamedTuple):

@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageDraw
 
 import environments
-from agents import model_predictions, pictures
+from agents import pictures
 from agents.protocol import ImaginingAgent
 from environments.processes import SerialSimulators
 from evaluation import playing, storage
@@ -111,7 +111,7 @@ def imagination(
 
 def _side_by_side(observed: np.ndarray, predicted: np.ndarray) -> UInt8[np.ndarray, "H W 3"]:
     brightest = float(max(observed.max(), predicted.max()))
-    left, middle, right = model_predictions.compared(observed, predicted, brightest)
+    left, middle, right = pictures.compared(observed, predicted, brightest)
     gap = np.full((len(left), 1, 3), pictures.BETWEEN, np.uint8)
     return np.concatenate([left, gap, middle, gap, right], axis=1)
 

@@ -23,7 +23,7 @@ A run's folder, runs/<contender>/<task>/seed_<n>/, holds
     result.json.repeated       the result before `repeat`
     strip.png                  frames of an episode of the trained agent, side by side in one
                                picture; for the first seed of agents that learn from images
-    reconstruction.png, prediction.png, imagination.png, …
+    prediction.png, …
                                of agents with a world model: what it makes of frames, what it
                                predicts beside what happened, what it imagines
     film.gif, film.mp4, …      films of the trained agent (`launch.watch`), which reports play
@@ -59,7 +59,7 @@ _UNFINISHED = "unfinished"
 FAILURE = "failure.txt"
 STRIP = "strip.png"
 REFERENCES = "references.json"  # Of the tasks, in the folder of an evaluation.
-_PICTURES = (STRIP, "reconstruction.png", "prediction.png", "imagination.png")
+_PICTURES = (STRIP, "prediction.png")
 FILMS = (".gif", ".mp4")
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
-from disco.distributions import zero_where_all_illegal
 from disco.types import Metrics
+from disco.values import zero_where_all_illegal
 from meta.objective import TargetStatistics, target_statistics
 from meta.sharding import split_batch
 from meta.value_function import ValueFunction, ValueFunctionState

@@ -32,8 +32,8 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 import disco
 import environments
 from agents.rule_agent import LearnerState, to_trajectory
-from disco.distributions import zero_where_all_illegal
 from disco.types import Metrics
+from disco.values import zero_where_all_illegal
 from disco_common import keys
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig, MetaConfig

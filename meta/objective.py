@@ -14,8 +14,8 @@ from jaxtyping import Array, Float
 
 import disco
 from disco import values
-from disco.distributions import entropy, kl_divergence, mean_of_legal, probability_times
 from disco.types import Metrics
+from disco.values import entropy, kl_divergence, mean_of_legal, probability_times
 from disco_common.ranges import AT_LEAST_0
 
 

@@ -17,9 +17,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 import disco
 from agents import history
 from agents.encoders import Encoder
-from agents.flat_parameters import flat_init
 from agents.history import HistorySpec
-from agents.networks import NetworkConfig
+from agents.networks import NetworkConfig, flat_init
 from agents.optimizers import agent_optimizer
 from disco import moments, values
 from disco.moments import Moments

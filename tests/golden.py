@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import disco
-from disco.linear import linear
+from disco.architectures import linear
 from disco.meta_network import LifetimeState
 from disco.moments import Moments
 

@@ -1,17 +1,41 @@
 """Checks that replays and runs fit in memory, before anything is allocated."""
 
+import contextlib
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import jax
+import psutil
 
 import environments
-from agents.protocol import Agent, SizedAgent
-from agents.update_memory import device_memory, free_memory
+from agents.protocol import Agent
 from training import batches, replay
 from training.passes import runs_per_pass
 
 _MARGIN = 0.9  # Fraction of the free memory that may be taken.
+_MEMBERSHIP = pathlib.Path("/proc/self/cgroup")
+_CONTROL_GROUPS = pathlib.Path("/sys/fs/cgroup")
+
+
+def free_memory() -> int:
+    """Return the bytes of the host's memory that this process may still use.
+
+    Both the machine and the process's control groups (of Linux's version 2) limit them.
+    """
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError):  # No Linux.
+        own = pathlib.PurePosixPath(_MEMBERSHIP.read_text().strip().rpartition(":")[2])
+        for group in (own, *own.parents):
+            folder = _CONTROL_GROUPS / group.relative_to("/")
+            with contextlib.suppress(OSError, ValueError, StopIteration):  # "max" is no number.
+                bound = int((folder / "memory.max").read_text())
+                lines = map(str.split, (folder / "memory.stat").read_text().splitlines())
+                # Pages of files that can be dropped are counted as used.
+                droppable = next(int(number) for name, number in lines if name == "inactive_file")
+                used = int((folder / "memory.current").read_text())
+                free = min(free, bound - used + droppable)
+    return max(free, 0)
 
 
 def replay_bytes(agent: Agent, dynamics: Any, num_steps: int | None = None) -> int:
@@ -52,9 +76,9 @@ def require_memory_for_runs(
 ) -> None:
     """Check that the runs that a process trains together fit in memory.
 
-    In JAX environments the devices hold the runs' learning states and replays, and make some
-    updates at a time; the host holds the copy that a checkpoint takes. In host environments the
-    device holds one learning state, the host the replay and the copy. A CPU's memory is the host's.
+    In JAX environments the devices hold the runs' learning states and replays; the host holds the
+    copy that a checkpoint takes. In host environments the device holds one learning state, the host
+    the replay and the copy. A CPU's memory is the host's. What updates need besides is not counted.
 
     Args:
       name: of the runs, for messages.
@@ -68,9 +92,8 @@ def require_memory_for_runs(
       ValueError: if they do not fit; the message has their sizes, and the free memory.
     """
     state = replay.num_bytes(jax.eval_shape(agent.init, jax.random.key(0)))
-    update = agent.update_bytes() if isinstance(agent, SizedAgent) else state
     stored = replay_bytes(agent, dynamics, num_steps)
-    devices = per_pass = 1
+    devices = 1
     held, on_host = state, stored  # Of a device, and of the host besides.
     if isinstance(dynamics, environments.JaxEnvironment):
         devices = jax.local_device_count()
@@ -79,20 +102,19 @@ def require_memory_for_runs(
         held, on_host = -(-num_runs // (devices * per_pass)) * per_pass * (state + stored), 0
     elif agent.experience.replay is not None and agent.experience.replay.in_checkpoints:
         on_host = 2 * stored
-    on_device, on_host = held + per_pass * (update - state), on_host + devices * held
-    own = device_memory()
-    needs = [("The host", on_host + (devices * on_device if own is None else 0), free_memory())]
+    on_host += devices * held
+    own = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")  # None for a CPU.
+    needs = [("The host", on_host + (devices * held if own is None else 0), free_memory())]
     if own is not None:
-        needs.append(("A device", on_device, own))
+        needs.append(("A device", held, own))
     for where, needed, there in needs:
         if needed > (free := int(_MARGIN * there)):
             raise ValueError(
                 f"{name}, {num_runs} run{'s' * (num_runs > 1)} at once: more memory is asked for"
                 f" than there is. {where} needs {_gib(needed)}, {_gib(free)} are free: learning"
-                f" states of {_gib(state)}, replays of {_gib(stored)} (agent.replay_capacity),"
-                f" {per_pass} updates at a time of {_gib(update)}, and the copy of a checkpoint."
-                " Expected a smaller replay_capacity, agent or batch, or fewer runs in a job"
-                " (--runs_per_job)."
+                f" states of {_gib(state)}, replays of {_gib(stored)} (agent.replay_capacity), and"
+                " the copy of a checkpoint. Expected a smaller replay_capacity or agent, or fewer"
+                " runs in a job (--runs_per_job)."
             )
 
 

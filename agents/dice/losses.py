@@ -1,13 +1,8 @@
-"""DiCE's losses: a policy of any temperature from one advantage function.
+"""DiCE's settings."""
 
-The policy at temperature τ is `π_τ = exp(A / τ) / Z` with the learned advantage A, and Q = V + A
-(Xiao et al. 2021, arXiv 2106.00707, section 3.1). A is `logits - E_π_τ[logits]`, a dueling form: of
-each temperature's own policy, so that E_π_τ[Q] is V at all of them. In the paper V and Q are those
-of the average policy over temperatures, and how A is centred is not said. Temperatures are given by
-their inverse, 0 for the uniform policy.
-"""
-
+import dataclasses
 import functools
+import math
 from typing import NamedTuple
 
 import distrax
@@ -16,9 +11,162 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import disco
-from disco.distributions import probability_times
+from agents.dice.bandits import VoteConfig
+from agents.networks import NETWORKS, NetworkConfig
 from disco.types import Metrics
-from disco.values import masked_mean, retrace, select_action, vtrace
+from disco.values import masked_mean, probability_times, retrace, select_action, vtrace
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+
+EXPLORATIONS = ("bandit", "random", "fixed")
+
+
+@dataclasses.dataclass(frozen=True)
+class DiceConfig:
+    """Settings of DiCE (Xiao et al. 2021, arXiv 2106.00707), by default for a laptop.
+
+    Attributes:
+      network: sizes of the network.
+      exploration: how an episode's temperature is chosen: `"bandit"` by the vote of bandits;
+        `"random"` by bandits that never learn; `"fixed"` is `temperature`, the paper's baseline.
+      temperature: τ, if it is fixed.
+      num_bandits, candidates: of the vote (`agents.dice.bandits`).
+      max_inverse_temperature: the largest 1/τ that bandits choose; the least is 0.
+      num_tiles: of each bandit, of equal size on the scale of log(1 + 1/τ): 0.1 in both presets.
+      learning_rate: of Adam, the peak.
+      total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
+        constant one. None is for those of the run, where `Configured.for_run` is told
+        them (`agents.registry`), and else as 0.
+      warmup: gradient steps in which the learning rate rises linearly from 0.
+      weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
+      adam_b2, adam_epsilon: of Adam.
+      max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
+      num_environments: number of parallel environments.
+      unroll_length: T, steps of a sequence that are learned from.
+      burn_in: steps before each sequence that only update the network's memory.
+      batch_size: sequences of a gradient step.
+      sample_reuse: how often each sequence is learned from.
+      discount: gamma.
+      lambda_: decay of the traces of V-trace and Retrace.
+      max_ratio: c bar and rho bar, the bound of importance ratios.
+      shapes_reward: whether rewards are shaped (`shaped_reward`).
+      value_cost, action_value_cost, policy_cost: weights of the losses.
+      entropy_cost: weight of the policy's entropy. 0 in the algorithm, and a tenth of `policy_cost`
+        in its ablation.
+      frame_stack: frames in one input of the network.
+
+    Raises:
+      ValueError: if a setting is out of range.
+    """
+
+    network: NetworkConfig = NetworkConfig(torso=(64, 64), model=0)
+    exploration: str = "bandit"
+    temperature: float = 1.0
+    num_bandits: int = 7
+    candidates: int = 7
+    max_inverse_temperature: float = 2.0
+    num_tiles: int = 11
+    learning_rate: float = 3e-3
+    total_steps: int | None = 0
+    warmup: int = 0
+    weight_decay: float = 0.0
+    adam_b2: float = 0.98
+    adam_epsilon: float = 1e-6
+    max_gradient_norm: float = 0.5
+    num_environments: int = 8
+    unroll_length: int = 16
+    burn_in: int = 0
+    batch_size: int = 8
+    sample_reuse: int = 2
+    discount: float = 0.99
+    lambda_: float = 1.0
+    max_ratio: float = 1.05
+    shapes_reward: bool = True
+    value_cost: float = 0.1
+    action_value_cost: float = 0.1
+    policy_cost: float = 1.0
+    entropy_cost: float = 0.0
+    frame_stack: int = 1
+
+    def __post_init__(self):
+        AT_LEAST_1.require(
+            self,
+            "",
+            *("num_environments", "unroll_length", "batch_size", "sample_reuse", "frame_stack"),
+            "num_tiles",
+        )
+        AT_LEAST_0.require(
+            self,
+            "",
+            *("total_steps", "warmup", "weight_decay", "max_gradient_norm", "burn_in"),
+            *("value_cost", "action_value_cost", "policy_cost", "entropy_cost"),
+        )
+        POSITIVE.require(self, "", "max_inverse_temperature")
+        FRACTION.require(self, "", "discount", "lambda_", "adam_b2")
+        _ = self.vote  # Which checks its settings.
+        POSITIVE.require(self, "", "learning_rate", "adam_epsilon", "temperature")
+        AT_LEAST_1.require(self, "", "max_ratio")
+        if self.exploration not in EXPLORATIONS:
+            raise ValueError(
+                f"exploration is {self.exploration!r}; expected one of {', '.join(EXPLORATIONS)}."
+            )
+        if self.batch_size > self.num_environments or self.num_uses % self.batch_size:
+            raise ValueError(
+                f"batch_size is {self.batch_size}; expected a divisor of num_environments"
+                f" ({self.num_environments}) times sample_reuse ({self.sample_reuse}), and at most"
+                " num_environments, as each sequence is learned from sample_reuse times."
+            )
+        if self.burn_in > self.unroll_length:
+            raise ValueError(
+                f"burn_in is {self.burn_in}; expected at most unroll_length ({self.unroll_length})."
+            )
+        if self.burn_in and not self.network.memory:
+            raise ValueError(
+                f"burn_in is {self.burn_in} and network.memory 0; expected no burn-in without a"
+                " memory."
+            )
+
+    @property
+    def vote(self) -> VoteConfig:
+        """The settings of the vote, on x = log(1 + 1/τ)."""
+        high = math.log1p(self.max_inverse_temperature)
+        return VoteConfig(
+            number=self.num_bandits,
+            candidates=self.candidates,
+            high=high,
+            tile=high / self.num_tiles,
+        )
+
+    @property
+    def num_uses(self) -> int:
+        """Sequences of an update's batches, together."""
+        return self.num_environments * self.sample_reuse
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps between two updates."""
+        return self.num_environments * self.unroll_length
+
+
+# Table 5. Its random no-ops are the environment's: `atari/<Game>?noops=30&sticky=0`.
+PAPER = DiceConfig(
+    network=NetworkConfig(torso=(256,), channels=NETWORKS["impala"].channels, model=0, memory=256),
+    max_inverse_temperature=50.0,
+    num_tiles=39,
+    learning_rate=5e-4,
+    total_steps=50_000_000,  # Of four frames.
+    warmup=4000,
+    weight_decay=0.01,
+    num_environments=160,
+    unroll_length=80,
+    burn_in=40,
+    batch_size=64,
+    max_gradient_norm=50.0,
+    discount=0.997,
+    value_cost=1.0,
+    action_value_cost=10.0,
+    policy_cost=10.0,
+    frame_stack=4,
+)
 
 
 class LossConfig(NamedTuple):

@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from agents.dreamer import held_out, learner, sequences
+from agents import compilation, pictures
+from agents.dreamer import distributions, learner, losses
 from agents.dreamer.learner import ActorState, LearnerState
-from agents.dreamer.model import ACTOR, Model, Params
-from agents.dreamer.rssm import State, initial_state
+from agents.dreamer.losses import Scales
+from agents.dreamer.model import ACTOR, Model, Params, Sequences, observe
+from agents.dreamer.networks import State, embed_action, initial_state
 from agents.protocol import (
     Batch,
     Examination,
@@ -123,10 +125,7 @@ class DreamerAgent:
             state, metrics, self._stored(states) if self.model.config.stores_latents else None
         )
 
-    def update_bytes(self) -> int:
-        return learner.update_bytes(self.model)
-
-    def to_sequences(self, batch: Batch) -> tuple[sequences.Batch, State]:
+    def to_sequences(self, batch: Batch) -> tuple[Sequences, State]:
         """Return the sequences to learn from, `[T, B]`, and the model states before them, `[B]`.
 
         Args:
@@ -146,18 +145,102 @@ class DreamerAgent:
         return {"h": states.h, "z": states.z.argmax(axis=-1).astype(jnp.uint8)}
 
     def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
-        """Compare the model's predictions with the experience (`agents.protocol.ExaminedAgent`)."""
-        arrived = _all_arrivals(batch)
-        return held_out.examine(self.model, state.params, state.scales, arrived, key)
+        """Compare predicted rewards and ends with those of new episodes, and draw a prediction.
+
+        Steps that begin an episode are left out.
+        """
+        found = _all_arrivals(batch)
+        counts = ~found.is_first
+        reward, continues = jax.device_get(
+            _predictions(self.model, state.params, state.scales, found, key)
+        )
+        metrics = pictures.errors(
+            np.asarray(found.reward)[counts],
+            reward[counts],
+            np.asarray(found.is_terminal)[counts],
+            1.0 - continues[counts],
+        )
+        drawn = pictures.predicted(self, state, batch, key) if self._pictured else {}
+        return Examination(metrics, drawn)
 
     def imagine(
         self, state: LearnerState, batch: Batch, key: PRNGKeyArray, interval: int
     ) -> OpenLoop:
-        """Predict an image by the actions alone (`agents.protocol.ImaginingAgent`)."""
-        return held_out.imagine(self.model, state.params, _all_arrivals(batch), key, interval)
+        """Predict the first observation that is a picture (`agents.protocol.ImaginingAgent`).
+
+        At each start, every `interval` steps, the model state is that of all earlier steps of the
+        episode.
+        """
+        if interval < 2:
+            raise ValueError(f"The interval is {interval}; expected 2 or more, to predict 1 step.")
+        if not (pictured := self._pictured):
+            raise ValueError(
+                f"None of the observations {sorted(self.model.observations)} is a picture."
+            )
+        found = _all_arrivals(batch)
+        predicted = _at_intervals(self.model, state.params, found, key, interval)[pictured[0]]
+        observed = np.asarray(found.observation[pictured[0]])[:, 0]
+        return OpenLoop(observed, jax.device_get(predicted), np.arange(len(observed)) % interval)
+
+    @property
+    def _pictured(self) -> list[str]:
+        """The names of the observations that are pictures, in order."""
+        parts = self.model.observation_parts
+        return sorted(name for name, x in parts if pictures.is_picture(x.spec))
 
 
-def _all_arrivals(batch: Batch) -> sequences.Batch:
+@compilation.jit_compiled_fast(static_argnums=0)
+def _predictions(
+    model: Model, params: Params, scales: Scales, batch: Sequences, key: PRNGKeyArray
+) -> tuple[Float[Array, "T B"], Float[Array, "T B"]]:
+    """Return the reward of each step, and the probability that the episode continues after it.
+
+    They are predicted from the model state that includes the step's observation. Sequences begin
+    with an episode's first step.
+    """
+    start = initial_state(model.config, batch.reward.shape[1])
+    features = observe(model, params, start, batch, jax.random.split(key)[0]).states.features
+    continues = jax.nn.sigmoid(model.continuation(params, features))
+    if not model.config.is_v1:
+        continues = jnp.minimum(1.0, continues / model.config.discount)
+    reward = model.regression.mean(model.reward(params, features))
+    is_scaled = model.config.ablation == "RewardNorm"
+    return reward * losses.reward_divisor(scales) if is_scaled else reward, continues
+
+
+@compilation.jit_compiled_fast(static_argnums=(0, 4))
+def _at_intervals(
+    model: Model, params: Params, batch: Sequences, key: PRNGKeyArray, interval: int
+) -> dict[str, Array]:
+    """Return predictions of observations, by name, `[T, ...]`, as `imagine` describes them."""
+    posterior_key, prior_key = jax.random.split(key)
+    observed = observe(model, params, initial_state(model.config, 1), batch, posterior_key).states
+    starts: State = jax.tree.map(lambda x: x[::interval, 0], observed)
+    actions = embed_action(model.actions, batch.action)[:, 0]
+    length, number = len(actions), len(starts.h)
+    actions = jnp.pad(actions, ((0, number * interval - length), (0, 0)))
+    actions = jnp.swapaxes(actions.reshape(number, interval, -1), 0, 1)[1:]
+
+    def step(state: State, row: tuple[Array, Array]) -> tuple[State, State]:
+        action, t = row
+        h = model.advance(params, state, action)
+        log_p = model.prior(params, h)
+        state = State(h, distributions.sample(jax.random.fold_in(prior_key, t), log_p))
+        return state, state
+
+    predicted = jax.lax.scan(step, starts, (actions, jnp.arange(len(actions))))[1]
+
+    def in_order(first: Array, later: Array) -> Array:
+        rows = jnp.swapaxes(jnp.concatenate([first[None], later]), 0, 1)
+        return rows.reshape(number * interval, 1, *rows.shape[2:])[:length]
+
+    states: State = jax.tree.map(in_order, starts, predicted)
+    # Step by step, as a thousand decoded frames take much memory.
+    decoded = jax.lax.map(lambda x: model.decode(params, x.h, x.flat_z), states)
+    return {name: model.observations[name].decoded(x)[:, 0] for name, x in decoded.items()}
+
+
+def _all_arrivals(batch: Batch) -> Sequences:
     """Return all rows of a batch whose first row begins an episode; NumPy."""
     before = jax.tree.map(np.zeros_like, jax.tree.map(lambda x: x[:1], batch))
     padded = jax.tree.map(lambda *x: np.concatenate(x), before, batch)
@@ -165,10 +248,10 @@ def _all_arrivals(batch: Batch) -> sequences.Batch:
     return _arrivals(padded, slice(1, None), slice(None))
 
 
-def _arrivals(batch: Batch, rows: slice, transitions: slice) -> sequences.Batch:
+def _arrivals(batch: Batch, rows: slice, transitions: slice) -> Sequences:
     """Return rows, each with the transition that led to it."""
     last, discount = batch.last[transitions], batch.discount[transitions]
-    return sequences.Batch(
+    return Sequences(
         observation={name: x[rows] for name, x in named(batch.observation).items()},
         action={name: x[transitions] for name, x in batch.extras["action"].items()},
         reward=batch.reward[transitions],

@@ -14,7 +14,7 @@ import numpy as np
 import rlax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from disco.distributions import entropy
+from disco.values import entropy
 
 
 def symlog(x: Float[Array, "*s"]) -> Float[Array, "*s"]:

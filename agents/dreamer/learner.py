@@ -1,6 +1,5 @@
 """Dreamer's update and its choice of actions, as pure functions of its state."""
 
-import functools
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -9,13 +8,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, PRNGKeyArray, PyTree
 
-from agents.dreamer import losses, sequences
+from agents.dreamer import losses
 from agents.dreamer.losses import Scales
-from agents.dreamer.model import ACTOR, CRITIC, WORLD_MODEL, Model, Params
-from agents.dreamer.optimizers import clipped_adam, laprop
-from agents.dreamer.rssm import State, embed_action, initial_state
-from agents.dreamer.sequences import Batch
-from agents.update_memory import estimate_bytes
+from agents.dreamer.model import ACTOR, CRITIC, WORLD_MODEL, Model, Params, Sequences, observe_step
+from agents.dreamer.networks import State, embed_action, initial_state
 
 Metrics = dict[str, Array]
 
@@ -52,6 +48,61 @@ class ActorState(NamedTuple):
     action: Mapping[str, Array]
 
 
+def clip_to_parameters(clipping: float = 0.3, eps: float = 1e-3) -> optax.GradientTransformation:
+    """Return adaptive gradient clipping per tensor.
+
+    The norm of a tensor's gradient is clipped to `clipping` times the norm of the tensor, but at
+    least `clipping * eps`. (`optax.adaptive_grad_clip` clips per unit.)
+    """
+
+    def update(updates, state, params=None):
+        assert params is not None
+
+        def clip(gradient, parameter):
+            most = clipping * jnp.maximum(eps, jnp.linalg.norm(parameter))
+            return gradient / jnp.maximum(1.0, jnp.linalg.norm(gradient) / most)
+
+        return jax.tree.map(clip, updates, params), state
+
+    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+def laprop(
+    learning_rate: float = 4e-5,
+    warmup: int = 1000,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-20,
+    clipping: float = 0.3,
+) -> optax.GradientTransformation:
+    """Return the Nature version's optimiser: clipped gradients, normalised, then averaged.
+
+    Args:
+      learning_rate: after the warm-up.
+      warmup: updates in which it rises linearly from 0; the first update has 0.
+      b1: decay of the average of normalised gradients.
+      b2: decay of the average of squares. The paper says 0.99, its code 0.999.
+      eps: added to the root of the average of squares.
+      clipping: see `clip_to_parameters`.
+    """
+    schedule = optax.linear_schedule(0.0, learning_rate, warmup) if warmup else learning_rate
+    return optax.chain(
+        clip_to_parameters(clipping),
+        optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True),
+        optax.ema(b1, debias=True),
+        optax.scale_by_learning_rate(schedule),
+    )
+
+
+def clipped_adam(
+    learning_rate: float, eps: float, max_gradient_norm: float
+) -> optax.GradientTransformation:
+    """Return the arXiv version's optimiser of world model, actor or critic (Table W.1)."""
+    return optax.chain(
+        optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate, eps=eps)
+    )
+
+
 def make_optimizer(model: Model) -> optax.GradientTransformation:
     """Return one optimiser for all networks (the Nature version) or one for each group (v1)."""
     config = model.config
@@ -79,7 +130,7 @@ def init(model: Model, key: PRNGKeyArray) -> LearnerState:
 
 
 def update(
-    model: Model, learner: LearnerState, batch: Batch, start: State, key: PRNGKeyArray
+    model: Model, learner: LearnerState, batch: Sequences, start: State, key: PRNGKeyArray
 ) -> tuple[LearnerState, State, Metrics]:
     """Make one update.
 
@@ -112,35 +163,6 @@ def update(
     return learner, outcome.observed.states, metrics
 
 
-@functools.lru_cache(maxsize=8)
-def update_bytes(model: Model) -> int:
-    """Estimate the memory of an update in bytes (`agents.update_memory`)."""
-    config = model.config
-    shape = (config.batch_length, config.batch_size)
-
-    def array(dtype: Any, *size: int) -> Any:
-        return jax.ShapeDtypeStruct((*shape, *size), dtype)
-
-    batch = Batch(
-        observation={k: array(spec.dtype, *spec.shape) for k, spec in model.observations.items()},
-        action={
-            k: array(jnp.int32) if part.is_discrete else array(jnp.float32, part.size)
-            for k, part in model.actions.items()
-        },
-        reward=array(jnp.float32),
-        is_first=array(bool),
-        is_last=array(bool),
-        is_terminal=array(bool),
-    )
-
-    def loss(params: Params, batch: Batch) -> Array:
-        start, scales = initial_state(config, config.batch_size), losses.initial_scales(model)
-        key = jax.random.key(0)
-        return losses.loss(params, params[CRITIC], model, batch, start, scales, key)[0]
-
-    return estimate_bytes(model.init, loss, batch)
-
-
 def initial_actor(model: Model, num_environments: int) -> ActorState:
     """Return the memory before the first step of all environments."""
     return ActorState(
@@ -169,9 +191,7 @@ def act(
     """
     state_key, action_key = jax.random.split(key)
     embedded, tokens = embed_action(model.actions, actor.action), model.encode(params, observation)
-    state, _ = sequences.observe_step(
-        model, params, actor.state, embedded, tokens, is_first, state_key
-    )
+    state, _ = observe_step(model, params, actor.state, embedded, tokens, is_first, state_key)
     keys = jax.random.split(action_key, len(model.actions))
     policies: dict[str, Any] = model.policies(params, state.features)
     action = {

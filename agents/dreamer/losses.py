@@ -13,15 +13,23 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import rlax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from agents.dreamer.distributions import bernoulli_loss, kl_divergence
-from agents.dreamer.model import CRITIC, Model, Params
+from agents.dreamer.model import (
+    CRITIC,
+    Imagined,
+    Model,
+    Observed,
+    Params,
+    Sequences,
+    imagine,
+    observe,
+)
+from agents.dreamer.networks import State
 from agents.dreamer.observations import Image
-from agents.dreamer.returns import Deviation, Range, lambda_returns
-from agents.dreamer.rssm import State
-from agents.dreamer.sequences import Batch, Imagined, Observed, imagine, observe
-from disco.distributions import entropy
+from disco.values import entropy
 
 sg = jax.lax.stop_gradient
 
@@ -35,6 +43,89 @@ _LEAST_WITHOUT = 1e-8
 # Ablations: targets of adapted weights.
 TARGET_KL = 3.5
 TARGET_RANDOMNESS = 0.4
+
+
+def lambda_returns(
+    reward: Float[Array, "T B"],
+    discount: Float[Array, "T B"],
+    mixing: Float[Array, "T B"],
+    bootstrap: Float[Array, "T B"],
+) -> Float[Array, "T-1 B"]:
+    """Return R_t = r + d ((1 - λ) v + λ R_{t+1}); r, d, λ and v are of step t + 1, the last R is v.
+
+    It is the arXiv version's equation 7 and the Nature version's λ-return. Row t has reward,
+    discount and λ of the transition to step t, so row 0 is not used.
+
+    Args:
+      reward: of the transition to the step.
+      discount: 0 where the step is terminal.
+      mixing: λ, or 0 where the next step belongs to another episode.
+      bootstrap: values of the states.
+    """
+    returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)
+    return returns(reward[1:], discount[1:], bootstrap[1:], mixing[1:])
+
+
+class Range(NamedTuple):
+    """Moving averages of two percentiles of returns.
+
+    Attributes:
+      low: of the 5th percentile.
+      high: of the 95th percentile.
+    """
+
+    low: Float[Array, ""]
+    high: Float[Array, ""]
+
+    @classmethod
+    def initial(cls) -> "Range":
+        """Return averages of 0; there is no bias correction."""
+        return cls(jnp.zeros(()), jnp.zeros(()))
+
+    def update(self, returns: Float[Array, "*s"], decay: float = 0.99) -> "Range":
+        """Return the averages after a batch of returns."""
+        low, high = jnp.percentile(returns, jnp.array([5.0, 95.0]))
+        return Range(
+            decay * self.low + (1.0 - decay) * low, decay * self.high + (1.0 - decay) * high
+        )
+
+    @property
+    def size(self) -> Float[Array, ""]:
+        """S (the arXiv version, equation 12)."""
+        return self.high - self.low
+
+
+class Deviation(NamedTuple):
+    """Moving averages of numbers and of their squares, with bias correction.
+
+    Attributes:
+      weight: the correction: the sum of all weights so far, from 0 towards 1.
+      mean: uncorrected average of the numbers.
+      square: uncorrected average of their squares.
+    """
+
+    weight: Float[Array, ""]
+    mean: Float[Array, ""]
+    square: Float[Array, ""]
+
+    @classmethod
+    def initial(cls) -> "Deviation":
+        """Return the averages before the first batch."""
+        return cls(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+
+    def update(self, x: Float[Array, "*s"], decay: float = 0.99) -> "Deviation":
+        """Return the averages after a batch of numbers."""
+        news = (jnp.ones(()), jnp.mean(x), jnp.mean(jnp.square(x)))
+        return Deviation(
+            *(decay * old + (1.0 - decay) * new for old, new in zip(self, news, strict=True))
+        )
+
+    @property
+    def size(self) -> Float[Array, ""]:
+        """The standard deviation; 0 before the first batch."""
+        weight = jnp.maximum(1e-6, self.weight)
+        variance = self.square / weight - jnp.square(self.mean / weight)
+        return jnp.sqrt(jnp.maximum(0.0, variance))
 
 
 class Scales(NamedTuple):
@@ -77,7 +168,7 @@ def loss(
     params: Params,
     slow_critic: PyTree[Array],
     model: Model,
-    batch: Batch,
+    batch: Sequences,
     start: State,
     scales: Scales,
     key: PRNGKeyArray | None,
@@ -145,7 +236,7 @@ def _costs(model: Model, losses: Mapping[str, Array], scales: Scales) -> dict[st
 
 
 def world_model_losses(
-    model: Model, params: Params, batch: Batch, observed: Observed, scales: Scales
+    model: Model, params: Params, batch: Sequences, observed: Observed, scales: Scales
 ) -> tuple[dict[str, Float[Array, "T B"]], Scales, dict[str, Array]]:
     """Return L_pred, L_dyn and L_rep (equations 4 and 5) by name.
 
@@ -183,7 +274,8 @@ def world_model_losses(
         "kl": jnp.mean(kl),
         "posterior_entropy": jnp.mean(jnp.sum(entropy(posterior), axis=-1)),
         "prior_entropy": jnp.mean(jnp.sum(entropy(prior), axis=-1)),
-        "latents_used": _share_used(states.z),
+        # Of all latents' classes, those that occur in the batch.
+        "latents_used": jnp.mean(jnp.any(sg(states.z) > 0.5, axis=(0, 1))),
     }
     return losses, scales, metrics
 
@@ -263,7 +355,7 @@ def critic_replay_loss(
     model: Model,
     params: Params,
     slow_critic: PyTree[Array],
-    batch: Batch,
+    batch: Sequences,
     states: State,
     bootstrap: Float[Array, "T B"],
 ) -> Float[Array, "T-1 B"]:
@@ -315,8 +407,3 @@ def _adapted(weight, found, target, least: float, most: float):
     """Return a weight, grown by a tenth if `found` is above `target`, and reduced if below."""
     grown = jnp.where(found > 1.1 * target, 1.1, jnp.where(found < target / 1.1, 1 / 1.1, 1.0))
     return jnp.clip(sg(weight * grown), least, most)
-
-
-def _share_used(z: Float[Array, "T B S C"]) -> Float[Array, ""]:
-    """Return the fraction of all latents' classes that occur in the batch."""
-    return jnp.mean(jnp.any(sg(z) > 0.5, axis=(0, 1)))

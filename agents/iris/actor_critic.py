@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from agents.convolutions import to_patches
 from agents.iris.config import IrisConfig
 from agents.iris.layers import LSTM, Convolution, Linear, LSTMState
-from disco.distributions import entropy
+from disco.values import entropy
 
 
 class Output(NamedTuple):

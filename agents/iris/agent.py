@@ -9,17 +9,20 @@ the frames that it learns from by its own.
 """
 
 import dataclasses
-import functools
+from typing import Any
 
 import dm_env
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
-from agents.iris import actor_critic, examination, learner
+from agents import compilation, pictures
+from agents.iris import actor_critic, imagination, learner, world_model
 from agents.iris.layers import LSTMState
 from agents.iris.learner import KINDS, RECONSTRUCTION, LearnerState, as_bytes, as_fractions
 from agents.iris.model import ACTOR_CRITIC, WORLD_MODEL, Model, Params
+from agents.iris.world_model import Cache
 from agents.protocol import (
     Batch,
     Examination,
@@ -34,6 +37,9 @@ from agents.protocol import (
 # The authors' configuration files have these in all settings (`agents.iris.config`).
 EPSILON = 0.01  # Probability of a uniformly random action in training.
 EVALUATION_TEMPERATURE = 0.5  # Of the policy in `Mode.EVALUATION`.
+
+CONTEXT = 2  # Observed frames before a prediction (figure 3).
+_EXAMINED = 64  # Sequences of an examination, at most.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -122,21 +128,108 @@ class IrisAgent:
         state, seen, metrics = learner.update_tokenizer(self.model, state, frames, key)
         return Update(state, metrics, {RECONSTRUCTION: seen[None]})
 
-    def update_bytes(self) -> int:
-        return _update_bytes(self)
-
     def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
-        """Compare the model's predictions with experience (`agents.protocol.ExaminedAgent`)."""
-        return examination.examine(self.model, state, batch, key)
+        """Compare predicted rewards, ends and tokens with those of new episodes, and draw one.
+
+        Sequences are as long as the world model's memory; steps after an episode's end do not
+        count.
+        """
+        length = min(self.model.config.memory_steps, len(batch.reward))
+
+        def cut(x: Any) -> np.ndarray:  # [sequences, L, ...]
+            x = np.asarray(x)[: len(batch.reward) // length * length]
+            x = np.moveaxis(x.reshape(-1, length, *x.shape[1:]), 2, 0)
+            return x.reshape(-1, *x.shape[2:])[:_EXAMINED]
+
+        counts = np.cumprod(cut(batch.mask), axis=1) > 0
+        end, reward = cut(batch.last & (batch.discount == 0)), cut(batch.reward)
+        frames, actions = cut(batch.observation[:-1]), cut(batch.action)
+        signs, ends, losses = jax.device_get(
+            _predict(self.model, state.params, frames, actions, reward, end, counts)
+        )
+        metrics = pictures.errors(
+            np.sign(reward)[counts], signs[counts], end[counts], ends[counts]
+        ) | {"held_out/token_loss": float(losses.next_token)}
+        return Examination(metrics, pictures.predicted(self, state, batch, key))
 
     def imagine(
         self, state: LearnerState, batch: Batch, key: PRNGKeyArray, interval: int
     ) -> OpenLoop:
-        """Predict frames by the actions alone (`agents.protocol.ImaginingAgent`)."""
-        return examination.imagine(self.model, state.params, batch, key, interval)
+        """Predict frames by the actions alone (`agents.protocol.ImaginingAgent`).
+
+        At each start, every `interval` steps, the model reads `CONTEXT` frames, and knows none
+        before them.
+        """
+        if interval <= CONTEXT:
+            raise ValueError(
+                f"The interval is {interval}; expected {CONTEXT + 1} or more, as IRIS reads"
+                f" {CONTEXT} frames before it predicts."
+            )
+        observed = np.asarray(batch.observation)[:, 0]
+        length = len(observed)
+        number = -(-length // interval)
+
+        def cut(x: np.ndarray) -> np.ndarray:
+            x = np.pad(x, ((0, number * interval - len(x)), *((0, 0),) * (x.ndim - 1)))
+            return x.reshape(number, interval, *x.shape[1:]).swapaxes(0, 1)
+
+        actions = cut(np.asarray(batch.action)[:, 0])
+        predicted = _predict_frames(self.model, state.params, cut(observed), actions, key)
+        predicted = np.asarray(as_bytes(predicted)).swapaxes(0, 1)
+        predicted = predicted.reshape(-1, *predicted.shape[2:])[:length]
+        return OpenLoop(
+            observed, predicted, np.maximum(0, np.arange(length) % interval - CONTEXT + 1)
+        )
 
 
-@functools.lru_cache(maxsize=8)
-def _update_bytes(agent: IrisAgent) -> int:
-    """Return the estimate, which takes seconds, once for all tasks of an agent."""
-    return learner.update_bytes(agent.model, agent.perceptual)
+@compilation.jit_compiled_fast(static_argnums=0)
+def _predict(
+    model: Model,
+    params: Params,
+    frames: UInt8[Array, "B L S S C"],
+    action: Int[Array, "B L"],
+    reward: Float[Array, "B L"],
+    end: Bool[Array, "B L"],
+    counts: Bool[Array, "B L"],
+) -> tuple[Float[Array, "B L"], Float[Array, "B L"], world_model.Losses]:
+    """Return expected signs of rewards and probabilities of ends along sequences, and losses."""
+    tokens = jax.lax.map(lambda x: model.tokens(params, as_fractions(x)), frames)
+    logits = model.predict(params, tokens, action, None)
+    sign = jax.nn.softmax(logits.reward) @ jnp.array([-1.0, 0.0, 1.0])
+    losses = world_model.losses(logits, tokens, reward, end, counts)
+    return sign, jax.nn.softmax(logits.end)[..., 1], losses
+
+
+@compilation.jit_compiled_fast(static_argnums=0)
+def _predict_frames(
+    model: Model,
+    params: Params,
+    frames: UInt8[Array, "T B S S C"],
+    action: Int[Array, "T B"],
+    key: PRNGKeyArray,
+) -> Float[Array, "T B S S C"]:
+    """Return predicted frames with entries in [0, 1], after `CONTEXT` reconstructed ones.
+
+    An action follows each frame. A world model whose memory is full goes on from the last frame
+    that it predicted.
+    """
+    seen = jnp.stack([model.tokens(params, as_fractions(x)) for x in frames[:CONTEXT]])
+    cache = model.empty_cache(frames.shape[1])
+    for tokens, after in zip(seen[:-1], action[: CONTEXT - 1], strict=True):
+        _, cache = model.feed_tokens(params, tokens, cache)
+        _, cache = model.feed_actions(params, after[:, None], cache)
+    _, cache = model.feed_tokens(params, seen[-1], cache)
+
+    def step(carry: tuple[Array, Cache], row: tuple[Array, Array]):
+        (tokens, cache), (action, key) = carry, row
+        if len(frames) > model.config.memory_steps:
+            needed = model.tokens_per_frame + 1
+            cache = imagination.with_room(model, params, tokens, cache, needed)
+        hidden, cache = model.feed_actions(params, action[:, None], cache)
+        found, cache = imagination.next_frame(model, params, hidden[:, 0], cache, key)
+        return (found, cache), found
+
+    actions = action[CONTEXT - 1 : len(frames) - 1]
+    keys = jax.random.split(key, len(actions))
+    _, predicted = jax.lax.scan(step, (seen[-1], cache), (actions, keys))
+    return jax.lax.map(lambda x: model.frames(params, x), jnp.concatenate([seen, predicted]))

@@ -10,14 +10,11 @@ import numpy as np
 from dm_env import specs
 
 import environments
-from agents.iris import perceptual
+from agents.iris import tokenizer
 from agents.iris.agent import IrisAgent
-from agents.iris.config import IrisConfig
+from agents.iris.config import GAMES, IrisConfig, long_run, paper, tiles
 from agents.iris.model import Model
-from agents.iris.presets import GAMES, long_run, paper, tiles
-from agents.registry import Algorithm, Configs
-from agents.settings import present_settings
-from agents.update_memory import require_fit
+from agents.registry import Algorithm, Configs, present_settings
 
 
 def make(config: IrisConfig, task: environments.Environment) -> IrisAgent:
@@ -38,7 +35,7 @@ def make(config: IrisConfig, task: environments.Environment) -> IrisAgent:
 
 
 def _check(config: IrisConfig, task: environments.Environment, num_steps: int) -> None:
-    agent = make(config, task)
+    make(config, task)
     needed = config.epoch_steps * (config.tokenizer_start + 1)
     if num_steps < needed:
         raise ValueError(
@@ -46,12 +43,6 @@ def _check(config: IrisConfig, task: environments.Environment, num_steps: int) -
             f" {config.tokenizer_start}, epoch_steps {config.epoch_steps}); the run on"
             f" {task.name} has {num_steps} steps."
         )
-    require_fit(
-        "IRIS",
-        agent.update_bytes(),
-        f"tokenizer_batch (now {config.tokenizer_batch}) or world_model_batch"
-        f" ({config.world_model_batch})",
-    )
 
 
 def _observed(config: IrisConfig, task: environments.Environment) -> environments.Environment:
@@ -86,7 +77,7 @@ def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
 def _agent(config: IrisConfig, size: int, channels: int, num_actions: int) -> IrisAgent:
     """Return an agent; equal arguments give the same object, so that it is compiled once."""
     model = Model(config, size, channels, num_actions)
-    params = perceptual.load(config.perceptual_file) if config.perceptual_file else None
+    params = tokenizer.load(config.perceptual_file) if config.perceptual_file else None
     return IrisAgent(model, params)
 
 

@@ -8,12 +8,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
-from agents.iris import actor_critic, imagination, perceptual, tokenizer, world_model
+from agents.iris import actor_critic, imagination, tokenizer, world_model
 from agents.iris.config import IrisConfig
 from agents.iris.model import ACTOR_CRITIC, CODEBOOK, TOKENIZER, WORLD_MODEL, Model, Params
 from agents.optimizers import cosine_schedule
 from agents.protocol import Batch
-from agents.update_memory import estimate_bytes
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -122,7 +121,7 @@ def _tokenizer_loss(
     if model.config.tile:
         losses["squared"] = SQUARED_COST * jnp.mean(jnp.square(expected - decoded))
     if perceptual_params is not None:
-        losses["perceptual"] = perceptual.distance(perceptual_params, expected, decoded)
+        losses["perceptual"] = tokenizer.distance(perceptual_params, expected, decoded)
     return sum(losses.values(), jnp.zeros(())), (quantized.tokens, decoded, losses)
 
 
@@ -237,32 +236,6 @@ def _continues(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array
     begins with it.
     """
     return mask[:-1] & ~(last[:-1] & mask[1:])
-
-
-def update_bytes(model: Model, perceptual_params: PyTree[Array] | None) -> int:
-    """Estimate the memory of the largest update in bytes, without compiling it.
-
-    It is that of the residuals of the autoencoder's or the Transformer's backward pass.
-    """
-    config = model.config
-    size = (model.image_size, model.image_size, model.image_channels)
-    frames = jax.ShapeDtypeStruct((config.tokenizer_batch, *size), jnp.float32)
-    steps = jax.ShapeDtypeStruct((config.world_model_batch, config.memory_steps), jnp.int32)
-
-    def tokenizer_total(params: Params, images: Array) -> Array:
-        return _tokenizer_loss(model, images, perceptual_params, params)[0]
-
-    def world_model_total(params: Params, actions: Array) -> Array:
-        tokens = jnp.zeros((*actions.shape, model.tokens_per_frame), jnp.int32)
-        predicted = model.predict(params, tokens, actions, jax.random.key(0))
-        is_end = jnp.zeros(actions.shape, bool)
-        losses = world_model.losses(predicted, tokens, jnp.zeros(actions.shape), is_end, ~is_end)
-        return sum(losses, jnp.zeros(()))
-
-    return max(
-        estimate_bytes(model.init, tokenizer_total, frames),
-        estimate_bytes(model.init, world_model_total, steps),
-    )
 
 
 def as_fractions(frames: UInt8[Array, "*s"]) -> Float[Array, "*s"]:

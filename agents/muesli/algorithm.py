@@ -1,12 +1,23 @@
-"""Muesli by name."""
+"""Muesli as an agent: it acts by its policy, and learns as `agents.muesli.losses` says."""
 
 import dataclasses
 import functools
+from typing import Any
 
-from agents.making import make_agent, with_images_of
-from agents.muesli.agent import MuesliAgent
-from agents.muesli.config import PAPER, MuesliConfig
+import chex
+import dm_env
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+import disco
+import environments
+from agents.latent_model import LatentModel, latent_model
+from agents.muesli.losses import PAPER, LossConfig, MuesliConfig, loss
+from agents.protocol import Batch, Experience, Mode, Update
 from agents.registry import Algorithm
+from agents.rule_agent import to_trajectory
 from agents.search_space import (
     RULE_RANGES,
     SIZES,
@@ -15,8 +26,117 @@ from agents.search_space import (
     Settings,
     Shared,
     given,
+    make_agent,
+    with_images_of,
     with_settings,
 )
+from disco import moments
+from disco.moments import Moments
+from disco.types import without_masked_damage
+from disco_common.pytrees import register_dataclass
+
+
+@chex.dataclass(frozen=True)
+class MuesliState:
+    """The learning state.
+
+    Attributes:
+      params: of the model, in one vector.
+      target_params: their moving average.
+      optimizer: the optimiser's state.
+      moments: of the advantages.
+    """
+
+    params: Float[Array, "*runs P"]
+    target_params: Float[Array, "*runs P"]
+    optimizer: optax.OptState
+    moments: Moments
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MuesliAgent:
+    """Muesli (`agents.protocol.Agent`) for discrete actions.
+
+    Attributes:
+      config: its settings.
+      model: of one parameter vector.
+      learning_rate: replaces the configuration's, `[]`; None for the configuration's.
+    """
+
+    config: MuesliConfig = dataclasses.field(metadata={"static": True})
+    model: LatentModel = dataclasses.field(metadata={"static": True})
+    learning_rate: Float[Array, ""] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        config: MuesliConfig,
+        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
+    ) -> "MuesliAgent":
+        """Make an agent for environments of these dynamics, of which only the specs are used.
+
+        Raises:
+          ValueError: if the action space is not discrete.
+        """
+        stack, burn_in = config.frame_stack, config.burn_in
+        model = latent_model(config.network, dynamics, config.num_bins, stack, burn_in)
+        return cls(config=config, model=model)
+
+    @property
+    def experience(self) -> Experience:
+        return self.config.experience(self.model.history)
+
+    def init(self, key: PRNGKeyArray) -> MuesliState:
+        params = self.model.init(key)
+        return MuesliState(
+            params=params,
+            target_params=jnp.copy(params),
+            optimizer=self.optimizer.init(params),
+            moments=moments.init(params.dtype),
+        )
+
+    def acting_state(self, state: MuesliState) -> disco.Params:
+        return state.params
+
+    def initial_memory(self, batch_size: int) -> PyTree[Array]:
+        return self.model.initial_memory(batch_size)
+
+    def act(
+        self,
+        acting_state: disco.Params,
+        memory: PyTree[Array],
+        timestep: dm_env.TimeStep,
+        key: PRNGKeyArray,
+        mode: Mode,
+    ) -> tuple[PyTree[Array], Array, dict[str, Array]]:
+        del mode  # It samples from its policy in both modes.
+        embedding, memory = self.model.embed_step(acting_state, timestep.observation, memory)
+        logits = self.model.policy(acting_state, embedding)
+        return memory, jax.random.categorical(key, logits), {"behaviour_logits": logits}
+
+    def update(self, state: MuesliState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+        del key, name
+        config = self.config
+        trajectory = config.scaled(without_masked_damage(to_trajectory(batch)))
+        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
+
+        def batch_loss(params):
+            return loss(
+                self.model, params, state.target_params, trajectory, state.moments, constants
+            )
+
+        gradients, (after, metrics) = jax.grad(batch_loss, has_aux=True)(state.params)
+        updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
+        params: Any = optax.apply_updates(state.params, updates)
+        target: Any = optax.incremental_update(params, state.target_params, config.target_rate)
+        state = MuesliState(params=params, target_params=target, optimizer=optimizer, moments=after)
+        return Update(state, metrics | {"gradient_norm": optax.tree.norm(gradients)})
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """The optimiser of the model's parameters."""
+        return self.config.optimizer(self.learning_rate)
 
 
 def _tuned(shared: Shared, settings: Settings) -> MuesliConfig:

@@ -1,10 +1,24 @@
-"""MuZero by name."""
+"""Tree search with a learned model: Gumbel MuZero, by `mctx`."""
 
+import dataclasses
 import functools
+from typing import Any, NamedTuple
 
-from agents.making import make_agent, with_images_of
-from agents.muzero.agent import MuZeroAgent
-from agents.muzero.config import PAPER, MuZeroConfig
+import chex
+import dm_env
+import jax
+import jax.numpy as jnp
+import mctx
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+import disco
+import environments
+from agents.history import History
+from agents.latent_model import LatentModel, latent_model
+from agents.muzero.losses import PAPER, LossConfig, MuZeroConfig, importance_weights, loss
+from agents.optimizers import scheduled_adamw
+from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from agents.registry import Algorithm
 from agents.search_space import (
     RATE,
@@ -14,8 +28,300 @@ from agents.search_space import (
     Settings,
     Shared,
     given,
+    make_agent,
     on_policy_settings,
+    with_images_of,
 )
+from disco.values import decode_value
+from disco_common.pytrees import register_dataclass
+
+
+class Found(NamedTuple):
+    """The result of a search in each of B states.
+
+    Attributes:
+      action: to take.
+      policy: the improved policy, to learn (Danihelka et al. 2022, section 4, "Learning an
+        improved policy").
+      value: of the state, by the search.
+      predicted_value: of the state, by the model alone.
+    """
+
+    action: Int[Array, "B"]
+    policy: Float[Array, "B A"]
+    value: Float[Array, "B"]
+    predicted_value: Float[Array, "B"]
+
+
+def search(
+    model: LatentModel,
+    params: disco.Params,
+    embedding: Float[Array, "B E"],
+    key: PRNGKeyArray,
+    *,
+    num_simulations: int,
+    max_considered_actions: int,
+    discount: float,
+    max_value: float,
+    value_scale: float = 0.1,
+    gumbel_scale: float = 1.0,
+) -> Found:
+    """Search from B states, all in one compiled loop.
+
+    Full Gumbel MuZero (Danihelka et al. 2022, "Policy improvement by planning with Gumbel").
+
+    Args:
+      model: to search with.
+      params: of the model.
+      embedding: of the states.
+      key: random key.
+      num_simulations: of each search.
+      max_considered_actions: at the root.
+      discount: gamma.
+      max_value: the last bin of values and rewards.
+      value_scale: weight of action values, rescaled to [0, 1], beside the policy's logits.
+      gumbel_scale: of the noise at the root; 0 for none.
+    """
+    root, recurrent = model_for_search(
+        model, params, embedding, discount=discount, max_value=max_value
+    )
+    with jax.numpy_dtype_promotion("standard"):  # mctx multiplies floats by whole numbers.
+        output = mctx.gumbel_muzero_policy(
+            params,
+            key,
+            root,
+            recurrent,
+            num_simulations,
+            max_num_considered_actions=max_considered_actions,
+            gumbel_scale=gumbel_scale,
+            qtransform=functools.partial(
+                mctx.qtransform_completed_by_mix_value, value_scale=value_scale
+            ),
+        )
+    value = output.search_tree.summary().value
+    return Found(output.action, output.action_weights, value, root.value)
+
+
+def model_for_search(
+    model: LatentModel,
+    params: disco.Params,
+    embedding: Float[Array, "B E"],
+    *,
+    discount: float,
+    max_value: float,
+) -> tuple[mctx.RootFnOutput, mctx.RecurrentFn]:
+    """Return the roots of searches, and the model as `mctx` calls it."""
+
+    def recurrent(params: Any, key: Any, action: Any, state: Any) -> tuple[Any, Any]:
+        del key
+        state = model.step(params, state, action)
+        predicted = model.predict(params, state)
+        reward = decode_value(predicted.reward, max_value)
+        output = mctx.RecurrentFnOutput(
+            reward=reward,
+            discount=jnp.full_like(reward, discount),
+            prior_logits=predicted.logits,
+            value=decode_value(predicted.value, max_value),
+        )
+        return output, state
+
+    state = model.start(params, embedding)
+    predicted = model.predict(params, state)
+    root = mctx.RootFnOutput(
+        prior_logits=predicted.logits,
+        value=decode_value(predicted.value, max_value),
+        embedding=state,
+    )
+    return root, recurrent
+
+
+REANALYSE, PRIORITY = "reanalyse", "priority"
+_LEAST_ERROR = 1e-3  # So that each position is drawn at times.
+
+
+@chex.dataclass(frozen=True)
+class MuZeroState:
+    """The learning state.
+
+    Attributes:
+      params: of the model, in one vector.
+      optimizer: the optimiser's state, which counts the updates.
+    """
+
+    params: Float[Array, "*runs P"]
+    optimizer: optax.OptState
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class MuZeroAgent:
+    """MuZero (`agents.protocol.Agent`) for discrete actions.
+
+    Attributes:
+      config: its settings.
+      model: of one parameter vector.
+      learning_rate: replaces the configuration's, `[]`; None for the configuration's.
+    """
+
+    config: MuZeroConfig = dataclasses.field(metadata={"static": True})
+    model: LatentModel = dataclasses.field(metadata={"static": True})
+    learning_rate: Float[Array, ""] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        config: MuZeroConfig,
+        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
+    ) -> "MuZeroAgent":
+        """Make an agent for environments of these dynamics, of which only the specs are used.
+
+        Raises:
+          ValueError: if the action space is not discrete.
+        """
+        model = latent_model(config.network, dynamics, config.num_bins, config.frame_stack)
+        return cls(config=config, model=model)
+
+    @property
+    def experience(self) -> Experience:
+        config = self.config
+        updates = [
+            UpdateSpec(
+                batch_size=config.batch_size,
+                num_replayed=config.batch_size,
+                length=config.sequence_length,
+                updates_per_step=config.updates_per_step,
+                first_step=config.min_steps,
+                priority=PRIORITY if config.priority_exponent else "",
+            )
+        ]
+        if config.reanalyses_per_step:
+            updates.append(
+                UpdateSpec(
+                    name=REANALYSE,
+                    batch_size=config.batch_size,
+                    num_replayed=config.batch_size,
+                    length=1,
+                    updates_per_step=config.reanalyses_per_step / config.batch_size,
+                    first_step=config.min_steps,
+                    gradient_steps=0,
+                )
+            )
+        return Experience(
+            num_environments=config.num_environments,
+            unroll_length=config.unroll_length,
+            history=self.model.history,
+            replay=ReplaySpec(capacity=config.replay_capacity, anywhere=True),
+            updates=tuple(updates),
+        )
+
+    def init(self, key: PRNGKeyArray) -> MuZeroState:
+        params = self.model.init(key)
+        return MuZeroState(params=params, optimizer=self.optimizer.init(params))
+
+    def acting_state(self, state: MuZeroState) -> disco.Params:
+        return state.params
+
+    def initial_memory(self, batch_size: int) -> None:
+        del batch_size
+
+    def act(
+        self,
+        acting_state: disco.Params,
+        memory: None,
+        timestep: dm_env.TimeStep,
+        key: PRNGKeyArray,
+        mode: Mode,
+    ) -> tuple[None, Array, dict[str, Array]]:
+        """Search in each environment; in `Mode.EVALUATION` without noise."""
+        noise = 0.0 if mode == Mode.EVALUATION else 1.0
+        embedding, _ = self.model.embed_step(acting_state, timestep.observation, None)
+        found = self._search(acting_state, embedding, key, noise)
+        extras = {"search_policy": found.policy, "search_value": found.value}
+        if self.config.priority_exponent:
+            extras[PRIORITY] = self._priority(jnp.abs(found.value - found.predicted_value))
+        return memory, found.action, extras
+
+    def _priority(self, error: Float[Array, "B"]) -> Float[Array, "B"]:
+        """Return the priorities of positions whose values have these errors.
+
+        Until a position is first learned from, its error is what the search changed.
+        """
+        return (error + _LEAST_ERROR) ** self.config.priority_exponent
+
+    def update(self, state: MuZeroState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+        if name == REANALYSE:
+            return self._reanalyse(state, batch, key)
+        config = self.config
+        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
+        observation = _first_rows(batch.observation, config.frame_stack)
+
+        weight = None
+        if config.priority_exponent:
+            weight = importance_weights(
+                jnp.asarray(batch.extras[PRIORITY])[0], jnp.asarray(batch.mask)[0]
+            )
+
+        def batch_loss(params):
+            embedding = self.model.embed_unroll(params, observation, None)[0]
+            policy, value = (
+                jnp.asarray(batch.extras[x]) for x in ("search_policy", "search_value")
+            )
+            return loss(self.model, params, embedding, batch, policy, value, constants, weight)
+
+        gradients, (metrics, error) = jax.grad(batch_loss, has_aux=True)(state.params)
+        updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
+        params: Any = optax.apply_updates(state.params, updates)
+        metrics |= {"gradient_norm": optax.tree.norm(gradients)}
+        refreshed = None
+        if config.priority_exponent:
+            refreshed = {PRIORITY: self._priority(error)[None]}
+        return Update(MuZeroState(params=params, optimizer=optimizer), metrics, refreshed)
+
+    def _reanalyse(self, state: MuZeroState, batch: Batch, key: PRNGKeyArray) -> Update:
+        """Search again in each sequence's first position, with the newest parameters."""
+        observation = _first_rows(batch.observation, self.config.frame_stack)
+        embedding = self.model.embed_unroll(state.params, observation, None)[0]
+        found = self._search(state.params, embedding, key, 1.0)
+        change = jnp.abs(found.value - jnp.asarray(batch.extras["search_value"])[0])
+        refreshed = {"search_policy": found.policy[None], "search_value": found.value[None]}
+        return Update(state, {"value_change": jnp.mean(change)}, refreshed)
+
+    def _search(
+        self, params: disco.Params, embedding: Array, key: PRNGKeyArray, noise: float
+    ) -> Found:
+        config = self.config
+        return search(
+            self.model,
+            params,
+            embedding,
+            key,
+            num_simulations=config.num_simulations,
+            max_considered_actions=config.max_considered_actions,
+            discount=config.discount,
+            max_value=config.max_value,
+            value_scale=config.value_scale,
+            gumbel_scale=noise,
+        )
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """AdamW, with a bound on the gradient's norm and a learning rate that may fall to 0."""
+        config = self.config
+        peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
+        return scheduled_adamw(
+            peak,
+            num_updates=round((config.total_steps or 0) * config.updates_per_step),
+            weight_decay=config.weight_decay,
+            max_gradient_norm=config.max_gradient_norm,
+        )
+
+
+def _first_rows(observation: Any, frame_stack: int) -> Any:
+    """Return the first row of sequences' observations, with the frames before it."""
+    if not isinstance(observation, History):
+        return jax.tree.map(lambda x: x[:1], observation)
+    frames = jax.tree.map(lambda x: x[:frame_stack], observation.frames)
+    return History(frames=frames, age=observation.age[:1])
 
 
 def _tuned(shared: Shared, settings: Settings) -> MuZeroConfig:

@@ -1,15 +1,6 @@
-"""MuZero's targets and loss (Schrittwieser et al. 2020, arXiv 1911.08265, appendices F and G).
+"""MuZero's settings."""
 
-A sequence begins at a position. The model is unrolled from there along the actions taken, K steps:
-
-    z_k = n-step return from row k, bootstrapped by the value that a search found in row k + n
-    L = CE(search policy_0, p_0) + c CE(z_0, v_0)
-        + 1/K Σ_k [CE(reward_k, r_k) + CE(search policy_k, p_k) + c CE(z_k, v_k)]
-
-The gradient through each state of the unroll is halved. After the end of an episode rewards and
-values are 0 and there is no policy to predict; returns bootstrap where it was truncated.
-"""
-
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -19,10 +10,137 @@ from jaxtyping import Array, Bool, Float
 
 import disco
 from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
+from agents.networks import NETWORKS, NetworkConfig
 from agents.protocol import Batch
-from disco.distributions import probability_times
 from disco.types import Metrics
-from disco.values import decode_value, masked_mean
+from disco.values import decode_value, masked_mean, probability_times
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+
+
+@dataclasses.dataclass(frozen=True)
+class MuZeroConfig:
+    """Settings of MuZero (Schrittwieser et al. 2020, arXiv 1911.08265), by default for a laptop.
+
+    Attributes:
+      network: sizes of the network and of its model. It has no memory.
+      learning_rate: of Adam.
+      total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
+        constant one. None is for those of the run, where `Configured.for_run` is told them
+        (`agents.registry`), and else as 0.
+      weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
+      max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
+      num_simulations: of a search.
+      max_considered_actions: at the root (Danihelka et al. 2022, section 3).
+      value_scale: c_scale, weight of rescaled action values beside the policy's logits (section 3.4
+        there). The smaller, the less certain are the improved policies that are learned.
+      num_environments: number of parallel environments.
+      unroll_length: steps of each environment between two updates.
+      batch_size: positions of a batch.
+      updates_per_step: mean number of updates per environment step.
+      reanalyses_per_step: mean number of positions per environment step whose search is made again
+        with the newest parameters (Reanalyse, appendix H); 0 for none.
+      priority_exponent: α of draws by priority, the error of a position's value (appendix G); 0 for
+        uniform draws.
+      min_steps: environment steps before the first update.
+      replay_capacity: environment steps in the replay.
+      discount: gamma.
+      model_steps: K, that the model predicts ahead.
+      td_steps: n, rewards of a value's target before the value of a search.
+      num_bins: N, odd, of values and rewards.
+      max_value: the last bin, on the scale of the signed hyperbolic transform.
+      value_cost: weight of the value's loss; that of the policy's and of the reward's is 1.
+      frame_stack: frames in one input of the network.
+      images: side in pixels and channels of the images, in environments that offer a choice; empty
+        for the environments' own.
+
+    Raises:
+      ValueError: if a setting is out of range.
+    """
+
+    network: NetworkConfig = NetworkConfig(torso=(64, 64), model=64, head=(64,))
+    learning_rate: float = 3e-3
+    total_steps: int | None = 0
+    weight_decay: float = 1e-4
+    max_gradient_norm: float = 5.0
+    num_simulations: int = 16
+    max_considered_actions: int = 16
+    value_scale: float = 0.1
+    num_environments: int = 8
+    unroll_length: int = 8
+    batch_size: int = 64
+    updates_per_step: float = 0.0625
+    reanalyses_per_step: float = 1.0
+    priority_exponent: float = 0.0
+    min_steps: int = 1024
+    replay_capacity: int = 100_000
+    discount: float = 0.99
+    model_steps: int = 5
+    td_steps: int = 10
+    num_bins: int = 41
+    max_value: float = 15.0
+    value_cost: float = 0.25
+    frame_stack: int = 1
+    images: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        AT_LEAST_1.require(
+            self,
+            "",
+            *("num_simulations", "max_considered_actions", "num_environments", "unroll_length"),
+            *("batch_size", "model_steps", "td_steps", "num_bins", "frame_stack"),
+        )
+        costs = "total_steps weight_decay max_gradient_norm min_steps reanalyses_per_step".split()
+        AT_LEAST_0.require(self, "", *costs, "value_cost", "priority_exponent")
+        POSITIVE.require(self, "", "learning_rate", "updates_per_step", "max_value", "value_scale")
+        FRACTION.require(self, "", "discount")
+        if self.num_bins % 2 == 0:
+            raise ValueError(f"num_bins is {self.num_bins}; expected an odd number.")
+        if self.network.memory:
+            raise ValueError(
+                f"network.memory is {self.network.memory}; expected 0: MuZero's positions begin"
+                " anywhere, without a memory's state."
+            )
+        least = self.num_environments * (self.sequence_length + 1)
+        if self.replay_capacity < least:
+            raise ValueError(
+                f"replay_capacity is {self.replay_capacity}; expected at least {least}, so that"
+                f" each of {self.num_environments} environments has a sequence of model_steps +"
+                f" td_steps + 1 ({self.sequence_length}) transitions."
+            )
+
+    @property
+    def sequence_length(self) -> int:
+        """Transitions of a sequence: the last target's rewards, and the row of its last value."""
+        return self.model_steps + self.td_steps + 1
+
+
+# MuZero Reanalyze's setting of 200 million frames (appendix H: two samples of each state, targets
+# of five steps, a weight of values of 0.25, 80% of samples searched again), with the deep residual
+# network of IMPALA and Gumbel MuZero's search. The input is of 32 RGB frames of 96x96 pixels
+# (appendix E), and the replay of 125,000 sequences of 200 steps
+# (appendix G).
+PAPER = MuZeroConfig(
+    network=NetworkConfig(
+        torso=(512,), channels=NETWORKS["impala"].channels, model=512, head=(512,)
+    ),
+    learning_rate=2e-4,
+    total_steps=50_000_000,
+    num_simulations=50,
+    max_considered_actions=18,
+    num_environments=64,
+    batch_size=1024,
+    updates_per_step=0.002,
+    reanalyses_per_step=1.6,
+    td_steps=5,
+    priority_exponent=1.0,
+    min_steps=20_000,
+    replay_capacity=25_000_000,
+    discount=0.997,
+    num_bins=601,
+    max_value=300.0,
+    frame_stack=32,
+    images=(96, 3),
+)
 
 
 class LossConfig(NamedTuple):

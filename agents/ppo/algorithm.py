@@ -1,15 +1,25 @@
-"""PPO and DPO by name."""
+"""PPO as an agent: it acts by its policy, and an update is some epochs over the last unroll."""
 
 import dataclasses
 import functools
 from collections.abc import Mapping
+from typing import Any
 
-from agents.making import make_agent
-from agents.networks import NetworkConfig
-from agents.ppo.agent import PPOAgent
-from agents.ppo.config import PPOConfig
+import chex
+import dm_env
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+import disco
+import environments
+from agents.history import History
+from agents.networks import Network, NetworkConfig, make_network, with_flat_parameters
+from agents.ppo.losses import LossConfig, PPOConfig, Samples, generalized_advantages, loss
+from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
 from agents.registry import Algorithm
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import AgentConfig, some_sequences, to_trajectory
 from agents.search_space import (
     ENTROPY,
     RATE,
@@ -19,8 +29,242 @@ from agents.search_space import (
     Ranges,
     Settings,
     Shared,
+    make_agent,
     on_policy_settings,
 )
+from disco.types import Metrics, without_masked_damage
+from disco.values import select_action
+from disco_common.pytrees import register_dataclass
+
+
+@chex.dataclass(frozen=True)
+class PPOState:
+    """The learning state.
+
+    Attributes:
+      params: of the network, in one vector.
+      optimizer: the optimiser's state, which counts the gradient steps.
+    """
+
+    params: Float[Array, "*runs P"]
+    optimizer: optax.OptState
+
+
+@register_dataclass
+@dataclasses.dataclass(frozen=True)
+class PPOAgent:
+    """PPO (`agents.protocol.Agent`) for discrete actions.
+
+    Attributes:
+      config: its settings.
+      network: with the outputs `logits` and `value`, of one parameter vector.
+      learning_rate: replaces the configuration's, `[]`; None for the configuration's. Agents that
+        differ in it only share one compiled program.
+    """
+
+    config: PPOConfig = dataclasses.field(metadata={"static": True})
+    network: Network = dataclasses.field(metadata={"static": True})
+    learning_rate: Float[Array, ""] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        config: PPOConfig,
+        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
+    ) -> "PPOAgent":
+        """Make an agent for environments of these dynamics, of which only the specs are used.
+
+        Raises:
+          ValueError: if the action space is not discrete.
+        """
+        is_separate = config.separate_value_network
+        network = _network(config.network, is_separate, config.frame_stack, dynamics)
+        return cls(config=config, network=network)
+
+    @property
+    def experience(self) -> Experience:
+        config = self.config
+        return Experience(
+            num_environments=config.num_environments,
+            unroll_length=config.unroll_length,
+            history=self.network.history,
+            updates=(
+                UpdateSpec(
+                    batch_size=config.num_environments,
+                    gradient_steps=config.num_epochs * config.num_minibatches,
+                ),
+            ),
+            acts_one_behind=False,
+        )
+
+    def init(self, key: PRNGKeyArray) -> PPOState:
+        params = self.network.init(key)
+        return PPOState(params=params, optimizer=self.optimizer.init(params))
+
+    def acting_state(self, state: PPOState) -> disco.Params:
+        return state.params
+
+    def initial_memory(self, batch_size: int) -> PyTree[Array]:
+        return self.network.initial_memory(batch_size)
+
+    def act(
+        self,
+        acting_state: disco.Params,
+        memory: PyTree[Array],
+        timestep: dm_env.TimeStep,
+        key: PRNGKeyArray,
+        mode: Mode,
+    ) -> tuple[PyTree[Array], Array, dict[str, Array]]:
+        del mode  # It samples from its policy in both modes.
+        logits, memory = self.network.policy(acting_state, timestep.observation, memory)
+        return memory, jax.random.categorical(key, logits), {"behaviour_logits": logits}
+
+    def update(self, state: PPOState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+        """Make `num_epochs` passes over the unroll, in minibatches in a random order."""
+        del name
+        trajectory = without_masked_damage(to_trajectory(batch))
+        samples = self.samples(state.params, trajectory)
+
+        config = self.config
+        number, size = config.num_minibatches, config.minibatch_size
+        permutation = functools.partial(jax.random.permutation, x=config.num_samples)
+        order = jax.vmap(permutation)(jax.random.split(key, config.num_epochs))
+        indices = order[:, : number * size].reshape(-1, size)
+        state, metrics = jax.lax.scan(
+            lambda state, index: self._step(state, trajectory, samples, index), state, indices
+        )
+        return Update(state, jax.tree.map(jnp.mean, metrics))
+
+    def samples(self, params: disco.Params, trajectory: disco.Trajectory) -> Samples:
+        """Return the transitions of an unroll, with estimates by the values of these parameters."""
+        value = self.network.unroll(params, trajectory)["value"][..., 0]
+        estimates = generalized_advantages(
+            value,
+            trajectory.reward.astype(value.dtype),
+            self.config.discount * trajectory.discount.astype(value.dtype),
+            trajectory.last,
+            self.config.gae_lambda,
+        )
+        log_probs = jax.nn.log_softmax(trajectory.behaviour_logits)
+        return Samples(
+            action=trajectory.action,
+            log_prob=select_action(log_probs, trajectory.action),
+            value=value[:-1],
+            advantage=estimates.advantage,
+            value_target=estimates.value_target,
+            mask=trajectory.mask,
+        )
+
+    def _step(
+        self,
+        state: PPOState,
+        trajectory: disco.Trajectory,
+        samples: Samples,
+        index: Int[Array, "M"],
+    ) -> tuple[PPOState, Metrics]:
+        """Make a gradient step on a minibatch of transitions, or of unrolls with a memory."""
+        config = self.config
+        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
+        minibatch, chosen = self._minibatch(trajectory, samples, index)
+
+        def minibatch_loss(params):
+            outputs = self.network.unroll(params, minibatch)
+            logits, value = outputs["logits"], outputs["value"][..., 0]
+            if config.network.memory:
+                logits, value = logits[:-1], value[:-1]
+            return loss(logits, value, chosen, constants)
+
+        gradients, metrics = jax.grad(minibatch_loss, has_aux=True)(state.params)
+        updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
+        params: Any = optax.apply_updates(state.params, updates)
+        metrics = metrics | {"gradient_norm": optax.tree.norm(gradients)}
+        return PPOState(params=params, optimizer=optimizer), metrics
+
+    def _minibatch(
+        self, trajectory: disco.Trajectory, samples: Samples, index: Int[Array, "M"]
+    ) -> tuple[disco.Trajectory, Samples]:
+        """Return the chosen transitions as a trajectory of one row, or the chosen unrolls."""
+        if self.config.network.memory:
+            chosen = jax.tree.map(lambda x: x[:, index], samples)
+            return some_sequences(trajectory, index), chosen
+        width = samples.action.shape[1]
+        time, environment = index // width, index % width
+        # M states, of as many trajectories without transitions.
+        states = jax.tree.map(
+            lambda x: x[:0, environment], dataclasses.replace(trajectory, observation=None)
+        )
+        observation = _single_rows(
+            trajectory.observation, self.config.frame_stack, time, environment
+        )
+        chosen = jax.tree.map(lambda x: _rows(x, time, environment)[None], samples)
+        return dataclasses.replace(states, observation=observation), chosen
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        """Adam, with a bound on the gradient's norm and a learning rate that may fall to 0."""
+        config = self.config
+        peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
+        num_updates = max(1, (config.total_steps or 0) // config.steps_per_update)
+        per_update = config.num_epochs * config.num_minibatches
+
+        def annealed(count: Int[Array, ""]) -> Float[Array, ""]:
+            return peak * jnp.maximum(1.0 - count // per_update / num_updates, 0.0)
+
+        clipping = optax.identity()
+        if config.max_gradient_norm:
+            clipping = optax.clip_by_global_norm(config.max_gradient_norm)
+        rate: Any = annealed if config.total_steps else peak
+        return optax.chain(clipping, optax.adam(rate, eps=config.adam_epsilon))
+
+
+def _rows(x: Array, time: Int[Array, "*s M"], environment: Int[Array, "M"]) -> Array:
+    """Return rows `[*s, M, ...]`, without a check of the indices, which costs time on a CPU."""
+    return x.at[time, environment].get(mode="promise_in_bounds")
+
+
+def _single_rows(
+    observation: Any, frame_stack: int, time: Int[Array, "M"], environment: Int[Array, "M"]
+) -> Any:
+    """Return the observations of M steps, `[1, M, ...]`, with the frames before each."""
+    if not isinstance(observation, History):
+        return jax.tree.map(lambda x: _rows(x, time, environment)[None], observation)
+    rows = time[None] + jnp.arange(frame_stack)[:, None]
+    return History(
+        frames=jax.tree.map(lambda x: _rows(x, rows, environment), observation.frames),
+        age=_rows(observation.age, time, environment)[None],
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _network(config: NetworkConfig, is_separate: bool, frame_stack: int, dynamics: Any) -> Network:
+    """Return a network; equal arguments give the same object, so that programs are reused."""
+    num_actions = environments.num_actions(dynamics)
+
+    def make(outputs: dict[str, tuple[int, ...]]) -> Network:
+        spec = dynamics.observation_spec()
+        return make_network(config, spec, num_actions, outputs, frame_stack)
+
+    logits, value = {"logits": (num_actions,)}, {"value": (1,)}
+    if not is_separate:
+        return with_flat_parameters(make(logits | value))
+    actor, critic = make(logits), make(value)
+
+    def init(key):
+        actor_key, critic_key = jax.random.split(key)
+        return {"actor": actor.init(actor_key), "critic": critic.init(critic_key)}
+
+    def unroll(params, trajectory):
+        outputs = dict(actor.unroll(params["actor"], trajectory))
+        return outputs | dict(critic.unroll(params["critic"], trajectory))
+
+    return with_flat_parameters(
+        actor._replace(
+            init=init,
+            policy=lambda params, *inputs: actor.policy(params["actor"], *inputs),
+            unroll=unroll,
+        )
+    )
+
 
 _SMALLEST_MINIBATCH = 8  # Transitions, over which a tuned PPO normalises advantages.
 

@@ -12,8 +12,8 @@ import pytest
 
 import disco
 import environments
-from agents.dice.agent import DiceAgent
-from agents.dice.config import DiceConfig
+from agents.dice.algorithm import DiceAgent
+from agents.dice.losses import DiceConfig
 from agents.dreamer import learner
 from agents.dreamer.agent import ACTION, DreamerAgent, named
 from agents.dreamer.config import DreamerConfig
@@ -21,14 +21,13 @@ from agents.dreamer.distributions import Discrete
 from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
 from agents.iris.learner import as_fractions
-from agents.muesli.agent import MuesliAgent
-from agents.muesli.config import MuesliConfig
-from agents.muesli.losses import look_ahead
-from agents.muzero.agent import MuZeroAgent
-from agents.muzero.config import MuZeroConfig
+from agents.muesli.algorithm import MuesliAgent
+from agents.muesli.losses import MuesliConfig, look_ahead
+from agents.muzero.algorithm import MuZeroAgent
+from agents.muzero.losses import MuZeroConfig
 from agents.networks import NetworkConfig
-from agents.ppo.agent import PPOAgent
-from agents.ppo.config import PPOConfig
+from agents.ppo.algorithm import PPOAgent
+from agents.ppo.losses import PPOConfig
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco import values
 from environments.base import JaxEnvironment

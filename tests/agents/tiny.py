@@ -4,8 +4,7 @@ import dataclasses
 from typing import Any
 
 from agents import registry
-from agents.dreamer.config import DreamerConfig
-from agents.dreamer.presets import preset
+from agents.dreamer.config import DreamerConfig, preset
 from agents.iris.config import IrisConfig
 from agents.registry import Configured
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import disco
-from disco.distributions import (
+from disco.values import (
     entropy,
     kl_divergence,
     mean_of_legal,

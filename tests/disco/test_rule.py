@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import disco
-from disco import meta_network, transformer
+from disco import meta_network
+from disco.architectures import ARCHITECTURES, TRANSFORMER
 from disco.values import decode_value
 from tests.annotations import unchecked
 from tests.disco.common import (
@@ -134,10 +135,11 @@ def test_a_transformer_sees_what_comes_and_not_what_was():
     shape = (9, 3, TRANSFORMER_SIZES.features)
     features = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
     ends = jnp.zeros(shape[:2], bool)
-    whole = transformer.read(layers, features, ends)
-    part = transformer.read(layers, features[4:], ends[4:])
+    read = ARCHITECTURES[TRANSFORMER].apply
+    whole = read(layers, features, ends)
+    part = read(layers, features[4:], ends[4:])
     np.testing.assert_allclose(part, whole[4:], atol=1e-5)
-    others = transformer.read(layers, features.at[8].add(1.0), ends)
+    others = read(layers, features.at[8].add(1.0), ends)
     assert bool(jnp.all(jnp.max(jnp.abs(others - whole), axis=-1) > 1e-4))
 
 

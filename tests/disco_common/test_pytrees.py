@@ -10,14 +10,14 @@ import pytest
 
 import disco
 import environments
-from agents.dice.agent import DiceAgent
-from agents.dice.config import DiceConfig
-from agents.muesli.agent import MuesliAgent
-from agents.muesli.config import MuesliConfig
-from agents.muzero.agent import MuZeroAgent
-from agents.muzero.config import MuZeroConfig
-from agents.ppo.agent import PPOAgent
-from agents.ppo.config import PPOConfig
+from agents.dice.algorithm import DiceAgent
+from agents.dice.losses import DiceConfig
+from agents.muesli.algorithm import MuesliAgent
+from agents.muesli.losses import MuesliConfig
+from agents.muzero.algorithm import MuZeroAgent
+from agents.muzero.losses import MuZeroConfig
+from agents.ppo.algorithm import PPOAgent
+from agents.ppo.losses import PPOConfig
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco_common.pytrees import register_dataclass
 

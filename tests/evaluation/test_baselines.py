@@ -10,12 +10,12 @@ import pytest
 import disco
 import environments
 from agents import registry
-from agents.dice.agent import DiceAgent
-from agents.muesli.agent import MuesliAgent
-from agents.muzero.agent import MuZeroAgent
+from agents.dice.algorithm import DiceAgent
+from agents.muesli.algorithm import MuesliAgent
+from agents.muzero.algorithm import MuZeroAgent
 from agents.networks import NetworkConfig
-from agents.ppo.agent import PPOAgent
-from agents.ppo.config import PPOConfig
+from agents.ppo.algorithm import PPOAgent
+from agents.ppo.losses import PPOConfig
 from agents.rule_agent import RuleAgent
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, make_contenders, tuned_algorithm

@@ -12,7 +12,7 @@ import disco
 from agents.networks import Network
 from agents.rule_agent import AgentConfig, LearnerState, RuleAgent
 from disco import values
-from disco.linear import linear
+from disco.architectures import linear
 from disco.rule_files import _PUBLISHED_NAMES
 from meta import inner_loop
 from meta.objective import ObjectiveConfig, meta_loss

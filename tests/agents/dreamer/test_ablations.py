@@ -9,14 +9,12 @@ import pytest
 from dm_env import specs
 
 from agents import compilation
-from agents.dreamer import distributions, losses, sequences
+from agents.dreamer import distributions, losses
+from agents.dreamer.config import preset, sizes
 from agents.dreamer.distributions import Continuous, Discrete, Policy
-from agents.dreamer.model import WORLD_MODEL, Model, make_model
-from agents.dreamer.networks import ActionPart
-from agents.dreamer.presets import preset, sizes
-from agents.dreamer.returns import Deviation
-from agents.dreamer.rssm import State, initial_state
-from agents.dreamer.sequences import Imagined
+from agents.dreamer.losses import Deviation
+from agents.dreamer.model import WORLD_MODEL, Imagined, Model, Observed, Sequences, make_model
+from agents.dreamer.networks import ActionPart, State, initial_state
 
 STEPS, NUMBER = 4, 6
 
@@ -141,13 +139,11 @@ def world_model(ablation: str, posterior_logit: float):
     )
     shape = (2, 5)
     never = jnp.zeros(shape, bool)
-    batch = sequences.Batch(
-        {"any": jnp.ones((*shape, 1))}, {}, jnp.ones(shape), never, never, never
-    )
+    batch = Sequences({"any": jnp.ones((*shape, 1))}, {}, jnp.ones(shape), never, never, never)
     sure = jnp.zeros((*shape, 3, 2)).at[..., 0].set(posterior_logit)
     posterior, prior = (jax.nn.log_softmax(x) for x in (sure, jnp.zeros_like(sure)))
     states = State(jnp.zeros((*shape, 4)), jnp.zeros((*shape, 3, 2)))
-    observed = sequences.Observed(states, posterior, prior)
+    observed = Observed(states, posterior, prior)
     params = model.init(jax.random.key(0))
     return losses.world_model_losses(
         model, params, batch, observed, losses.initial_scales(model)._replace(kl=jnp.array(0.5))
@@ -223,7 +219,7 @@ def test_actor_and_critic_leave_the_world_model_alone(name, continuous):
     action = jnp.ones((*shape, 2)) if continuous else jnp.ones(shape, jnp.int32)
     never = jnp.zeros(shape, bool)
     seen = jax.random.normal(jax.random.key(0), (*shape, 5))
-    batch = sequences.Batch(
+    batch = Sequences(
         {"any": seen}, {"action": action}, seen[..., 0], never.at[0].set(True), never, never
     )
 

@@ -16,16 +16,14 @@ from dm_env import specs
 from PIL import Image
 
 import environments
-from agents import model_predictions, pictures
-from agents.dreamer import factory, learner, losses, sequences
+from agents import pictures
+from agents.dreamer import learner, losses
 from agents.dreamer.agent import ActionRange
-from agents.dreamer.config import VERSIONS, DreamerConfig
+from agents.dreamer.config import VERSIONS, DreamerConfig, preset, sizes
 from agents.dreamer.layers import Norm
-from agents.dreamer.model import count_parameters, make_model
-from agents.dreamer.networks import ActionPart
+from agents.dreamer.model import Sequences, make_model
+from agents.dreamer.networks import ActionPart, State, initial_state
 from agents.dreamer.observations import Embedded
-from agents.dreamer.presets import preset, sizes
-from agents.dreamer.rssm import State, initial_state
 from agents.encoders import computing_in
 from agents.protocol import ExaminedAgent, ImaginingAgent, Mode
 from disco_common import stopping
@@ -35,8 +33,7 @@ from tests.agents.common import without_speed
 from tests.agents.tiny import DREAMER as TINY
 from tests.agents.tiny import dreamer
 from tests.annotations import unchecked
-from training import device, host, replay
-from training.memory_budget import replay_bytes
+from training import device, host
 from training.records import Records
 from training.runs import Run
 from training.settings import TrainingSettings
@@ -101,9 +98,13 @@ def test_sizes(name, size, expected, critic):
     image = {"image": specs.BoundedArray((64, 64, 3), np.uint8, 0, 255)}
     model = make_model(preset(name, size), image, {"action": ActionPart(17, True)})
     params = jax.eval_shape(model.init, jax.random.key(0))
-    assert count_parameters(params) == pytest.approx(expected, rel=0.01 if name == "v1" else 0)
+
+    def num_parameters(params):
+        return sum(x.size for x in jax.tree.leaves(params))
+
+    assert num_parameters(params) == pytest.approx(expected, rel=0.01 if name == "v1" else 0)
     if critic is not None:
-        assert count_parameters(params["critic"]) == critic
+        assert num_parameters(params["critic"]) == critic
 
 
 @pytest.mark.slow
@@ -117,7 +118,7 @@ def test_bfloat16_is_near_float32(name):
         "vector": specs.Array((5,), np.float32),
     }
     keys, never = jax.random.split(jax.random.key(0), 4), jnp.zeros(shape, bool)
-    batch = sequences.Batch(
+    batch = Sequences(
         observation={
             "image": jax.random.randint(keys[0], (*shape, 16, 16, 3), 0, 256, np.uint8),
             "vector": jax.random.normal(keys[1], (*shape, 5)),
@@ -214,22 +215,6 @@ def test_images_of_any_size_come_back_in_their_size(name, shape):
     assert jax.eval_shape(model.decode, params, h, z)["image"].shape == (5, *shape)
 
 
-def test_a_model_that_does_not_fit_is_refused_before_it_is_compiled():
-    huge = dataclasses.replace(preset("nature", "400m"), batch_size=512, prefill=512)
-    message = r"needs about \d+\.\d GB, and .* has \d+\.\d GB; expected a smaller size, batch_size"
-    task, steps = environments.make("catch"), 100_000
-    with pytest.raises(ValueError, match=message):
-        dreamer(huge).check(task, steps)
-
-
-def test_a_replay_that_does_not_fit_is_refused_before_it_is_allocated():
-    """It counts twice, and what an update takes of the host's memory is not free."""
-    agent = dreamer(dataclasses.replace(preset("nature", "200m"), replay_capacity=10**9))
-    message = r"replay needs \d+\.\d GB with the copy .* expected a smaller replay_capacity"
-    with pytest.raises(ValueError, match=message):
-        agent.check(environments.make("catch"), 10**9)
-
-
 @dataclasses.dataclass(frozen=True)
 class Seeing:
     """Dynamics that have other observations, by their specs."""
@@ -254,10 +239,10 @@ class Seeing:
     ("seen", "message"),
     [
         ({}, "has no observation"),
-        ({"a": {"b": specs.Array((2,), np.float32)}}, "'a', which is dict; expected an array"),
-        (specs.Array((0,), np.float32), r"'observation' of \(0,\); expected some numbers"),
-        ({"image": specs.BoundedArray((64, 64, 0), np.uint8, 0, 255)}, "expected some numbers"),
-        ({"words": specs.Array((2,), np.dtype("U3"))}, "'words' of <U3; expected numbers"),
+        ({"a": {"b": specs.Array((2,), np.float32)}}, "'a', .*; expected an array"),
+        (specs.Array((0,), np.float32), r"'observation', .*; expected an array of some"),
+        ({"image": specs.BoundedArray((64, 64, 0), np.uint8, 0, 255)}, "expected an array of some"),
+        ({"words": specs.Array((2,), np.dtype("U3"))}, "'words', .*; expected an array of some"),
     ],
 )
 @unchecked()
@@ -428,20 +413,6 @@ def test_what_can_never_learn_is_refused():
         dreamer(config).check(task, 160)
 
 
-@pytest.mark.parametrize("name", ["catch/5x5", "control_proprio/cartpole_swingup"])
-def test_the_memory_of_a_replay_is_foreseen(name):
-    if name.startswith("control"):
-        pytest.importorskip("dm_control")
-    task = environments.make(name)
-    for version in VERSIONS:
-        config = dataclasses.replace(TINY, version=version)
-        agent = dreamer(config).make(task)
-        layout = replay.layout(agent.experience)
-        counters = 8
-        kept = (replay_bytes(agent, task.dynamics) - counters) / layout.num_rows / 2
-        assert kept == factory._step_bytes(agent.model)
-
-
 @unchecked()
 def test_continuous_actions_are_scaled_to_the_environments_bounds():
     task = environments.make("catch/5x5")
@@ -487,11 +458,11 @@ class Acting:
 
 def test_calibration_error():
     predicted = np.repeat([0.1, 0.9], 50)
-    assert model_predictions.calibration_error(predicted, predicted) == 0.0
-    assert model_predictions.calibration_error(predicted, 1.0 - predicted) == pytest.approx(0.8)
+    assert pictures.calibration_error(predicted, predicted) == 0.0
+    assert pictures.calibration_error(predicted, 1.0 - predicted) == pytest.approx(0.8)
     # Right on average, in both tenths and as a whole.
     noisy = np.tile([0.0, 1.0], 50)
-    assert model_predictions.calibration_error(np.full(100, 0.5), noisy) == pytest.approx(0.0)
+    assert pictures.calibration_error(np.full(100, 0.5), noisy) == pytest.approx(0.0)
 
 
 def test_pictures_of_what_is_done_and_expected():
@@ -501,8 +472,8 @@ def test_pictures_of_what_is_done_and_expected():
     batch = playing.play(agent, state, task, 60, 2, seed=0)
     found = agent.examine(state, batch, jax.random.key(1))
     picture = found.pictures["prediction.png"]
-    # Five steps are seen, the other eight are predicted; in three rows.
-    assert "the other 8 are predicted" in pictures.read_caption(picture)
+    # One step is seen, the other twelve are predicted; in three rows.
+    assert "the other 12 are predicted" in pictures.read_caption(picture)
     wide, high = Image.open(io.BytesIO(picture)).size
     assert wide / high > 13 / 3
     assert found.metrics["held_out/ends"] == pytest.approx(4 / 56)

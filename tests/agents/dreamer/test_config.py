@@ -6,8 +6,7 @@ import pytest
 
 import environments
 from agents import registry
-from agents.dreamer.config import ABLATIONS, VERSIONS
-from agents.dreamer.presets import FAMILIES, laptop, preset, sizes
+from agents.dreamer.config import ABLATIONS, FAMILIES, VERSIONS, laptop, preset, sizes
 from tests.environments.streams import dynamics_of
 
 

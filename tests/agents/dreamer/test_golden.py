@@ -11,16 +11,22 @@ import optax
 import pytest
 from dm_env import specs
 
-from agents.dreamer import distributions, losses, sequences
+from agents.dreamer import distributions, losses
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.layers import MLP
-from agents.dreamer.model import Model, make_model
-from agents.dreamer.networks import ActionPart, Decoder, Encoder
+from agents.dreamer.learner import clip_to_parameters, laprop
+from agents.dreamer.losses import Range, lambda_returns
+from agents.dreamer.model import Imagined, Model, Sequences, make_model, observe, observe_step
+from agents.dreamer.networks import (
+    RSSM,
+    ActionPart,
+    Decoder,
+    Encoder,
+    State,
+    embed_action,
+    initial_state,
+)
 from agents.dreamer.observations import observations_of
-from agents.dreamer.optimizers import clip_to_parameters, laprop
-from agents.dreamer.returns import Range, lambda_returns
-from agents.dreamer.rssm import RSSM, State, embed_action, initial_state
-from agents.dreamer.sequences import Batch
 from tests.agents.dreamer.golden import (
     assert_close,
     compared,
@@ -99,7 +105,7 @@ def test_the_whole_loss(case):
     model, params, slow = agent_model(case)
     given = case.given
     observed = group(given, "obs/")
-    batch = Batch(
+    batch = Sequences(
         observation={name: time_major(observed[name]) for name in observed},
         action={name: time_major(x) for name, x in group(given, "prevact/").items()},
         reward=time_major(observed["reward"]),
@@ -195,9 +201,7 @@ def test_a_step_of_the_model(case):
 
     @jax.jit
     def observed(rssm, state, tokens):
-        seen, _ = sequences.observe_step(
-            model, {"rssm": rssm}, state, action, tokens, is_first, None
-        )
+        seen, _ = observe_step(model, {"rssm": rssm}, state, action, tokens, is_first, None)
         prior, posterior = logits(rssm, seen.h, tokens)
         return _weighed(given, seen.h, posterior, prior), (seen, prior, posterior)
 
@@ -232,13 +236,13 @@ def test_a_sequence_of_the_model(case):
     start = State(jnp.asarray(given["deter"]), jnp.asarray(given["stoch"]))
     actions = {name: time_major(x) for name, x in group(given, "action/").items()}
     nothing = jnp.zeros(given["reset"].T.shape)
-    batch = Batch({}, actions, nothing, time_major(given["reset"]), nothing, nothing)
+    batch = Sequences({}, actions, nothing, time_major(given["reset"]), nothing, nothing)
     prior_of, posterior_of = _raw_logits(model.config)
 
     @jax.jit
     def observed(rssm, start, tokens):
         params = {"rssm": rssm, "tokens": time_major(tokens)}
-        found = sequences.observe(model, params, start, batch, None).states
+        found = observe(model, params, start, batch, None).states
         prior = prior_of.apply(rssm, found.h)
         posterior = posterior_of.apply(rssm, found.h, time_major(tokens))
         found, prior, posterior = jax.tree.map(time_major, (found, prior, posterior))
@@ -475,7 +479,7 @@ def test_actor_and_critic(case):
     chosen = {name: time_major(x) for name, x in group(given, "action/").items()}
     shape = params["reward"].shape
     states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
-    imagined = sequences.Imagined(states, chosen)
+    imagined = Imagined(states, chosen)
     low, high = jnp.asarray(given["retnorm_lo"]), jnp.asarray(given["retnorm_hi"])
     scales = losses.initial_scales(model)._replace(returns=Range(low, high))
 
@@ -527,7 +531,7 @@ def test_critic_on_replayed_states(case):
 
     def total(logits, slow, reward, bootstrap):
         first = jnp.zeros(shape, bool)
-        batch = Batch({}, {}, reward, first, rows["is_last"], rows["is_terminal"])
+        batch = Sequences({}, {}, reward, first, rows["is_last"], rows["is_terminal"])
         found = losses.critic_replay_loss(model, {"critic": logits}, slow, batch, states, bootstrap)
         return jnp.mean(found), found
 

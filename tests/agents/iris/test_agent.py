@@ -19,7 +19,7 @@ from PIL import Image
 
 import environments
 from agents import registry
-from agents.iris import actor_critic, imagination, learner, perceptual, presets
+from agents.iris import actor_critic, config, imagination, learner, tokenizer
 from agents.iris.layers import from_tiles, to_tiles
 from agents.iris.learner import as_bytes, as_fractions, in_first_episode, in_last_episode
 from agents.iris.model import TOKENIZER, Model
@@ -93,7 +93,7 @@ def test_a_run_that_was_stopped_in_each_phase_continues_exactly(tmp_path, whole,
 
 
 def test_numbers_of_parameters_are_the_authors():
-    model = Model(presets.paper(), 64, 3, 6)
+    model = Model(config.paper(), 64, 3, 6)
     params = jax.eval_shape(model.init, jax.random.key(0))
     sizes = {
         name: sum(math.prod(x.shape) for x in jax.tree.leaves(network))
@@ -103,7 +103,7 @@ def test_numbers_of_parameters_are_the_authors():
     assert sizes["world_model"] == 8_448_005
     assert sizes["actor_critic"] == 3_218_983
     assert model.tokens_per_frame == 16
-    assert Model(presets.paper(64), 64, 3, 6).tokens_per_frame == 64
+    assert Model(config.paper(64), 64, 3, 6).tokens_per_frame == 64
 
 
 def test_phases_start_after_the_papers_epochs():
@@ -316,7 +316,7 @@ def test_an_agent_is_examined_on_new_experience(agent_and_state, rng):
     given = Batch(**fields)
     found = agent.examine(state, given, jax.random.key(0))
     assert found.metrics["held_out/token_loss"] == pytest.approx(math.log(8), rel=0.5)
-    assert set(found.pictures) == {"reconstruction.png", "prediction.png", "imagination.png"}
+    assert set(found.pictures) == {"prediction.png"}
     for picture in found.pictures.values():
         assert Image.open(io.BytesIO(picture)).size[1] >= 64
 
@@ -397,12 +397,6 @@ def test_images_that_do_not_fit_the_sizes_are_named():
         iris(config).make(environments.make(NAME))
 
 
-def test_an_update_that_does_not_fit_is_refused_before_it_is_compiled():
-    agent = iris(dataclasses.replace(presets.paper(), tokenizer_batch=10**5))
-    with pytest.raises(ValueError, match=r"IRIS needs about [0-9]+\.. GB.*tokenizer_batch \(now"):
-        agent.check(environments.make(NAME), 100_000)
-
-
 def test_unknown_words_are_refused():
     with pytest.raises(ValueError, match="'large' does not say which IRIS"):
         registry.configured("iris/large")
@@ -428,37 +422,37 @@ def perceptual_file(tmp_path_factory):
     file = tmp_path_factory.mktemp("perceptual") / "vgg.npz"
     arrays: dict[str, Any] = {
         name: rng.normal(size=shape).astype(np.float32) / math.sqrt(math.prod(shape[:-1]) or 1)
-        for name, shape in perceptual.shapes().items()
+        for name, shape in tokenizer.shapes().items()
     }
     np.savez(file, **arrays)
     return file
 
 
 def test_perceptual_distance(perceptual_file, rng):
-    params = perceptual.load(str(perceptual_file))
+    params = tokenizer.load(str(perceptual_file))
     assert sum(x.size for x in params.values()) == 14_714_688 + 1_472  # VGG-16's features.
     image = jnp.asarray(rng.uniform(-1.0, 1.0, size=(1, 32, 32, 3)), jnp.float32)
-    assert perceptual.distance(params, image, image) == 0.0
-    near, far = (float(perceptual.distance(params, image, image + scale)) for scale in (0.01, 0.3))
+    assert tokenizer.distance(params, image, image) == 0.0
+    near, far = (float(tokenizer.distance(params, image, image + scale)) for scale in (0.01, 0.3))
     assert abs(near) < abs(far)
 
 
 def test_perceptual_files_that_are_none_are_named(tmp_path, perceptual_file):
     with pytest.raises(ValueError, match=r"missing.npz' cannot be read"):
-        perceptual.load(str(tmp_path / "missing.npz"))
+        tokenizer.load(str(tmp_path / "missing.npz"))
     (tmp_path / "text.npz").write_text("no archive")
     with pytest.raises(ValueError, match=r"text.npz' cannot be read"):
-        perceptual.load(str(tmp_path / "text.npz"))
+        tokenizer.load(str(tmp_path / "text.npz"))
     with np.load(perceptual_file) as archive:
         arrays: dict[str, Any] = dict(archive)
     lacking = {name: x for name, x in arrays.items() if name != "linear3"}
     np.savez(tmp_path / "lacking.npz", **lacking)
     with pytest.raises(ValueError, match="linear3"):
-        perceptual.load(str(tmp_path / "lacking.npz"))
+        tokenizer.load(str(tmp_path / "lacking.npz"))
     arrays["linear3"] = np.zeros(7, np.float32)
     np.savez(tmp_path / "shape.npz", **arrays)
     with pytest.raises(ValueError, match=r"'linear3' of float32\[7\].*float32\[256\]"):
-        perceptual.load(str(tmp_path / "shape.npz"))
+        tokenizer.load(str(tmp_path / "shape.npz"))
 
 
 def test_steps_after_an_imagined_end_can_be_left_out():

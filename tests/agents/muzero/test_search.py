@@ -10,7 +10,7 @@ import pytest
 
 import environments
 from agents.latent_model import LatentModel, Prediction, latent_model
-from agents.muzero.search import search
+from agents.muzero.algorithm import search
 from agents.networks import NetworkConfig
 from disco import values
 

@@ -10,8 +10,8 @@ import pytest
 import environments
 from agents import registry
 from agents.networks import NetworkConfig
-from agents.ppo.agent import PPOAgent
-from agents.ppo.config import PPOConfig
+from agents.ppo.algorithm import PPOAgent
+from agents.ppo.losses import PPOConfig
 from agents.rule_agent import to_trajectory
 from training import device, iteration
 from training.runs import Run

@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from agents import update_memory
+from training import memory_budget
 
 
 def test_control_groups_bound_the_free_memory(tmp_path, monkeypatch):
@@ -14,11 +14,11 @@ def test_control_groups_bound_the_free_memory(tmp_path, monkeypatch):
         (place / "memory.max").write_text(bound)
         (place / "memory.current").write_text("900000")
         (place / "memory.stat").write_text("file 5\ninactive_file 300000\n")
-    monkeypatch.setattr(update_memory, "_MEMBERSHIP", tmp_path / "cgroup")
-    monkeypatch.setattr(update_memory, "_CONTROL_GROUPS", tmp_path)
-    assert update_memory.free_memory() == 400_000
+    monkeypatch.setattr(memory_budget, "_MEMBERSHIP", tmp_path / "cgroup")
+    monkeypatch.setattr(memory_budget, "_CONTROL_GROUPS", tmp_path)
+    assert memory_budget.free_memory() == 400_000
     (own / "memory.max").write_text("950000")
-    assert update_memory.free_memory() == 350_000
-    monkeypatch.setattr(update_memory, "_MEMBERSHIP", tmp_path / "none")
+    assert memory_budget.free_memory() == 350_000
+    monkeypatch.setattr(memory_budget, "_MEMBERSHIP", tmp_path / "none")
     available = psutil.virtual_memory().available
-    assert update_memory.free_memory() == pytest.approx(available, rel=0.2)
+    assert memory_budget.free_memory() == pytest.approx(available, rel=0.2)
