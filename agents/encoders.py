@@ -1,4 +1,4 @@
-"""Encoders of observations: convolutions for images, embeddings for symbols, an MLP.
+"""Sizes of networks, and encoders: convolutions for images, embeddings for symbols, an MLP.
 
 The observation's spec determines the parts:
 
@@ -26,6 +26,7 @@ from dm_env import specs
 from jaxtyping import Array, Float, Int
 
 from agents.convolutions import Conv2D
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1
 from environments import ObservationSpec
 from environments.suites.nethack import NUM_GLYPHS
 from environments.text import NUM_TOKENS, TextSpec
@@ -37,7 +38,7 @@ _GLYPH_SIZE, _LETTER_SIZE = 32, 16
 _LEAST_IMAGE = 36  # Side in pixels of the smallest picture; smaller observations are boards.
 _CROP = 9  # Side of the crop in cells; the hero is in its centre.
 
-
+_DTYPES = ("float32", "bfloat16")
 ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
@@ -55,30 +56,56 @@ def has_images(spec: ObservationSpec) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class EncoderConfig:
-    """Sizes of an encoder.
+class NetworkConfig:
+    """Sizes of an agent's network.
 
     Attributes:
-      hidden: units of the MLP's layers.
-      channels: of each section of the residual net; empty to flatten images instead.
-      blocks: residual blocks in each section.
-      patch: side of square patches that are embedded before the first section; 1 for none.
-      dtype: of the computation; parameters and the result are float32 in any case.
-      activation: of the MLP's layers, a name in `ACTIVATIONS`.
+      torso: hidden units of the MLP that embeds an observation, after the convolutions if there
+        are any.
+      channels: of each section of a residual net over images; empty to flatten images instead.
+      blocks: residual blocks of each section.
+      patch: side of the square patches of images that are embedded before the first section; 1
+        for none.
+      memory: units of an LSTM over time; 0 for none.
+      model: units of the action-conditional LSTM. 0 for none: outputs per action are then computed
+        from the embedding alone, for all actions at once, in about half the time.
+      head: hidden units of the MLP of each output per action. Outputs of the state alone are linear
+        in the embedding.
+      dtype: `"float32"` or `"bfloat16"`, in which the encoder and the action-conditional model
+        compute. Parameters, memory, heads and all inputs of the rule are float32.
+      activation: of the torso's layers: `"relu"`, `"silu"` or `"tanh"`.
     """
 
-    hidden: tuple[int, ...]
+    torso: tuple[int, ...] = (512, 512)
     channels: tuple[int, ...] = ()
     blocks: int = 2
     patch: int = 1
+    memory: int = 0
+    model: int = 128
+    head: tuple[int, ...] = (128,)
     dtype: str = "float32"
     activation: str = "relu"
+
+    def __post_init__(self):
+        AT_LEAST_1.require(self, "network.", "torso", "channels", "patch", "head")
+        AT_LEAST_0.require(self, "network.", "blocks", "memory", "model")
+        if self.patch > 1 and not self.channels:
+            raise ValueError(
+                f"network.patch is {self.patch} and network.channels (); expected 1 without"
+                " convolutions."
+            )
+        for name, known in (("dtype", _DTYPES), ("activation", ACTIVATIONS)):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"network.{name} is {getattr(self, name)!r}; expected one of"
+                    f" {', '.join(map(repr, known))}."
+                )
 
 
 class Encoder(hk.Module):
     """An encoder of observations of one spec; see the module's docstring."""
 
-    def __init__(self, config: EncoderConfig, spec: ObservationSpec, name: str = "torso"):
+    def __init__(self, config: NetworkConfig, spec: ObservationSpec, name: str = "torso"):
         """Make an encoder of observations of this spec."""
         super().__init__(name=name)
         self._config = config
@@ -94,7 +121,7 @@ class Encoder(hk.Module):
             parts = self._parts(observation, narrow)
             flat = jnp.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
             activation = ACTIVATIONS[self._config.activation]
-            sizes = self._config.hidden
+            sizes = self._config.torso
             mlp = hk.nets.MLP(sizes, activation=activation, activate_final=True, name="mlp")
             return mlp(flat).astype(wide)
 
@@ -137,7 +164,7 @@ class ResidualNet(hk.Module):
     process a smaller image, with 16 times fewer operations for patches of 4.
     """
 
-    def __init__(self, config: EncoderConfig, name: str = "residual_net"):
+    def __init__(self, config: NetworkConfig, name: str = "residual_net"):
         """Make a net with one section per entry of the config's `channels`."""
         super().__init__(name=name)
         self._config = config
@@ -194,7 +221,7 @@ class NetHackEncoder(hk.Module):
 
     KEYS = frozenset({"glyphs", "blstats", "message", "inventory_glyphs", "inventory_letters"})
 
-    def __init__(self, config: EncoderConfig, name: str = "nethack"):
+    def __init__(self, config: NetworkConfig, name: str = "nethack"):
         """Make a module; without convolutions in the config it flattens the crop alone."""
         super().__init__(name=name)
         self._config = config

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents import history
-from agents.encoders import ACTIVATIONS, Encoder, EncoderConfig, computing_in
+from agents.encoders import Encoder, NetworkConfig, computing_in
 from agents.history import HistorySpec
 from disco.types import Leaf, taken
 from disco.values import select_action
@@ -31,77 +31,6 @@ from environments import ObservationSpec
 
 # Of the heads on the embedding. Small, so that an initial agent's policy is nearly uniform.
 _STATE_HEAD_STDDEV = 1e-2
-_DTYPES = ("float32", "bfloat16")
-
-
-@dataclasses.dataclass(frozen=True)
-class NetworkConfig:
-    """Sizes of an agent's network.
-
-    Attributes:
-      torso: hidden units of the MLP that embeds an observation, after the convolutions if there
-        are any.
-      channels: of each section of a residual net over images; empty to flatten images instead.
-      blocks: residual blocks of each section.
-      patch: side of the square patches of images that are embedded before the first section; 1
-        for none.
-      memory: units of an LSTM over time; 0 for none.
-      model: units of the action-conditional LSTM. 0 for none: outputs per action are then computed
-        from the embedding alone, for all actions at once, in about half the time.
-      head: hidden units of the MLP of each output per action. Outputs of the state alone are linear
-        in the embedding.
-      dtype: `"float32"` or `"bfloat16"`, in which the encoder and the action-conditional model
-        compute. Parameters, memory, heads and all inputs of the rule are float32.
-      activation: of the torso's layers: `"relu"`, `"silu"` or `"tanh"`.
-    """
-
-    torso: tuple[int, ...] = (512, 512)
-    channels: tuple[int, ...] = ()
-    blocks: int = 2
-    patch: int = 1
-    memory: int = 0
-    model: int = 128
-    head: tuple[int, ...] = (128,)
-    dtype: str = "float32"
-    activation: str = "relu"
-
-    def __post_init__(self):
-        for name, sizes in (
-            ("torso", self.torso),
-            ("channels", self.channels),
-            ("patch", (self.patch,)),
-            ("head", self.head),
-        ):
-            if any(size < 1 for size in sizes):
-                raise ValueError(
-                    f"network.{name} is {getattr(self, name)}; expected positive numbers of units."
-                )
-        if self.patch > 1 and not self.channels:
-            raise ValueError(
-                f"network.patch is {self.patch} and network.channels (); expected 1 without"
-                " convolutions."
-            )
-        for name in ("blocks", "memory", "model"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"network.{name} is {getattr(self, name)}; expected at least 0.")
-        if self.dtype not in _DTYPES:
-            raise ValueError(f"network.dtype is {self.dtype!r}; expected one of {_DTYPES}.")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(
-                f"network.activation is {self.activation!r}; expected one of"
-                f" {', '.join(map(repr, ACTIVATIONS))}."
-            )
-
-    def encoder(self, hidden: tuple[int, ...] | None = None) -> EncoderConfig:
-        """Return the encoder's config, with other hidden layers of the MLP if they are given."""
-        return EncoderConfig(
-            hidden=self.torso if hidden is None else hidden,
-            channels=self.channels,
-            blocks=self.blocks,
-            patch=self.patch,
-            dtype=self.dtype,
-            activation=self.activation,
-        )
 
 
 # The papers' networks, by name.
@@ -264,7 +193,7 @@ class NetworkFunctions:
 
     def _embed(self, observation: Any) -> Array:
         stacked = history.stack(self.history, self.observation_spec, observation)
-        return Encoder(self.config.encoder(), self.observation_spec)(stacked)
+        return Encoder(self.config, self.observation_spec)(stacked)
 
     def _unroll_lstm(self, embedding: Array, is_first: Leaf, memory: Any) -> Array:
         """Return the LSTM's outputs along an unroll, after the burn-in."""

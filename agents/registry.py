@@ -1,10 +1,15 @@
-"""Settings of algorithms: parsed from text, replaced by name, and read from earlier versions."""
+"""Algorithms by name: what a package of `agents/`, or another package, registers.
+
+An `Algorithm` is named by an entry point of the group `disco.agents`, or as `<module>:<name>`
+(`docs/extending.md`). Whatever is registered can be configured, tuned, evaluated, reported and
+watched. `NAME/PRESET,SETTING=VALUE` chooses one of its presets and replaces settings.
+"""
 
 import dataclasses
 import json
 import pathlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import environments
 from agents.encoders import has_images
@@ -16,121 +21,8 @@ from disco_common import plugins
 from disco_common.configuration import from_json, optional_type
 from environments.episodes import Episode
 
-_KINDS = {
-    bool: "true or false",
-    int: "a number without point",
-    float: "a number",
-    str: "a name",
-}
-
-
-def split(parameters: str) -> tuple[list[str], dict[str, str]]:
-    """Return the words and the settings of `WORD,SETTING=VALUE,...`, in any order."""
-    words = [word.strip() for word in parameters.split(",") if word.strip()]
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
-    return [word for word in words if "=" not in word], settings
-
-
-def with_overrides(agent: str, config: Any, settings: Mapping[str, str]) -> Any:
-    """Return a config with some settings replaced, parsed from strings.
-
-    Args:
-      agent: its name, for messages.
-      config: a dataclass; numbers, flags and names can be replaced, also of its parts.
-      settings: by name, with dots for parts of a setting.
-
-    Raises:
-      ValueError: if there is no such setting, or its string cannot be parsed.
-    """
-    kinds, found = dict(_kinds(config)), {}
-    for name, text in settings.items():
-        if name not in kinds:
-            raise ValueError(
-                f"{agent} has no setting {name!r}; expected one of {', '.join(kinds)}."
-            )
-        kind, value = kinds[name]
-        try:
-            found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
-        except (KeyError, ValueError):
-            raise ValueError(
-                f"{agent}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
-            ) from None
-    return replaced(agent, config, found)
-
-
-def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Yield the settings that text can replace: their names, types and values."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from _kinds(value, f"{prefix}{field.name}.")
-            continue
-        kind = optional_type(config, field.name) if value is None else type(value)
-        if kind in _KINDS:
-            yield prefix + field.name, (kind, value)
-
-
-def replaced(agent: str, config: Any, changes: Mapping[str, Any]) -> Any:
-    """Return a config with settings replaced by their names, with dots for parts of a setting."""
-    parts: dict[str, dict[str, Any]] = {}
-    own: dict[str, Any] = {}
-    known = {field.name for field in dataclasses.fields(config)}
-    for name, value in changes.items():
-        first, _, rest = name.partition(".")
-        if first not in known:
-            raise ValueError(f"{agent} has no setting {name!r}; expected one of {sorted(known)}.")
-        if rest:
-            parts.setdefault(first, {})[rest] = value
-        else:
-            own[first] = value
-    for name, changed in parts.items():
-        part = getattr(config, name)
-        if not dataclasses.is_dataclass(part):
-            raise ValueError(f"{agent}'s setting {name} is {part!r}, and has no {sorted(changed)}.")
-        own[name] = replaced(agent, part, changed)
-    return dataclasses.replace(config, **own)
-
-
-def for_run(config: Any, num_steps: int) -> Any:
-    """Return settings with the length of the run where they leave it open."""
-    if getattr(config, "total_steps", 0) is None:
-        return dataclasses.replace(config, total_steps=num_steps)
-    agent = getattr(config, "agent", None)
-    if isinstance(agent, AgentConfig):
-        return dataclasses.replace(config, agent=for_run(agent, num_steps))
-    if isinstance(config, AgentConfig) and config.end_learning_rate < 1.0 and not config.lifetime:
-        return dataclasses.replace(config, lifetime=num_steps)
-    return config
-
-
-def present_settings(
-    name: str, stored: Mapping[str, Any], config: Any, gone: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return settings that an earlier version stored as today's.
-
-    What an algorithm always has became constants, and the words of a name, which chose the others,
-    still choose them: in these, today's settings of the same name are those of the run.
-
-    Args:
-      name: of the algorithm, for messages.
-      stored: settings of an earlier version.
-      config: today's of the same name, a dataclass.
-      gone: values that settings which are gone must have, if they are stored.
-
-    Raises:
-      ValueError: if one of these has another value.
-    """
-    for setting, expected in gone.items():
-        if stored.get(setting, expected) != expected:
-            raise ValueError(
-                f"{name} was trained by an older version, with {setting} {stored[setting]!r},"
-                f" which is gone; expected {expected!r}."
-            )
-    present = json.loads(json.dumps(dataclasses.asdict(config)))
-    return present | {x: value for x, value in stored.items() if x in present}
-
-
-IMAGES = "images"  # In `Configs.by_task`, all environments with images.
+IMAGES = "images"  # In `Configured.by_task`, all environments with images.
+_KINDS = {bool: "true or false", int: "a number without point", float: "a number", str: "a name"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,18 +41,6 @@ class TrainingReport:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
-class Configs(NamedTuple):
-    """An algorithm's settings.
-
-    Attributes:
-      config: a frozen dataclass.
-      by_task: settings in place of `config`, by an environment's name, its family, or `IMAGES`.
-    """
-
-    config: Any
-    by_task: Mapping[str, Any] = {}
-
-
 @dataclasses.dataclass(frozen=True)
 class Algorithm:
     """A reinforcement-learning algorithm. Its functions are picklable, for Ray.
@@ -172,7 +52,8 @@ class Algorithm:
       make: returns the agent for an environment, and equal agents for equal dynamics. It raises
         `ValueError` if the agent cannot act or learn there, with what it found and expected.
       check: raises `ValueError` if a run of a number of environment steps is not possible.
-      configs: returns the settings that words name; by default those of the preset of this name.
+      configs: returns the settings that words name, and `Configured.by_task`; by default those of
+        the preset of this name.
       images: name of the preset on images, where none is named; empty for the default.
       observed: returns an environment with the observations of the paper, where it offers several.
       ranges: of settings, for a search (`evaluation.studies.tuning`).
@@ -193,7 +74,7 @@ class Algorithm:
     presets: Mapping[str, Any]
     make: Callable[[Any, environments.Environment], Agent] | None = None
     check: Callable[[Any, environments.Environment, int], None] | None = None
-    configs: Callable[[Sequence[str]], Configs] | None = None
+    configs: Callable[[Sequence[str]], tuple[Any, Mapping[str, Any]]] | None = None
     images: str = ""
     observed: Callable[[Any, environments.Environment], environments.Environment] | None = None
     ranges: Ranges = dataclasses.field(default_factory=dict)
@@ -207,6 +88,11 @@ class Algorithm:
         if (self.make is None) == (self.train is None):
             raise ValueError(f"{self.name}: expected one of make and train.")
 
+    @property
+    def default(self) -> Any:
+        """The config of the first preset."""
+        return next(iter(self.presets.values()))
+
     def configured(self, parameters: str = "") -> "Configured":
         """Return the algorithm with the settings of `PRESET,SETTING=VALUE,...`.
 
@@ -214,61 +100,34 @@ class Algorithm:
           ValueError: if there is no such preset or setting, or a value cannot be parsed or is out
             of range.
         """
-        words, settings = split(parameters)
-        configs = self._of_words(words)
-        try:
-            by_task = {
-                x: with_overrides(self.name, y, settings) for x, y in configs.by_task.items()
-            }
-        except ValueError as error:
-            if words or list(configs.by_task) != [IMAGES]:
-                raise
-            raise ValueError(
-                f"{error} So it is on images, where {self.name} has the preset {self.images}; to"
-                f" have one preset on all tasks, name it first: {next(iter(self.presets))},"
-                f"{parameters}."
-            ) from None
-        return Configured(self, with_overrides(self.name, configs.config, settings), by_task)
+        words, settings = _split(parameters)
+        made = Configured(self, *(self.configs or self._of_preset)(words))
+        return made.changed(lambda config: _with_overrides(self.name, config, settings))
 
-    def _of_words(self, words: Sequence[str]) -> Configs:
-        if self.configs is not None:
-            return self.configs(words)
+    def _of_preset(self, words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
         if len(words) > 1 or not set(words) <= set(self.presets):
             raise ValueError(
                 f"{self.name} has the parameters {','.join(words)!r}; expected one preset of"
                 f" {', '.join(self.presets)} and settings as NAME=VALUE."
             )
-        if words or not self.images:
-            chosen = words[0] if words else next(iter(self.presets))
-            return Configs(self.presets[chosen])
-        return Configs(self.default, {IMAGES: self.presets[self.images]})
-
-    @property
-    def default(self) -> Any:
-        """The config of the first preset."""
-        return next(iter(self.presets.values()))
+        if words:
+            return self.presets[words[0]], {}
+        return self.default, {IMAGES: self.presets[self.images]} if self.images else {}
 
     def in_evaluation(self, shared: Shared, parameters: str) -> "Configured":
-        """Return the algorithm with the settings of its name with parameters.
+        """Return the algorithm with the settings of `PRESET,SETTING=VALUE,...`.
 
-        One without literature has the network and the environments of the evaluated rules' agents.
-
-        Args:
-          shared: what it then shares with them.
-          parameters: as of `configured`.
+        One without literature shares the network and the environments of the evaluated rules'
+        agents.
         """
         made = self.configured(parameters)
         if self.has_literature:
             return made
         config = self.with_tuned(shared, {}).config
-        return Configured(self, with_overrides(self.name, config, split(parameters)[1]))
+        return Configured(self, _with_overrides(self.name, config, _split(parameters)[1]))
 
     def with_tuned(self, shared: Shared, settings: Settings) -> "Configured":
-        """Return the algorithm with settings that a search has found.
-
-        Args:
-          shared: what all contenders of the evaluation share.
-          settings: of `ranges`, some or all.
+        """Return the algorithm with settings that a search has found, some or all of `ranges`.
 
         Raises:
           ValueError: if the algorithm has no such setting, or it is out of range.
@@ -281,33 +140,28 @@ class Algorithm:
         return Configured(self, dataclasses.replace(self.default, **settings))
 
     def restored(self, settings: Mapping[str, Any], parameters: str = "") -> "Configured":
-        """Return the algorithm with the settings of a run.
-
-        Args:
-          settings: JSON values of `Configured.settings`, also with an earlier version's names.
-          parameters: by which it was called.
+        """Return the algorithm with the settings of a run, JSON values of `Configured.settings`.
 
         Raises:
-          ValueError: if the algorithm has other settings in this version, or the parameters say
-            something else.
+          ValueError: if the algorithm has other settings in this version, or the parameters that
+            the run was called by say something else.
         """
-        kind, today = type(self.default), self.configured(parameters)
+        today = self.configured(parameters)
+
+        def read(stored: Mapping[str, Any], config: Any) -> Any:
+            given = stored if self.present is None else self.present(stored, config)
+            return from_json(type(self.default), dict(given))
+
         try:
             own = dict(settings)
             by_task = dict(own.pop("by_task", {}))
-            if self.present is not None:
-                own = dict(self.present(own, today.config))
-                by_task = {
-                    x: dict(self.present(y, today.by_task.get(x, today.config)))
-                    for x, y in by_task.items()
-                }
-            config = from_json(kind, own)
-            by_task = {x: from_json(kind, y) for x, y in by_task.items()}
+            config = read(own, today.config)
+            by_task = {x: read(y, today.by_task.get(x, today.config)) for x, y in by_task.items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(
                 f"The agent {self.name!r} has other settings in this version: {error}"
             ) from error
-        if with_overrides(self.name, config, split(parameters)[1]) != config:
+        if _with_overrides(self.name, config, _split(parameters)[1]) != config:
             raise ValueError(
                 f"The agent {self.name!r} has other settings, {settings}, than it was called by:"
                 f" {parameters!r}."
@@ -321,8 +175,8 @@ class Configured:
 
     Attributes:
       algorithm: which.
-      config: its settings.
-      by_task: see `Configs`.
+      config: its settings, a frozen dataclass.
+      by_task: settings in place of `config`, by an environment's name, its family, or `IMAGES`.
     """
 
     algorithm: Algorithm
@@ -357,25 +211,13 @@ class Configured:
         return self.algorithm.observed(self.config_for(task), task)
 
     def make(self, task: environments.Environment) -> Agent:
-        """Return the agent for a task.
-
-        Raises:
-          ValueError: if it cannot act or learn there, or the algorithm trains itself.
-        """
+        """Return the agent for a task, or raise ValueError if it cannot act or learn there."""
         if self.algorithm.make is None:
             raise ValueError(f"{self.algorithm.name} trains itself.")
         return self.algorithm.make(self.config_for(task), task)
 
     def check(self, task: environments.Environment, num_steps: int) -> None:
-        """Refuse a run that is not possible, before anything starts.
-
-        Args:
-          task: to learn.
-          num_steps: environment steps of the whole run.
-
-        Raises:
-          ValueError: if the task's specs or the number of steps do not fit.
-        """
+        """Raise ValueError if the task's specs or the number of environment steps do not fit."""
         if self.algorithm.check is not None:
             self.algorithm.check(self.config_for(task), task, num_steps)
         elif not self.trains_itself:
@@ -415,46 +257,34 @@ class Configured:
         return self.algorithm.train(own, task, seed, num_steps, folder, checkpoint_seconds)
 
     def replaced(self, changes: Mapping[str, Any]) -> "Configured":
-        """Return the algorithm with some settings replaced on all tasks.
-
-        Args:
-          changes: values by name, with dots for parts of a setting, as `network.torso`.
+        """Return the algorithm with settings replaced by name, as `network.torso`, on all tasks.
 
         Raises:
           ValueError: if there is no such setting, or a value is out of range.
         """
-        return self._changed(lambda config: replaced(self.algorithm.name, config, changes))
+        return self.changed(lambda config: _replaced(self.algorithm.name, config, changes))
 
     def for_run(self, num_steps: int) -> "Configured":
-        """Return the algorithm for runs of a length, over which learning rates fall that may.
-
-        Args:
-          num_steps: environment steps of a run.
-        """
-        return self._changed(lambda config: for_run(config, num_steps))
+        """Return the algorithm for runs of environment steps, over which rates may fall."""
+        return self.changed(lambda config: _for_run(config, num_steps))
 
     def with_images_network(self, network: NetworkConfig, frame_stack: int) -> "Configured":
         """Return the algorithm with a network for images, if it has no convolutions for them.
 
-        One that learns by a rule has this network on all tasks.
-
-        Args:
-          network: with convolutions.
-          frame_stack: images that the network reads at once.
+        The network reads some images at once. One that learns by a rule has it on all tasks.
         """
         changes = {"network": network, "frame_stack": frame_stack}
-        agent = getattr(self.config, "agent", None)
-        is_by_rule = isinstance(agent, AgentConfig)
-        own = getattr(agent if is_by_rule else self.config, "network", None)
+        agent = getattr(self.config, "agent", self.config)
+        own = getattr(agent, "network", None)
         if not isinstance(own, NetworkConfig) or own.channels or self.by_task:
             return self
-        if is_by_rule:
+        if agent is not self.config:
             return self.replaced({f"agent.{name}": x for name, x in changes.items()})
-        return dataclasses.replace(
-            self, by_task={IMAGES: dataclasses.replace(self.config, **changes)}
-        )
+        by_task = {IMAGES: dataclasses.replace(self.config, **changes)}
+        return dataclasses.replace(self, by_task=by_task)
 
-    def _changed(self, change: Callable[[Any], Any]) -> "Configured":
+    def changed(self, change: Callable[[Any], Any]) -> "Configured":
+        """Return the algorithm with each config changed."""
         by_task = {name: change(config) for name, config in self.by_task.items()}
         return dataclasses.replace(self, config=change(self.config), by_task=by_task)
 
@@ -467,8 +297,7 @@ def find(name: str) -> Algorithm:
 
     Raises:
       ValueError: if there is none.
-      disco_common.plugins.PluginError: if an entry point or a module cannot be imported, or has
-        something else.
+      disco_common.plugins.PluginError: if it cannot be imported, or is something else.
     """
     found = plugins.find(PLUGINS, name.partition("/")[0])
     if found is None:
@@ -480,9 +309,91 @@ def find(name: str) -> Algorithm:
 
 
 def configured(name: str) -> Configured:
-    """Return the algorithm that `NAME/PRESET,SETTING=VALUE,...` names.
+    """Return the algorithm that `NAME/PRESET,SETTING=VALUE,...` names; raise as `find`."""
+    return find(name).configured(name.partition("/")[2])
+
+
+def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words and the settings of `WORD,SETTING=VALUE,...`."""
+    words = [word.strip() for word in parameters.split(",") if word.strip()]
+    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    return [word for word in words if "=" not in word], settings
+
+
+def _with_overrides(agent: str, config: Any, settings: Mapping[str, str]) -> Any:
+    """Return a config with numbers, flags and names replaced, parsed from strings."""
+    kinds, found = dict(_kinds(config)), {}
+    for name, text in settings.items():
+        if name not in kinds:
+            raise ValueError(f"{agent} has no setting {name!r}; expected one of {list(kinds)}.")
+        kind, value = kinds[name]
+        try:
+            found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
+        except (KeyError, ValueError):
+            raise ValueError(
+                f"{agent}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
+            ) from None
+    return _replaced(agent, config, found)
+
+
+def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """Yield the settings that text can replace: their names, types and values."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _kinds(value, f"{prefix}{field.name}.")
+            continue
+        kind = optional_type(config, field.name) if value is None else type(value)
+        if kind in _KINDS:
+            yield prefix + field.name, (kind, value)
+
+
+def _replaced(agent: str, config: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a config with settings replaced by their names, with dots for parts of a setting."""
+    known = {field.name for field in dataclasses.fields(config)}
+    own: dict[str, Any] = {}
+    for name, value in changes.items():
+        first, _, rest = name.partition(".")
+        part = getattr(config, first, None)
+        if first not in known or (rest and not dataclasses.is_dataclass(part)):
+            raise ValueError(f"{agent} has no setting {name!r}; expected one of {sorted(known)}.")
+        if rest:
+            own.setdefault(first, {})[rest] = value
+        else:
+            own[first] = value
+    for name in {x.partition(".")[0] for x in changes if "." in x}:
+        own[name] = _replaced(agent, getattr(config, name), own[name])
+    return dataclasses.replace(config, **own)
+
+
+def _for_run(config: Any, num_steps: int) -> Any:
+    """Return settings with the length of the run where they leave it open."""
+    if getattr(config, "total_steps", 0) is None:
+        return dataclasses.replace(config, total_steps=num_steps)
+    agent = getattr(config, "agent", None)
+    if isinstance(agent, AgentConfig):
+        return dataclasses.replace(config, agent=_for_run(agent, num_steps))
+    if isinstance(config, AgentConfig) and config.end_learning_rate < 1.0 and not config.lifetime:
+        return dataclasses.replace(config, lifetime=num_steps)
+    return config
+
+
+def present_settings(
+    name: str, stored: Mapping[str, Any], config: Any, gone: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return settings that an earlier version stored as today's.
+
+    Settings that are `gone` must have these values, if they are stored; those that are new have the
+    values of today's `config` of the same name.
 
     Raises:
-      ValueError, disco_common.plugins.PluginError: as `find`, and if the parameters do not fit.
+      ValueError: if one that is gone has another value.
     """
-    return find(name).configured(name.partition("/")[2])
+    for setting, expected in gone.items():
+        if stored.get(setting, expected) != expected:
+            raise ValueError(
+                f"{name} was trained by an older version, with {setting} {stored[setting]!r},"
+                f" which is gone; expected {expected!r}."
+            )
+    present = json.loads(json.dumps(dataclasses.asdict(config)))
+    return present | {x: value for x, value in stored.items() if x in present}

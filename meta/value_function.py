@@ -89,7 +89,9 @@ class ValueFunction:
         def forward(observation):
             stacked = history.stack(history_spec, observation_spec, observation)
             stacked = jax.tree.map(lambda x: x[history_spec.burn_in :], stacked)
-            hidden = Encoder(network.encoder(config.hidden), observation_spec)(stacked)
+            hidden = Encoder(dataclasses.replace(network, torso=config.hidden), observation_spec)(
+                stacked
+            )
             return hk.Linear(1, w_init=hk.initializers.TruncatedNormal(1e-2))(hidden)[..., 0]
 
         transformed = hk.without_apply_rng(hk.transform(forward))

@@ -15,7 +15,7 @@ import disco
 import environments
 from agents.dice import bandits
 from agents.dice.bandits import Bandits
-from agents.dice.losses import PAPER, DiceConfig, LossConfig, at_temperature, loss, shaped_reward
+from agents.dice.losses import PAPER, DiceConfig, at_temperature, loss, shaped_reward
 from agents.networks import Network, flat_network
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
@@ -88,11 +88,7 @@ class DiceAgent:
         config: DiceConfig,
         dynamics: environments.JaxEnvironment | environments.HostEnvironment,
     ) -> "DiceAgent":
-        """Make an agent for environments of these dynamics, of which only the specs are used.
-
-        Raises:
-          ValueError: if the action space is not discrete.
-        """
+        """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
         network = flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
         return cls(config=config, network=network)
@@ -215,12 +211,11 @@ class DiceAgent:
     ) -> tuple[tuple[disco.Params, optax.OptState], Metrics]:
         """Make a gradient step on some sequences with these inverse temperatures."""
         config, (params, optimizer) = self.config, learned
-        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
 
         def batch_loss(params):
             outputs = self.network.unroll(params, trajectory)
             value = outputs["value"][..., 0]
-            return loss(outputs["logits"], value, inverse, trajectory, constants)
+            return loss(outputs["logits"], value, inverse, trajectory, config)
 
         gradients, metrics = jax.grad(batch_loss, has_aux=True)(params)
         updates, optimizer = self.optimizer.update(gradients, optimizer, params)

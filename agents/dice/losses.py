@@ -1,9 +1,15 @@
-"""DiCE's settings."""
+"""DiCE's settings and losses: a policy of any temperature from one advantage function.
+
+The policy at temperature τ is `π_τ = exp(A / τ) / Z` with the learned advantage A, and Q = V + A
+(Xiao et al. 2021, arXiv 2106.00707, section 3.1). A is `logits - E_π_τ[logits]`, a dueling form: of
+each temperature's own policy, so that E_π_τ[Q] is V at all of them. In the paper V and Q are those
+of the average policy over temperatures, and how A is centred is not said. Temperatures are given by
+their inverse, 0 for the uniform policy.
+"""
 
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
 
 import distrax
 import jax
@@ -169,18 +175,6 @@ PAPER = DiceConfig(
 )
 
 
-class LossConfig(NamedTuple):
-    """Constants of the loss; see `DiceConfig`."""
-
-    discount: float
-    lambda_: float
-    max_ratio: float
-    value_cost: float
-    action_value_cost: float
-    policy_cost: float
-    entropy_cost: float
-
-
 def shaped_reward(reward: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """Return 2 log(1 + r) for rewards r of at least 0, -log(1 + |r|) for others (table 5)."""
     size = jnp.log1p(jnp.abs(reward))
@@ -210,7 +204,7 @@ def loss(
     value: Float[Array, "T_plus_1 B"],
     inverse_temperature: Float[Array, "T B"],
     trajectory: disco.Trajectory,
-    config: LossConfig,
+    config: DiceConfig,
 ) -> tuple[Float[Array, ""], Metrics]:
     """Return the loss of some sequences, and metrics.
 

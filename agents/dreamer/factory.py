@@ -21,7 +21,7 @@ from agents.dreamer.config import (
 from agents.dreamer.model import make_model
 from agents.dreamer.networks import ActionPart
 from agents.dreamer.observations import Specs, is_image
-from agents.registry import Algorithm, Configs, present_settings
+from agents.registry import Algorithm, present_settings
 
 _SMALLEST_IMAGE = 8
 
@@ -95,7 +95,7 @@ def _action_range(task: str, spec: Any) -> ActionRange:
     return ActionRange(tuple(low), tuple(high))
 
 
-def configs(words: Sequence[str]) -> Configs:
+def configs(words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
     """Return the settings that the words of `"dreamer/WORD,WORD..."` name.
 
     A word is a version (`nature` or `v1`), a size of it, an ablation (`config.ABLATIONS`), or
@@ -120,9 +120,9 @@ def configs(words: Sequence[str]) -> Configs:
         taken[kind] = word
     own = {x: taken.get(x, "") for x in ("size", "ablation")}
     if "scale" not in taken:
-        return Configs(laptop(version, **own))
+        return laptop(version, **own), {}
     by_task = {family: preset(version, **own, family=family) for family in FAMILIES}
-    return Configs(preset(version, **own), by_task)
+    return preset(version, **own), by_task
 
 
 # What settings of earlier versions always are now.

@@ -54,13 +54,8 @@ def lambda_returns(
     """Return R_t = r + d ((1 - λ) v + λ R_{t+1}); r, d, λ and v are of step t + 1, the last R is v.
 
     It is the arXiv version's equation 7 and the Nature version's λ-return. Row t has reward,
-    discount and λ of the transition to step t, so row 0 is not used.
-
-    Args:
-      reward: of the transition to the step.
-      discount: 0 where the step is terminal.
-      mixing: λ, or 0 where the next step belongs to another episode.
-      bootstrap: values of the states.
+    discount and λ of the transition to step t, so row 0 is not used. The discount is 0 where the
+    step is terminal, λ where the next step belongs to another episode.
     """
     returns = jax.vmap(rlax.lambda_returns, in_axes=1, out_axes=1)
     return returns(reward[1:], discount[1:], bootstrap[1:], mixing[1:])

@@ -14,7 +14,7 @@ from agents.iris import tokenizer
 from agents.iris.agent import IrisAgent
 from agents.iris.config import GAMES, IrisConfig, long_run, paper, tiles
 from agents.iris.model import Model
-from agents.registry import Algorithm, Configs, present_settings
+from agents.registry import Algorithm, present_settings
 
 
 def make(config: IrisConfig, task: environments.Environment) -> IrisAgent:
@@ -84,7 +84,7 @@ def _agent(config: IrisConfig, size: int, channels: int, num_actions: int) -> Ir
 _WORDS = ("tiles", "paper", "64_tokens", "10m")
 
 
-def configs(words: Sequence[str]) -> Configs:
+def configs(words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
     """Return the settings that the words of `"iris/WORD,WORD..."` name.
 
     A word is `tiles`, for the variant of simple images, the default; `paper`, for the paper's IRIS;
@@ -106,12 +106,12 @@ def configs(words: Sequence[str]) -> Configs:
             f"{words[0]!r} is a variant of the paper's IRIS; expected paper,{words[0]}."
         )
     if "paper" not in words:
-        return Configs(tiles())
+        return tiles(), {}
     config = paper(64 if "64_tokens" in words else 16)
     if "10m" in words:
         config = long_run(config)
     games = {name: dataclasses.replace(config, **changes) for name, changes in GAMES.items()}
-    return Configs(config, games)
+    return config, games
 
 
 def _shown(name: str) -> str:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents.latent_model import LatentModel, latent_model
-from agents.muesli.losses import PAPER, LossConfig, MuesliConfig, loss
+from agents.muesli.losses import PAPER, MuesliConfig, loss
 from agents.protocol import Batch, Experience, Mode, Update
 from agents.registry import Algorithm
 from agents.rule_agent import to_trajectory
@@ -74,11 +74,7 @@ class MuesliAgent:
         config: MuesliConfig,
         dynamics: environments.JaxEnvironment | environments.HostEnvironment,
     ) -> "MuesliAgent":
-        """Make an agent for environments of these dynamics, of which only the specs are used.
-
-        Raises:
-          ValueError: if the action space is not discrete.
-        """
+        """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         stack, burn_in = config.frame_stack, config.burn_in
         model = latent_model(config.network, dynamics, config.num_bins, stack, burn_in)
         return cls(config=config, model=model)
@@ -119,12 +115,9 @@ class MuesliAgent:
         del key, name
         config = self.config
         trajectory = config.scaled(without_masked_damage(to_trajectory(batch)))
-        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
 
         def batch_loss(params):
-            return loss(
-                self.model, params, state.target_params, trajectory, state.moments, constants
-            )
+            return loss(self.model, params, state.target_params, trajectory, state.moments, config)
 
         gradients, (after, metrics) = jax.grad(batch_loss, has_aux=True)(state.params)
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)

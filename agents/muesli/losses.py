@@ -1,7 +1,23 @@
-"""Muesli's settings."""
+"""Muesli's settings and loss: a policy gradient towards CMPO's policy, and a model's losses.
+
+Hessel et al. 2021, arXiv 2104.06159. A prime denotes the target network, a moving average of the
+parameters, whose policy is the prior.
+
+    q'(s, a) = r'_1(s, a) + γ v'_1(s, a),  v'(s) = Σ_a π'(a|s) q'(s, a)         one-step look-ahead
+    G(s, a) = Retrace(λ) of π', with q'
+    σ² = moving mean of (G - v')²
+    π_CMPO(a|s) ∝ π'(a|s) exp(clip((q'(s, a) - v'(s)) / σ, -c, c))                (equation 8)
+    L = -min(1, π/μ) (G - v') / σ log π + λ KL(π_CMPO | π) + the model's losses   (equation 10)
+
+The model predicts K steps ahead: rewards, values, and π_CMPO of the states that were reached
+(section 4.4). Where the paper is silent:
+
+- the target of a value is `v' + min(1, π'/μ) (G - q'(s, a))`, whose mean is that of q' under π';
+- the KL divergences are exact sums over actions (figure 3b), and CMPO's policy is normalised
+  exactly.
+"""
 
 import dataclasses
-from typing import NamedTuple
 
 import chex
 import jax
@@ -105,20 +121,6 @@ PAPER = MuesliConfig(
 )
 
 
-class LossConfig(NamedTuple):
-    """Constants of the loss; see `MuesliConfig`."""
-
-    discount: float
-    lambda_: float
-    max_value: float
-    model_steps: int
-    advantage_clip: float
-    regularizer_cost: float
-    reward_cost: float
-    value_cost: float
-    model_policy_cost: float
-
-
 @chex.dataclass(frozen=True)
 class Targets:
     """What the target network says of some sequences; no gradient flows through it.
@@ -158,7 +160,7 @@ def targets(
     action_value: Float[Array, "T_plus_1 B A"],
     trajectory: disco.Trajectory,
     before: Moments,
-    config: LossConfig,
+    config: MuesliConfig,
 ) -> Targets:
     """Return the targets.
 
@@ -216,7 +218,7 @@ def model_losses(
     embedding: Float[Array, "T_plus_1 B E"],
     trajectory: disco.Trajectory,
     target: Targets,
-    config: LossConfig,
+    config: MuesliConfig,
 ) -> dict[str, Float[Array, ""]]:
     """Return the means of the model's losses over all that is known of the next K steps."""
     wanted = unroll_targets(trajectory, target.value, config.model_steps)
@@ -237,7 +239,7 @@ def loss(
     target_params: disco.Params,
     trajectory: disco.Trajectory,
     before: Moments,
-    config: LossConfig,
+    config: MuesliConfig,
 ) -> tuple[Float[Array, ""], tuple[Moments, Metrics]]:
     """Return the loss of some sequences, the moments after them, and metrics."""
     inputs = trajectory.observation, trajectory.core_state

@@ -1,4 +1,8 @@
-"""Tree search with a learned model: Gumbel MuZero, by `mctx`."""
+"""MuZero as an agent: it acts by search, and learns to predict what searches find.
+
+Two kinds of update are `update`, which learns, and `reanalyse`, which searches again in replayed
+positions and writes back what it finds. The search is Gumbel MuZero's, by `mctx`.
+"""
 
 import dataclasses
 import functools
@@ -16,7 +20,7 @@ import disco
 import environments
 from agents.history import History
 from agents.latent_model import LatentModel, latent_model
-from agents.muzero.losses import PAPER, LossConfig, MuZeroConfig, importance_weights, loss
+from agents.muzero.losses import PAPER, MuZeroConfig, importance_weights, loss
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from agents.registry import Algorithm
@@ -173,11 +177,7 @@ class MuZeroAgent:
         config: MuZeroConfig,
         dynamics: environments.JaxEnvironment | environments.HostEnvironment,
     ) -> "MuZeroAgent":
-        """Make an agent for environments of these dynamics, of which only the specs are used.
-
-        Raises:
-          ValueError: if the action space is not discrete.
-        """
+        """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         model = latent_model(config.network, dynamics, config.num_bins, config.frame_stack)
         return cls(config=config, model=model)
 
@@ -252,7 +252,6 @@ class MuZeroAgent:
         if name == REANALYSE:
             return self._reanalyse(state, batch, key)
         config = self.config
-        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
         observation = _first_rows(batch.observation, config.frame_stack)
 
         weight = None
@@ -266,7 +265,7 @@ class MuZeroAgent:
             policy, value = (
                 jnp.asarray(batch.extras[x]) for x in ("search_policy", "search_value")
             )
-            return loss(self.model, params, embedding, batch, policy, value, constants, weight)
+            return loss(self.model, params, embedding, batch, policy, value, config, weight)
 
         gradients, (metrics, error) = jax.grad(batch_loss, has_aux=True)(state.params)
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)

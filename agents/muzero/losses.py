@@ -1,7 +1,16 @@
-"""MuZero's settings."""
+"""MuZero's settings, targets and loss (Schrittwieser et al. 2020, appendices F and G).
+
+A sequence begins at a position. The model is unrolled from there along the actions taken, K steps:
+
+    z_k = n-step return from row k, bootstrapped by the value that a search found in row k + n
+    L = CE(search policy_0, p_0) + c CE(z_0, v_0)
+        + 1/K Σ_k [CE(reward_k, r_k) + CE(search policy_k, p_k) + c CE(z_k, v_k)]
+
+The gradient through each state of the unroll is halved. After the end of an episode rewards and
+values are 0 and there is no policy to predict; returns bootstrap where it was truncated.
+"""
 
 import dataclasses
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -143,16 +152,6 @@ PAPER = MuZeroConfig(
 )
 
 
-class LossConfig(NamedTuple):
-    """Constants of the loss; see `MuZeroConfig`."""
-
-    discount: float
-    model_steps: int
-    td_steps: int
-    max_value: float
-    value_cost: float
-
-
 def importance_weights(priority: Float[Array, "B"], acts: Bool[Array, "B"]) -> Float[Array, "B"]:
     """Return the weights of positions drawn by priority: inverse, with a mean of 1 over a batch.
 
@@ -203,7 +202,7 @@ def loss(
     batch: Batch,
     search_policy: Float[Array, "T B A"],
     search_value: Float[Array, "T B"],
-    config: LossConfig,
+    config: MuZeroConfig,
     weight: Float[Array, "B"] | None = None,
 ) -> tuple[Float[Array, ""], tuple[Metrics, Float[Array, "B"]]]:
     """Return the loss of a batch of positions, metrics, and the errors of the positions' values.

@@ -16,7 +16,7 @@ import disco
 import environments
 from agents.history import History
 from agents.networks import Network, NetworkConfig, make_network, with_flat_parameters
-from agents.ppo.losses import LossConfig, PPOConfig, Samples, generalized_advantages, loss
+from agents.ppo.losses import PPOConfig, Samples, generalized_advantages, loss
 from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
 from agents.registry import Algorithm
 from agents.rule_agent import AgentConfig, some_sequences, to_trajectory
@@ -72,11 +72,7 @@ class PPOAgent:
         config: PPOConfig,
         dynamics: environments.JaxEnvironment | environments.HostEnvironment,
     ) -> "PPOAgent":
-        """Make an agent for environments of these dynamics, of which only the specs are used.
-
-        Raises:
-          ValueError: if the action space is not discrete.
-        """
+        """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         is_separate = config.separate_value_network
         network = _network(config.network, is_separate, config.frame_stack, dynamics)
         return cls(config=config, network=network)
@@ -164,7 +160,6 @@ class PPOAgent:
     ) -> tuple[PPOState, Metrics]:
         """Make a gradient step on a minibatch of transitions, or of unrolls with a memory."""
         config = self.config
-        constants = LossConfig(**{name: getattr(config, name) for name in LossConfig._fields})
         minibatch, chosen = self._minibatch(trajectory, samples, index)
 
         def minibatch_loss(params):
@@ -172,7 +167,7 @@ class PPOAgent:
             logits, value = outputs["logits"], outputs["value"][..., 0]
             if config.network.memory:
                 logits, value = logits[:-1], value[:-1]
-            return loss(logits, value, chosen, constants)
+            return loss(logits, value, chosen, config)
 
         gradients, metrics = jax.grad(minibatch_loss, has_aux=True)(state.params)
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)

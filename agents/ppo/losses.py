@@ -1,4 +1,4 @@
-"""PPO's loss: advantages, the drift from the behaviour policy, the value, the entropy.
+"""PPO's settings and loss: advantages, the drift from the behaviour policy, the value, the entropy.
 
 r is the ratio of an action's probabilities under the policy and under the behaviour policy, A its
 advantage. The policy's objective is `mean(r A - drift(r, A))`. A drift that is not negative, and 0
@@ -24,146 +24,6 @@ from disco.values import masked_mean
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
 _DPO_ALPHA, _DPO_BETA = 2.0, 0.6
-
-
-class Estimates(NamedTuple):
-    """Estimates from the values before an update.
-
-    Attributes:
-      advantage: of the actions.
-      value_target: the returns to predict, advantage + value.
-    """
-
-    advantage: Float[Array, "T B"]
-    value_target: Float[Array, "T B"]
-
-
-def generalized_advantages(
-    value: Float[Array, "T_plus_1 B"],
-    reward: Float[Array, "T B"],
-    discount: Float[Array, "T B"],
-    last: Bool[Array, "T B"],
-    lambda_: float,
-) -> Estimates:
-    """Return generalised advantage estimates (Schulman et al. 2016, arXiv 1506.02438).
-
-    Args:
-      value: of the T + 1 states.
-      reward: of the transitions.
-      discount: gamma, 0 where a transition terminates its episode.
-      last: whether a transition ends its episode. Where it does not terminate it, too, the estimate
-        bootstraps from the episode's last observation.
-      lambda_: decay of the estimates.
-    """
-    traces = lambda_ * (1.0 - last.astype(value.dtype))
-    advantage = jax.vmap(rlax.truncated_generalized_advantage_estimation, in_axes=1, out_axes=1)(
-        reward, discount, traces, value
-    )
-    return Estimates(advantage, advantage + value[:-1])
-
-
-def clip_drift(
-    log_ratio: Float[Array, "*s"], advantage: Float[Array, "*s"], clip: float
-) -> Float[Array, "*s"]:
-    """Return PPO's drift: the gain of a ratio outside [1 - clip, 1 + clip] beyond its bound.
-
-    Then `r A - drift` is `min(r A, clip(r) A)` (Schulman et al. 2017, equation 7).
-    """
-    ratio = jnp.exp(log_ratio)
-    return jax.nn.relu((ratio - jnp.clip(ratio, 1.0 - clip, 1.0 + clip)) * advantage)
-
-
-def dpo_drift(
-    log_ratio: Float[Array, "*s"], advantage: Float[Array, "*s"], clip: float
-) -> Float[Array, "*s"]:
-    """Return the drift of Discovered Policy Optimisation (Lu et al. 2022, arXiv 2210.05639).
-
-    It is the closed form, in section 5, of what meta-learning found; `clip` is not used.
-    """
-    del clip
-    is_good = advantage >= 0.0
-    # The exponential of the other branch may overflow, and has no part in the derivative.
-    change = jnp.where(is_good, jnp.expm1(jnp.where(is_good, log_ratio, 0.0)), log_ratio)
-    gain, scale = change * advantage, jnp.where(is_good, _DPO_ALPHA, _DPO_BETA)
-    return jax.nn.relu(gain - scale * jnp.tanh(gain / scale))
-
-
-Drift = Callable[[Float[Array, "*s"], Float[Array, "*s"], float], Float[Array, "*s"]]
-DRIFTS: Mapping[str, Drift] = {"clip": clip_drift, "dpo": dpo_drift}
-
-
-@chex.dataclass(frozen=True)
-class Samples:
-    """Transitions to learn from, leaves `[*s]`.
-
-    Attributes:
-      action: taken by the behaviour policy.
-      log_prob: of the action, under the behaviour policy.
-      value: of the state, before the update.
-      advantage: of the action.
-      value_target: the return to predict.
-      mask: False for transitions that have weight 0.
-    """
-
-    action: Int[Array, "*s"]
-    log_prob: Float[Array, "*s"]
-    value: Float[Array, "*s"]
-    advantage: Float[Array, "*s"]
-    value_target: Float[Array, "*s"]
-    mask: Bool[Array, "*s"]
-
-
-class LossConfig(NamedTuple):
-    """Constants of the loss; see `PPOConfig`."""
-
-    drift: str
-    clip: float
-    value_clip: float
-    value_cost: float
-    entropy_cost: float
-    normalize_advantage: bool
-
-
-def loss(
-    logits: Float[Array, "*s A"], value: Float[Array, "*s"], samples: Samples, config: LossConfig
-) -> tuple[Float[Array, ""], Metrics]:
-    """Return the loss of a minibatch, and metrics.
-
-    Args:
-      logits: of the policy in the samples' states.
-      value: of these states.
-      samples: the transitions.
-      config: constants.
-    """
-    mean = functools.partial(masked_mean, mask=samples.mask)
-    policy = distrax.Categorical(logits=logits)
-    log_ratio = policy.log_prob(samples.action) - samples.log_prob
-    ratio, advantage = jnp.exp(log_ratio), samples.advantage
-    if config.normalize_advantage:
-        centred = advantage - mean(advantage)
-        advantage = centred / (jnp.sqrt(mean(jnp.square(centred))) + 1e-8)
-    drift = DRIFTS[config.drift](log_ratio, advantage, config.clip)
-    policy_loss = -mean(ratio * advantage - drift)
-
-    errors = jnp.square(value - samples.value_target)
-    if config.value_clip:
-        change = jnp.clip(value - samples.value, -config.value_clip, config.value_clip)
-        bounded = jnp.square(samples.value + change - samples.value_target)
-        errors = jnp.maximum(errors, bounded)
-    value_loss = 0.5 * mean(errors)
-
-    entropy = mean(policy.entropy())
-    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
-    is_outside = jnp.abs(ratio - 1.0) > config.clip
-    metrics = {
-        "loss": total,
-        "policy_loss": policy_loss,
-        "value_loss": value_loss,
-        "entropy": entropy,
-        "kl_from_behaviour": mean(ratio - 1.0 - log_ratio),
-        "clipped_fraction": mean(is_outside.astype(value.dtype)),
-    }
-    return total, metrics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,3 +116,132 @@ class PPOConfig:
     def steps_per_update(self) -> int:
         """Environment steps between two updates."""
         return self.num_environments * self.unroll_length
+
+
+class Estimates(NamedTuple):
+    """Estimates from the values before an update.
+
+    Attributes:
+      advantage: of the actions.
+      value_target: the returns to predict, advantage + value.
+    """
+
+    advantage: Float[Array, "T B"]
+    value_target: Float[Array, "T B"]
+
+
+def generalized_advantages(
+    value: Float[Array, "T_plus_1 B"],
+    reward: Float[Array, "T B"],
+    discount: Float[Array, "T B"],
+    last: Bool[Array, "T B"],
+    lambda_: float,
+) -> Estimates:
+    """Return generalised advantage estimates (Schulman et al. 2016, arXiv 1506.02438).
+
+    Args:
+      value: of the T + 1 states.
+      reward: of the transitions.
+      discount: gamma, 0 where a transition terminates its episode.
+      last: whether a transition ends its episode. Where it does not terminate it, too, the estimate
+        bootstraps from the episode's last observation.
+      lambda_: decay of the estimates.
+    """
+    traces = lambda_ * (1.0 - last.astype(value.dtype))
+    advantage = jax.vmap(rlax.truncated_generalized_advantage_estimation, in_axes=1, out_axes=1)(
+        reward, discount, traces, value
+    )
+    return Estimates(advantage, advantage + value[:-1])
+
+
+def clip_drift(
+    log_ratio: Float[Array, "*s"], advantage: Float[Array, "*s"], clip: float
+) -> Float[Array, "*s"]:
+    """Return PPO's drift: the gain of a ratio outside [1 - clip, 1 + clip] beyond its bound.
+
+    Then `r A - drift` is `min(r A, clip(r) A)` (Schulman et al. 2017, equation 7).
+    """
+    ratio = jnp.exp(log_ratio)
+    return jax.nn.relu((ratio - jnp.clip(ratio, 1.0 - clip, 1.0 + clip)) * advantage)
+
+
+def dpo_drift(
+    log_ratio: Float[Array, "*s"], advantage: Float[Array, "*s"], clip: float
+) -> Float[Array, "*s"]:
+    """Return the drift of Discovered Policy Optimisation (Lu et al. 2022, arXiv 2210.05639).
+
+    It is the closed form, in section 5, of what meta-learning found; `clip` is not used.
+    """
+    del clip
+    is_good = advantage >= 0.0
+    # The exponential of the other branch may overflow, and has no part in the derivative.
+    change = jnp.where(is_good, jnp.expm1(jnp.where(is_good, log_ratio, 0.0)), log_ratio)
+    gain, scale = change * advantage, jnp.where(is_good, _DPO_ALPHA, _DPO_BETA)
+    return jax.nn.relu(gain - scale * jnp.tanh(gain / scale))
+
+
+Drift = Callable[[Float[Array, "*s"], Float[Array, "*s"], float], Float[Array, "*s"]]
+DRIFTS: Mapping[str, Drift] = {"clip": clip_drift, "dpo": dpo_drift}
+
+
+@chex.dataclass(frozen=True)
+class Samples:
+    """Transitions to learn from, leaves `[*s]`.
+
+    Attributes:
+      action: taken by the behaviour policy.
+      log_prob: of the action, under the behaviour policy.
+      value: of the state, before the update.
+      advantage: of the action.
+      value_target: the return to predict.
+      mask: False for transitions that have weight 0.
+    """
+
+    action: Int[Array, "*s"]
+    log_prob: Float[Array, "*s"]
+    value: Float[Array, "*s"]
+    advantage: Float[Array, "*s"]
+    value_target: Float[Array, "*s"]
+    mask: Bool[Array, "*s"]
+
+
+def loss(
+    logits: Float[Array, "*s A"], value: Float[Array, "*s"], samples: Samples, config: PPOConfig
+) -> tuple[Float[Array, ""], Metrics]:
+    """Return the loss of a minibatch, and metrics.
+
+    Args:
+      logits: of the policy in the samples' states.
+      value: of these states.
+      samples: the transitions.
+      config: constants.
+    """
+    mean = functools.partial(masked_mean, mask=samples.mask)
+    policy = distrax.Categorical(logits=logits)
+    log_ratio = policy.log_prob(samples.action) - samples.log_prob
+    ratio, advantage = jnp.exp(log_ratio), samples.advantage
+    if config.normalize_advantage:
+        centred = advantage - mean(advantage)
+        advantage = centred / (jnp.sqrt(mean(jnp.square(centred))) + 1e-8)
+    drift = DRIFTS[config.drift](log_ratio, advantage, config.clip)
+    policy_loss = -mean(ratio * advantage - drift)
+
+    errors = jnp.square(value - samples.value_target)
+    if config.value_clip:
+        change = jnp.clip(value - samples.value, -config.value_clip, config.value_clip)
+        bounded = jnp.square(samples.value + change - samples.value_target)
+        errors = jnp.maximum(errors, bounded)
+    value_loss = 0.5 * mean(errors)
+
+    entropy = mean(policy.entropy())
+    total = policy_loss + config.value_cost * value_loss - config.entropy_cost * entropy
+    is_outside = jnp.abs(ratio - 1.0) > config.clip
+    metrics = {
+        "loss": total,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": entropy,
+        "kl_from_behaviour": mean(ratio - 1.0 - log_ratio),
+        "clipped_fraction": mean(is_outside.astype(value.dtype)),
+    }
+    return total, metrics

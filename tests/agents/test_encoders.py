@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from agents.encoders import Encoder, EncoderConfig, ResidualNet, _crop, _patches
+from agents.encoders import Encoder, NetworkConfig, ResidualNet, _crop, _patches
 from environments.text import TextSpec
 from tests.agents.common import random_params, second_derivatives
 from tests.disco.common import float64, relative_difference
@@ -19,7 +19,7 @@ NO_GLYPH = 5_976
 
 def encoder(spec, **sizes) -> hk.Transformed:
     """To `WIDTH` numbers."""
-    config = EncoderConfig(hidden=(WIDTH,), **sizes)
+    config = NetworkConfig(torso=(WIDTH,), **sizes)
     return hk.without_apply_rng(hk.transform(lambda x: Encoder(config, spec)(x)))
 
 
@@ -73,7 +73,7 @@ def test_patches_are_embedded_before_the_convolutions():
     """As by a convolution whose stride is their side."""
 
     def net(patch):
-        config = EncoderConfig(hidden=(), channels=(3, 4), blocks=1, patch=patch)
+        config = NetworkConfig(torso=(), channels=(3, 4), blocks=1, patch=patch)
         return hk.without_apply_rng(hk.transform(lambda x: ResidualNet(config)(x)))
 
     pixels = jax.random.normal(jax.random.key(0), (2, 9, 13, 2))

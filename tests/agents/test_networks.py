@@ -290,11 +290,11 @@ def test_second_derivatives_through_the_memory():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"torso": (8, 0)}, r"network.torso is \(8, 0\); expected positive"),
+        ({"torso": (8, 0)}, r"network.torso\[1\] is 0; expected at least 1"),
         ({"model": -1}, "network.model is -1; expected at least 0"),
-        ({"head": (-1,)}, r"network.head is \(-1,\); expected positive"),
-        ({"channels": (16, 0)}, r"network.channels is \(16, 0\); expected positive"),
-        ({"patch": 0}, "network.patch is 0; expected positive"),
+        ({"head": (-1,)}, r"network.head\[0\] is -1; expected at least 1"),
+        ({"channels": (16, 0)}, r"network.channels\[1\] is 0; expected at least 1"),
+        ({"patch": 0}, "network.patch is 0; expected at least 1"),
         ({"patch": 4}, r"network.patch is 4 and network.channels \(\); expected 1"),
         ({"memory": -1}, "network.memory is -1; expected at least 0"),
         ({"blocks": -1}, "network.blocks is -1; expected at least 0"),

@@ -67,8 +67,8 @@ def test_a_learning_rate_may_fall_over_other_steps_than_the_runs(name):
     assert made.for_run(9_000).config.total_steps == (0 if name == "ppo" else 9_000)
 
 
-def test_what_is_out_of_range_on_images_alone_is_said():
-    with pytest.raises(ValueError, match=r"num_minibatches.* on images.* name it first: sb3,num"):
+def test_a_preset_that_is_named_is_that_of_images_too():
+    with pytest.raises(ValueError, match=r"num_minibatches is 600; expected at most"):
         registry.configured("ppo/num_minibatches=600")
     made: Any = registry.configured("ppo/sb3,num_minibatches=600")
     assert made.config.num_minibatches == 600

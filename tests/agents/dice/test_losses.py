@@ -9,10 +9,10 @@ import pytest
 
 import disco
 from agents.dice import losses
-from agents.dice.losses import LossConfig
+from agents.dice.losses import DiceConfig
 
 T, B, A = 6, 3, 4
-CONFIG = LossConfig(
+CONFIG = DiceConfig(
     discount=0.9,
     lambda_=1.0,
     max_ratio=1.05,

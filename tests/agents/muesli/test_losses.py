@@ -9,11 +9,11 @@ import pytest
 
 import disco
 from agents.muesli import losses
-from agents.muesli.losses import LossConfig
+from agents.muesli.losses import MuesliConfig
 from disco import moments
 
 T, B, A = 5, 2, 3
-CONFIG = LossConfig(
+CONFIG = MuesliConfig(
     discount=0.9,
     lambda_=0.8,
     max_value=15.0,

@@ -10,14 +10,14 @@ import pytest
 import environments
 from agents import latent_model
 from agents.muzero import losses
-from agents.muzero.losses import LossConfig
+from agents.muzero.losses import MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.protocol import Batch
 from disco import values
 
 TASK = environments.make("catch/5x4")
 MODEL = latent_model.latent_model(NetworkConfig(torso=(16,), model=8, head=(8,)), TASK.dynamics, 21)
-CONFIG = LossConfig(discount=0.9, model_steps=2, td_steps=2, max_value=3.0, value_cost=0.25)
+CONFIG = MuZeroConfig(discount=0.9, model_steps=2, td_steps=2, max_value=3.0, value_cost=0.25)
 B, T = 4, CONFIG.model_steps + CONFIG.td_steps + 1
 
 

@@ -1,12 +1,14 @@
 """PPO's and DPO's losses against numbers computed by hand."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from agents.ppo.losses import (
-    LossConfig,
+    PPOConfig,
     Samples,
     clip_drift,
     dpo_drift,
@@ -14,7 +16,7 @@ from agents.ppo.losses import (
     loss,
 )
 
-CONFIG = LossConfig(
+CONFIG = PPOConfig(
     drift="clip",
     clip=0.2,
     value_clip=0.0,
@@ -121,13 +123,15 @@ def test_masked_transitions_have_no_gradient_whatever_they_hold():
 
 
 def test_advantages_are_normalised_over_unmasked_transitions():
-    _, metrics = loss(LOGITS, VALUE, samples(), CONFIG._replace(normalize_advantage=True))
+    _, metrics = loss(
+        LOGITS, VALUE, samples(), dataclasses.replace(CONFIG, normalize_advantage=True)
+    )
     # 1 and -2 become 1 and -1: ratios 1 and 2 give 1 and -2.
     assert metrics["policy_loss"] == pytest.approx(0.5, rel=1e-5)
 
 
 def test_changes_of_the_value_are_bounded():
-    _, metrics = loss(LOGITS, VALUE, samples(), CONFIG._replace(value_clip=0.25))
+    _, metrics = loss(LOGITS, VALUE, samples(), dataclasses.replace(CONFIG, value_clip=0.25))
     # 0 + 0.25 and 1 + 0.25 have the larger errors: 0.75 and 1.75.
     assert metrics["value_loss"] == pytest.approx(0.5 * (0.75**2 + 1.75**2) / 2)
 
@@ -136,7 +140,7 @@ def test_changes_of_the_value_are_bounded():
 def test_illegal_actions_have_no_part(drift):
     """Their logits are -inf."""
     logits = jnp.pad(LOGITS, ((0, 0), (0, 1)), constant_values=-jnp.inf)
-    config = CONFIG._replace(drift=drift)
+    config = dataclasses.replace(CONFIG, drift=drift)
     found, slopes = jax.value_and_grad(lambda x: loss(x, VALUE, samples(), config)[0])(logits)
     expected, others = jax.value_and_grad(lambda x: loss(x, VALUE, samples(), config)[0])(LOGITS)
     np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -13,7 +13,7 @@ from dm_env import specs
 from gymnasium import spaces
 
 import environments
-from agents.encoders import Encoder, EncoderConfig
+from agents.encoders import Encoder, NetworkConfig
 from environments import EnvironmentNameError, MissingPackageError, SimulatorError, names
 from environments.suites import gymnasium as suite
 from environments.text import TextSpec
@@ -285,7 +285,7 @@ def test_networks_read_texts_of_any_name():
     spec = suite.Gymnasium("gymnasium/Drawn-v0").observation_spec()
     assert isinstance(spec, dict)
     seen = {name: jnp.array([[[5, 0, *[0] * 30]]]) for name in spec}
-    network = hk.transform(lambda x: Encoder(EncoderConfig(hidden=(7,)), spec)(x))
+    network = hk.transform(lambda x: Encoder(NetworkConfig(torso=(7,)), spec)(x))
     params = network.init(jax.random.key(0), seen)
     assert len([name for name in params if "language" in name and "lstm" in name]) == 2
     assert network.apply(params, jax.random.key(0), seen).shape == (1, 7)
