@@ -18,7 +18,7 @@
   without rematerialisation), beside `meta.inner_loop` with the states of all updates (`one level`)
   or of about sqrt(K) (`two levels`).
 - `search`: MuZero's search in 64 states of CartPole, 16 simulations each, by the laptop's model and
-  by one of the paper preset's sizes. `gumbel` is what agents do (`agents.muzero.search`), `plain`
+  by one of the paper preset's sizes. `gumbel` is what agents do (`agents.muzero`), `plain`
   is `mctx.muzero_policy` with the same model, and `model alone` steps the model and predicts as
   often as a search does: what remains is the tree's own time.
 
@@ -39,12 +39,12 @@ import jax.numpy as jnp
 import mctx
 import numpy as np
 from absl import app, flags
-from agents.muzero.config import PAPER, MuZeroConfig
-from agents.muzero.search import model_for_search, search
 
 import disco
 import environments
 from agents.latent_model import latent_model
+from agents.muzero.algorithm import model_for_search, search
+from agents.muzero.losses import PAPER, MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, LearnerState, RuleAgent, to_trajectory
 from benchmarks.timing import compare, text
