@@ -63,10 +63,7 @@ def stack(history: HistorySpec, spec: ObservationSpec, observation: Any) -> PyTr
 
     Frames before the episode's first are zeros.
 
-    Args:
-      history: of the agent.
-      spec: of one observation.
-      observation: a `History`, or leaves `[*s, ...]` if the agent asks for none (S is 1 then).
+    The observation is a `History`, or leaves `[*s, ...]` if the agent asks for none (S is 1 then).
     """
     if not history.is_history:
         return jax.tree.map(

@@ -77,12 +77,9 @@ def latent_model(
 ) -> LatentModel:
     """Return a model for environments; equal arguments give the same object.
 
-    Args:
-      config: sizes; `model` is the units of the model's LSTM, and `head` those of its heads.
-      dynamics: of the environments; only the specs are used.
-      num_bins: N.
-      frame_stack: frames in one input.
-      burn_in: rows before each unroll that only update the memory.
+    `config.model` is the units of the model's LSTM, and `config.head` those of its heads. Only the
+    specs of `dynamics` are used. A burn-in is of rows before each unroll that only update the
+    memory.
 
     Raises:
       ValueError: if the action space is not discrete, or the model has no units.
@@ -175,12 +172,7 @@ def unroll_model(
 ) -> Prediction:
     """Return the predictions after each of K actions, `[K, *s, ...]`.
 
-    Args:
-      model: to predict with.
-      params: of the model.
-      embedding: of the states that the actions start in.
-      action: taken.
-      gradient_scale: factor of the gradient of later steps through each state.
+    The gradient of later steps through each state is multiplied by `gradient_scale`.
     """
 
     def step(state, action):
@@ -222,10 +214,7 @@ def unroll_targets(
 ) -> UnrollTargets:
     """Return the targets of model unrolls that start in each of the first T states.
 
-    Args:
-      batch: the sequences.
-      value: of all states; the states after an episode's end have none.
-      num_steps: K.
+    `value` is of all states; the states after an episode's end have none.
     """
     length = batch.action.shape[0]
     last, mask = jnp.asarray(batch.last), jnp.asarray(batch.mask)

@@ -262,12 +262,7 @@ def flat_network(
 
     Equal arguments give the same object, so that programs are reused.
 
-    Args:
-      config: sizes.
-      dynamics: of the environments; only the specs are used.
-      shapes: names and shapes of its outputs (`make_network`).
-      frame_stack: frames in one input.
-      burn_in: rows before each unroll that only update the memory.
+    Only the specs of `dynamics` are used; `shapes` are those of the outputs (`make_network`).
 
     Raises:
       ValueError: if the action space is not discrete.

@@ -130,12 +130,6 @@ def predicted(
 ) -> dict[str, bytes]:
     """Draw what a world model predicts of the first environment's first episode.
 
-    Args:
-      agent: with a model.
-      state: its learning state.
-      batch: of new episodes, NumPy.
-      key: random key of what the model predicts.
-
     Returns:
       `prediction.png`: rows of what happened, of predictions, and of their difference; nothing for
       an episode of a few steps.

@@ -265,11 +265,7 @@ class Agent(Protocol):
     def update(self, state: State, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         """Make one update.
 
-        Args:
-          state: the learning state before the update.
-          batch: sequences, as the update's `UpdateSpec` describes them.
-          key: random key of the update.
-          name: `UpdateSpec.name` of the kind of update.
+        `name` is the `UpdateSpec.name` of the kind of update, which describes the batch.
         """
         ...
 

@@ -73,36 +73,20 @@ class AgentConfig:
         counts = "num_environments unroll_length batch_size replay_capacity frame_stack".split()
         AT_LEAST_1.require(self, "agent.", *counts)
         # Configs of the random policy, which does not learn, have a learning rate of 0.
-        AT_LEAST_0.require(
-            self,
-            "agent.",
-            "learning_rate",
-            "warmup",
-            "lifetime",
-            "weight_decay",
-            "max_gradient_norm",
-        )
+        rates = "learning_rate warmup lifetime weight_decay max_gradient_norm".split()
+        AT_LEAST_0.require(self, "agent.", *rates)
         POSITIVE.require(self, "agent.", "max_abs_update", "reward_scale")
-        FRACTION.require(self, "agent.", "replay_ratio")
+        FRACTION.require(self, "agent.", "replay_ratio", "end_learning_rate")
         if self.optimizer_kind not in OPTIMIZERS:
             raise ValueError(
                 f"agent.optimizer_kind is {self.optimizer_kind!r}; expected one of"
                 f" {', '.join(map(repr, OPTIMIZERS))}."
             )
-        if not 0.0 <= self.end_learning_rate <= 1.0:
+        most = self.unroll_length if self.network.memory else 0
+        if not 0 <= self.burn_in <= most:
             raise ValueError(
-                f"agent.end_learning_rate is {self.end_learning_rate}; expected 0 to 1, a fraction"
-                " of agent.learning_rate."
-            )
-        if not 0 <= self.burn_in <= self.unroll_length:
-            raise ValueError(
-                f"agent.burn_in is {self.burn_in}; expected 0 to agent.unroll_length"
-                f" ({self.unroll_length})."
-            )
-        if self.burn_in and not self.network.memory:
-            raise ValueError(
-                f"agent.burn_in is {self.burn_in} and agent.network.memory 0; expected no burn-in"
-                " without a memory."
+                f"agent.burn_in is {self.burn_in}; expected 0 to {most}: at most"
+                " agent.unroll_length, and none without agent.network.memory."
             )
         fresh = self.batch_size - self.num_replayed
         if fresh not in (0, self.num_environments):
@@ -128,11 +112,7 @@ class AgentConfig:
         return self.num_environments * self.unroll_length
 
     def experience(self, history: HistorySpec) -> Experience:
-        """Return the experience of an agent with these settings.
-
-        Args:
-          history: the past observations that its network's inputs contain.
-        """
+        """Return the experience of an agent whose network reads this history."""
         replay = None
         if self.num_replayed:
             replay = ReplaySpec(capacity=self.replay_capacity * self.unroll_length)
@@ -220,15 +200,9 @@ class RuleAgent:
         dynamics: environments.JaxEnvironment | environments.HostEnvironment,
         rule: disco.Rule,
     ) -> "RuleAgent":
-        """Make an agent with the network outputs that a rule asks for.
+        """Make an agent with the network outputs that a rule asks for; actions are discrete.
 
-        Args:
-          config: its settings.
-          dynamics: of its environments; only the specs are used.
-          rule: the update rule.
-
-        Raises:
-          ValueError: if the environment's action space is not discrete.
+        Only the specs of `dynamics` are used.
         """
         shapes = tuple(rule.output_shapes(environments.num_actions(dynamics)).items())
         network = flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
@@ -332,17 +306,9 @@ def some_sequences(trajectory: disco.Trajectory, index: Int[Array, "M"]) -> disc
 
 
 def make_agent(rule: disco.Rule, config: AgentConfig, task: environments.Environment) -> RuleAgent:
-    """Return the agent that learns a task by a rule.
+    """Return the agent that learns a task, of discrete actions, by a rule.
 
     Its learning rate is an array, so that agents that differ only in it share programs.
-
-    Args:
-      rule: update rule.
-      config: of the agent.
-      task: to learn.
-
-    Raises:
-      ValueError: if the rule cannot act there, as actions are continuous.
     """
     agent = RuleAgent.create(dataclasses.replace(config, learning_rate=0.0), task.dynamics, rule)
     return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))

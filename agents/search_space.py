@@ -137,13 +137,7 @@ def on_policy(agent: AgentConfig) -> AgentConfig:
 def with_replay(
     agent: AgentConfig, replay_ratio: float, num_environments: int | None = None
 ) -> AgentConfig:
-    """Return the agent with replay: a fresh trajectory per environment, and replayed ones.
-
-    Args:
-      agent: the agent.
-      replay_ratio: replayed part of a batch.
-      num_environments: of the new agent; by default the agent's.
-    """
+    """Return the agent with replay: a fresh trajectory per environment, and replayed ones."""
     number = num_environments or agent.num_environments
     return dataclasses.replace(
         agent,
@@ -183,10 +177,8 @@ def make_agent(kind: Any, config: Any, task: environments.Environment) -> Any:
 
     Agents that differ in nothing but the learning rate share a compiled program.
 
-    Args:
-      kind: the agent's class. It has `create(config, dynamics)` and a field `learning_rate`.
-      config: with a field `learning_rate`.
-      task: to learn.
+    The agent's class has `create(config, dynamics)`, and it and the config a field `learning_rate`.
+    Actions must be discrete.
 
     Raises:
       ValueError: if its actions are not discrete.
@@ -196,10 +188,5 @@ def make_agent(kind: Any, config: Any, task: environments.Environment) -> Any:
 
 
 def with_images_of(config: Any, task: environments.Environment) -> environments.Environment:
-    """Return a task with the images that a config chooses, where the task offers several.
-
-    Args:
-      config: with `images`, side and channels; empty for the task's own.
-      task: to learn.
-    """
+    """Return a task with the images that a config chooses, where the task offers several."""
     return environments.with_images(task, *config.images) if config.images else task

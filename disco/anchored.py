@@ -266,10 +266,6 @@ def agent_features(
 ) -> tuple[Float[Array, "*s"], ...]:
     """Return what the networks may read of an agent: its age, and the scale of its advantages.
 
-    Args:
-      updates: the agent's number of updates before this one.
-      deviation: moving standard deviation of its advantages.
-
     Returns:
       log(1 + updates), scaled, and the decimal logarithm of the deviation, which is at least 1e-3.
     """
@@ -286,10 +282,6 @@ def prior_features(
     for small k A, k A times the probability, where that of a policy gradient is A; a weight of -1
     makes up for it. One of the second makes it a power of the ratio, as the drifts of mirror
     learning are functions of it (Lu et al. 2022, arXiv 2210.05639).
-
-    Args:
-      log_probability: of the action under the policy.
-      behaviour: under the behaviour policy.
 
     Returns:
       The logarithms of the probability and of the ratio, from -5 and from -5 to 5.

@@ -131,12 +131,8 @@ class DiscoveredRule(Rule):
     ) -> RuleT:
         """Return a random rule, to start a discovery from.
 
-        Args:
-          key: of the meta-parameters.
-          sizes: of the meta-network.
-          is_published: whether their distribution is exactly that of the authors' release
-            (`meta_network.init`).
-          **hyper_parameters: of the rule.
+        With `is_published`, the distribution of the parameters is exactly that of the authors'
+        release (`meta_network.init`).
 
         Raises:
           ValueError: if a size or hyper-parameter is out of range, or the release has no such rule.

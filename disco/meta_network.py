@@ -134,10 +134,7 @@ def init(
     instead of 0.3, and the gate a bias of 1 instead of 0, so that the output of the backward LSTM
     reaches the targets while the state of the lifetime RNN is still 0.
 
-    Args:
-      key: of the weights.
-      sizes: of the network.
-      is_published: whether the initialisation is the release's without exceptions.
+    With `is_published`, the initialisation is the release's without exceptions.
     """
     shapes = layer_shapes(sizes)
     counts = [inputs * outputs for inputs, outputs in shapes.values()]
@@ -159,14 +156,7 @@ def init(
 def apply(
     sizes: MetaNetworkSizes, parameters: Parameters, inputs: Inputs, lifetime: LifetimeState
 ) -> tuple[RawTargets, LifetimeState]:
-    """Return the targets of one batch, and the state of the lifetime RNN after it.
-
-    Args:
-      sizes: of the network.
-      parameters: from `init`.
-      inputs: of the batch.
-      lifetime: the lifetime RNN's state before this update.
-    """
+    """Return the targets of one batch, and the state of the lifetime RNN after it."""
     trajectory_nets = _group(parameters, "trajectory/")
     lifetime_nets = _group(parameters, "lifetime/")
     nets = (trajectory_nets, lifetime_nets)

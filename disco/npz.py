@@ -70,10 +70,6 @@ class Archive:
     def __init__(self, file: zipfile.ZipFile, num_bytes: int):
         """Check the archive's directory.
 
-        Args:
-          file: the archive.
-          num_bytes: its size on disk.
-
         Raises:
           ArchiveError: if a member is not an array, cannot be read, or occurs twice, or if the
             members claim a larger size than the file can hold.

@@ -167,10 +167,8 @@ def read(
 ) -> tuple[DiscoveredRule, dict[str, Any]]:
     """Return a rule and its file's header.
 
-    Args:
-      name: as in `load`, as are the errors.
-      sha256: as in `load`.
-      forms: that the rule may have (`disco.anchored.form_of`); it has the simplest one.
+    Names and errors are those of `load`. The rule has the simplest of these forms that fits
+    (`disco.anchored.form_of`).
     """
     path = rule_sources.find(name, sha256)
     try:
@@ -281,9 +279,7 @@ def _published_shape(name: str, part: str, shape: tuple[int, ...]) -> tuple[int,
 def read_header(archive: npz.Archive, form: type[DiscoveredRule]) -> dict[str, Any]:
     """Return the header of an open rule file; empty if it has none, as the published one.
 
-    Args:
-      archive: its arrays.
-      form: of the rule, whose hyper-parameters the header may have.
+    It may have the hyper-parameters of this form of a rule.
 
     Raises:
       ValueError: with what was found and what was expected.

@@ -16,7 +16,7 @@ import hashlib
 import os
 import pathlib
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from disco_common import files
 from disco_common.files import CACHE_VARIABLE, user_cache
@@ -36,20 +36,9 @@ class RuleFileError(ValueError):
     """A rule file cannot be used; the message has the file, the reason and what was expected."""
 
 
-class _Published(NamedTuple):
-    """Published weights that this package does not contain.
-
-    Attributes:
-      origin: the repository that has them, and the path there.
-      sha256: of the file.
-    """
-
-    origin: str
-    sha256: str
-
-
+# Published weights that this package does not contain: the repository and path, and the SHA-256.
 _PUBLISHED = {
-    "disco_103": _Published(
+    "disco_103": (
         "github.com/google-deepmind/disco_rl, disco_rl/update_rules/weights/disco_103.npz",
         "dac840a15b81e8805326363458c33979626172618f620d9e6e170315388530aa",
     )
@@ -77,9 +66,7 @@ def published() -> list[str]:
 def find(name: str | os.PathLike, sha256: str | None = None) -> pathlib.Path:
     """Return the path of a rule's file; a rule of the hub is downloaded first.
 
-    Args:
-      name: of the rule, in one of the forms above.
-      sha256: hash that the file must have, 64 hexadecimal digits; None for any.
+    A hash, 64 hexadecimal digits, is one that the file must have.
 
     Raises:
       FileNotFoundError: if there is no such file and no such name; if the hub has no such file, or
@@ -93,13 +80,7 @@ def find(name: str | os.PathLike, sha256: str | None = None) -> pathlib.Path:
     if wanted is not None and not _SHA256.fullmatch(wanted):
         raise ValueError(f"sha256 is {sha256!r}; expected 64 hexadecimal digits.")
     text = os.fspath(name)
-    if text.startswith(HUB):
-        path = _downloaded(text)
-    else:
-        path = _local(text)
-        if path is None:
-            path = _in_cache(text)
-            _require_hash(text, path, _PUBLISHED[text].sha256)
+    path = _downloaded(text) if text.startswith(HUB) else _local(text)
     if wanted is not None:
         _require_hash(text, path, wanted)
     return path
@@ -131,12 +112,8 @@ def short_names(name: str | os.PathLike) -> tuple[str, str]:
     return repository if is_default else stem, "_".join(words)
 
 
-def _local(name: str) -> pathlib.Path | None:
-    """Return a file's path, or that of a rule of the zoo; None for the name of published weights.
-
-    Raises:
-      FileNotFoundError: if it is neither.
-    """
+def _local(name: str) -> pathlib.Path:
+    """Return a file's path, or that of a rule of the zoo, or of published weights."""
     path = pathlib.Path(os.path.expanduser(name))
     if path.is_file():
         return path
@@ -144,7 +121,7 @@ def _local(name: str) -> pathlib.Path | None:
     if path.name == name and in_zoo.is_file():
         return in_zoo
     if name in _PUBLISHED:
-        return None
+        return _in_cache(name)
     kind = "does not exist"
     if path.exists():
         kind = "is a directory" if path.is_dir() else "is not a regular file"
@@ -156,12 +133,8 @@ def _local(name: str) -> pathlib.Path | None:
 
 
 def _in_cache(name: str) -> pathlib.Path:
-    """Return the path of published weights.
-
-    Raises:
-      FileNotFoundError: saying where they are published, if they are not in the cache folder.
-    """
-    published = _PUBLISHED[name]
+    """Return the path of published weights, or raise FileNotFoundError that says where they are."""
+    origin, sha256 = _PUBLISHED[name]
     try:
         path = user_cache() / f"{name}.npz"
     except RuntimeError as error:
@@ -172,18 +145,14 @@ def _in_cache(name: str) -> pathlib.Path:
     if not path.is_file():
         raise FileNotFoundError(
             f"The published weights {name!r} are not part of this package: copy the file from"
-            f" {published.origin}, to {path} (or set {CACHE_VARIABLE}, now the folder"
-            f" {path.parent}); its SHA-256 must be {published.sha256}."
+            f" {origin}, to {path} (or set {CACHE_VARIABLE}, now the folder"
+            f" {path.parent}); its SHA-256 must be {sha256}."
         )
+    _require_hash(name, path, sha256)
     return path
 
 
 def _require_hash(name: str, path: pathlib.Path, wanted: str) -> None:
-    """Refuse a file of another hash.
-
-    Raises:
-      RuleFileError: with both hashes.
-    """
     found = sha256_of(path)
     if found != wanted:
         raise RuleFileError(f"{name}: {path} has the SHA-256 {found}; expected {wanted}.")
@@ -201,11 +170,7 @@ def _parsed(name: str) -> _HubFile:
 
 
 def _downloaded(name: str) -> pathlib.Path:
-    """Return the path of a file of the hub in the cache of `huggingface_hub`.
-
-    Raises:
-      See `find`.
-    """
+    """Return the path of a file of the hub in the cache of `huggingface_hub`; raise as `find`."""
     wanted = _parsed(name)
     try:
         import huggingface_hub
@@ -215,57 +180,34 @@ def _downloaded(name: str) -> pathlib.Path:
             f"{name!r} is a rule of the hub, for which the package {error.name!r} is not installed:"
             " pip install 'disco-update-rules[hub]', or '.[hub]' in a checkout."
         ) from error
-    http_errors = _http_errors()
     try:
         found = huggingface_hub.hf_hub_download(
             wanted.repository, wanted.file, revision=wanted.revision, library_name="disco"
         )
     except errors.LocalEntryNotFoundError as error:
-        reason = error.__cause__ or error
+        reason = _first_line(error.__cause__ or error)
         raise FileNotFoundError(
-            f"{name}: it was not downloaded before, and now it cannot be: {_first_line(reason)}"
-        ) from error
-    except errors.EntryNotFoundError as error:
-        raise FileNotFoundError(
-            f"{name}: the repository has no file {wanted.file!r}; {_files_there(wanted)}."
+            f"{name}: it was not downloaded before, and now it cannot be: {reason}"
         ) from error
     except errors.GatedRepoError as error:
         raise PermissionError(
             f"{name}: the repository is gated; accept its terms on the hub, and log in with"
             " `hf auth login`."
         ) from error
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
-        missing = (
-            f"revision {wanted.revision!r}"
-            if isinstance(error, errors.RevisionNotFoundError)
-            else f"repository {wanted.repository!r}, or it is private"
-        )
-        raise FileNotFoundError(f"{name}: the hub has no {missing}.") from error
+    except (
+        errors.EntryNotFoundError,
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+    ) as error:
+        raise FileNotFoundError(
+            f"{name}: the hub has no file {wanted.file!r} of revision {wanted.revision or 'main'!r}"
+            f" of the repository {wanted.repository!r}, or the repository is private."
+        ) from error
     except errors.HFValidationError as error:
         raise ValueError(f"{name}: {_first_line(error)}") from error
-    except http_errors as error:
+    except errors.HfHubHTTPError.__bases__ as error:  # Also of a connection that breaks.
         raise OSError(f"{name}: {_first_line(error)}") from error
     return pathlib.Path(found)
-
-
-def _files_there(wanted: _HubFile) -> str:
-    """Return a clause on the rule files in a repository of the hub."""
-    import huggingface_hub
-
-    try:
-        every = huggingface_hub.list_repo_files(wanted.repository, revision=wanted.revision)
-    except _http_errors():
-        return "name another one"
-    rules = sorted(x for x in every if x.endswith(".npz"))
-    first = f"{HUB}{wanted.repository}/{rules[0]}" if rules else ""
-    return f"it has {rules}, for example {first!r}" if rules else "it has no '.npz' file"
-
-
-def _http_errors() -> Any:
-    """Return what the hub's HTTP library raises, also of a connection that breaks."""
-    from huggingface_hub import errors
-
-    return errors.HfHubHTTPError.__bases__
 
 
 def _first_line(error: BaseException) -> str:

@@ -109,10 +109,6 @@ class Unroll(Protocol):
     def __call__(self, params: Any, trajectory: Trajectory, /) -> Outputs:
         """Return the agent's outputs for every state of the trajectories.
 
-        Args:
-          params: of the agent, or of its target network.
-          trajectory: T transitions of B environments.
-
         Returns:
           By name, those of `Rule.output_shapes`, each `[T+1, B, *shape]`; logits and other numbers
           before any softmax. `logits` are -inf for illegal actions; in a state without a legal one,

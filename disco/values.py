@@ -216,16 +216,7 @@ def estimates_from_outputs(
     discount: float,
     lambda_: float,
 ) -> ActionValueEstimates:
-    """Return Retrace estimates from the outputs `logits` and `q`, a categorical value of h(q).
-
-    Args:
-      outputs: of the agent.
-      target_outputs: of the target network.
-      trajectory: of the behaviour policy.
-      max_value: the last bin, on the scale of h.
-      discount: see `retrace`.
-      lambda_: see `retrace`.
-    """
+    """Return Retrace estimates from the outputs `logits` and `q`, a categorical value of h(q)."""
     return retrace(
         outputs["logits"],
         decode_value(jax.lax.stop_gradient(outputs["q"]), max_value),
@@ -241,11 +232,7 @@ def action_value_loss(
 ) -> Float[Array, "T B"]:
     """Return the loss of the output `q` at the actions taken, a categorical value of h(q).
 
-    Args:
-      outputs: of the agent.
-      td: G - q(s_t, a_t), the error of the prediction.
-      action: taken.
-      max_value: the last bin, on the scale of h.
+    `td` is G - q(s_t, a_t), the error of the prediction.
     """
     q = output_taken(outputs, "q", action)
     target = signed_hyperbolic(decode_value(jax.lax.stop_gradient(q), max_value) + td)

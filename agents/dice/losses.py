@@ -23,6 +23,14 @@ from disco.types import Metrics
 from disco.values import masked_mean, probability_times, retrace, select_action, vtrace
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
+_RANGES = {
+    AT_LEAST_1: """num_environments unroll_length batch_size sample_reuse frame_stack num_tiles
+        max_ratio""",
+    AT_LEAST_0: """total_steps warmup weight_decay max_gradient_norm burn_in value_cost
+        action_value_cost policy_cost entropy_cost""",
+    POSITIVE: "max_inverse_temperature learning_rate adam_epsilon temperature",
+    FRACTION: "discount lambda_ adam_b2",
+}
 EXPLORATIONS = ("bandit", "random", "fixed")
 
 
@@ -94,23 +102,9 @@ class DiceConfig:
     frame_stack: int = 1
 
     def __post_init__(self):
-        AT_LEAST_1.require(
-            self,
-            "",
-            *("num_environments", "unroll_length", "batch_size", "sample_reuse", "frame_stack"),
-            "num_tiles",
-        )
-        AT_LEAST_0.require(
-            self,
-            "",
-            *("total_steps", "warmup", "weight_decay", "max_gradient_norm", "burn_in"),
-            *("value_cost", "action_value_cost", "policy_cost", "entropy_cost"),
-        )
-        POSITIVE.require(self, "", "max_inverse_temperature")
-        FRACTION.require(self, "", "discount", "lambda_", "adam_b2")
+        for numbers, names in _RANGES.items():
+            numbers.require(self, "", *names.split())
         _ = self.vote  # Which checks its settings.
-        POSITIVE.require(self, "", "learning_rate", "adam_epsilon", "temperature")
-        AT_LEAST_1.require(self, "", "max_ratio")
         if self.exploration not in EXPLORATIONS:
             raise ValueError(
                 f"exploration is {self.exploration!r}; expected one of {', '.join(EXPLORATIONS)}."
@@ -121,14 +115,11 @@ class DiceConfig:
                 f" ({self.num_environments}) times sample_reuse ({self.sample_reuse}), and at most"
                 " num_environments, as each sequence is learned from sample_reuse times."
             )
-        if self.burn_in > self.unroll_length:
+        most = self.unroll_length if self.network.memory else 0
+        if self.burn_in > most:
             raise ValueError(
-                f"burn_in is {self.burn_in}; expected at most unroll_length ({self.unroll_length})."
-            )
-        if self.burn_in and not self.network.memory:
-            raise ValueError(
-                f"burn_in is {self.burn_in} and network.memory 0; expected no burn-in without a"
-                " memory."
+                f"burn_in is {self.burn_in}; expected at most {most}: unroll_length, and none"
+                " without network.memory."
             )
 
     @property
@@ -213,12 +204,8 @@ def loss(
     (Munos et al. 2016, arXiv 1606.02647); equation 2 prints the same operator with the action that
     was taken. Both targets are cut where an episode ends.
 
-    Args:
-      logits: A, not centred.
-      value: V.
-      inverse_temperature: 1/τ of the behaviour policy; the last state has that of the row before.
-      trajectory: with shaped rewards.
-      config: constants.
+    The inverse temperature is the behaviour policy's; the last state has that of the row before.
+    Rewards of the trajectory are shaped, and `logits` are A, not centred.
     """
     inverse = jnp.concatenate([inverse_temperature, inverse_temperature[-1:]])
     tempered = at_temperature(logits, inverse)

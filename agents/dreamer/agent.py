@@ -128,8 +128,7 @@ class DreamerAgent:
     def to_sequences(self, batch: Batch) -> tuple[Sequences, State]:
         """Return the sequences to learn from, `[T, B]`, and the model states before them, `[B]`.
 
-        Args:
-          batch: T + 1 transitions; the first is the context.
+        The first transition of `batch` is the context.
         """
         config = self.model.config
         arrived = _arrivals(batch, slice(1, -1), slice(-1))

@@ -222,12 +222,8 @@ class MLP(hk.Module):
     ):
         """Make an MLP.
 
-        Args:
-          hidden: units of its layers.
-          outputs: sizes of its outputs, by name.
-          norm: of its layers.
-          output_scale: of the outputs' initial weights.
-          name: of the module.
+        `hidden` are the units of its layers, `outputs` the sizes of its outputs, and `output_scale`
+        that of the outputs' initial weights.
         """
         super().__init__(name)
         self._layers = [Dense(size, norm, name=f"layer{i}") for i, size in enumerate(hidden)]

@@ -134,12 +134,7 @@ def update(
 ) -> tuple[LearnerState, State, Metrics]:
     """Make one update.
 
-    Args:
-      model: the networks.
-      learner: the learning state before the update.
-      batch: sequences, `[T, B]`.
-      start: model states before the sequences, `[B]`.
-      key: random key of the samples.
+    `start` are the model states before the sequences, `[B]`.
 
     Returns:
       The learning state after the update, the model states of the sequences, and metrics.

@@ -170,14 +170,8 @@ def loss(
 ) -> tuple[Float[Array, ""], Outcome]:
     """Return the total loss of one batch.
 
-    Args:
-      params: of all networks.
-      slow_critic: parameters of the critic's moving average.
-      model: the networks.
-      batch: sequences.
-      start: model states before the sequences.
-      scales: from the last update.
-      key: random key of the samples; None for modes.
+    `start` are the model states before the sequences, `scales` from the last update, and without a
+    key samples are modes.
     """
     config = model.config
     keys = (None, None) if key is None else jax.random.split(key)

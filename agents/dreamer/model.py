@@ -185,14 +185,7 @@ class Model:
 def make_model(
     config: DreamerConfig, observations: Specs, actions: ActionParts, kind: type[Model] = Model
 ) -> Model:
-    """Return an agent's networks.
-
-    Args:
-      config: of the agent.
-      observations: specs of the observations, by name.
-      actions: the parts of an action, by name.
-      kind: of the model.
-    """
+    """Return an agent's networks."""
     observation_parts = tuple(observations_of(config, observations).items())
     return kind(config, observation_parts, tuple(actions.items()), _regression(config))
 

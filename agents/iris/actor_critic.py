@@ -95,12 +95,7 @@ def losses(
 ) -> Losses:
     """Return the losses of H - 1 imagined steps: REINFORCE with a baseline (appendix B).
 
-    Args:
-      output: at each step.
-      action: likewise.
-      returns: likewise, constants.
-      counts: which of the steps are learned from.
-      entropy_cost: η.
+    Returns are constants; `counts` says which of the steps are learned from.
     """
     output, action, returns, counts = jax.tree.map(
         lambda x: x[:-1], (output, action, returns, counts)

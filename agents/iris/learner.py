@@ -209,22 +209,12 @@ def update_actor_critic(
 
 
 def in_first_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
-    """Return which transitions are of the same episode as the first row.
-
-    Args:
-      mask: False for transitions between two episodes.
-      last: whether the transition ends its episode.
-    """
+    """Return which transitions are of the same episode as the first row."""
     return mask & jnp.concatenate([mask[:1], actor_critic.all_before(_continues(mask, last))])
 
 
 def in_last_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
-    """Return which rows but the last, one before each transition, are of the last one's episode.
-
-    Args:
-      mask: False for transitions between two episodes.
-      last: whether the transition ends its episode.
-    """
+    """Return which rows but the last, one before each transition, are of the last one's episode."""
     return actor_critic.all_before(_continues(mask, last)[::-1])[::-1]
 
 

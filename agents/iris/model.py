@@ -178,10 +178,7 @@ class Model:
     ) -> Output:
         """Return the actor-critic's outputs, leaves `[T, B, ...]`, along frames.
 
-        Args:
-          params: of the networks.
-          frames: with entries in [0, 1].
-          state: the LSTM's, before the first frame.
+        Frames have entries in [0, 1]; `state` is the LSTM's before the first one.
         """
 
         def step(state: LSTMState, features: Array) -> tuple[LSTMState, Output]:

@@ -52,9 +52,6 @@ def shapes() -> dict[str, tuple[int, ...]]:
 def load(file: str) -> Params:
     """Read the networks' weights.
 
-    Args:
-      file: `.npz` file of arrays of numbers, named as by `shapes`.
-
     Raises:
       ValueError: if the file cannot be read, or lacks an array, or one has another shape; the
         message names it.

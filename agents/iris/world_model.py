@@ -259,12 +259,8 @@ def losses(
 ) -> Losses:
     """Return the world model's losses.
 
-    Args:
-      predicted: from sequences of frames and actions.
-      tokens: of the frames.
-      reward: of the action that follows each frame.
-      end: whether this action ends the episode.
-      counts: False for the steps after the sequence's end, which are not learned from.
+    Rewards and ends are of the action that follows each frame; `counts` is False for the steps
+    after the sequence's end, which are not learned from.
     """
     batch, _, num_tokens = tokens.shape
     logits = predicted.next_token.reshape(batch, -1, predicted.next_token.shape[-1])[:, :-1]

@@ -164,12 +164,8 @@ def targets(
 ) -> Targets:
     """Return the targets.
 
-    Args:
-      prior_logits: of π'.
-      action_value: q'.
-      trajectory: of the behaviour policy μ.
-      before: moments of G - v' before these sequences.
-      config: constants.
+    `prior_logits` are those of π', `action_value` is q', `before` the moments of G - v' before
+    these sequences.
     """
     estimates = retrace(
         prior_logits,

@@ -158,9 +158,7 @@ def importance_weights(priority: Float[Array, "B"], acts: Bool[Array, "B"]) -> F
     They make the expected loss that of uniform draws (Schrittwieser et al. 2020, appendix G), but
     for a factor that differs between batches as their positions do.
 
-    Args:
-      priority: of the positions.
-      acts: whether each is learned from; the mean is over these.
+    The mean is over positions that are learned from (`acts`).
     """
     inverse = 1.0 / priority
     return inverse / masked_mean(inverse, acts)
@@ -174,12 +172,6 @@ def value_targets(
     Within the last n rows there are fewer rewards before the value that a return ends with. A row
     that only leads to the next episode has its search's value, too: it is the state where an
     episode was truncated.
-
-    Args:
-      batch: sequences of T transitions.
-      search_value: of each row's search.
-      discount: gamma.
-      num_steps: n.
     """
     dtype = search_value.dtype
     continues = 1.0 - jnp.asarray(batch.last, dtype)[:-1]
@@ -207,15 +199,8 @@ def loss(
 ) -> tuple[Float[Array, ""], tuple[Metrics, Float[Array, "B"]]]:
     """Return the loss of a batch of positions, metrics, and the errors of the positions' values.
 
-    Args:
-      model: to predict with.
-      params: of the model.
-      embedding: of each sequence's first observation.
-      batch: sequences of K + n + 1 transitions.
-      search_policy: probabilities of actions by each row's search.
-      search_value: value of each row by its search.
-      config: constants.
-      weight: of each position in the loss; None for 1.
+    `embedding` is of each sequence's first observation, `search_policy` and `search_value` are of
+    each row's search, and `weight` is that of each position.
     """
     value = value_targets(batch, search_value, config.discount, config.td_steps)
     # The state after the last row, which no unroll from row 0 reaches, has any value.

@@ -139,13 +139,8 @@ def generalized_advantages(
 ) -> Estimates:
     """Return generalised advantage estimates (Schulman et al. 2016, arXiv 1506.02438).
 
-    Args:
-      value: of the T + 1 states.
-      reward: of the transitions.
-      discount: gamma, 0 where a transition terminates its episode.
-      last: whether a transition ends its episode. Where it does not terminate it, too, the estimate
-        bootstraps from the episode's last observation.
-      lambda_: decay of the estimates.
+    `discount` is 0 where a transition terminates its episode. Where it ends it otherwise (`last`),
+    the estimate bootstraps from the episode's last observation.
     """
     traces = lambda_ * (1.0 - last.astype(value.dtype))
     advantage = jax.vmap(rlax.truncated_generalized_advantage_estimation, in_axes=1, out_axes=1)(
@@ -208,14 +203,7 @@ class Samples:
 def loss(
     logits: Float[Array, "*s A"], value: Float[Array, "*s"], samples: Samples, config: PPOConfig
 ) -> tuple[Float[Array, ""], Metrics]:
-    """Return the loss of a minibatch, and metrics.
-
-    Args:
-      logits: of the policy in the samples' states.
-      value: of these states.
-      samples: the transitions.
-      config: constants.
-    """
+    """Return the loss of a minibatch, and metrics."""
     mean = functools.partial(masked_mean, mask=samples.mask)
     policy = distrax.Categorical(logits=logits)
     log_ratio = policy.log_prob(samples.action) - samples.log_prob

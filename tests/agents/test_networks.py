@@ -307,10 +307,10 @@ def test_config_refused(wrong, message):
 
 
 def test_burn_in_is_for_a_memory():
-    with pytest.raises(ValueError, match=r"burn_in is 3 and agent.network.memory 0; expected no"):
+    with pytest.raises(ValueError, match=r"burn_in is 3; expected 0 to 0"):
         AgentConfig(burn_in=3)
     remembering = NetworkConfig(memory=2)
     assert AgentConfig(network=remembering, unroll_length=7, burn_in=7).burn_in == 7
     for burn_in in (8, -1):
-        with pytest.raises(ValueError, match=rf"burn_in is {burn_in}; .*unroll_length \(7\)"):
+        with pytest.raises(ValueError, match=rf"burn_in is {burn_in}; expected 0 to 7"):
             AgentConfig(network=remembering, unroll_length=7, burn_in=burn_in)
