@@ -180,6 +180,7 @@ def _downloaded(name: str) -> pathlib.Path:
             f"{name!r} is a rule of the hub, for which the package {error.name!r} is not installed:"
             " pip install 'disco-update-rules[hub]', or '.[hub]' in a checkout."
         ) from error
+    http_errors: Any = errors.HfHubHTTPError.__bases__  # Also of a connection that breaks.
     try:
         found = huggingface_hub.hf_hub_download(
             wanted.repository, wanted.file, revision=wanted.revision, library_name="disco"
@@ -205,7 +206,7 @@ def _downloaded(name: str) -> pathlib.Path:
         ) from error
     except errors.HFValidationError as error:
         raise ValueError(f"{name}: {_first_line(error)}") from error
-    except errors.HfHubHTTPError.__bases__ as error:  # Also of a connection that breaks.
+    except http_errors as error:
         raise OSError(f"{name}: {_first_line(error)}") from error
     return pathlib.Path(found)
 

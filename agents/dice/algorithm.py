@@ -71,11 +71,8 @@ class DiceMemory:
 class DiceAgent:
     """DiCE (`agents.protocol.Agent`) for discrete actions.
 
-    Attributes:
-      config: its settings.
-      network: with the outputs `logits`, the advantages that are not centred, and `value`, of one
-        parameter vector.
-      learning_rate: replaces the configuration's, `[]`; None for the configuration's.
+    Its network, of one parameter vector, has the outputs `logits`, the advantages that are not
+    centred, and `value`. A `learning_rate` replaces the configuration's.
     """
 
     config: DiceConfig = dataclasses.field(metadata={"static": True})

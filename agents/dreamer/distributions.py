@@ -1,4 +1,4 @@
-"""Dreamer's distributions: regressions at any scale, latents, continuations, actions.
+"""Dreamer's distributions: regressions at any scale, latents, actions; and kinds of observations.
 
 "The arXiv version" is Hafner et al. 2023 (arXiv 2301.04104v1), "the Nature version" Hafner et al.
 2025 (Nature 640, "Mastering diverse control tasks through world models").
@@ -6,15 +6,17 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import rlax
+from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from disco.values import entropy
+from agents.dreamer.config import DreamerConfig
+from disco.values import entropy, signed_hyperbolic
 
 
 def symlog(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -27,13 +29,8 @@ def symexp(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     return rlax.signed_expm1(x)
 
 
-def signed_sqrt(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Return R2D2's transformation, which ablation SqrtTransform uses instead of `symlog`."""
-    return jnp.sign(x) * (jnp.sqrt(jnp.abs(x) + 1.0) - 1.0) + 1e-3 * x
-
-
 def signed_square(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Return the inverse of `signed_sqrt`."""
+    """Return the inverse of R2D2's transformation, by the formula of its paper."""
     root = jnp.sqrt(1.0 + 4e-3 * (jnp.abs(x) + 1.0 + 1e-3))
     return jnp.sign(x) * (jnp.square((root - 1.0) / 2e-3) - 1.0)
 
@@ -111,8 +108,9 @@ def symlog_twohot(number: int = 255) -> TwoHot:
 
 @functools.cache
 def sqrt_twohot(number: int = 255) -> TwoHot:
-    """Return the regression of ablation SqrtTransform."""
-    return TwoHot(np.linspace(-300.0, 300.0, number, dtype=np.float32), signed_sqrt, signed_square)
+    """Return the regression of ablation SqrtTransform, by R2D2's transformation."""
+    bins = np.linspace(-300.0, 300.0, number, dtype=np.float32)
+    return TwoHot(bins, signed_hyperbolic, signed_square)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +129,6 @@ class SymlogRegression:
 
 
 Regression = TwoHot | SymlogRegression
-"""How numbers are predicted."""
-
-
-# Latents: S categorical variables of C classes.
 
 
 def mixed_log_probabilities(
@@ -177,12 +171,8 @@ def bernoulli_loss(
     logit: Float[Array, "*s"], probability: Float[Array, "*s"]
 ) -> Float[Array, "*s"]:
     """Return the cross-entropy to a probability."""
-    return -probability * jax.nn.log_sigmoid(logit) - (1.0 - probability) * jax.nn.log_sigmoid(
-        -logit
-    )
-
-
-# Actions.
+    log_p, log_q = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
+    return -probability * log_p - (1.0 - probability) * log_q
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,3 +247,148 @@ class Continuous:
 
 
 Policy = Discrete | Continuous
+
+_MOST_CLASSES = 64  # Integers of more values have embeddings.
+_MOST_IDS = 2**17  # Integers of more values are numbers, such as counts.
+_EMBEDDING, _CELL_EMBEDDING = 32, 8  # Sizes of embeddings: in vectors, and in boards.
+
+Specs = Mapping[str, specs.Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """Numbers, predicted as such.
+
+    Attributes:
+      shape: of one observation.
+      dtype: of its elements.
+      is_symlog: whether they are encoded and predicted as symlogs.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    is_symlog: bool = False
+
+    @property
+    def spec(self) -> specs.Array:
+        """The observation as other packages describe it."""
+        return specs.Array(self.shape, self.dtype)
+
+    @property
+    def predicted_shape(self) -> tuple[int, ...]:
+        """Shape of a prediction."""
+        return self.shape
+
+    def encoded(self, x: Array) -> Float[Array, "*s F"]:
+        """Return observations as vectors, the inputs of an MLP."""
+        x = x.astype(jnp.float32).reshape(*self._lead(x), -1)
+        return symlog(x) if self.is_symlog else x
+
+    def loss(self, predicted: Array, target: Array) -> Float[Array, "*s"]:
+        """Return the loss of a prediction, summed over the observation's elements."""
+        error, lead = self._error(predicted, target), self._lead(target)
+        axes = tuple(range(len(lead), error.ndim))
+        return jnp.sum(error, axis=axes) if axes else error
+
+    def decoded(self, predicted: Array) -> Array:
+        """Return a prediction in the observation's range and dtype; numbers are floats."""
+        return symexp(predicted) if self.is_symlog else predicted
+
+    def _lead(self, x: Array) -> tuple[int, ...]:
+        return x.shape[: x.ndim - len(self.shape)]
+
+    def _error(self, predicted: Array, target: Array) -> Array:
+        target = target.astype(jnp.float32)
+        target = symlog(target) if self.is_symlog else target
+        return jnp.square(predicted - target)
+
+
+@dataclasses.dataclass(frozen=True)
+class Image(Observation):
+    """An image, encoded by convolutions; predictions are in 0 to 1."""
+
+    def _error(self, predicted: Array, target: Array) -> Array:
+        return jnp.square(predicted - target.astype(jnp.float32) / 255.0)
+
+    def decoded(self, predicted: Array) -> Array:
+        return (255.0 * jnp.clip(predicted, 0.0, 1.0)).astype(jnp.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes(Observation):
+    """Integers of few values, encoded as one-hot vectors; predictions are logits."""
+
+    number: int = 0
+
+    @property
+    def predicted_shape(self) -> tuple[int, ...]:
+        return (*self.shape, self.number)
+
+    def encoded(self, x: Array) -> Float[Array, "*s F"]:
+        return jax.nn.one_hot(x, self.number).reshape(*self._lead(x), -1)
+
+    def _error(self, predicted: Array, target: Array) -> Array:
+        log_p = jax.nn.log_softmax(predicted)
+        index = target[..., None].astype(jnp.int32)
+        return -jnp.take_along_axis(log_p, index, axis=-1)[..., 0]
+
+    def decoded(self, predicted: Array) -> Array:
+        return jnp.argmax(predicted, axis=-1).astype(self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedded(Observation):
+    """Integers of many values, encoded and predicted as fixed embeddings."""
+
+    number: int = 0
+
+    @property
+    def table(self) -> Float[np.ndarray, "N E"]:
+        """The embeddings."""
+        size = (self.number, self.predicted_shape[-1])
+        return np.random.default_rng(0).normal(size=size).astype(np.float32)
+
+    @property
+    def predicted_shape(self) -> tuple[int, ...]:
+        return (*self.shape, _EMBEDDING if len(self.shape) == 1 else _CELL_EMBEDDING)
+
+    def encoded(self, x: Array) -> Float[Array, "*s F"]:
+        return jnp.asarray(self.table)[x].reshape(*self._lead(x), -1)
+
+    def _error(self, predicted: Array, target: Array) -> Array:
+        return jnp.square(predicted - jnp.asarray(self.table)[target])
+
+    def decoded(self, predicted: Array) -> Array:  # The closest.
+        table = self.table
+        distance = jnp.sum(jnp.square(table), axis=-1) - 2.0 * predicted @ table.T
+        return jnp.argmin(distance, axis=-1).astype(self.dtype)
+
+
+def is_image(spec: specs.Array) -> bool:
+    """Return whether an observation is encoded by convolutions."""
+    return len(spec.shape) == 3 and spec.dtype == np.uint8
+
+
+def observations_of(config: DreamerConfig, observation_specs: Specs) -> dict[str, Observation]:
+    """Return observations by name: images last, both parts in the order of their names."""
+    found = {name: _of(config, spec) for name, spec in sorted(observation_specs.items())}
+    return dict(sorted(found.items(), key=lambda item: isinstance(item[1], Image)))
+
+
+def _of(config: DreamerConfig, spec: specs.Array) -> Observation:
+    given, number = (tuple(spec.shape), np.dtype(spec.dtype)), _num_values(spec)
+    if is_image(spec):
+        return Image(*given)
+    if 0 < number <= _MOST_CLASSES:
+        return Classes(*given, number=number)
+    # Integers of one number per observation, such as counts, are numbers.
+    if _MOST_CLASSES < number <= _MOST_IDS and spec.shape:
+        return Embedded(*given, number=number)
+    return Observation(*given, is_symlog=config.symlogs_vectors)
+
+
+def _num_values(spec: specs.Array) -> int:
+    """Return the number of values of integers from 0 to a bound; otherwise 0."""
+    if not isinstance(spec, specs.BoundedArray) or not np.issubdtype(spec.dtype, np.integer):
+        return 0
+    return 0 if np.min(spec.minimum) < 0 else int(np.max(spec.maximum)) + 1

@@ -18,9 +18,9 @@ from agents.dreamer.config import (
     preset,
     sizes,
 )
+from agents.dreamer.distributions import Specs, is_image
 from agents.dreamer.model import make_model
 from agents.dreamer.networks import ActionPart
-from agents.dreamer.observations import Specs, is_image
 from agents.registry import Algorithm, present_settings
 
 _SMALLEST_IMAGE = 8

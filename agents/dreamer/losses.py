@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import rlax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from agents.dreamer.distributions import bernoulli_loss, kl_divergence
+from agents.dreamer.distributions import Image, bernoulli_loss, kl_divergence
 from agents.dreamer.model import (
     CRITIC,
     Imagined,
@@ -28,7 +28,6 @@ from agents.dreamer.model import (
     observe,
 )
 from agents.dreamer.networks import State
-from agents.dreamer.observations import Image
 from disco.values import entropy
 
 sg = jax.lax.stop_gradient

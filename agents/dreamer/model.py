@@ -15,9 +15,12 @@ from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import (
     Continuous,
     Discrete,
+    Observation,
     Policy,
     Regression,
+    Specs,
     mixed_log_probabilities,
+    observations_of,
     sample,
 )
 from agents.dreamer.layers import MLP
@@ -32,7 +35,6 @@ from agents.dreamer.networks import (
     initial_state,
     log_probabilities,
 )
-from agents.dreamer.observations import Observation, Specs, observations_of
 from agents.encoders import computing_in
 
 Params = dict[str, Any]

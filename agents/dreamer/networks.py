@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from agents.dreamer.config import DreamerConfig
-from agents.dreamer.distributions import mixed_log_probabilities
+from agents.dreamer.distributions import Image, Observation, mixed_log_probabilities
 from agents.dreamer.layers import (
     MLP,
     BlockLinear,
@@ -26,7 +26,6 @@ from agents.dreamer.layers import (
     PooledConvolution,
     StridedConvolution,
 )
-from agents.dreamer.observations import Image, Observation
 
 Layer = Callable[[Array], Array]
 _SMALLEST = 4  # Side of the smallest feature maps, at least.
@@ -209,7 +208,7 @@ class Decoder(hk.Module):
     def __call__(
         self, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]
     ) -> dict[str, Float[Array, "..."]]:
-        """Return predictions by name (`agents.dreamer.observations`)."""
+        """Return predictions by name (`agents.dreamer.distributions`)."""
         found = {}
         if self._vectors:
             predicted = self._mlp(jnp.concatenate([z, h], axis=-1))

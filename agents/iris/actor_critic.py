@@ -10,8 +10,42 @@ from jaxtyping import Array, Bool, Float, Int
 
 from agents.convolutions import to_patches
 from agents.iris.config import IrisConfig
-from agents.iris.layers import LSTM, Convolution, Linear, LSTMState
+from agents.iris.tokenizer import Convolution, fan_in_uniform, linear
 from disco.values import entropy
+
+
+class LSTMState(NamedTuple):
+    """The state of an LSTM.
+
+    Attributes:
+      hidden: its output.
+      cell: its memory.
+    """
+
+    hidden: Float[Array, "B U"]
+    cell: Float[Array, "B U"]
+
+
+class LSTM(hk.Module):
+    """An LSTM cell with two biases, of inputs and of the state, without a forget gate's offset."""
+
+    def __init__(self, size: int, *, name: str):
+        """Make a cell of `size` units."""
+        super().__init__(name)
+        self._size = size
+
+    def __call__(self, x: Float[Array, "B I"], state: LSTMState) -> LSTMState:
+        init = fan_in_uniform(self._size)
+
+        def project(name: str, x: Array) -> Array:
+            shape = (x.shape[-1], 4 * self._size)
+            weight = hk.get_parameter(f"{name}_w", shape, jnp.float32, init)
+            return x @ weight + hk.get_parameter(f"{name}_b", shape[1:], jnp.float32, init)
+
+        gates = project("input", x) + project("hidden", state.hidden)
+        enter, forget, candidate, output = jnp.split(gates, 4, axis=-1)
+        cell = jax.nn.sigmoid(forget) * state.cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
+        return LSTMState(jax.nn.sigmoid(output) * jnp.tanh(cell), cell)
 
 
 class Output(NamedTuple):
@@ -40,8 +74,8 @@ def react(
 ) -> tuple[Output, LSTMState]:
     """Return the output after a frame, and the LSTM's state."""
     state = LSTM(config.lstm_size, name="lstm")(features, state)
-    logits = Linear(num_actions, name="policy")(state.hidden)
-    value = Linear(1, name="value")(state.hidden)[:, 0]
+    logits = linear(state.hidden, num_actions, "policy")
+    value = linear(state.hidden, 1, "value")[:, 0]
     return Output(logits, value), state
 
 

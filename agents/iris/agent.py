@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from agents import compilation, pictures
 from agents.iris import actor_critic, imagination, learner, world_model
-from agents.iris.layers import LSTMState
+from agents.iris.actor_critic import LSTMState
 from agents.iris.learner import KINDS, RECONSTRUCTION, LearnerState, as_bytes, as_fractions
 from agents.iris.model import ACTOR_CRITIC, WORLD_MODEL, Model, Params
 from agents.iris.world_model import Cache

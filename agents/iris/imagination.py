@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from agents.iris.layers import LSTMState
+from agents.iris.actor_critic import LSTMState
 from agents.iris.model import Model, Params
 from agents.iris.world_model import Cache
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from agents.iris import actor_critic, tokenizer
-from agents.iris.actor_critic import Output
+from agents.iris.actor_critic import LSTMState, Output
 from agents.iris.config import IrisConfig
-from agents.iris.layers import LSTMState, from_tiles, to_tiles
+from agents.iris.tokenizer import from_tiles, to_tiles
 from agents.iris.world_model import Cache, Predictions, WorldModel, empty_cache
 
 Params = dict[str, Any]

@@ -1,11 +1,13 @@
-"""The perceptual loss of the autoencoder: LPIPS with VGG-16's features.
+"""The discrete autoencoder: images to tokens and back (IRIS, section 2.1 and appendix A.1).
 
-Zhang et al. 2018, The Unreasonable Effectiveness of Deep Features as a Perceptual Metric; IRIS,
-appendix A.1. The networks' weights are not part of this package: `load` reads a file of them.
-Without such a file the loss is off. It was run with weights that were drawn at random only.
+Initial weights of layers are those of PyTorch's modules of their names. The perceptual loss is
+LPIPS with VGG-16's features (Zhang et al. 2018, The Unreasonable Effectiveness of Deep Features as
+a Perceptual Metric). Its networks' weights are not part of this package: `load` reads a file of
+them. Without such a file the loss is off. It was run with weights that were drawn at random only.
 """
 
 import pathlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import haiku as hk
@@ -21,8 +23,81 @@ from agents.convolutions import (
     to_patches,
 )
 from agents.iris.config import IrisConfig
-from agents.iris.layers import Convolution, GroupNorm, Linear
 from disco import npz
+
+Convolve = Callable[[Float[Array, "B H W C"], Float[Array, "3 3 C O"]], Float[Array, "B h w O"]]
+
+
+def fan_in_uniform(fan_in: int) -> hk.initializers.Initializer:
+    """Return the uniform distribution between ±1/√fan-in, of weights and biases."""
+    bound = fan_in**-0.5
+    return hk.initializers.RandomUniform(-bound, bound)
+
+
+def linear(x: Float[Array, "*s I"], size: int, name: str) -> Float[Array, "*s O"]:
+    """Return a linear map of the last axis; a 1x1 convolution of images."""
+    init = fan_in_uniform(x.shape[-1])
+    return hk.Linear(size, w_init=init, b_init=init, name=name)(x)
+
+
+class Convolution(hk.Module):
+    """A 3x3 convolution of images.
+
+    It keeps their sides ("SAME" padding), or halves them with stride 2, padded below and on the
+    right only (`convolve_halving`), or doubles them after nearest-neighbour upsampling
+    (`convolve_enlarged`).
+    """
+
+    def __init__(self, channels: int, convolve: Convolve = convolve_same, *, name: str):
+        """Make a layer of `channels` outputs."""
+        super().__init__(name)
+        self._channels, self._convolve = channels, convolve
+
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B h w O"]:
+        shape = (3, 3, x.shape[-1], self._channels)
+        init = fan_in_uniform(9 * x.shape[-1])
+        weight = hk.get_parameter("w", shape, jnp.float32, init)
+        return self._convolve(x, weight) + hk.get_parameter("b", shape[-1:], jnp.float32, init)
+
+
+class GroupNorm(hk.Module):
+    """Normalisation by the moments of groups of consecutive channels of an image.
+
+    `haiku.GroupNorm` with equal parameters and results. Here each channel's moments come first and
+    the groups' from these, as reductions over a last axis of two channels, 32 groups of 64, are
+    slow on a CPU.
+    """
+
+    def __init__(self, groups: int, *, name: str):
+        """Make a layer of `groups` groups, a divisor of its inputs' channels."""
+        super().__init__(name)
+        self._groups = groups
+
+    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
+        channels = x.shape[-1]
+        scale = hk.get_parameter("scale", (channels,), x.dtype, jnp.ones)
+        offset = hk.get_parameter("offset", (channels,), x.dtype, jnp.zeros)
+
+        def of_groups(of_channels: Float[Array, "B C"]) -> Float[Array, "B 1 1 C"]:
+            size = channels // self._groups
+            means = jnp.mean(of_channels.reshape(len(x), self._groups, size), axis=-1)
+            return jnp.repeat(means, size, axis=-1)[:, None, None]
+
+        x = x - of_groups(jnp.mean(x, axis=(1, 2)))
+        variance = of_groups(jnp.mean(jnp.square(x), axis=(1, 2)))
+        return x * (scale * jax.lax.rsqrt(variance + 1e-6)) + offset
+
+
+def to_tiles(x: Float[Array, "B H W C"], side: int) -> Float[Array, "N side side C"]:
+    """Return the squares of images as images."""
+    return to_patches(x, side).reshape(-1, side, side, x.shape[-1])
+
+
+def from_tiles(x: Float[Array, "N s s C"], side: int) -> Float[Array, "B H H C"]:
+    """Return square images of `side` tiles a side from their tiles."""
+    _, height, width, channels = x.shape
+    return from_patches(x.reshape(-1, side, side, height * width * channels), height)
+
 
 Params = dict[str, Float[Array, "..."]]
 
@@ -125,7 +200,7 @@ class Encoder(hk.Module):
         x = Convolution(config.latent_channels, name="output")(
             _normalize_and_swish(x, config.groups, "norm")
         )
-        return Linear(config.code_size, name="to_codes")(x)
+        return linear(x, config.code_size, "to_codes")
 
 
 class Decoder(hk.Module):
@@ -137,7 +212,7 @@ class Decoder(hk.Module):
 
     def __call__(self, codes: Float[Array, "B h w E"]) -> Float[Array, "B H W C"]:
         config = self._config
-        x = Linear(config.latent_channels, name="from_codes")(codes)
+        x = linear(codes, config.latent_channels, "from_codes")
         x = Convolution(config.channels * config.multipliers[-1], name="input")(x)
         x = _middle(x, config.groups)
         for level, multiplier in reversed(list(enumerate(config.multipliers))):
@@ -170,7 +245,7 @@ class ResidualBlock(hk.Module):
                 _normalize_and_swish(y, self._groups, f"norm{i}")
             )
         if x.shape[-1] != self._channels:
-            x = Linear(self._channels, name="shortcut")(x)
+            x = linear(x, self._channels, "shortcut")
         return x + y
 
 
@@ -185,9 +260,9 @@ class Attention(hk.Module):
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
         batch, height, width, channels = x.shape
         y = GroupNorm(self._groups, name="norm")(x).reshape(batch, height * width, 1, channels)
-        query, key, value = (Linear(channels, name=name)(y) for name in ("query", "key", "value"))
+        query, key, value = (linear(y, channels, name) for name in ("query", "key", "value"))
         y = jax.nn.dot_product_attention(query, key, value).reshape(x.shape)
-        return x + Linear(channels, name="output")(y)
+        return x + linear(y, channels, "output")
 
 
 def _middle(x: Float[Array, "B h w C"], groups: int) -> Float[Array, "B h w C"]:

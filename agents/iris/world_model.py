@@ -46,18 +46,6 @@ def empty_cache(config: IrisConfig, num_tokens: int, batch_size: int) -> Cache:
     return Cache((layer,) * config.layers, jnp.zeros((), jnp.int32))
 
 
-class Embedding(hk.Module):
-    """Embeddings of tokens."""
-
-    def __init__(self, size: int, width: int, *, name: str):
-        """Make a table of `size` rows."""
-        super().__init__(name)
-        self._shape = (size, width)
-
-    def __call__(self, tokens: Int[Array, "*s"]) -> Float[Array, "*s D"]:
-        return hk.get_parameter("embeddings", self._shape, jnp.float32, _INIT)[tokens]
-
-
 class Transformer(hk.Module):
     """Blocks of causal attention and an MLP, each after a norm and with a shortcut (GPT-2)."""
 
@@ -201,8 +189,12 @@ class WorldModel:
         """Make layers for frames of `num_tokens` tokens, each followed by one of the actions."""
         self._num_tokens, self._width = num_tokens, config.width
         self._transformer = Transformer(config, num_tokens + 1)
-        self._frame_tokens = Embedding(config.vocabulary, config.width, name="frame_tokens")
-        self._action_tokens = Embedding(num_actions, config.width, name="action_tokens")
+        self._frame_tokens = hk.Embed(
+            config.vocabulary, config.width, w_init=_INIT, name="frame_tokens"
+        )
+        self._action_tokens = hk.Embed(
+            num_actions, config.width, w_init=_INIT, name="action_tokens"
+        )
         self.next_token = Head(config.vocabulary, name="next_token")
         self.reward = Head(REWARD_CLASSES, name="reward")
         self.end = Head(2, name="end")

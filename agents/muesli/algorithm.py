@@ -58,10 +58,7 @@ class MuesliState:
 class MuesliAgent:
     """Muesli (`agents.protocol.Agent`) for discrete actions.
 
-    Attributes:
-      config: its settings.
-      model: of one parameter vector.
-      learning_rate: replaces the configuration's, `[]`; None for the configuration's.
+    Its model has one parameter vector. A `learning_rate` replaces the configuration's.
     """
 
     config: MuesliConfig = dataclasses.field(metadata={"static": True})

@@ -161,10 +161,7 @@ class MuZeroState:
 class MuZeroAgent:
     """MuZero (`agents.protocol.Agent`) for discrete actions.
 
-    Attributes:
-      config: its settings.
-      model: of one parameter vector.
-      learning_rate: replaces the configuration's, `[]`; None for the configuration's.
+    Its model has one parameter vector. A `learning_rate` replaces the configuration's.
     """
 
     config: MuZeroConfig = dataclasses.field(metadata={"static": True})

@@ -55,11 +55,8 @@ class PPOState:
 class PPOAgent:
     """PPO (`agents.protocol.Agent`) for discrete actions.
 
-    Attributes:
-      config: its settings.
-      network: with the outputs `logits` and `value`, of one parameter vector.
-      learning_rate: replaces the configuration's, `[]`; None for the configuration's. Agents that
-        differ in it only share one compiled program.
+    Its network, of one parameter vector, has the outputs `logits` and `value`. A `learning_rate`
+    replaces the configuration's; agents that differ in it only share one compiled program.
     """
 
     config: PPOConfig = dataclasses.field(metadata={"static": True})

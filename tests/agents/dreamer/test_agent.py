@@ -20,10 +20,10 @@ from agents import pictures
 from agents.dreamer import learner, losses
 from agents.dreamer.agent import ActionRange
 from agents.dreamer.config import VERSIONS, DreamerConfig, preset, sizes
+from agents.dreamer.distributions import Embedded
 from agents.dreamer.layers import Norm
 from agents.dreamer.model import Sequences, make_model
 from agents.dreamer.networks import ActionPart, State, initial_state
-from agents.dreamer.observations import Embedded
 from agents.encoders import computing_in
 from agents.protocol import ExaminedAgent, ImaginingAgent, Mode
 from disco_common import stopping

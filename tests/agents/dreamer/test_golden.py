@@ -13,6 +13,7 @@ from dm_env import specs
 
 from agents.dreamer import distributions, losses
 from agents.dreamer.config import DreamerConfig
+from agents.dreamer.distributions import observations_of
 from agents.dreamer.layers import MLP
 from agents.dreamer.learner import clip_to_parameters, laprop
 from agents.dreamer.losses import Range, lambda_returns
@@ -26,7 +27,6 @@ from agents.dreamer.networks import (
     embed_action,
     initial_state,
 )
-from agents.dreamer.observations import observations_of
 from tests.agents.dreamer.golden import (
     assert_close,
     compared,

@@ -20,9 +20,9 @@ from PIL import Image
 import environments
 from agents import registry
 from agents.iris import actor_critic, config, imagination, learner, tokenizer
-from agents.iris.layers import from_tiles, to_tiles
 from agents.iris.learner import as_bytes, as_fractions, in_first_episode, in_last_episode
 from agents.iris.model import TOKENIZER, Model
+from agents.iris.tokenizer import from_tiles, to_tiles
 from agents.protocol import Batch, Mode
 from disco_common import stopping
 from evaluation.config import EvaluationConfig
