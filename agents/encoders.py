@@ -25,7 +25,8 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int
 
-from agents.convolutions import Conv2D
+from agents.convolutions import Conv2D, to_patches
+from disco.values import signed_log
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1
 from environments import ObservationSpec
 from environments.suites.nethack import NUM_GLYPHS
@@ -153,7 +154,7 @@ class Encoder(hk.Module):
         if spec.dtype == np.uint8:
             return x.astype(dtype) / 255
         if np.issubdtype(spec.dtype, np.integer):
-            return _signed_log(x).astype(dtype)
+            return signed_log(x.astype(jnp.result_type(float))).astype(dtype)
         return x.astype(dtype)
 
 
@@ -239,7 +240,9 @@ class NetHackEncoder(hk.Module):
         if self._config.channels:
             whole = _channels_last(embedded(embed_glyph, glyphs))
             net = ResidualNet(self._config, name="map")
-            near = Conv2D(self._config.channels[-1], 3, name="crop_a")(_as_batch(crop))
+            near = Conv2D(self._config.channels[-1], 3, name="crop_a")(
+                crop.reshape(-1, *crop.shape[-3:])
+            )
             near = Conv2D(self._config.channels[-1], 3, name="crop_b")(jax.nn.relu(near))
             near = jax.nn.relu(near).reshape(*crop.shape[:-3], -1)
             maps = [net(whole), near]
@@ -312,22 +315,11 @@ def _channels_last(x: Array) -> Array:
 
 def _patches(image: Float[Array, "n H W C"], side: int) -> Float[Array, "n h w _"]:
     """Return the flattened square patches of an image, zero-padded to a multiple of `side`."""
-    n, height, width, channels = image.shape
+    _, height, width, _ = image.shape
     image = jnp.pad(image, ((0, 0), (0, -height % side), (0, -width % side), (0, 0)))
-    h, w = -(-height // side), -(-width // side)
-    image = image.reshape(n, h, side, w, side, channels)
-    return jnp.swapaxes(image, 2, 3).reshape(n, h, w, -1)
-
-
-def _as_batch(image: Array) -> Array:
-    return image.reshape(-1, *image.shape[-3:])
+    return to_patches(image, side)
 
 
 def _flatten(x: Array, axes: int) -> Array:
     """Flatten the last axes into one."""
     return x.reshape(*x.shape[: x.ndim - axes], -1)
-
-
-def _signed_log(x: Array) -> Float[Array, "..."]:
-    x = x.astype(jnp.result_type(float))
-    return jnp.sign(x) * jnp.log1p(jnp.abs(x))

@@ -1,7 +1,8 @@
 """Update rules that people designed, and their agents, as algorithms by name."""
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import disco
@@ -107,18 +108,11 @@ def _with_budget(agent: AgentConfig, shared: Shared) -> AgentConfig:
     return agent if agent.lifetime else dataclasses.replace(agent, lifetime=shared.budget)
 
 
-def _tuned_actor_critic(shared: Shared, settings: Settings) -> ActorCriticConfig:
-    names = ("entropy_cost", "normalize_advantage", "lambda_")
-    rule = disco.ActorCritic(discount=shared.discount, **given(names, settings))
+def _tuned_on_policy(kind: Any, names: Sequence[str], shared: Shared, settings: Settings) -> Any:
+    """Return a config of a kind, whose rule has the settings of these names, without replay."""
+    rule = type(kind.rule)(discount=shared.discount, **given(names, settings))
     agent = with_settings(on_policy(shared.agent), settings)
-    return ActorCriticConfig(rule, _with_budget(agent, shared))
-
-
-def _tuned_policy_gradient(shared: Shared, settings: Settings) -> PolicyGradientConfig:
-    names = ("entropy_cost", "normalize_advantage")
-    rule = disco.PolicyGradient(discount=shared.discount, **given(names, settings))
-    agent = with_settings(on_policy(shared.agent), settings)
-    return PolicyGradientConfig(rule, _with_budget(agent, shared))
+    return kind(rule, _with_budget(agent, shared))
 
 
 def _tuned_impala(shared: Shared, settings: Settings) -> ActorCriticConfig:
@@ -164,7 +158,9 @@ ACTOR_CRITIC = _algorithm(
     "actor_critic",
     "Actor-critic with bsuite's settings, Osband et al. 2020, arXiv 1908.03568",
     ActorCriticConfig(),
-    _tuned_actor_critic,
+    functools.partial(
+        _tuned_on_policy, ActorCriticConfig, ("entropy_cost", "normalize_advantage", "lambda_")
+    ),
     **RULE_RANGES,
     entropy_cost=ENTROPY,
     normalize_advantage=YES_OR_NO,
@@ -174,7 +170,9 @@ POLICY_GRADIENT = _algorithm(
     "policy_gradient",
     "REINFORCE with a baseline, Williams 1992",
     PolicyGradientConfig(),
-    _tuned_policy_gradient,
+    functools.partial(
+        _tuned_on_policy, PolicyGradientConfig, ("entropy_cost", "normalize_advantage")
+    ),
     learning_rate=RATE,
     end_learning_rate=END_RATE,
     entropy_cost=LogUniform(1e-5, 0.3),

@@ -175,9 +175,40 @@ class LearnerState:
     rule_state: disco.RuleState
 
 
+class ActsByPolicy:
+    """The acting of an agent that samples from the policy of its network, in both modes.
+
+    The network's parameters are the field `params` of the learning state.
+    """
+
+    network: Network
+
+    def acting_state(self, state: Any) -> Any:
+        return state.params
+
+    def initial_memory(self, batch_size: int, /) -> PyTree[Array]:
+        return self.network.initial_memory(batch_size)
+
+    def policy(self, params: Any, observation: Any, memory: Any, /) -> tuple[Array, Any]:
+        """Return the logits and the memory after an observation (`Network.policy`)."""
+        return self.network.policy(params, observation, memory)
+
+    def act(
+        self,
+        acting_state: Any,
+        memory: Any,
+        timestep: dm_env.TimeStep,
+        key: PRNGKeyArray,
+        mode: Mode,
+    ) -> tuple[Any, Array, dict[str, Array]]:
+        del mode
+        logits, memory = self.policy(acting_state, timestep.observation, memory)
+        return memory, jax.random.categorical(key, logits), {"behaviour_logits": logits}
+
+
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class RuleAgent:
+class RuleAgent(ActsByPolicy):
     """An agent that learns by a rule (`agents.protocol.Agent`).
 
     Agents whose rules have the same structure and sizes, and whose learning rates differ, share
@@ -221,25 +252,6 @@ class RuleAgent:
             optimizer=self.optimizer.init(params),
             rule_state=self.rule.init(params),
         )
-
-    def acting_state(self, state: LearnerState) -> disco.Params:
-        return state.params
-
-    def initial_memory(self, batch_size: int) -> PyTree[Array]:
-        return self.network.initial_memory(batch_size)
-
-    def act(
-        self,
-        acting_state: disco.Params,
-        memory: PyTree[Array],
-        timestep: dm_env.TimeStep,
-        key: PRNGKeyArray,
-        mode: Mode,
-    ) -> tuple[PyTree[Array], Array, dict[str, Array]]:
-        del mode  # It samples from its policy in both modes.
-        logits, memory = self.network.policy(acting_state, timestep.observation, memory)
-        action = jax.random.categorical(key, logits)
-        return memory, action, {"behaviour_logits": logits}
 
     def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del key, name
@@ -321,7 +333,7 @@ def _no_memory(batch_size: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class PolicyAgent:
+class PolicyAgent(ActsByPolicy):
     """An agent that acts by a policy and does not learn, for users' own training code.
 
     It implements the acting half of `agents.protocol.Agent`: `init` and `update` raise.
@@ -335,8 +347,8 @@ class PolicyAgent:
       unroll_length: steps of an unroll.
     """
 
-    policy: Callable[[Any, Any, Any], tuple[Array, Any]]
-    initial_memory: Callable[[int], Any] = _no_memory
+    policy: Callable[[Any, Any, Any], tuple[Array, Any]]  # pyright: ignore[reportIncompatibleMethodOverride]
+    initial_memory: Callable[[int], Any] = _no_memory  # pyright: ignore[reportIncompatibleMethodOverride]
     history: HistorySpec = HistorySpec()
     num_environments: int = 16
     unroll_length: int = 16
@@ -350,18 +362,6 @@ class PolicyAgent:
 
     def acting_state(self, state: Any) -> Any:
         return state
-
-    def act(
-        self,
-        acting_state: Any,
-        memory: Any,
-        timestep: dm_env.TimeStep,
-        key: PRNGKeyArray,
-        mode: Mode,
-    ) -> tuple[Any, Array, dict[str, Array]]:
-        del mode
-        logits, memory = self.policy(acting_state, timestep.observation, memory)
-        return memory, jax.random.categorical(key, logits), {"behaviour_logits": logits}
 
     def update(self, state: Any, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         raise NotImplementedError("A policy is trained by its user's code.")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -124,7 +124,7 @@ class Shared:
         return dataclasses.replace(self, agent=agent)
 
 
-def given(names: tuple[str, ...], settings: Settings) -> dict[str, Any]:
+def given(names: Sequence[str], settings: Settings) -> dict[str, Any]:
     """Return the settings of these names that are given."""
     return {name: settings[name] for name in names if name in settings}
 

@@ -16,7 +16,7 @@ import hashlib
 import os
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from disco_common import files
 from disco_common.files import CACHE_VARIABLE, user_cache

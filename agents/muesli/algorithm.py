@@ -5,7 +5,6 @@ import functools
 from typing import Any
 
 import chex
-import dm_env
 import jax
 import jax.numpy as jnp
 import optax
@@ -15,9 +14,9 @@ import disco
 import environments
 from agents.latent_model import LatentModel, latent_model
 from agents.muesli.losses import PAPER, MuesliConfig, loss
-from agents.protocol import Batch, Experience, Mode, Update
+from agents.protocol import Batch, Experience, Update
 from agents.registry import Algorithm
-from agents.rule_agent import to_trajectory
+from agents.rule_agent import ActsByPolicy, to_trajectory
 from agents.search_space import (
     RULE_RANGES,
     SIZES,
@@ -55,7 +54,7 @@ class MuesliState:
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class MuesliAgent:
+class MuesliAgent(ActsByPolicy):
     """Muesli (`agents.protocol.Agent`) for discrete actions.
 
     Its model has one parameter vector. A `learning_rate` replaces the configuration's.
@@ -89,24 +88,12 @@ class MuesliAgent:
             moments=moments.init(params.dtype),
         )
 
-    def acting_state(self, state: MuesliState) -> disco.Params:
-        return state.params
-
-    def initial_memory(self, batch_size: int) -> PyTree[Array]:
+    def initial_memory(self, batch_size: int, /) -> PyTree[Array]:
         return self.model.initial_memory(batch_size)
 
-    def act(
-        self,
-        acting_state: disco.Params,
-        memory: PyTree[Array],
-        timestep: dm_env.TimeStep,
-        key: PRNGKeyArray,
-        mode: Mode,
-    ) -> tuple[PyTree[Array], Array, dict[str, Array]]:
-        del mode  # It samples from its policy in both modes.
-        embedding, memory = self.model.embed_step(acting_state, timestep.observation, memory)
-        logits = self.model.policy(acting_state, embedding)
-        return memory, jax.random.categorical(key, logits), {"behaviour_logits": logits}
+    def policy(self, params: disco.Params, observation: Any, memory: Any, /) -> tuple[Array, Any]:
+        embedding, memory = self.model.embed_step(params, observation, memory)
+        return self.model.policy(params, embedding), memory
 
     def update(self, state: MuesliState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del key, name

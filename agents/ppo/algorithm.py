@@ -6,20 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import chex
-import dm_env
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import disco
 import environments
 from agents.history import History
 from agents.networks import Network, NetworkConfig, make_network, with_flat_parameters
 from agents.ppo.losses import PPOConfig, Samples, generalized_advantages, loss
-from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
+from agents.protocol import Batch, Experience, Update, UpdateSpec
 from agents.registry import Algorithm
-from agents.rule_agent import AgentConfig, some_sequences, to_trajectory
+from agents.rule_agent import ActsByPolicy, AgentConfig, some_sequences, to_trajectory
 from agents.search_space import (
     ENTROPY,
     RATE,
@@ -52,7 +51,7 @@ class PPOState:
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class PPOAgent:
+class PPOAgent(ActsByPolicy):
     """PPO (`agents.protocol.Agent`) for discrete actions.
 
     Its network, of one parameter vector, has the outputs `logits` and `value`. A `learning_rate`
@@ -93,24 +92,6 @@ class PPOAgent:
     def init(self, key: PRNGKeyArray) -> PPOState:
         params = self.network.init(key)
         return PPOState(params=params, optimizer=self.optimizer.init(params))
-
-    def acting_state(self, state: PPOState) -> disco.Params:
-        return state.params
-
-    def initial_memory(self, batch_size: int) -> PyTree[Array]:
-        return self.network.initial_memory(batch_size)
-
-    def act(
-        self,
-        acting_state: disco.Params,
-        memory: PyTree[Array],
-        timestep: dm_env.TimeStep,
-        key: PRNGKeyArray,
-        mode: Mode,
-    ) -> tuple[PyTree[Array], Array, dict[str, Array]]:
-        del mode  # It samples from its policy in both modes.
-        logits, memory = self.network.policy(acting_state, timestep.observation, memory)
-        return memory, jax.random.categorical(key, logits), {"behaviour_logits": logits}
 
     def update(self, state: PPOState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         """Make `num_epochs` passes over the unroll, in minibatches in a random order."""
