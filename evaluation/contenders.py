@@ -20,16 +20,7 @@ from agents.protocol import Agent
 from agents.rule_agent import AgentConfig, make_agent
 from agents.search_space import RULE_RANGES, Settings
 from evaluation.config import EvaluationConfig, family_of
-from evaluation.fingerprints import fingerprint
-from evaluation.rule_agents import agent_of
-from evaluation.rule_loading import (
-    copy_of_rule,
-    distinct_names,
-    find_plugin,
-    load,
-    source,
-    with_discount,
-)
+from evaluation.rules import agent_of, copy_of_rule, distinct_names, fingerprint, load
 
 RANDOM = "random"
 DISCOVERED, RULE = "discovered", "rule"  # Kinds of rules.
@@ -351,9 +342,7 @@ def rule_contenders(
     found = []
     for name, rule in zip(distinct_names(rules), rules, strict=True):
         copy = None if copies is None else copy_of_rule(copies, name)
-        loaded, header, sha256 = load(rule, copy)
-        if config.rule_discount is not None:
-            loaded = with_discount(name, loaded, config.rule_discount)
+        loaded, header, sha256 = load(name, rule, copy, config.rule_discount)
         settings = tuned.get(name, {})
         agent, origins = agent_of(rule, header, config)
         origins |= {x: "tuned settings" for x in origins if x in settings}
@@ -381,17 +370,3 @@ def rule_contenders(
 def fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
     """Return the fingerprints of the rules among contenders, by name."""
     return {x.name: x.parameters_sha256 for x in contenders if isinstance(x, RuleContender)}
-
-
-def check_names(
-    rules: Sequence[str], agents: Sequence[str] = (), copies: pathlib.Path | None = None
-) -> None:
-    """Refuse names of no rule and of no agent, before something else starts that takes long.
-
-    Arguments and errors are those of `make_contenders`.
-    """
-    for name, rule in zip(distinct_names(rules), rules, strict=True):
-        if find_plugin(rule) is None:
-            source(rule, None if copies is None else copy_of_rule(copies, name))
-    for agent in agents:
-        registry.find(family_of(agent)).configured(agent.partition("/")[2])

@@ -8,6 +8,7 @@ import itertools
 import os
 import pathlib
 import platform
+import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +21,10 @@ from disco_common.files import write_atomically
 from disco_common.terminal import require_printable
 from environments import registry
 from environments.episodes import Episode
-from evaluation import executors, folder_names, storage
+from evaluation import executors, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
-from evaluation.job_groups import job_groups, names
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
 from evaluation.report.manifest import write_manifest
 from evaluation.results import LearningCurves, RunResult
@@ -33,8 +33,10 @@ from evaluation.scoring.references import Reference
 from evaluation.scoring.summary import summarize
 from evaluation.training import (
     Run,
+    job_groups,
     train_runs,
     training_settings,
+    unfinished_folder,
     with_compute,
 )
 from training import records
@@ -86,11 +88,11 @@ def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
 def _require_own_folders(tasks: Iterable[str]) -> None:
     owners: dict[str, str] = {}
     for task in tasks:
-        owner = owners.setdefault(folder_names.of_task(task), task)
+        owner = owners.setdefault(storage.task_folder(task), task)
         if owner != task:
             raise ValueError(
                 f"The results on {owner!r} and on {task!r} would be in one folder,"
-                f" {folder_names.of_task(task)!r}; expected tasks whose names differ in more than"
+                f" {storage.task_folder(task)!r}; expected tasks whose names differ in more than"
                 " slashes."
             )
 
@@ -178,10 +180,9 @@ def _make_checked_runs(
     execution: Execution,
 ) -> dict[str, LearningCurves]:
     """Do as `make_runs` does, after `check`."""
-    storage.require_own_folders(folder, [c.name for c in contenders], [t.name for t in tasks])
     runs = {contender.name: runs_of(contender, tasks, config) for contender in contenders}
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
-    missing = [run for run in every if storage.load(folder, run) is None]
+    missing = [run for run in every if storage.load(run.folder(folder)) is None]
     for run in missing:
         environments.require_declared_outputs(run.task)
     _require_memory(missing, config, execution.runs_per_job)
@@ -262,20 +263,19 @@ def _train_all(
     executor = execution.executor or LocalExecutor()
     jobs = [
         Job(
-            names(group),
+            _described(group),
             functools.partial(_train, group, config, folder),
             units=config.num_steps * len(group),
-            kind=group[0].contender.name,
             seconds_to_stop=_SECONDS_TO_STOP,
         )
         for group in groups
     ]
-    failures = {id(x.job): x for x in executor.run("evaluate", jobs, execution.open_progress)}
+    errors = executor.run("evaluate", jobs, execution.open_progress)
     failed = []
-    for job, group in zip(jobs, groups, strict=True):
-        if left := [run for run in group if storage.load(folder, run) is None]:
-            reason = failures.get(id(job))
-            failed.append(reason or f"{names(left)}: done, yet the result is not in {folder}")
+    for error, group in zip(errors, groups, strict=True):
+        if left := [run for run in group if storage.load(run.folder(folder)) is None]:
+            reason = error or f"done, yet the result is not in {folder}"
+            failed.append(f"{_described(left)}: {reason}")
     if failed:
         raise JobsFailedError(
             failed,
@@ -283,7 +283,12 @@ def _train_all(
             "The other runs are kept; started again, the command tries only what is missing."
             f" Tracebacks are in the files {storage.FAILURE} of the runs' folders.",
         )
-    storage.remove_all_group_checkpoints(folder)
+    # Some may be left: of groups of other sizes, in which an earlier call trained the runs.
+    shutil.rmtree(unfinished_folder(folder), ignore_errors=True)
+
+
+def _described(group: Sequence[Run]) -> str:
+    return f"{group[0]}{f' and {len(group) - 1} runs more' if len(group) > 1 else ''}"
 
 
 def _train(
@@ -298,7 +303,7 @@ def _train(
             f"{platform.node()} has no folder {folder}; expected a workdir on a file system that"
             " all machines share."
         )
-    group = [run for run in group if storage.load(folder, run) is None]
+    group = [run for run in group if storage.load(run.folder(folder)) is None]
     if not group:
         return
 
@@ -307,19 +312,19 @@ def _train(
     def show(steps: int, steps_per_second: float | None, mean_return: float | None) -> None:
         report(steps * runs, {"steps/s": steps_per_second, "return": mean_return})
 
-    folders = [storage.run_folder(folder, run) for run in group]
+    folders, checkpoints = [run.folder(folder) for run in group], unfinished_folder(folder, group)
     try:
-        results = train_runs(group, config, folders, storage.group_folder(folder, group), show)
-        for run, result in zip(group, results, strict=True):
-            storage.save(folder, run, result)
+        results = train_runs(group, config, folders, checkpoints, show)
+        for own, result in zip(folders, results, strict=True):
+            storage.save(own, result)
     except Exception:
         storage.save_failure(folders, traceback.format_exc())
         raise
-    storage.remove_group_checkpoints(folder, group)
+    shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def _finished(folder: pathlib.Path, run: Run) -> RunResult:
-    result = storage.load(folder, run)
+    result = storage.load(run.folder(folder))
     if result is None:
         raise OSError(f"The result of {run} has gone from {folder}; start the command again.")
     return result

@@ -1,23 +1,24 @@
-"""Executors of independent jobs: this process, one job after the other, or another executor.
+"""Executors of independent jobs: this process, one job after the other, or a Ray cluster.
 
-`evaluation.ray_executor` runs them on a Ray cluster.
+An error of the system, of memory, of a device or of a simulator may pass: its job is tried again,
+up to `ATTEMPTS` times in all. A job that fails is reported, and the others continue. A job must
+therefore be restartable: it skips or continues what an earlier attempt did.
 
-A job that fails by chance (`Attempts`) is retried, up to `ATTEMPTS` attempts in all. A job that
-fails each time is reported, and the others continue. A job must therefore be restartable: it skips
-or continues what an earlier attempt did.
-
-This module does not import JAX: a Ray worker sets environment variables before JAX reads them.
+This module imports neither JAX nor Ray when it is imported: a Ray worker sets environment variables
+before JAX reads them, and Ray is an optional package.
 """
 
 import contextlib
 import dataclasses
 import logging
+import os
+import signal
+import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from disco_common import stopping
-from evaluation.pace import Pace
+from disco_common import plugins, stopping
 
 ATTEMPTS = 3
 
@@ -26,6 +27,8 @@ Report = Callable[[int, Numbers], None]
 """Called regularly with the number of completed units of work, and numbers to show with it."""
 
 _log = logging.getLogger(__name__)
+_POLL_SECONDS = 0.5
+_SECONDS_TO_CONNECT = 5.0
 
 
 @runtime_checkable
@@ -36,17 +39,8 @@ class Progress(Protocol):
         """Show the progress from a number of completed units on."""
         ...
 
-    def update(
-        self, completed: int, numbers: Numbers, doing: str = "", left: str | None = None
-    ) -> None:
-        """Show the number of completed units, and numbers with it.
-
-        Args:
-          completed: number of units.
-          numbers: by name.
-          doing: description of the current work, or the name of the job that the numbers are of.
-          left: the remaining time in words; by default estimated from the rate so far.
-        """
+    def update(self, completed: int, numbers: Numbers, doing: str = "") -> None:
+        """Show the number of completed units, numbers by name, and the current work."""
         ...
 
 
@@ -62,70 +56,19 @@ class Job:
       name: for messages.
       work: does the work; must be picklable for Ray.
       units: number of units of work, for the progress.
-      kind: jobs of one kind take about as long per unit; for the estimate of the remaining time.
       seconds_to_stop: for the job to end gracefully when it is interrupted.
     """
 
     name: str
     work: Callable[[Report], None]
     units: int
-    kind: str = ""
     seconds_to_stop: float = 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Failure:
-    """A job that failed at each of some attempts, with its last error."""
-
-    job: Job
-    error: str
-    attempts: int = ATTEMPTS
-
-    def __str__(self) -> str:
-        number = f"{self.attempts} attempt{'s' * (self.attempts > 1)}"
-        return f"{self.job.name}: {self.error} ({number})"
-
-
-class Attempts:
-    """The failed attempts of a job.
-
-    Another one is made after an error of the system, of memory, of a device or of a simulator,
-    which may pass, unless the job has failed in the same way before. Other errors are of the code
-    that runs, and would be repeated.
-    """
-
-    def __init__(self, job: Job):
-        self._job, self._errors = job, list[str]()
-
-    def failed(self, error: BaseException, trace: str) -> Failure | None:
-        """Note a failure, and log its traceback if it is a new one.
-
-        Returns:
-          The failure of the job; None if there is to be another attempt.
-        """
-        found = sentence(error)
-        is_new = found not in self._errors
-        self._errors.append(found)
-        number = len(self._errors)
-        if is_new:
-            _log.warning("%s failed (attempt %d):\n%s", self._job.name, number, trace.rstrip())
-        if is_new and number < ATTEMPTS and _may_pass(error):
-            return None
-        return Failure(self._job, found, number)
-
-
-def _may_pass(error: BaseException) -> bool:
-    from jax.errors import JaxRuntimeError  # Jobs have imported both.
-
-    from environments.errors import SimulatorError
-
-    return isinstance(error, OSError | EOFError | MemoryError | JaxRuntimeError | SimulatorError)
 
 
 class JobsFailedError(Exception):
     """Some jobs failed at each attempt; all others are done."""
 
-    def __init__(self, failures: Sequence[Failure | str], total: int, advice: str):
+    def __init__(self, failures: Sequence[str], total: int, advice: str):
         """Compose the message.
 
         Args:
@@ -145,8 +88,11 @@ class Executor(Protocol):
 
     def __exit__(self, *exception: Any) -> None: ...
 
-    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[Failure]:
-        """Run all jobs; return those that failed. An interrupt of this process ends all jobs."""
+    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
+        """Run all jobs; return each one's last error, empty if it is done.
+
+        An interrupt of this process ends all jobs.
+        """
         ...
 
 
@@ -160,48 +106,248 @@ class LocalExecutor:
     def __exit__(self, *exception: Any) -> None:
         pass
 
-    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[Failure]:
+    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
         """See `Executor`."""
-        failures = []
-        done = 0
-        pace = Pace([(job.kind, job.units) for job in jobs])
+        errors, done = [], 0
         with open_progress(title, sum(job.units for job in jobs)) as progress:
             if progress is not None:
                 progress.start(0)
             for job in jobs:
                 stopping.raise_if_requested()
-                pace.begin()
                 if progress is not None:
-                    progress.update(done, {}, f"{job.name}: starting, compiling", pace.left())
+                    progress.update(done, {}, f"{job.name}: starting, compiling")
 
                 def report(
                     units: int, numbers: Numbers, done: int = done, name: str = job.name
                 ) -> None:
-                    pace.at(units)
                     if progress is not None:
-                        progress.update(done + units, numbers, name, pace.left())
+                        progress.update(done + units, numbers, name)
 
-                if failure := _try(job, report):
-                    failures.append(failure)
+                errors.append(_error_of(job, report))
                 done += job.units
-        return failures
+        return errors
 
 
-def _try(job: Job, report: Report) -> Failure | None:
-    attempts = Attempts(job)
-    while True:
+def _error_of(job: Job, report: Report) -> str:
+    """Do a job; return its last error, empty if an attempt succeeds."""
+    error = ""
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             job.work(report)
-        except Exception as error:
+            return ""
+        except Exception as raised:
             if stopping.is_requested():
                 raise
-            if failure := attempts.failed(error, traceback.format_exc()):
-                return failure
-        else:
-            return None
+            trace = traceback.format_exc().rstrip()
+            _log.warning("%s failed (attempt %d):\n%s", job.name, attempt, trace)
+            error = _sentence(raised)
+            if not isinstance(raised, _errors_that_may_pass()):
+                break
+    return error
 
 
-def sentence(error: BaseException) -> str:
+def _errors_that_may_pass() -> tuple[type[BaseException], ...]:
+    from jax.errors import JaxRuntimeError
+
+    from environments.errors import SimulatorError
+
+    return OSError, EOFError, MemoryError, JaxRuntimeError, SimulatorError
+
+
+def _sentence(error: BaseException) -> str:
     """Return an error's type and the first line of its message."""
     message = str(error).strip().splitlines()
     return f"{type(error).__name__}: {message[0]}" if message else type(error).__name__
+
+
+class RayExecutor:
+    """An executor that runs jobs as tasks of a Ray cluster.
+
+    Each worker is a process with one single-threaded XLA device per processor, or with the
+    accelerators that Ray assigns to it. Folders that jobs write to must be on a file system that
+    all machines share, and this package must be installed on each machine. The progress is that of
+    completed jobs.
+    """
+
+    def __init__(
+        self,
+        address: str = "",
+        *,
+        num_cpus: int,
+        cpus_per_job: int = 1,
+        gpus_per_job: float | None = None,
+    ):
+        """Store the arguments; `__enter__` connects.
+
+        Args:
+          address: of a cluster: `"host:port"`, `"auto"` for the one that runs on this machine or
+            that the environment variable RAY_ADDRESS names, or empty to start one here.
+          num_cpus: processors of a cluster that is started here.
+          cpus_per_job: processors of each job.
+          gpus_per_job: accelerators of each job, or the fraction of one if several jobs share it.
+            By default 1 if the cluster has any, else 0.
+        """
+        self._address = address
+        self._num_cpus = num_cpus
+        self._cpus_per_job = cpus_per_job
+        self._gpus_per_job = gpus_per_job
+        self._ray: Any = None
+
+    def __enter__(self) -> "RayExecutor":
+        """Connect to the cluster, or start one.
+
+        Raises:
+          ImportError: if Ray is not installed.
+          ConnectionError: if there is no cluster at the address.
+          ValueError: if no machine of the cluster has the resources for a job.
+        """
+        # Ray reads these when it is imported: no usage statistics, and a bound on the retries of
+        # jobs that do not fit in memory.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_task_oom_retries", str(ATTEMPTS - 1))
+        try:
+            import ray
+        except ImportError as error:
+            from environments.errors import how_to_install
+
+            raise ImportError(
+                f"The executor 'ray' needs Ray, which cannot be imported ({error})."
+                f" {how_to_install('ray')}"
+            ) from error
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if self._address:
+            self._connect(ray, options)
+        else:
+            ray.init("local", num_cpus=self._num_cpus, include_dashboard=False, **options)
+        self._ray = ray
+        try:
+            self._check_resources()
+        except BaseException:
+            ray.shutdown()
+            raise
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._ray.shutdown()
+
+    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
+        """See `Executor`."""
+        ray = self._ray
+        work = ray.remote(
+            num_cpus=self._cpus_per_job,
+            num_gpus=self._gpus_per_job,
+            max_retries=ATTEMPTS - 1,
+            retry_exceptions=list(_errors_that_may_pass()),
+        )(_work)
+        environment = self._environment()
+        with open_progress(title, sum(job.units for job in jobs)) as progress:
+            if progress is not None:
+                progress.start(0)
+            pending = {
+                work.options(name=job.name).remote(
+                    ray.cloudpickle.dumps(job.work), plugins.imported(), environment
+                ): number
+                for number, job in enumerate(jobs)
+            }
+            try:
+                return self._wait(jobs, pending, progress)
+            except BaseException:
+                self._stop(jobs, pending)
+                raise
+
+    def _wait(
+        self, jobs: Sequence[Job], pending: dict[Any, int], progress: Progress | None
+    ) -> list[str]:
+        """Remove jobs from `pending` as they end, until none is left; return the errors."""
+        ray = self._ray
+        errors, done = [""] * len(jobs), 0
+        while pending:
+            stopping.raise_if_requested()
+            ready, _ = ray.wait(list(pending), timeout=_POLL_SECONDS)
+            for reference in ready:
+                number = pending.pop(reference)
+                try:
+                    ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    # There is no cause after the death of a worker.
+                    errors[number] = _sentence(getattr(error, "cause", None) or error)
+                    _log.warning("%s failed:\n%s", jobs[number].name, str(error).rstrip())
+                done += jobs[number].units
+            if progress is not None:
+                progress.update(done, {"jobs left": len(pending)})
+        return errors
+
+    def _stop(self, jobs: Sequence[Job], pending: Mapping[Any, int]) -> None:
+        """Interrupt the jobs by SIGINT, and wait until they end or their time to stop is over."""
+        seconds = max((jobs[number].seconds_to_stop for number in pending.values()), default=0.0)
+        if seconds:
+            for reference in pending:
+                self._ray.cancel(reference)
+            self._ray.wait(list(pending), num_returns=len(pending), timeout=seconds)
+
+    def _connect(self, ray: Any, options: dict[str, Any]) -> None:
+        """Connect to the cluster at the address."""
+        address = self._address
+        if address == "auto":
+            address = os.environ.get("RAY_ADDRESS", address)
+        try:
+            if address != "auto":  # Within seconds; Ray itself takes minutes, and ends the process.
+                host, _, port = address.rpartition(":")
+                if "/" in host or not (host and port.isdigit()):
+                    raise OSError("it is not of the form host:port")
+                socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_CONNECT).close()
+            ray.init(address, **options)
+        except (OSError, RuntimeError, SystemExit) as error:
+            raise ConnectionError(
+                f"There is no Ray cluster at --ray_address={self._address} that accepts this"
+                f" process; tried {address} ({_sentence(error)}). Expected the address of one, as"
+                " `ray start --head` prints it, and RAY_AUTH_MODE=token if it asks for a token; or"
+                " no address, to start one on this machine."
+            ) from error
+
+    def _check_resources(self) -> None:
+        """Refuse jobs that no machine has the resources for; set the accelerators of a job."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        have = [(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes]
+        if self._gpus_per_job is None:
+            self._gpus_per_job = 1.0 if any(gpus >= 1 for _, gpus in have) else 0.0
+        if not any(
+            cpus >= self._cpus_per_job and gpus >= self._gpus_per_job for cpus, gpus in have
+        ):
+            found = ", ".join(f"{cpus:g} CPUs and {gpus:g} GPUs" for cpus, gpus in have)
+            raise ValueError(
+                f"--ray_cpus_per_job={self._cpus_per_job} and --ray_gpus_per_job="
+                f"{self._gpus_per_job:g}: no machine of the Ray cluster has these resources; they"
+                f" have {found}."
+            )
+
+    def _environment(self) -> dict[str, str]:
+        """Return the environment variables of a worker, which JAX reads."""
+        environment = {"DISCO_PROCESSORS": str(self._cpus_per_job)}
+        if "device_count" not in os.environ.get("XLA_FLAGS", ""):
+            # As in `launch.support.commands.use_all_cores`.
+            from agents import compilation
+
+            environment["JAX_NUM_CPU_DEVICES"] = str(self._cpus_per_job)
+            environment["XLA_FLAGS"] = compilation.xla_flags(compilation.ONE_THREAD)
+        if not self._gpus_per_job:
+            environment["JAX_PLATFORMS"] = "cpu"
+        elif self._gpus_per_job < 1:
+            environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.9 * self._gpus_per_job:.3f}"
+        return environment
+
+
+def _work(pickled: bytes, modules: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Run a job; the function of a Ray task.
+
+    The work is unpickled, which imports JAX, after the environment variables are set.
+    """
+    os.environ.update(environment)
+    from ray import cloudpickle
+
+    from agents import compilation
+
+    compilation.keep_programs()
+    plugins.import_modules(modules)
+    with stopping.noting(signal.SIGINT):  # Ray sends it to a task that is cancelled.
+        cloudpickle.loads(pickled)(lambda units, numbers: None)

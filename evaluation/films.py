@@ -1,8 +1,8 @@
 """Films of agents: the pictures of their episodes, as MP4 or GIF."""
 
+import importlib.util
 import itertools
 import pathlib
-import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -132,10 +132,18 @@ def write(
       OSError: if the file cannot be written.
     """
     check(path)
+    number = 0
+
+    def counted() -> Iterator[np.ndarray]:
+        nonlocal number
+        for picture in pictures_:
+            number += 1
+            yield picture
+
     encode = _mp4 if path.suffix.lower() == ".mp4" else _gif
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         unfinished = pathlib.Path(folder) / f"film{path.suffix.lower()}"
-        number = encode(unfinished, pictures_, fps)
+        encode(unfinished, counted(), fps)
         unfinished.replace(path)
     return number
 
@@ -145,67 +153,37 @@ def check(path: pathlib.Path) -> None:
     suffix = path.suffix.lower()
     if suffix not in storage.FILMS:
         raise ValueError(f"The film {str(path)!r} ends in {suffix!r}; expected .mp4 or .gif.")
-    if suffix == ".mp4":
-        _encoder()
+    if suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise environments.MissingPackageError(
+            "MP4 needs the package imageio-ffmpeg, which is not installed: pip install"
+            " '.[film]' in a checkout; or write a .gif."
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryDirectory(dir=path.parent).cleanup()
 
 
-def _encoder() -> str:
-    """Return the path of the encoder."""
-    try:
-        import imageio_ffmpeg
-    except ModuleNotFoundError as error:
-        raise environments.MissingPackageError(
-            "MP4 needs the package imageio-ffmpeg, which is not installed: pip install"
-            " '.[film]' in a checkout; or write a .gif."
-        ) from error
-    return imageio_ffmpeg.get_ffmpeg_exe()
+def _mp4(path: pathlib.Path, found: Iterator[np.ndarray], fps: float) -> None:
+    import imageio_ffmpeg
 
-
-def _mp4(path: pathlib.Path, found: Iterator[np.ndarray], fps: float) -> int:
-    """Encode pictures one by one; return their number."""
     first = next(found)
     height, width, _ = first.shape
     even = (0, height % 2), (0, width % 2), (0, 0)  # H.264 with common chroma needs even sides.
-    size, number = f"{width + width % 2}x{height + height % 2}", 0
-    given = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{fps:g}", "-i", "-"]
-    command = [_encoder(), "-v", "error", *given, "-c:v", "libx264", "-pix_fmt", "yuv420p", path]
+    size = width + width % 2, height + height % 2
+    writer = imageio_ffmpeg.write_frames(str(path), size, fps=fps, macro_block_size=2)  # pyright: ignore[reportArgumentType]
     with warnings.catch_warnings():
         # JAX's, of the encoder's process.
         warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
-        encoder = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert encoder.stdin is not None
-    with encoder:
-        try:
-            for picture in itertools.chain([first], found):
-                encoder.stdin.write(np.pad(picture, even).tobytes())
-                number += 1
-        except BrokenPipeError:
-            pass  # It has ended, and says why.
-        _, said = encoder.communicate()
-    if encoder.returncode:
-        raise OSError(f"The encoder failed: {said.decode(errors='replace').strip()}")
-    return number
+        writer.send(None)
+    for picture in itertools.chain([first], found):
+        writer.send(np.pad(picture, even).tobytes())
+    writer.close()
 
 
-def _gif(path: pathlib.Path, found: Iterator[np.ndarray], fps: float) -> int:
-    """Encode pictures one by one; return their number."""
-    number = 0
-
-    def images() -> Iterator[Image.Image]:
-        nonlocal number
-        for picture in found:
-            number += 1
-            yield Image.fromarray(picture)
-
-    following = images()
+def _gif(path: pathlib.Path, found: Iterator[np.ndarray], fps: float) -> None:
+    images = map(Image.fromarray, found)
     # In hundredths of a second, the file's unit. Viewers slow faster films down.
     duration = 10 * max(2, round(100.0 / fps))
-    next(following).save(
-        path, "GIF", save_all=True, append_images=following, duration=duration, loop=0
-    )
-    return number
+    next(images).save(path, save_all=True, append_images=images, duration=duration, loop=0)
 
 
 def _start(task: environments.Environment, seed: int):

@@ -26,13 +26,13 @@ from agents.history import History
 from agents.protocol import Agent, Mode
 from disco import rule_sources
 from disco_common import plugins
-from evaluation import storage, training
+from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, Contender
-from evaluation.fingerprints import fingerprint
-from evaluation.report.manifest import StoredEvaluation, read_manifest
-from evaluation.rule_loading import copies_in, copy_of_rule, load, with_discount
+from evaluation.report.manifest import read_manifest
+from evaluation.rules import copies_in, copy_of_rule, fingerprint, load
 from evaluation.training import Run
+from training import saved
 from training.host_collection import make_act
 
 _MOST_NAMED = 6  # Runs in an error.
@@ -145,11 +145,26 @@ def load_agent(folder: str | pathlib.Path, *, imports: bool = False) -> LoadedAg
         raise FileNotFoundError(
             f"{str(folder)!r} is not a folder; expected that of a run{runs_near(folder)}."
         )
-    stored = _evaluation(path)
-    run = _run(stored, path, imports)
-    agent, learner = training.load_agent(path, run)
+    run = _run_of(path, imports)
+    agent, learner = agent_of_run(path, run)
     acting_state = jax.device_put(agent.acting_state(learner))
     return LoadedAgent(run.contender.name, run.task, agent, learner, acting_state)
+
+
+def agent_of_run(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
+    """Return the agent of a finished run, and its final learning state.
+
+    Args:
+      folder: of the run.
+      run: one of an agent that does not train itself.
+
+    Raises:
+      FileNotFoundError: if the run saved no agent.
+      SavedAgentError: if the file is damaged.
+    """
+    agent = run.contender.make(run.task)
+    like = jax.eval_shape(agent.init, jax.random.key(0))
+    return agent, jax.device_put(saved.load(folder, like))
 
 
 def runs_near(folder: str | pathlib.Path) -> str:
@@ -163,49 +178,33 @@ def runs_near(folder: str | pathlib.Path) -> str:
     return f"; there are {named}{more}" if found else ""
 
 
-def _evaluation(path: pathlib.Path) -> StoredEvaluation:
-    """Return the evaluation that a run's folder belongs to."""
-    seed, parents = path.name.removeprefix("seed_"), path.parents
-    if not seed.isdigit() or len(parents) < 4 or parents[2].name != "runs":
+def _run_of(path: pathlib.Path, imports: bool) -> Run:
+    """Return the run of a folder."""
+    if len(path.parents) < 4 or path.parents[2].name != "runs":
         raise ValueError(
             f"{str(path)!r} is not the folder of a run; expected"
             " <workdir of launch.evaluate>/runs/<contender>/<task>/seed_<n>."
         )
-    return read_manifest(parents[3])
-
-
-def _run(stored: StoredEvaluation, path: pathlib.Path, imports: bool) -> Run:
-    """Return the run of a folder."""
-    folder = stored.folder
-    found = {storage.run_path(folder, x.name, "", 0).parents[1].name: x for x in stored.contenders}
-    own = found.get(path.parents[1].name)
-    tasks = {
-        storage.run_path(folder, own.name if own else "", name, 0).parent.name: name
-        for name in stored.tasks
+    stored = read_manifest(path.parents[3])
+    runs = {
+        storage.run_path(stored.folder, contender.name, task, seed): (contender, task, seed)
+        for contender in stored.contenders
+        for task in stored.tasks
+        for seed in range(stored.config.seeds)
     }
-    for what, name, known in (
-        ("contender", path.parents[1].name, found),
-        ("task", path.parent.name, tasks),
-    ):
-        if name not in known:
-            raise ValueError(
-                f"{str(path)!r} is of the {what} {name!r}, which its evaluation lacks; it has"
-                f" {', '.join(known)}."
-            )
-    seed_index = int(path.name.removeprefix("seed_"))
-    if seed_index >= stored.config.seeds:
+    if path not in runs:
         raise ValueError(
-            f"{str(path)!r} is of seed {seed_index}, which its evaluation lacks; it has"
-            f" {stored.config.seeds}."
+            f"{str(path)!r} is no run of its evaluation, which has the contenders"
+            f" {', '.join(x.name for x in stored.contenders)}, the tasks"
+            f" {', '.join(stored.tasks)} and {stored.config.seeds} seeds."
         )
-    contender, task = found[path.parents[1].name], tasks[path.parent.name]
-    copies = copies_in(folder)
+    contender, task, seed = runs[path]
     with plugins.names_from_files(imports=imports):
-        contender = restored(contender, stored.config, copies)
+        contender = restored(contender, stored.config, copies_in(stored.folder))
         made = environments.make(task)
     if contender.own_training is not None:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
-    return Run(contender, contender.observed(made), seed_index)
+    return Run(contender, contender.observed(made), seed)
 
 
 def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:
@@ -233,11 +232,9 @@ def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) 
         files = [origin, *files]
     for file in files:
         try:
-            rule = load(file, None)[0]
+            rule = load(stored.name, file, None, config.rule_discount)[0]
         except (OSError, disco.RuleFileError):
             continue
-        if config.rule_discount is not None:
-            rule = with_discount(stored.name, rule, config.rule_discount)
         if fingerprint(rule) == source["parameters_sha256"]:
             return dataclasses.replace(stored, rule=rule)
     raise ValueError(

@@ -33,15 +33,15 @@ A run's folder, runs/<contender>/<task>/seed_<n>/, holds
     checkpoints/               in a host environment, or of an agent that trains itself
     damaged/                   checkpoints that could not be used
 
-and all else that an agent that trains itself keeps. Folder names are those of
-`evaluation.folder_names`, or of older versions, whose folders keep their names.
+and all else that an agent that trains itself keeps.
 """
 
 import contextlib
+import hashlib
 import logging
 import os
 import pathlib
-import shutil
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,18 +49,18 @@ import numpy as np
 
 from disco_common import json_lines
 from disco_common.files import write_atomically
-from evaluation import folder_names
 from evaluation.results import Episodes, RunResult
-from evaluation.training import Run
 
 _CHECKSUM = "crc32"
 _RESULT = "result.json"
-_UNFINISHED = "unfinished"
 FAILURE = "failure.txt"
 STRIP = "strip.png"
 REFERENCES = "references.json"  # Of the tasks, in the folder of an evaluation.
 _PICTURES = (STRIP, "prediction.png")
 FILMS = (".gif", ".mp4")
+# Characters that are not percent-encoded in names of folders, besides letters, digits and `_.-~`.
+_ORDINARY = " !#$&'()+,:;=@[]^{}"
+_LONGEST = 200  # Bytes. File systems allow 255, of which some are for suffixes.
 _log = logging.getLogger(__name__)
 
 
@@ -68,15 +68,42 @@ class DamagedResultError(ValueError):
     """A run's result cannot be read; the message names the file and the reason."""
 
 
-def run_folder(folder: pathlib.Path, run: Run) -> pathlib.Path:
-    """Return the folder of a run in an evaluation's folder."""
-    return run_path(folder, run.contender.name, run.task.name, run.seed_index)
-
-
 def run_path(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> pathlib.Path:
-    """Return the folder of a run in an evaluation's folder, by the names of task and contender."""
-    runs = _named(folder / "runs", folder_names.of_contender(contender), contender)
-    return _named(runs, folder_names.of_task(task), task.replace("/", "_")) / f"seed_{seed_index}"
+    """Return the folder of a run in an evaluation's folder, by the names of contender and task."""
+    return folder / "runs" / contender_folder(contender) / task_folder(task) / f"seed_{seed_index}"
+
+
+def contender_folder(name: str) -> str:
+    """Return the name of a contender's folder.
+
+    A name may hold any character. The folder's leads out of no folder, and is short enough for a
+    file system. Different names have different folders.
+    """
+    return _limited(_quoted(name), name)
+
+
+def task_folder(name: str) -> str:
+    """Return the name of a task's folder, `family_rest` for `family/rest`.
+
+    It is as of `contender_folder`, but that `a/b_c` and `a_b/c` have the same one.
+    """
+    return _limited("_".join(map(_quoted, name.split("/", 1))), name)
+
+
+def _quoted(text: str) -> str:
+    # File names that are not UTF-8 have surrogates.
+    return urllib.parse.quote(text, safe=_ORDINARY, errors="surrogatepass")
+
+
+def _limited(quoted: str, name: str) -> str:
+    """Return a quoted name, changed if it is reserved by the file system or too long."""
+    if not quoted.strip("."):  # Also the empty name.
+        return quoted.replace(".", "%2E") or "%"
+    if len(quoted) <= _LONGEST:
+        return quoted
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
+    # No other quoted name has a percent sign before a hyphen.
+    return f"{quoted[: _LONGEST - len(digest) - 2]}%-{digest}"
 
 
 def picture_files(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -90,121 +117,63 @@ def film_files(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path for path in folder.glob("*") if path.suffix.lower() in FILMS)
 
 
-def _named(parent: pathlib.Path, name: str, older: str) -> pathlib.Path:
-    """Return a folder by its name, or by its older name if only that folder exists."""
-    is_plain = older not in ("", ".", "..") and "/" not in older  # Not another folder's path.
-    if name != older and is_plain and not os.path.lexists(parent / name):
-        return parent / (older if os.path.isdir(parent / older) else name)
-    return parent / name
-
-
-def require_own_folders(
-    folder: pathlib.Path, contenders: Sequence[str], tasks: Sequence[str]
-) -> None:
-    """Refuse tasks whose runs would be in one folder.
-
-    Folders of older versions may have such names.
-
-    Raises:
-      ValueError: naming two such tasks.
-    """
-    for contender in contenders:
-        owners: dict[pathlib.Path, str] = {}
-        for task in tasks:
-            own = run_path(folder, contender, task, 0).parent
-            if own in owners:
-                raise ValueError(
-                    f"The runs of {contender} on {owners[own]!r} and on {task!r} would be in one"
-                    f" folder, {own}, and so be mistaken for one another; expected tasks of other"
-                    " names, or an empty workdir."
-                )
-            owners[own] = task
-
-
-def group_folder(folder: pathlib.Path, group: Sequence[Run]) -> pathlib.Path:
-    """Return the folder for the checkpoints of a job group, runs that are trained together."""
-    names = [[run.contender.name, run.task.name, run.seed_index] for run in group]
-    return folder / _UNFINISHED / f"{json_lines.crc32(names):08x}"
-
-
-def remove_group_checkpoints(folder: pathlib.Path, group: Sequence[Run]) -> None:
-    """Remove the checkpoints of a job group whose runs are finished."""
-    shutil.rmtree(group_folder(folder, group), ignore_errors=True)
-
-
-def remove_all_group_checkpoints(folder: pathlib.Path) -> None:
-    """Remove the checkpoints of all job groups, once all runs are finished.
-
-    Some may be left: of groups of other sizes, in which an earlier call trained the runs.
-    """
-    shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
-
-
-def save(folder: pathlib.Path, run: Run, result: RunResult) -> None:
-    """Write the result of a finished run.
+def save(run: pathlib.Path, result: RunResult) -> None:
+    """Write the result of a finished run to its folder.
 
     Raises:
       OSError: if it cannot be written.
     """
-    values = json_lines.plain(
-        {
-            "curve": result.curve._asdict(),
-            "window": result.window._asdict(),
-            "results": result.results,
-            "is_finite": result.is_finite,
-            "start_seconds": result.start_seconds,
-            "train_seconds": result.train_seconds,
-            "devices": result.devices,
-            "restarts": result.restarts,
-        }
-    )
-    path = run_folder(folder, run) / _RESULT
-    path.parent.mkdir(parents=True, exist_ok=True)
+    found = {
+        name: value._asdict() if isinstance(value, Episodes) else value
+        for name, value in vars(result).items()
+        if name != "strip"
+    }
+    values = json_lines.plain(found)
+    run.mkdir(parents=True, exist_ok=True)
     if result.strip:
-        write_atomically(path.with_name(STRIP), result.strip)
+        write_atomically(run / STRIP, result.strip)
     text = json_lines.dumps(values | {_CHECKSUM: json_lines.crc32(values)})
-    write_atomically(path, text + "\n")
-    path.with_name(FAILURE).unlink(missing_ok=True)
+    write_atomically(run / _RESULT, text + "\n")
+    (run / FAILURE).unlink(missing_ok=True)
 
 
-def save_failure(folders: Sequence[pathlib.Path], trace: str) -> None:
+def save_failure(runs: Sequence[pathlib.Path], trace: str) -> None:
     """Write the traceback of a failure of runs that were trained together in their folders."""
-    for folder in folders:
+    for run in runs:
         with contextlib.suppress(OSError):  # Which may be the failure.
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / FAILURE, trace)
+            run.mkdir(parents=True, exist_ok=True)
+            write_atomically(run / FAILURE, trace)
 
 
-def repeat(folder: pathlib.Path, run: Run) -> None:
+def repeat(run: pathlib.Path) -> None:
     """Rename a run's result, so that the run is repeated."""
-    path = run_folder(folder, run) / _RESULT
+    path = run / _RESULT
     if path.exists():
         _log.warning("%s is renamed, and its run is repeated.", path)
         os.replace(path, path.with_name(f"{path.name}.repeated"))
 
 
-def load(folder: pathlib.Path, run: Run) -> RunResult | None:
-    """Return the result of a run; None if it is not finished.
+def load(run: pathlib.Path) -> RunResult | None:
+    """Return the result in a run's folder; None if it is not finished.
 
     A damaged file is renamed, with a warning; its run counts as not finished.
     """
-    path = run_folder(folder, run) / _RESULT
     try:
-        return read(folder, run.contender.name, run.task.name, run.seed_index)
+        return read(run)
     except DamagedResultError as error:
-        aside = path.with_name(f"{path.name}.damaged")
+        aside = run / f"{_RESULT}.damaged"
         _log.warning("%s: renamed to %s; the run is repeated.", error, aside)
-        os.replace(path, aside)
+        os.replace(run / _RESULT, aside)
         return None
 
 
-def read(folder: pathlib.Path, contender: str, task: str, seed_index: int) -> RunResult | None:
-    """Return the result of a run, by names; None if it is not finished.
+def read(run: pathlib.Path) -> RunResult | None:
+    """Return the result in a run's folder; None if it is not finished.
 
     Raises:
       DamagedResultError: if its file exists and cannot be read.
     """
-    path = run_path(folder, contender, task, seed_index) / _RESULT
+    path = run / _RESULT
     try:
         values = json_lines.read_object(path)
         if values.pop(_CHECKSUM) != json_lines.crc32(values):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -12,10 +13,10 @@ import jax
 import environments
 from agents import compilation, pictures
 from agents.protocol import Agent, ExaminedAgent
-from disco_common import keys
+from disco_common import json_lines, keys
 from disco_common.files import write_atomically
 from disco_common.keys import Purpose
-from evaluation import playing
+from evaluation import playing, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     GRADIENT_STEPS,
@@ -29,6 +30,7 @@ from training import device, host, saved, self_contained
 from training import runs as trainer_runs
 from training.records import Records
 from training.settings import Report, TrainingSettings
+from training.static_agent import split_agent
 
 _EXAMINED_STEPS, _EXAMINED_ENVIRONMENTS = 200, 8
 # A step number that no run reaches; it makes the seed of the examination's simulators unique.
@@ -53,6 +55,48 @@ class Run:
 
     def __str__(self) -> str:
         return f"{self.contender.name} on {self.task.name}, seed {self.seed_index}"
+
+    def folder(self, workdir: pathlib.Path) -> pathlib.Path:
+        """Return its folder in an evaluation's folder."""
+        return storage.run_path(workdir, self.contender.name, self.task.name, self.seed_index)
+
+
+def job_groups(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
+    """Yield job groups, at most so many runs on equal dynamics that are trained together.
+
+    They are of one contender or, on an accelerator, of all whose agents differ in arrays only, as
+    its programs take hardly longer with more runs. A run in a host environment, or of an agent that
+    trains itself, is a group of its own.
+    """
+
+    @functools.cache
+    def kind(name: str, dynamics: environments.JaxEnvironment) -> Any:
+        if not _mixes_contenders():
+            return name
+        run = next(x for x in runs if (x.contender.name, x.task.dynamics) == (name, dynamics))
+        return split_agent(run.contender.make(run.task))[0]
+
+    groups: dict[Any, list[Run]] = {}
+    for run in runs:
+        is_alone = run.task.is_host or run.contender.own_training is not None
+        key = id(run) if is_alone else kind(run.contender.name, run.task.dynamics)
+        groups.setdefault((key, run.task.dynamics), []).append(run)
+    for group in groups.values():
+        size = most or len(group)
+        yield from (group[first : first + size] for first in range(0, len(group), size))
+
+
+def _mixes_contenders() -> bool:
+    """Return whether contenders whose agents differ in arrays only are trained together."""
+    return jax.default_backend() != "cpu"
+
+
+def unfinished_folder(workdir: pathlib.Path, group: Sequence[Run] = ()) -> pathlib.Path:
+    """Return the folder for the checkpoints of a job group, or of all job groups."""
+    if not group:
+        return workdir / "unfinished"
+    names = [[run.contender.name, run.task.name, run.seed_index] for run in group]
+    return workdir / "unfinished" / f"{json_lines.crc32(names):08x}"
 
 
 def with_compute(contender: Contender, tasks: Sequence[environments.Environment]) -> Contender:
@@ -138,22 +182,6 @@ def train_runs(
         strip = _strip(run, config, agent, one.learner)
         found.append(RunResult.of(one, config, _devices(), strip))
     return found
-
-
-def load_agent(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
-    """Return the agent of a finished run, and its final learning state.
-
-    Args:
-      folder: of the run.
-      run: one of an agent that does not train itself.
-
-    Raises:
-      FileNotFoundError: if the run saved no agent.
-      SavedAgentError: if the file is damaged.
-    """
-    agent = run.contender.make(run.task)
-    like = jax.eval_shape(agent.init, jax.random.key(0))
-    return agent, jax.device_put(saved.load(folder, like))
 
 
 def training_settings(config: EvaluationConfig) -> TrainingSettings:

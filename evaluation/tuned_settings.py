@@ -25,7 +25,7 @@ from disco_common.json_lines import read_object
 from environments import Environment
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import fingerprints, rule_contenders
-from evaluation.rule_loading import copies_in
+from evaluation.rules import copies_in
 
 SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
 TUNED_FILE = "tuned.json"  # In a workdir, the tuned settings of its contenders.

@@ -70,7 +70,7 @@ def _names(kind: str) -> list[str]:
         return [f"{x:16}{_paper(x)}" for x in plugins.names(registry.PLUGINS)]
     import disco
     from disco import rule_sources
-    from evaluation.rule_loading import PLUGINS
+    from evaluation.rules import PLUGINS
 
     return [*disco.zoo(), *rule_sources.published(), *plugins.names(PLUGINS)]
 

@@ -34,7 +34,7 @@ def main() -> None:
     from evaluation.config import EvaluationConfig
     from evaluation.contenders import rule_contenders
     from evaluation.evaluate import resolve
-    from evaluation.rule_loading import copies_in
+    from evaluation.rules import copies_in
     from evaluation.studies import evolution
     from launch.support import evaluations, workdirs
     from launch.support.score_tables import print_rows

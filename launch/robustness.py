@@ -20,16 +20,13 @@ from launch.support.flag_parsing import only_prints_config
 def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
-    from evaluation.contenders import check_names
     from evaluation.evaluate import resolve
-    from evaluation.rule_loading import copies_in
     from evaluation.studies.robustness import robustness, variations
     from evaluation.tuned_settings import find_tuned, settings_by_contender
     from launch.support import evaluations, workdirs
 
     values = flags.FLAGS
     suites, config, runs_per_job = evaluations.read_flags(values)
-    check_names([values.rule], copies=copies_in(values.workdir))
     tasks = resolve(suites)
     name = _rule_or_copy(values.rule, values.workdir)
     tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, [name]))
@@ -54,7 +51,7 @@ def main() -> None:
 def _rule_or_copy(name: str, workdir: str) -> str:
     """Return the rule's name, or the path of its copy in the workdir if its file is gone."""
     from disco import rule_sources
-    from evaluation.rule_loading import copies_in, copy_of_rule, find_plugin
+    from evaluation.rules import copies_in, copy_of_rule, find_plugin
 
     copy = copy_of_rule(copies_in(workdir), rule_sources.short_names(name)[0])
     if not copy.is_file() or find_plugin(name) is not None:

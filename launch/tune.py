@@ -27,7 +27,7 @@ def main() -> None:
     from disco_common.terminal import printable
     from evaluation.contenders import fingerprints, rule_contenders
     from evaluation.evaluate import resolve
-    from evaluation.rule_loading import copies_in
+    from evaluation.rules import copies_in
     from evaluation.studies import tuning
     from launch.support import evaluations, workdirs
     from launch.support.score_tables import print_rows

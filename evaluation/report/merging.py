@@ -209,14 +209,14 @@ class _Runs:
     ) -> None:
         """Add a run, stored under the contender's own name and the seed's index."""
         name, task, seed = key
+        path = storage.run_path(evaluation.folder, contender, task, index)
         try:
-            result = storage.read(evaluation.folder, contender, task, index)
+            result = storage.read(path)
         except storage.DamagedResultError as error:
             self.problems.append(f"{error}: left out.")
             return
         if result is None:
             return
-        path = storage.run_path(evaluation.folder, contender, task, index)
         if len(result.curve.count) != len(intervals(evaluation.config)[0]):
             self.problems.append(f"{path} has a curve of another length: left out.")
         elif key not in self.results:

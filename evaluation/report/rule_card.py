@@ -30,7 +30,7 @@ def rule_card(
 
     Args:
       name: of the rule.
-      fingerprint: of its parameters (`evaluation.contenders.fingerprint`).
+      fingerprint: of its parameters (`evaluation.rules.fingerprint`).
       provenance: of the discovery, as `launch.export` records it.
       evaluations: of the rule.
 

@@ -42,6 +42,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender, random_policy, rule_contenders
 from evaluation.evaluate import Execution, evaluate
 from evaluation.executors import OpenProgress
+from evaluation.loading import agent_of_run
 from evaluation.report.drawing import Drawing
 from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
@@ -65,7 +66,7 @@ from evaluation.studies.push_section import (
     push_section,
 )
 from evaluation.studies.saliency import saliency
-from evaluation.training import Run, load_agent
+from evaluation.training import Run
 from training import saved
 
 _NUM_PEAKS, _PEAK_DISTANCE = 4, 10
@@ -166,8 +167,8 @@ def analyse(
     runs = folder / "evaluation"
     for task in tasks:
         run = Run(contender, task, 0)
-        if not (storage.run_folder(runs, run) / saved.FILE).is_file():
-            storage.repeat(runs, run)  # The run is an older version's, which saved no agent.
+        if not (run.folder(runs) / saved.FILE).is_file():
+            storage.repeat(run.folder(runs))  # The run is an older version's, which saved no agent.
     execution = Execution(open_progress=open_progress)
     evaluate(tasks, contenders, config, runs, provenance, execution)
     first, pushes = push_section(contender.name, rule)
@@ -175,7 +176,7 @@ def analyse(
     numbers: dict[str, Any] = {"push": pushes}
     for task in tasks:
         run = Run(contender, task, 0)
-        agent, learner = load_agent(storage.run_folder(runs, run), run)
+        agent, learner = agent_of_run(run.folder(runs), run)
         assert isinstance(agent, RuleAgent)
         heading = f"{contender.name} on {task.name}"
         section, numbers[task.name] = _analyse_agent(

@@ -37,10 +37,11 @@ from disco_common.files import write_atomically
 from disco_common.json_lines import dumps, read_object
 from disco_common.ranges import AT_LEAST_1, POSITIVE
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RuleContender, fingerprint
+from evaluation.contenders import RuleContender
 from evaluation.evaluate import Execution
 from evaluation.executors import Progress
 from evaluation.report.csv_tables import to_csv
+from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.studies import plots

@@ -17,11 +17,11 @@ import disco
 from disco_common import stopping
 from disco_common.checkpoints import Checkpoints
 from disco_common.files import write_atomically
-from evaluation.contenders import fingerprint
 from evaluation.executors import OpenProgress
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.discovery_plots import discovery_curves
+from evaluation.rules import fingerprint
 from launch.support import dry_run, probes, processes, workdirs
 from launch.support.progress import Progress
 from launch.support.provenance import code_version

@@ -25,10 +25,8 @@ from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.evaluate import runs_of
-from evaluation.job_groups import job_groups
-from evaluation.pace import in_words
 from evaluation.report.texts import number_of
-from evaluation.training import Run, train_runs
+from evaluation.training import Run, job_groups, train_runs
 from launch.support.settings import DiscoverSettings
 from launch.support.workdirs import CHECKPOINTS
 from meta.discovery import Discovery
@@ -96,7 +94,7 @@ def show_evaluation(
 
 def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
     try:
-        found = storage.read(workdir, one.contender.name, one.task.name, one.seed_index)
+        found = storage.read(one.folder(workdir))
     except storage.DamagedResultError:
         return False
     return found is not None
@@ -209,6 +207,16 @@ def show_discovery(
         f"\nMemory of this process: {_memory()}. A checkpoint: {size / 2**20:.0f} MiB, of which the"
         f" newest {settings.checkpoints_kept} are kept. Nothing was written."
     )
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration in words, to about two digits: 40 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes < 10 else f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def _devices() -> str:

@@ -20,14 +20,13 @@ from evaluation.contenders import (
     AlgorithmContender,
     Contender,
     RuleContender,
-    check_names,
     fingerprints,
     make_contenders,
 )
 from evaluation.evaluate import Execution, check, evaluate, resolve
 from evaluation.executors import Executor
 from evaluation.report.evaluation_files import WrittenEvaluation
-from evaluation.rule_loading import copies_in, copy_of_rule, find_plugin
+from evaluation.rules import copies_in, copy_of_rule, find_plugin
 from evaluation.scoring import references
 from evaluation.tuned_settings import SHIPPED, TUNED_FILE, find_tuned, settings_by_contender
 from launch.support import commands, dry_run, execution, workdirs
@@ -195,7 +194,6 @@ def _prepared(
     Arguments and errors are as of `run`.
     """
     copies = copies_in(workdir)
-    check_names(rules, (*config.baselines, *agents), copies)
     tasks = resolve(suites)
     chosen = find_tuned(tuned, workdir, config, tasks, rules)
     own = of_algorithms(changes)

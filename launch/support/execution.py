@@ -7,8 +7,7 @@ from typing import Any
 from absl import flags
 
 from disco_common import stopping
-from evaluation.executors import Executor, LocalExecutor
-from evaluation.ray_executor import RayExecutor
+from evaluation.executors import Executor, LocalExecutor, RayExecutor
 
 flags.disclaim_key_flags()
 

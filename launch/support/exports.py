@@ -14,11 +14,11 @@ from disco_common.checkpoints import CheckpointError, CheckpointReader
 from disco_common.configuration import from_json
 from disco_common.files import write_atomically
 from disco_common.json_lines import loads, read_object
-from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.report.rule_card import rule_card
+from evaluation.rules import fingerprint
 from evaluation.studies import ablations
 from launch.support import workdirs
 from launch.support.rule_provenance import rule_provenance

@@ -22,9 +22,10 @@ import environments
 from disco_common import stopping
 from disco_common.files import write_atomically
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import fingerprint, rule_contenders
+from evaluation.contenders import rule_contenders
 from evaluation.evaluate import Execution, make_runs
 from evaluation.report.probe_scores import FOLDER, RULE, SCORE, Probe, read_one
+from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.scoring.references import Reference

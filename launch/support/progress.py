@@ -8,11 +8,11 @@ from rich.progress import (
     MofNCompleteColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
 
 from disco_common.terminal import console, printable
-from evaluation.pace import Pace
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -21,12 +21,7 @@ class Progress:
     """A display of the progress of a command, with some numbers (`evaluation.executors`)."""
 
     def __init__(self, name: str, total: int):
-        """Prepare the display.
-
-        Args:
-          name: of the work.
-          total: number of units of work.
-        """
+        """Prepare the display of the work `name`, of `total` units."""
         self._name = printable(name)
         self._total = total
         self._console = console()
@@ -35,13 +30,12 @@ class Progress:
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}", markup=False),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[numbers]}", markup=False),
             console=self._console,
             disable=not self._console.is_terminal,
         )
-        self._task = self._bar.add_task(self._name, total=total, numbers="compiling", left="")
-        self._begin(0)
+        self._task = self._bar.add_task(self._name, total=total, numbers="compiling")
         self._last_line = 0.0
 
     def __enter__(self) -> "Progress":
@@ -53,43 +47,28 @@ class Progress:
 
     def start(self, completed: int) -> None:
         """Show the progress from a number of completed units on."""
-        self._begin(completed)
         self._bar.update(self._task, completed=completed)
         if not self._console.is_terminal:
             print(f"{self._name}: {completed}/{self._total}, compiling", flush=True)
 
-    def update(
-        self,
-        completed: int,
-        numbers: Mapping[str, float | None],
-        doing: str = "",
-        left: str | None = None,
-    ) -> None:
+    def update(self, completed: int, numbers: Mapping[str, float | None], doing: str = "") -> None:
         """Show the number of completed units, and numbers with it.
 
         Args:
           completed: number of units.
           numbers: by name; None if unknown, which are not shown.
           doing: description of the current work.
-          left: the remaining time in words; by default estimated from the units so far.
         """
         shown = ", ".join(
             f"{name} {value:.4g}" for name, value in numbers.items() if value is not None
         )
         text = printable(": ".join(filter(None, (doing, shown))))
         now = time.monotonic()
-        if left is None:
-            self._pace.at(completed - self._before)
-            left = self._pace.left()
-        self._bar.update(self._task, completed=completed, numbers=text, left=left)
+        self._bar.update(self._task, completed=completed, numbers=text)
         is_due = now - self._last_line >= _SECONDS_BETWEEN_LINES or completed == self._total
         if not self._console.is_terminal and is_due:
             self._last_line = now
-            parts = filter(None, (f"{self._name}: {completed}/{self._total}", text, left))
-            print(", ".join(parts), flush=True)
-
-    def _begin(self, completed: int) -> None:
-        """Begin to estimate the time of the units after those that are completed, as one job."""
-        self._before = completed
-        self._pace = Pace([(self._name, self._total - completed)], time.monotonic)
-        self._pace.begin()
+            print(
+                ", ".join(filter(None, (f"{self._name}: {completed}/{self._total}", text))),
+                flush=True,
+            )

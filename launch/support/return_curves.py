@@ -14,7 +14,7 @@ from typing import Any
 
 from disco_common import files, json_lines
 from disco_common.files import write_atomically
-from evaluation import folder_names, storage
+from evaluation import storage
 from evaluation.contenders import Contender
 from evaluation.evaluate import Execution
 from evaluation.executors import Numbers, Progress
@@ -88,7 +88,7 @@ class ReturnCurves:
         """Return the trackers of a contender's seed, started."""
         key = contender.name, seed
         if key not in self._runs:
-            part = f"{folder_names.of_contender(contender.name)}/seed_{seed}"
+            part = f"{storage.contender_folder(contender.name)}/seed_{seed}"
             found = self._tracking.trackers(
                 self._workdir,
                 f"{contender.name}, seed {seed}",
@@ -146,11 +146,9 @@ class _Display:
             self.shown.start(completed)
         self.curves.read_if_due()
 
-    def update(
-        self, completed: int, numbers: Numbers, doing: str = "", left: str | None = None
-    ) -> None:
+    def update(self, completed: int, numbers: Numbers, doing: str = "") -> None:
         if self.shown is not None:
-            self.shown.update(completed, numbers, doing, left)
+            self.shown.update(completed, numbers, doing)
         self.curves.read_if_due()
 
 

@@ -14,7 +14,7 @@ from disco import rule_sources
 from disco_common import files
 from disco_common.files import write_atomically
 from environments import registry
-from evaluation.contenders import fingerprint
+from evaluation.rules import fingerprint
 from evaluation.studies import ablations
 from launch.support.settings import DiscoverSettings
 from meta.discovery import Discovery

@@ -120,12 +120,12 @@ def sweep(
         if not is_finished(workdir / point.name, point.settings.meta_steps)
     ]
     print(f"{len(points) - len(jobs)} of {len(points)} discoveries are finished.", flush=True)
-    failures = executor.run("sweep", jobs, Progress) if jobs else []
-    failed = {failure.job.name: failure.error for failure in failures}
+    errors = executor.run("sweep", jobs, Progress) if jobs else []
+    failed = {job.name: error for job, error in zip(jobs, errors, strict=True) if error}
     _report(points, workdir, failed)
-    if failures:
+    if failed:
         raise JobsFailedError(
-            failures,
+            [f"{name}: {error}" for name, error in failed.items()],
             len(jobs),
             "The others are kept; started again, the command continues with the missing ones.",
         )
@@ -162,10 +162,8 @@ class _Reporting:
     def start(self, completed: int) -> None:
         self.report(completed, {})
 
-    def update(
-        self, completed: int, numbers: Numbers, doing: str = "", left: str | None = None
-    ) -> None:
-        del doing, left
+    def update(self, completed: int, numbers: Numbers, doing: str = "") -> None:
+        del doing
         self.report(completed, numbers)
 
 

@@ -8,7 +8,7 @@ import environments
 from agents import registry as agent_registry
 from disco_common import plugins
 from environments import registry
-from evaluation import contenders, rule_loading
+from evaluation import contenders, rules
 from evaluation.config import EvaluationConfig
 from tests.launch.common import outcomes_of
 
@@ -37,7 +37,7 @@ ENTRIES = {
 }
 MAKE = {  # Of functions.
     registry.PLUGINS: lambda name: environments.make(f"{name}/4"),
-    rule_loading.PLUGINS: lambda name: contenders.make_contenders([name], EvaluationConfig()),
+    rules.PLUGINS: lambda name: contenders.make_contenders([name], EvaluationConfig()),
 }
 
 

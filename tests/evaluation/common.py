@@ -92,7 +92,7 @@ def train(
         result
         for group in groups
         for result in train_runs(
-            group, config, [storage.run_folder(folder, run) for run in group], folder, report
+            group, config, [run.folder(folder) for run in group], folder, report
         )
     ]
     results = [found[i : i + config.seeds] for i in range(0, len(found), config.seeds)]
@@ -107,7 +107,7 @@ def load(
 ) -> LearningCurves:
     """A contender's curves, from the results that an evaluation kept."""
     results = [
-        [storage.load(folder, Run(contender, task, seed)) for seed in range(config.seeds)]
+        [storage.load(Run(contender, task, seed).folder(folder)) for seed in range(config.seeds)]
         for task in tasks
     ]
     return LearningCurves.of([[x for x in row if x is not None] for row in results], config)
@@ -132,7 +132,7 @@ def write_runs(
         for task in found:
             for index in range(config.seeds):
                 score = level + 0.1 * index
-                storage.save(folder, Run(contender, task, index), result(score, config))
+                storage.save(Run(contender, task, index).folder(folder), result(score, config))
     return found
 
 
@@ -151,7 +151,9 @@ def write_evaluation(
             for index, seed in enumerate(config.all_seeds):
                 score = level + 0.1 * rng.normal() + 0.01 * seed + shift
                 if (contender.name, task.name, index) not in skip:
-                    storage.save(folder, Run(contender, task, index), result(score, config, strip))
+                    storage.save(
+                        Run(contender, task, index).folder(folder), result(score, config, strip)
+                    )
     return read_manifest(folder)
 
 

@@ -14,8 +14,7 @@ from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import Execution, evaluate, resolve
-from evaluation.executors import ATTEMPTS, Job, JobsFailedError, LocalExecutor
-from evaluation.ray_executor import RayExecutor
+from evaluation.executors import ATTEMPTS, Job, JobsFailedError, LocalExecutor, RayExecutor
 from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
@@ -66,7 +65,7 @@ def _fails_at_first(folder, name, times, report):
     report(1, {"loss": 0.5})
     number = _note(folder, name)
     if number < times:
-        raise OSError(f"not yet {number if name == 'differently' else ''}\n{name}")
+        raise OSError(f"not yet {number}\n{name}")
 
 
 def _has_a_bug(folder, name, times, report):
@@ -93,31 +92,23 @@ def test_a_job_that_fails_is_tried_again_and_the_others_go_on(
 ):
     jobs = [
         _job(_fails_at_first, tmp_path, "always", 100),
-        _job(_fails_at_first, tmp_path, "differently", 100),
         _job(_has_a_bug, tmp_path, "bug", 100),
         _job(_fails_at_first, tmp_path, "once", 1),
         _job(_fails_at_first, tmp_path, "good", 0),
     ]
-    failures = executors[executor].run("test", jobs, silent)
-    assert sorted(map(str, failures)) == [
-        "always: OSError: not yet  (2 attempts)",
-        "bug: TypeError: a bug of the agent (1 attempt)",
-        "differently: OSError: not yet 2 (3 attempts)",
-    ]
+    errors = executors[executor].run("test", jobs, silent)
+    assert errors == ["OSError: not yet 2", "TypeError: a bug of the agent", "", ""]
     attempts = {job.name: len(list(tmp_path.glob(f"{job.name}.*"))) for job in jobs}
-    assert attempts == {"always": 2, "differently": ATTEMPTS, "bug": 1, "once": 2, "good": 1}
-    # Each failure shows once where it is from.
-    assert caplog.text.count("TypeError: a bug of the agent") == 1
-    assert caplog.text.count("in _has_a_bug") == 1
-    assert caplog.text.count("\nalways") == caplog.text.count("OSError: not yet \nalways") == 1
+    assert attempts == {"always": ATTEMPTS, "bug": 1, "once": 2, "good": 1}
+    assert "in _has_a_bug" in caplog.text
 
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(executors, tmp_path):
     jobs = [_job(_dies_at_first, tmp_path, "twice", 2), _job(_dies_at_first, tmp_path, "ever", 9)]
-    (failure,) = executors["ray"].run("test", jobs, silent)
-    assert failure.job.name == "ever"
-    assert "WorkerCrashedError" in failure.error
+    twice, ever = executors["ray"].run("test", jobs, silent)
+    assert twice == ""
+    assert "WorkerCrashedError" in ever
     assert len(list(tmp_path.glob("twice.*"))) == 3
 
 
@@ -156,8 +147,7 @@ def test_runs_that_cannot_be_kept_are_named_and_the_others_are_made(tmp_path):
     (blocked / "seed_1").touch()  # Where a folder should be.
     with pytest.raises(JobsFailedError, match="1 of 4 jobs failed") as caught:
         evaluate(tasks, contenders, CONFIG, tmp_path)
-    assert "random on deep_sea/4 (seeds 0, 1): " in str(caught.value)
-    assert "(2 attempts)" in str(caught.value)  # As both are equal.
+    assert "random on deep_sea/4, seed 1: " in str(caught.value)
     assert len(list(tmp_path.glob("runs/*/*/*/result.json"))) == 6
     assert not (tmp_path / "results.json").exists()
     (blocked / "seed_1").unlink()
@@ -166,13 +156,10 @@ def test_runs_that_cannot_be_kept_are_named_and_the_others_are_made(tmp_path):
 
 
 def test_an_address_without_a_cluster_is_refused_quickly():
-    with socket.socket() as silent_listener, socket.socket() as unused:
-        for endpoint in (silent_listener, unused):
-            endpoint.bind(("127.0.0.1", 0))
-        silent_listener.listen()
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
         addresses = {
             f"127.0.0.1:{unused.getsockname()[1]}": "Connection refused",
-            f"127.0.0.1:{silent_listener.getsockname()[1]}": "timed out",
             "nowhere": "it is not of the form host:port",
         }
         for address, reason in addresses.items():

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 import environments
-from evaluation import folder_names, storage
-from evaluation.contenders import make_contenders
-from evaluation.evaluate import Execution, check, make_runs, resolve
+from evaluation import storage
+from evaluation.evaluate import check, resolve
 from evaluation.results import Episodes
-from evaluation.training import Run
 from tests.evaluation import common
 from training.records import EpisodeSums, Records
 
@@ -53,7 +51,7 @@ ODD = [
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_folders_of_ordinary_tasks_are_readable(name):
-    assert folder_names.of_task(name) == ORDINARY[name]
+    assert storage.task_folder(name) == ORDINARY[name]
 
 
 @pytest.mark.parametrize(
@@ -64,10 +62,10 @@ def test_folders_of_ordinary_tasks_are_readable(name):
     ],
 )
 def test_folders_of_ordinary_contenders_have_their_names(name):
-    assert folder_names.of_contender(name) == name
+    assert storage.contender_folder(name) == name
 
 
-@pytest.mark.parametrize("folder_of", [folder_names.of_task, folder_names.of_contender])
+@pytest.mark.parametrize("folder_of", [storage.task_folder, storage.contender_folder])
 def test_folders_are_safe_and_each_name_has_its_own(folder_of, tmp_path):
     names = [*ORDINARY, *ODD]
     folders = [folder_of(name) for name in names]
@@ -88,19 +86,6 @@ def test_tasks_never_share_a_result(tmp_path):
         assert path.resolve().parents[2] == tmp_path / "runs"
 
 
-def test_folder_of_older_code_is_read(tmp_path):
-    old = tmp_path / "runs" / "règle" / "sokoban_file:x_q_r.txt"
-    task = "sokoban/file:x/q/r.txt"
-    new = storage.run_path(tmp_path, "règle", task, 0)
-    old.mkdir(parents=True)
-    assert storage.run_path(tmp_path, "règle", task, 0) == old / "seed_0"
-    new.mkdir(parents=True)
-    assert storage.run_path(tmp_path, "règle", task, 0) == new
-    # Names that would lead elsewhere are none of older code's folders.
-    assert storage.run_path(tmp_path, "..", "..", 0).resolve().parents[2] == tmp_path / "runs"
-    assert storage.run_path(tmp_path, "", "", 0).resolve().parents[2] == tmp_path / "runs"
-
-
 def tasks_named(*names: str) -> list[environments.Environment]:
     (task,) = resolve(["catch/5x5"])
     return [environments.Environment(name, task.dynamics) for name in names]
@@ -112,33 +97,22 @@ def test_tasks_of_one_folder_are_refused():
         check(tasks, [], common.CONFIG)
 
 
-def test_folder_of_older_code_that_two_tasks_share_is_refused(tmp_path):
-    """Nobody knows whose results these are."""
-    tasks = tasks_named("sokoban/file:x/q/r.txt", "sokoban/file:x/q_r.txt")
-    config = dataclasses.replace(common.CONFIG, baselines=())
-    contenders = make_contenders([], config)
-    (tmp_path / "runs" / "random" / "sokoban_file:x_q_r.txt").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"random on '.*q/r.txt' and on '.*q_r.txt' would be in"):
-        make_runs(tasks, contenders, config, tmp_path, {}, Execution())
-
-
 def test_a_result_that_is_not_finite_is_json_and_is_read_again(tmp_path):
     """Also as older versions wrote it, with bare NaN and Infinity."""
-    config = common.CONFIG
-    run = Run(make_contenders([], config)[0], environments.make("catch/5x5"), 0)
+    run = storage.run_path(tmp_path, "random", "catch/5x5", 0)
     window = Episodes(np.array(2.0), np.array(np.inf))
     curve = Episodes(np.array([1.0, 2.0]), np.array([np.nan, 3.0]))
     made = dataclasses.replace(
         common.result(1.0), window=window, curve=curve, results={"a": np.nan}
     )
-    storage.save(tmp_path, run, made)
-    path = storage.run_folder(tmp_path, run) / "result.json"
+    storage.save(run, made)
+    path = run / "result.json"
     values = json.loads(path.read_text(), parse_constant=lambda x: pytest.fail(f"{x} is no JSON"))
     old = {**values, "window": {"count": 2.0, "return_sum": np.inf}, "results": {"a": np.nan}}
     del old["crc32"]
     for text in (path.read_text(), json.dumps(old | {"crc32": storage.json_lines.crc32(old)})):
         path.write_text(text)
-        found = storage.load(tmp_path, run)
+        found = storage.load(run)
         assert found is not None
         assert found.curve.mean_return[1] == 1.5
         assert np.isnan(found.curve.mean_return[0])

@@ -13,7 +13,6 @@ import pytest
 
 import environments
 from agents.rule_agent import AgentConfig
-from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import runs_of
@@ -33,7 +32,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 def test_of_an_evaluation(tmp_path, capsys):
     tasks, contenders = (environments.make("catch/5x5"),), make_contenders([], CONFIG)
     ((one, _),) = runs_of(contenders[0], tasks, CONFIG)
-    folder = storage.run_folder(tmp_path, one)
+    folder = one.folder(tmp_path)
     folder.mkdir(parents=True)
     (folder / "result.json").write_text("damaged")
     before = contents(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 import disco
 from disco_common.checkpoints import CheckpointError, Checkpoints
-from evaluation.contenders import fingerprint
+from evaluation.rules import fingerprint
 from launch.support.discoveries import discover
 from launch.support.exports import export
 from launch.support.setup import make_rule

@@ -19,7 +19,8 @@ from disco_common.checkpoints import CheckpointError, Checkpoints
 from environments.suites.sokoban import generator, levels
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import fingerprint, make_contenders
+from evaluation.contenders import make_contenders
+from evaluation.rules import fingerprint
 from evaluation.tuned_settings import (
     SHIPPED,
     Tuned,

@@ -12,9 +12,9 @@ import pytest
 import disco
 import environments
 from disco_common import stopping
-from evaluation.contenders import fingerprint
 from evaluation.report import probe_scores
 from evaluation.report.discovery_metrics import read_metrics
+from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from launch.support import probes
 from launch.support.discoveries import discover

@@ -9,7 +9,7 @@ import disco
 from disco.rule_sources import sha256_of
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.rule_loading import FILE_SHA256
+from evaluation.rules import FILE_SHA256
 from tests.disco import hub
 from tests.golden import WEIGHTS
 from tests.launch.common import outcome, start

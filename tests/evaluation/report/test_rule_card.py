@@ -4,9 +4,9 @@ import pathlib
 import pytest
 
 import disco
-from evaluation.contenders import fingerprint
 from evaluation.report.merging import merge
 from evaluation.report.rule_card import rule_card
+from evaluation.rules import fingerprint
 from tests.evaluation.common import TASKS, write_evaluation
 
 PROVENANCE = {

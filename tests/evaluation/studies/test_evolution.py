@@ -16,8 +16,8 @@ from disco import anchored
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import rule_contenders
 from evaluation.evaluate import Execution
-from evaluation.fingerprints import fingerprint
 from evaluation.report.drawing import Drawing
+from evaluation.rules import fingerprint
 from evaluation.studies import evolution
 from evaluation.studies.evolution import EvolutionConfig, evolve
 from evaluation.studies.prior_points import Point, points_of, weights, with_prior
