@@ -138,8 +138,7 @@ class RuleContender(Contender):
     def with_settings(self, settings: Settings) -> "RuleContender":
         """Return it with other settings of its agent.
 
-        Args:
-          settings: of `agents.search_space.RULE_RANGES`, some or all.
+        The settings are some or all of `agents.search_space.RULE_RANGES`.
 
         Raises:
           ValueError: if there are others, or one is out of range.
@@ -222,11 +221,7 @@ class AlgorithmContender(Contender):
 
 
 def settings_of_agent(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of an algorithm's settings that an agent has which learns by a rule, or all.
-
-    Args:
-      settings: JSON values of a config.
-    """
+    """Return the part of an algorithm's settings that are its agent's, or all."""
     agent = settings.get("agent")
     return agent if isinstance(agent, Mapping) else settings
 
@@ -314,12 +309,6 @@ def tuned_algorithm(
     name: str, algorithm: str, config: EvaluationConfig, settings: Settings
 ) -> AlgorithmContender:
     """Return the contender of an algorithm with settings that a search has found.
-
-    Args:
-      name: the contender's.
-      algorithm: its name.
-      config: of the evaluation.
-      settings: of the algorithm's ranges, some or all.
 
     Raises:
       ValueError: if a setting is unknown or out of range.

@@ -168,6 +168,7 @@ def make_runs(
       Each contender's learning curves, by name.
     """
     check(tasks, contenders, config)
+    provenance = {**provenance, **circumstances()}
     return _make_checked_runs(tasks, contenders, config, folder, provenance, execution)
 
 

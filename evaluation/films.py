@@ -20,7 +20,6 @@ from evaluation import playing, storage
 from evaluation.loading import LoadedAgent
 
 _HEIGHT, _CAPTION = 320, 16  # Pixels. Smaller pictures are enlarged by whole numbers.
-_BAR, _BARS_HEIGHT, _MOST_BARS = 12, 100, 40
 _LAST_FRAMES = 8  # An episode's last picture is shown as often.
 
 
@@ -30,16 +29,13 @@ def frames(
     """Yield the pictures of episodes, one for each step, with the step and the reward so far.
 
     A picture is what the environment draws (`environments.Filmed`), otherwise the first of its
-    observations that is an image or a board (`agents.pictures`), otherwise the first numbers that
-    it observes as bars.
+    observations that is an image or a board (`agents.pictures`).
 
-    Args:
-      agent: that acts.
-      episodes: number of episodes.
-      seed: of the environment and of the actions.
-      most_steps: of an episode; what comes after is left out.
+    Actions and environment follow from the seed. What comes after `most_steps` of an episode is
+    left out.
 
     Raises:
+      ValueError: if there is neither.
       SimulatorError: if a simulator failed.
     """
     simulators, draw = _start(agent.task, seed)
@@ -70,13 +66,8 @@ def imagination(
     The agent plays. Every `interval` steps its model of the world reads what happened; until the
     next time it imagines what follows from the actions that the agent took.
 
-    Args:
-      agent: that acts; an `agents.protocol.ImaginingAgent`.
-      episodes: number of episodes.
-      seed: of the first episode's environment and actions, and of the imagination; later episodes
-        have the following ones.
-      most_steps: of an episode; what comes after is left out.
-      interval: steps, 3 or more.
+    The seed is that of the first episode's environment, actions and imagination; later episodes
+    have the following ones. What comes after `most_steps` of an episode is left out.
 
     Raises:
       ValueError: if the agent has no model of the world, or observes no picture.
@@ -195,27 +186,17 @@ def _start(task: environments.Environment, seed: int):
         return SerialSimulators(
             lambda _: simulator, dynamics, 1, seed
         ), lambda _: simulator.render()
-    index = pictures.image_index(dynamics.observation_spec())
+    spec = dynamics.observation_spec()
+    if (index := pictures.image_index(spec)) is None:
+        raise ValueError(
+            f"{task.name} draws nothing, and its observations are no pictures: {spec}; there is"
+            " nothing to film."
+        )
 
     def draw(timestep) -> np.ndarray:
-        leaves = [np.asarray(x)[0] for x in jax.tree.leaves(timestep.observation)]
-        if index is None:
-            return _bars(np.concatenate([x.ravel().astype(np.float64) for x in leaves]))
-        return pictures.as_image(leaves[index])
+        return pictures.as_image(np.asarray(jax.tree.leaves(timestep.observation)[index])[0])
 
     return environments.start(task, 1, seed, workers=1), draw
-
-
-def _bars(numbers: np.ndarray) -> np.ndarray:
-    """Draw numbers as bars up and down from the middle, on a signed logarithmic scale."""
-    finite = np.nan_to_num(numbers[:_MOST_BARS])
-    heights = np.sign(finite) * np.log1p(np.abs(finite)) / np.log(101.0)  # 1 at 100.
-    middle = _BARS_HEIGHT // 2
-    image = np.full((_BARS_HEIGHT, _BAR * len(finite), 3), 24, np.uint8)
-    for i, height in enumerate(np.clip(heights, -1.0, 1.0)):
-        low, high = sorted((middle, middle - round(height * middle)))
-        image[low : high + 1, i * _BAR + 1 : (i + 1) * _BAR - 1] = (31, 119, 180)
-    return image
 
 
 def _captioned(picture: np.ndarray, caption: str) -> np.ndarray:

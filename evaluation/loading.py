@@ -35,7 +35,7 @@ from evaluation.training import Run
 from training import saved
 from training.host_collection import make_act
 
-_MOST_NAMED = 6  # Runs in an error.
+_EXPECTED = "<workdir of launch.evaluate>/runs/<contender>/<task>/seed_<n>"
 
 
 @chex.dataclass(frozen=True)
@@ -142,9 +142,7 @@ def load_agent(folder: str | pathlib.Path, *, imports: bool = False) -> LoadedAg
     """
     path = pathlib.Path(os.path.expanduser(folder)).resolve()
     if not path.is_dir():
-        raise FileNotFoundError(
-            f"{str(folder)!r} is not a folder; expected that of a run{runs_near(folder)}."
-        )
+        raise FileNotFoundError(f"{str(folder)!r} is not a folder; expected {_EXPECTED}.")
     run = _run_of(path, imports)
     agent, learner = agent_of_run(path, run)
     acting_state = jax.device_put(agent.acting_state(learner))
@@ -153,10 +151,6 @@ def load_agent(folder: str | pathlib.Path, *, imports: bool = False) -> LoadedAg
 
 def agent_of_run(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
     """Return the agent of a finished run, and its final learning state.
-
-    Args:
-      folder: of the run.
-      run: one of an agent that does not train itself.
 
     Raises:
       FileNotFoundError: if the run saved no agent.
@@ -167,24 +161,10 @@ def agent_of_run(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
     return agent, jax.device_put(saved.load(folder, like))
 
 
-def runs_near(folder: str | pathlib.Path) -> str:
-    """Return which runs there are where a folder was expected, as a clause; empty if none."""
-    path = pathlib.Path(folder)
-    near = next((x for x in path.parents if x.is_dir()), path.parent)
-    patterns = (f"{between}seed_*" for between in ("", "*/", "*/*/", "runs/*/*/"))
-    found = sorted({str(x) for pattern in patterns for x in near.glob(pattern) if x.is_dir()})
-    named = ", ".join(found[:_MOST_NAMED])
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return f"; there are {named}{more}" if found else ""
-
-
 def _run_of(path: pathlib.Path, imports: bool) -> Run:
     """Return the run of a folder."""
     if len(path.parents) < 4 or path.parents[2].name != "runs":
-        raise ValueError(
-            f"{str(path)!r} is not the folder of a run; expected"
-            " <workdir of launch.evaluate>/runs/<contender>/<task>/seed_<n>."
-        )
+        raise ValueError(f"{str(path)!r} is not the folder of a run; expected {_EXPECTED}.")
     stored = read_manifest(path.parents[3])
     runs = {
         storage.run_path(stored.folder, contender.name, task, seed): (contender, task, seed)
@@ -210,10 +190,7 @@ def _run_of(path: pathlib.Path, imports: bool) -> Run:
 def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:
     """Return a contender of an evaluation on disk (`evaluation.report.manifest`), complete.
 
-    Args:
-      stored: without its rule or algorithm.
-      config: of the evaluation.
-      copies: folder with copies of rule files (`copy_of_rule`).
+    `copies` is the folder with copies of rule files.
 
     Raises:
       ValueError: if its rule is gone or another one now, or its algorithm has other settings now.

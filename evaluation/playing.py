@@ -32,14 +32,6 @@ def play(
 ) -> Batch:
     """Return an agent's transitions: NumPy arrays `[num_steps, num_environments, ...]`.
 
-    Args:
-      agent: that acts.
-      learner: its learning state, which does not change.
-      task: to act in.
-      num_steps: in each environment.
-      num_environments: number of parallel environments.
-      seed: of all randomness.
-
     Raises:
       SimulatorError: if a simulator failed.
     """
@@ -107,12 +99,8 @@ def strip(
 ) -> bytes:
     """Return a picture with frames of one of the agent's episodes, or of its start, side by side.
 
-    Args:
-      agent: that plays.
-      learner: its learning state.
-      task: to play; its observations are images, or contain some (`agents.pictures.image_index`).
-      seed: of the episode.
-      num_frames: number of frames at most, evenly spaced.
+    Its frames, `num_frames` at most, are evenly spaced. The task's observations are images, or
+    contain some (`agents.pictures.image_index`).
 
     Returns:
       A PNG file.

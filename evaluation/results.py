@@ -70,14 +70,7 @@ class RunResult:
     def of(
         cls, trained: TrainedRun, config: EvaluationConfig, devices: str, strip: bytes = b""
     ) -> "RunResult":
-        """Return the result of a finished run.
-
-        Args:
-          trained: the run's result from the trainer.
-          config: of the evaluation, for the curve's intervals and the score's window.
-          devices: that trained it.
-          strip: see `RunResult`.
-        """
+        """Return the result of a finished run, by an evaluation's intervals and window."""
         per_update = config.agent.steps_per_update
         ends, window_start = intervals(config)
         curve, window = np.zeros((2, len(ends))), np.zeros(2)
@@ -138,15 +131,14 @@ class LearningCurves:
         def stacked(value):
             return np.array([[value(run) for run in seeds] for seeds in runs])
 
+        def episodes(name):
+            return Episodes(*(stacked(lambda x, i=i: getattr(x, name)[i]) for i in range(2)))
+
         names = sorted({name for seeds in runs for run in seeds for name in run.results})
         return cls(
             updates=intervals(config)[0],
-            curve=Episodes(
-                stacked(lambda run: run.curve.count), stacked(lambda run: run.curve.return_sum)
-            ),
-            window=Episodes(
-                stacked(lambda run: run.window.count), stacked(lambda run: run.window.return_sum)
-            ),
+            curve=episodes("curve"),
+            window=episodes("window"),
             results={
                 name: stacked(lambda run, name=name: run.results.get(name, np.nan))
                 for name in names

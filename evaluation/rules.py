@@ -116,11 +116,11 @@ def distinct_names(rules: Sequence[str]) -> list[str]:
                 " expected files of different names or in folders of different names."
             )
         known = plugins.names(registry.PLUGINS)
-        if family_of(name) in known or "@" in name:
+        if family_of(name) in known:
             kept = ", ".join(known)
             raise ValueError(
                 f"--rule {rule!r} would be called {name!r}, which is kept for other contenders;"
-                f" expected a file name without '@' and other than {kept}."
+                f" expected another file name than {kept}."
             )
     return names
 
@@ -165,11 +165,6 @@ def agent_of(
 
     It is the config's, with settings of the agents that the rule was discovered with where the
     config does not set them.
-
-    Args:
-      rule: the name that it was given by.
-      header: of its file; empty for a rule without one.
-      config: of the evaluation.
 
     Raises:
       disco.RuleFileError: if a setting in the file is not a number in its range.

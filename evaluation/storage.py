@@ -20,7 +20,6 @@ A run's folder, runs/<contender>/<task>/seed_<n>/, holds
     result.json                the run's result, once it is finished; the run is not repeated then
     failure.txt                the traceback of its newest failure, until it is finished
     result.json.damaged        a result that could not be read; its run was repeated
-    result.json.repeated       the result before `repeat`
     strip.png                  frames of an episode of the trained agent, side by side in one
                                picture; for the first seed of agents that learn from images
     prediction.png, …
@@ -143,14 +142,6 @@ def save_failure(runs: Sequence[pathlib.Path], trace: str) -> None:
         with contextlib.suppress(OSError):  # Which may be the failure.
             run.mkdir(parents=True, exist_ok=True)
             write_atomically(run / FAILURE, trace)
-
-
-def repeat(run: pathlib.Path) -> None:
-    """Rename a run's result, so that the run is repeated."""
-    path = run / _RESULT
-    if path.exists():
-        _log.warning("%s is renamed, and its run is repeated.", path)
-        os.replace(path, path.with_name(f"{path.name}.repeated"))
 
 
 def load(run: pathlib.Path) -> RunResult | None:

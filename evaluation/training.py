@@ -202,9 +202,7 @@ def training_settings(config: EvaluationConfig) -> TrainingSettings:
 def _keeping_result(run: Run, missing: str) -> Iterator[None]:
     """Log any error as a warning, so that a finished run keeps its result.
 
-    Args:
-      run: whose agent is trained.
-      missing: what an error leaves the run without, a plural.
+    `missing` is what the run then lacks, a plural.
     """
     try:
         yield

@@ -29,6 +29,7 @@ def main() -> None:
     from evaluation.evaluate import resolve
     from evaluation.rules import copies_in
     from evaluation.studies import tuning
+    from evaluation.tuned_settings import TUNED_FILE
     from launch.support import evaluations, workdirs
     from launch.support.score_tables import print_rows
 
@@ -65,7 +66,7 @@ def main() -> None:
         for name, one in found.contenders.items()
     ]
     print_rows(f"Best of {values.trials} trials", rows)
-    print(printable(f"Written: {folder / tuning.TUNED}, {folder / 'tuning.csv'}"))
+    print(printable(f"Written: {folder / TUNED_FILE}, {folder / 'tuning.csv'}"))
 
 
 def _described(space: Mapping[str, Any]) -> dict[str, str]:

@@ -26,15 +26,12 @@ def main() -> None:
     """Run the command."""
     from disco_common.terminal import message
     from evaluation import films
-    from evaluation.loading import load_agent, runs_near
+    from evaluation.loading import load_agent
 
     values = flags.FLAGS
     output = pathlib.Path(values.output or pathlib.Path(values.run, "film.gif"))
     if not pathlib.Path(values.run).is_dir():
-        raise ValueError(
-            f"--run={values.run} is not a folder; expected that of a finished run"
-            f"{runs_near(values.run)}."
-        )
+        raise ValueError(f"--run={values.run} is not a folder; expected that of a finished run.")
     films.check(output)
     # Of environments that draw with SDL: no sound card is needed.
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

@@ -5,9 +5,9 @@ A report shows how the rule changes a policy, beside the drifts of PPO and DPO
 report shows, of each task, what the weights of the policy target's prior depend on, if they are
 outputs of the meta-network, and, if agents have predictions y and z,
 
-- `evaluation.studies.predictions`: how confident the predictions are along an episode;
-- `evaluation.studies.saliency`: the parts of an observation on which they depend;
-- `evaluation.studies.influence`: how a change of a future prediction changes the current targets;
+- `evaluation.studies.predictions`: how confident the predictions are along an episode, the parts of
+  an observation on which they depend, and how a change of a future prediction changes the current
+  targets;
 - `evaluation.studies.information`: how well probes predict the near future from them;
 
 and an evaluation of agents that learn by the rule, and, if they have y and z, by the rule with
@@ -37,7 +37,7 @@ from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
 from disco.discovered import DiscoveredRule
 from disco_common import json_lines
 from disco_common.files import write_atomically
-from evaluation import playing, storage
+from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender, random_policy, rule_contenders
 from evaluation.evaluate import Execution, evaluate
@@ -48,26 +48,10 @@ from evaluation.report.html_report import write_report
 from evaluation.report.manifest import read_manifest
 from evaluation.report.merging import merge
 from evaluation.report.page import Section
-from evaluation.studies import plots, policy_updates
+from evaluation.studies import plots, policy_updates, predictions
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
-from evaluation.studies.influence import influence
 from evaluation.studies.information import information
-from evaluation.studies.predictions import (
-    learner_outputs,
-    one_environment,
-    outputs_along,
-    quantities,
-    slice_trajectory,
-)
-from evaluation.studies.push_section import (
-    PushSection,
-    by_age_figure,
-    correlations_figure,
-    push_section,
-)
-from evaluation.studies.saliency import saliency
 from evaluation.training import Run
-from training import saved
 
 _NUM_PEAKS, _PEAK_DISTANCE = 4, 10
 _INFLUENCE_STEPS = 30
@@ -144,14 +128,8 @@ def analyse(
 ) -> list[pathlib.Path]:
     """Analyse a rule on tasks; return the files of the report.
 
-    Args:
-      rule_name: a discovered rule's file, or name in the zoo.
-      tasks: to learn.
-      config: of the training.
-      settings: of the analysis.
-      folder: for all results.
-      provenance: to record; JSON values.
-      open_progress: see `evaluation.evaluate.evaluate`.
+    The rule is a discovered one's file, or its name. Agents are trained and stored as
+    `evaluation.evaluate.evaluate` does it, with the same arguments.
 
     Raises:
       ValueError: if the rule is not a discovered one, or cannot act on a task.
@@ -165,14 +143,10 @@ def analyse(
     if rule.has_predictions:
         contenders += _without_predictions(contender, rule)
     runs = folder / "evaluation"
-    for task in tasks:
-        run = Run(contender, task, 0)
-        if not (run.folder(runs) / saved.FILE).is_file():
-            storage.repeat(run.folder(runs))  # The run is an older version's, which saved no agent.
     execution = Execution(open_progress=open_progress)
     evaluate(tasks, contenders, config, runs, provenance, execution)
-    first, pushes = push_section(contender.name, rule)
-    sections: list[PushSection | AnalysisSection] = [first]
+    first, pushes = policy_updates.push_section(contender.name, rule)
+    sections: list[policy_updates.PushSection | AnalysisSection] = [first]
     numbers: dict[str, Any] = {"push": pushes}
     for task in tasks:
         run = Run(contender, task, 0)
@@ -223,11 +197,11 @@ def _analyse_agent(
             playing.play(agent, learner, task, settings.steps, settings.environments, seed)
         )
     )
-    outputs = outputs_along(agent, learner.params, trajectory)
-    known = quantities(rule, outputs, trajectory)
+    outputs = predictions.outputs_along(agent, learner.params, trajectory)
+    known = predictions.quantities(rule, outputs, trajectory)
     weights, by_age = {}, {}
     if rule.sizes.prior_outputs:
-        both = learner_outputs(agent, learner, trajectory)
+        both = predictions.learner_outputs(agent, learner, trajectory)
         of_learner = (rule, *both, trajectory, learner.rule_state)
         weights = policy_updates.weights_of(*of_learner)
         by_age = policy_updates.weights_by_age(*of_learner)
@@ -236,9 +210,9 @@ def _analyse_agent(
     peaks = _peaks(next(iter(shown.values()))) if rule.has_predictions else []
     figures = {"quantities": plots.time_series(shown, peaks)}
     if by_age:
-        figures["by_age"] = by_age_figure(by_age)
+        figures["by_age"] = policy_updates.by_age_figure(by_age)
     if correlations:
-        figures["correlations"] = correlations_figure(correlations)
+        figures["correlations"] = policy_updates.correlations_figure(correlations)
     part, numbers = None, {}
     if rule.has_predictions:
         part, numbers, found = _predictions(
@@ -306,11 +280,11 @@ def _saliency_pictures(
     frames = playing.frames(agent, trajectory)
     if not isinstance(frames, np.ndarray):
         return None
-    alone, spec = one_environment(trajectory, 0), task.dynamics.observation_spec()
+    alone, spec = predictions.one_environment(trajectory, 0), task.dynamics.observation_spec()
     found = []
     for step in steps:
         key = jax.random.fold_in(jax.random.key(seed), step)
-        by_quantity = saliency(rule, agent, learner.params, alone, step, key)
+        by_quantity = predictions.saliency(rule, agent, learner.params, alone, step, key)
         images = {f"step {step}": _image(frames[step, 0], spec)}
         images |= {name: _flat(x) for name, x in by_quantity.items()}
         found.append([(caption, _png(image)) for caption, image in images.items()])
@@ -343,15 +317,17 @@ def _influences(
     trajectory: disco.Trajectory,
 ) -> dict[str, Float[np.ndarray, "distances"]]:
     """Return the influence of z on the rule's targets, and on all of actor-critic's together."""
-    short = slice_trajectory(agent, trajectory, 0, _INFLUENCE_STEPS)
+    short = predictions.slice_trajectory(agent, trajectory, 0, _INFLUENCE_STEPS)
     key = jax.random.key(0)
-    outputs, target_outputs = learner_outputs(agent, learner, short)
-    found = influence(rule, outputs, target_outputs, short, learner.rule_state, outputs["z"], key)
+    outputs, target_outputs = predictions.learner_outputs(agent, learner, short)
+    found = predictions.influence(
+        rule, outputs, target_outputs, short, learner.rule_state, outputs["z"], key
+    )
     critic_rule = disco.hand_designed("actor_critic")
     critic = RuleAgent.create(agent.config, task.dynamics, critic_rule)
     initial = critic.init(key)
-    critic_outputs, _ = learner_outputs(critic, initial, short)
-    none = influence(
+    critic_outputs, _ = predictions.learner_outputs(critic, initial, short)
+    none = predictions.influence(
         critic_rule, critic_outputs, None, short, initial.rule_state, outputs["z"], key
     )
     return {

@@ -3,7 +3,7 @@
 A meta-gradient goes through a few updates of an agent, and does not see what a rule makes of the
 agent after hundreds. This search does, for a handful of meta-parameters: the weights of the policy
 target's prior (`AnchoredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`), each
-at some points (`prior_points`): at birth and after 1,000 updates and, if the prior's outputs read
+at some points (`points_of`): at birth and after 1,000 updates and, if the prior's outputs read
 them, with larger advantages, and for actions of a smaller probability and of a larger ratio. Others
 follow, as the outputs are linear in the logarithms of these. Beside them it searches the agents'
 learning rate. CMA-ES (Hansen 2016, arXiv 1604.00772; the library `cmaes`) proposes a generation of
@@ -25,27 +25,26 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from cmaes import CMA
 from jaxtyping import Float
 
 import disco
 import environments
-from agents.rule_agent import AgentConfig
 from agents.search_space import RULE_RANGES
+from disco import anchored
 from disco_common.files import write_atomically
 from disco_common.json_lines import dumps, read_object
 from disco_common.ranges import AT_LEAST_1, POSITIVE
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender
 from evaluation.evaluate import Execution
-from evaluation.executors import Progress
 from evaluation.report.csv_tables import to_csv
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.studies import plots
-from evaluation.studies.prior_points import points_of, weights, with_prior
 from evaluation.training import training_settings
 from training import lifetimes
 
@@ -91,24 +90,12 @@ class Generation:
     Attributes:
       tasks: names of those that agents learned.
       fitness: of each candidate.
-      mean: of the distribution after it.
+      mean: of the distribution after it, as `_candidate` takes it.
     """
 
     tasks: tuple[str, ...]
     fitness: tuple[float, ...]
-    mean: "Change"
-
-
-class Change(NamedTuple):
-    """What a candidate changes.
-
-    Attributes:
-      prior: `[R, P]`, added to the prior's outputs at the R points of the rule.
-      learning_rate: added to the logarithm of the agents' learning rate.
-    """
-
-    prior: Float[np.ndarray, "R P"]
-    learning_rate: float = 0.0
+    mean: Float[np.ndarray, "D"]
 
 
 def check(
@@ -153,14 +140,10 @@ def evolve(
 ) -> list[Generation]:
     """Search, or continue a search; write the files.
 
-    Args:
-      contender: the rule to start from, and its agent.
-      tasks: of the discovery, in JAX environments. Those without reference scores are not used.
-      config: of the agents' training. Each candidate has one run on each task.
-      settings: of the search.
-      folder: for all results. Finished generations in it are not repeated.
-      provenance: to record; JSON values.
-      execution: of which only `open_progress` and `announce` are used.
+    The search starts from the contender's rule and agent. The tasks are those of the discovery, in
+    JAX environments; those without reference scores are not used. Each candidate has one run on
+    each task of its generation. Finished generations in the folder are not repeated. Of the
+    execution, only `open_progress` and `announce` are used.
 
     Raises:
       ValueError: as `check` does, or if the agents do not fit in memory.
@@ -169,7 +152,12 @@ def evolve(
     """
     rule, known = check(contender, tasks, config, settings)
     usable = [task for task in tasks if task.name in known]
-    search = _Search(settings, len(points_of(rule)), rule.sizes.prior_outputs)
+    search = CMA(
+        mean=np.zeros(len(points_of(rule)) * rule.sizes.prior_outputs + 1),
+        sigma=settings.sigma,
+        population_size=settings.population,
+        seed=settings.seed,
+    )
     own, found, rows = folder / "generations", [], []
     own.mkdir(parents=True, exist_ok=True)
     steps = settings.population * settings.num_tasks * config.num_steps
@@ -177,22 +165,27 @@ def evolve(
         if progress is not None:
             progress.start(0)
         for number in range(settings.generations):
-            candidates = search.ask()
+            candidates = [search.ask() for _ in range(settings.population)]
             chosen = _draw_tasks(usable, settings, number)
             file = own / f"{number:04d}.json"
             if (fitness := _read(file, settings.population)) is None:
+
+                def report(made: int, before: int = number * steps) -> None:
+                    if progress is not None:
+                        progress.update(before + made, {})
+
                 made = [_candidate(contender, x) for x in candidates]
-                report = _reporting(progress, number * steps, found)
                 fitness = _fitness(made, chosen, config, known, number, report)
                 text = dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
                 write_atomically(file, text + "\n")
-            mean = search.tell(candidates, fitness)
+            search.tell([(x, -y) for x, y in zip(candidates, fitness, strict=True)])
+            mean = np.array(search.mean)  # CMA-ES changes its own.
             found.append(Generation(tuple(x.name for x in chosen), tuple(fitness), mean))
             changed = _candidate(contender, mean)
             rows.append(_row(number, fitness, changed))
             execution.announce(
                 f"Generation {number + 1} of {settings.generations}: fitness up to"
-                f" {max(fitness):.3f}, mean {np.mean(fitness):.3f}; {_described(changed)}."
+                f" {max(fitness):.3f}, mean {np.mean(fitness):.3f}."
             )
             evolution = {
                 **dataclasses.asdict(settings),
@@ -204,45 +197,6 @@ def evolve(
     return found
 
 
-def _reporting(
-    progress: Progress | None, before: int, found: Sequence[Generation]
-) -> Callable[[int], None]:
-    """Return what shows a generation's environment steps, after those of the earlier ones."""
-    best = {"best_fitness": max(found[-1].fitness)} if found else {}
-
-    def report(steps: int) -> None:
-        if progress is not None:
-            progress.update(before + steps, best)
-
-    return report
-
-
-class _Search:
-    """CMA-ES over a `Change`; its coordinates are the prior's, and then the learning rate's."""
-
-    def __init__(self, settings: EvolutionConfig, points: int, outputs: int):
-        self._population, self._shape = settings.population, (points, outputs)
-        self._cma = CMA(
-            mean=np.zeros(points * outputs + 1),
-            sigma=settings.sigma,
-            population_size=settings.population,
-            seed=settings.seed,
-        )
-
-    def ask(self) -> list[Change]:
-        """Return a generation's candidates."""
-        return [self._change(self._cma.ask()) for _ in range(self._population)]
-
-    def tell(self, candidates: Sequence[Change], fitness: Sequence[float]) -> Change:
-        """Change the distribution by a generation's fitness; return its mean."""
-        points = [np.append(x.prior.ravel(), x.learning_rate) for x in candidates]
-        self._cma.tell([(x, -y) for x, y in zip(points, fitness, strict=True)])
-        return self._change(np.array(self._cma.mean))  # CMA-ES changes its own.
-
-    def _change(self, x: Float[np.ndarray, "D"]) -> Change:
-        return Change(x[:-1].reshape(self._shape), float(x[-1]))
-
-
 def _draw_tasks(
     tasks: Sequence[environments.Environment], settings: EvolutionConfig, number: int
 ) -> list[environments.Environment]:
@@ -252,13 +206,21 @@ def _draw_tasks(
     return [tasks[random.choice(part)] for part in parts]
 
 
-def _candidate(contender: RuleContender, change: Change) -> RuleContender:
-    """Return the contender, its rule and its agent's learning rate changed."""
-    assert isinstance(contender.rule, disco.AnchoredRule)
-    rate = contender.agent.learning_rate * math.exp(change.learning_rate)
+def _candidate(contender: RuleContender, change: Float[np.ndarray, "D"]) -> RuleContender:
+    """Return the contender, its rule and its agent's learning rate changed.
+
+    Args:
+      contender: from which the search starts.
+      change: what is added to the prior's P outputs at the R points of the rule, `[R * P]`, and
+        then to the logarithm of the learning rate.
+    """
+    rule = contender.rule
+    assert isinstance(rule, disco.AnchoredRule)
+    prior = change[:-1].reshape(-1, rule.sizes.prior_outputs)
+    rate = contender.agent.learning_rate * math.exp(change[-1])
     return dataclasses.replace(
         contender,
-        rule=with_prior(contender.rule, change.prior),
+        rule=with_prior(rule, prior),
         agent=dataclasses.replace(contender.agent, learning_rate=rate),
     )
 
@@ -299,12 +261,6 @@ def _read(path: pathlib.Path, population: int) -> list[float] | None:
     return fitness if is_whole else None
 
 
-def _described(candidate: RuleContender) -> str:
-    found = _weights(candidate).items()
-    parts = [f"{name} {' to '.join(f'{x:.3g}' for x in at.values())}" for name, at in found]
-    return ", ".join([*parts, f"learning rate {candidate.agent.learning_rate:.3g}"])
-
-
 def _weights(candidate: RuleContender) -> dict[str, dict[str, float]]:
     assert isinstance(candidate.rule, disco.AnchoredRule)
     return weights(candidate.rule)
@@ -334,12 +290,82 @@ def _write(
     write_atomically(folder / TABLE, to_csv(rows))
     points = {name: list(at) for name, at in _weights(changed).items()}
     plots.evolution(rows, points).write(folder, PLOT)
-    agent = {**provenance.get("agent", {}), **_settings_of(changed.agent)}
+    recommended = {name: getattr(changed.agent, name) for name in RULE_RANGES}
+    recommended["network"] = dataclasses.asdict(changed.agent.network)
+    agent = {**provenance.get("agent", {}), **recommended}
     disco.save(changed.rule, folder / RULE, {**provenance, "agent": agent})
 
 
-def _settings_of(agent: AgentConfig) -> dict[str, Any]:
-    """Return the settings of the agents that an evaluation reads from the rule's file."""
-    return {name: getattr(agent, name) for name in RULE_RANGES} | {
-        "network": dataclasses.asdict(agent.network)
+class Point(NamedTuple):
+    """What the outputs of a rule's prior read.
+
+    Attributes:
+      updates: of the agent.
+      deviation: of its advantages.
+      probability: of the action taken.
+      ratio: to its probability when it was taken.
+    """
+
+    updates: int = 1_000
+    deviation: float = 0.3
+    probability: float = 0.25
+    ratio: float = 1.0
+
+
+_BIRTH = {"at birth": Point(updates=0)}
+_OF_AGENT = {
+    "after 1000 updates": Point(),
+    "advantages ten times as large": Point(deviation=3.0),
+}
+_OF_ACTION = {
+    "an action of a tenth of the probability": Point(probability=0.025),
+    "an action twice as probable as when it was taken": Point(ratio=2.0),
+}
+
+
+def points_of(rule: disco.AnchoredRule) -> dict[str, Point]:
+    """Return the points between which the outputs of a rule's policy prior follow.
+
+    The weights of the policy target's prior (`AnchoredRule.prior_weights`) are computed from
+    outputs of the meta-network, which are linear in what they read of the agent and of the action
+    taken, for transitions for which the meta-network's LSTM adds nothing.
+    """
+    sizes = rule.sizes
+    of_agent = list(_OF_AGENT.items())[: sizes.agent_features]
+    return {**_BIRTH, **dict(of_agent), **dict(list(_OF_ACTION.items())[: sizes.prior_features])}
+
+
+def _features(rule: disco.AnchoredRule) -> Float[np.ndarray, "R R"]:
+    """Return what the prior's head reads at each point, after a 1 for its bias."""
+    rows = []
+    for point in points_of(rule).values():
+        age, deviation, probability, ratio = map(jnp.float32, point)
+        of_agent = anchored.agent_features(age, deviation)
+        log_probability = jnp.log(probability)
+        of_action = anchored.prior_features(log_probability, log_probability - jnp.log(ratio))
+        used = of_agent[: rule.sizes.agent_features] + of_action[: rule.sizes.prior_features]
+        rows.append([1.0, *map(float, used)])
+    return np.array(rows)
+
+
+def with_prior(rule: disco.AnchoredRule, change: Float[np.ndarray, "R P"]) -> disco.AnchoredRule:
+    """Return a rule whose prior's outputs are changed by these numbers at its points."""
+    head = rule.parameters[anchored.PRIOR]
+    bias, *slopes = np.linalg.solve(_features(rule), change)
+    changed = {
+        "w": head["w"].at[-len(slopes) :].add(jnp.asarray(slopes, head["w"].dtype)),
+        "b": head["b"] + jnp.asarray(bias, head["b"].dtype),
+    }
+    return dataclasses.replace(rule, parameters={**rule.parameters, anchored.PRIOR: changed})
+
+
+def weights(rule: disco.AnchoredRule) -> dict[str, dict[str, float]]:
+    """Return the prior's weights that are outputs, by name, at each point."""
+    head = rule.parameters[anchored.PRIOR]
+    slopes = head["w"][-(rule.sizes.agent_features + rule.sizes.prior_features) :]
+    outputs = jnp.asarray(_features(rule)) @ jnp.concatenate([head["b"][None], slopes])
+    return {
+        name: dict(zip(points_of(rule), x[:, 0].tolist(), strict=True))
+        for name, x in rule.prior_weights(outputs).items()
+        if isinstance(x, jnp.ndarray)
     }

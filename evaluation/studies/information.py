@@ -40,13 +40,8 @@ def information(
     so test steps are not interleaved with training steps. Steps whose targets share future steps
     with the targets of a test step are not trained on.
 
-    Args:
-      rule: which defines the bins of q.
-      outputs: of `evaluation.studies.predictions.outputs_along`.
-      trajectory: of the outputs.
-      horizon: number of future transitions to predict.
-      seed: of the probes.
-      max_iter: maximum number of passes over the data.
+    `outputs` are those of `evaluation.studies.predictions.outputs_along`, `horizon` the number of
+    future transitions to predict, and `max_iter` the most passes over the data.
 
     Returns:
       By probing target and input, mean and standard deviation over the folds. The targets are the

@@ -53,12 +53,7 @@ def line_panels(
 ) -> Drawing:
     """Return a panel for each title, side by side, with a line over x for each name.
 
-    Args:
-      x: the points.
-      panels: by title and name, values at the points. All panels have the same names.
-      xlabel: of each panel.
-      ylabel: of the first panel.
-      log: the axes that are logarithmic, of "x" and "y".
+    All panels have the same names. `log` has the axes that are logarithmic, of "x" and "y".
     """
     names = list(next(iter(panels.values())))
     with plot_style():
@@ -119,10 +114,8 @@ def bars(groups: Mapping[str, Mapping[str, tuple[float, float]]]) -> Drawing:
 def evolution(rows: Sequence[Mapping[str, Any]], by_weight: Mapping[str, Sequence[str]]) -> Drawing:
     """Return fitness, learning rate and weights of a rule's prior by generation.
 
-    Args:
-      rows: of the generations: "best_fitness", "mean_fitness", "learning_rate", and the columns
-        `weight point`.
-      by_weight: names of each weight's points.
+    A row of a generation has "best_fitness", "mean_fitness", "learning_rate" and columns `weight
+    point`; `by_weight` has the names of each weight's points.
     """
     generations = range(1, len(rows) + 1)
     with plot_style():

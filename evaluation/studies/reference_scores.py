@@ -22,7 +22,7 @@ from environments.exact_returns import expected_returns, finite_mdp
 from environments.exact_returns.known_optima import OPTIMA
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
-from evaluation.evaluate import Execution, circumstances, make_runs
+from evaluation.evaluate import Execution, make_runs
 from evaluation.scoring import references, statistics
 from evaluation.scoring.references import Reference
 
@@ -42,14 +42,10 @@ def reference_scores(
 ) -> tuple[dict[str, Reference], dict[str, str]]:
     """Return the reference scores of tasks.
 
-    Args:
-      tasks: which.
-      config: of the evaluations that the references are for.
-      tuned: settings of the tuned ones of `config.baselines`, by name.
-      trains: whether to make long runs; without, only tasks that can be solved have references.
-      folder: of the long runs. Finished ones in it are not repeated.
-      provenance: to record; JSON values.
-      execution: of the runs.
+    The config is that of the evaluations that the references are for; `tuned` has settings of its
+    tuned baselines, by name. Without `trains`, only tasks that can be solved have references. Other
+    arguments are those of `evaluation.evaluate.evaluate`; finished runs in the folder are not
+    repeated.
 
     Returns:
       The references by task, and for each task without one the reason.
@@ -65,39 +61,25 @@ def reference_scores(
     longer = dataclasses.replace(
         config, budget=LONGER * config.num_steps, seeds=SEEDS, strip_frames=0
     )
-    provenance = {**provenance, **circumstances()}
-    known = [task for task in left if task.name in OPTIMA]
-    others = [task for task in left if task.name not in OPTIMA]
     nobody = dataclasses.replace(longer, baselines=())
-    of_random = _finite_scores(known, nobody, {}, folder / RANDOM, provenance, execution)
-    of_all = _finite_scores(others, longer, tuned, folder, provenance, execution)
-    ends = {task.name: _known_optimum(task, of_random[task.name][RANDOM]) for task in known} | {
-        task.name: _best_long_run(task, of_all[task.name], config.num_steps, longer)
-        for task in others
-    }
+    ends: dict[str, Reference | str] = {}
+    for is_known, own, path in ((True, nobody, folder / RANDOM), (False, longer, folder)):
+        some = [task for task in left if (task.name in OPTIMA) == is_known]
+        if not some:
+            continue
+        contenders = make_contenders([], own, tuned={} if is_known else tuned)
+        curves = make_runs(some, contenders, own, path, provenance, execution)
+        for i, task in enumerate(some):
+            returns = {name: one.window.mean_return[i] for name, one in curves.items()}
+            scores = {name: x[np.isfinite(x)] for name, x in returns.items()}
+            ends[task.name] = (
+                _known_optimum(task, scores[RANDOM])
+                if is_known
+                else _best_long_run(task, scores, config.num_steps, longer)
+            )
     found |= {name: one for name, one in ends.items() if not isinstance(one, str)}
-    reasons = {name: one for name, one in ends.items() if isinstance(one, str)}
+    reasons = {task.name: one for task in left if isinstance(one := ends[task.name], str)}
     return {task.name: found[task.name] for task in tasks if task.name in found}, reasons
-
-
-def _finite_scores(
-    tasks: Sequence[environments.Environment],
-    config: EvaluationConfig,
-    tuned: Mapping[str, Settings],
-    folder: pathlib.Path,
-    provenance: Mapping[str, Any],
-    execution: Execution,
-) -> dict[str, dict[str, Float[np.ndarray, "_runs"]]]:
-    """Return the scores of the runs that have one, by task and contender."""
-    if not tasks:
-        return {}
-    contenders = make_contenders([], config, tuned=tuned)
-    curves = make_runs(tasks, contenders, config, folder, provenance, execution)
-    scores = {name: one.window.mean_return for name, one in curves.items()}
-    return {
-        task.name: {name: x[i][np.isfinite(x[i])] for name, x in scores.items()}
-        for i, task in enumerate(tasks)
-    }
 
 
 def _optimum(task: environments.Environment) -> Reference | None:

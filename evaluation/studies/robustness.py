@@ -38,7 +38,7 @@ from evaluation.contenders import (
     make_contenders,
     random_policy,
 )
-from evaluation.evaluate import Execution, circumstances, make_runs
+from evaluation.evaluate import Execution, make_runs
 from evaluation.report.csv_tables import to_csv
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
@@ -104,14 +104,8 @@ def robustness(
 ) -> list[pathlib.Path]:
     """Evaluate a rule and baselines with all settings; return the files of the report.
 
-    Args:
-      rule: a rule file, or name of a rule.
-      tasks: to learn.
-      config: of the evaluation.
-      tuned: settings of algorithms and of the rule's agent, by name.
-      folder: for all results. Finished runs in it are not repeated.
-      provenance: to record; JSON values.
-      execution: of the runs.
+    `tuned` has settings of algorithms and of the rule's agent, by name; other arguments are those
+    of `evaluation.evaluate.evaluate`. Finished runs in the folder are not repeated.
 
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
@@ -123,7 +117,7 @@ def robustness(
         [*{x.contender.name: x.contender for x in varied}.values(), random_policy(config)],
         config,
         folder,
-        {**provenance, **circumstances()},
+        provenance,
         execution,
     )
     rows = _rows(tasks, varied, contender_curves)
@@ -244,13 +238,7 @@ def _rows(
 def _section(
     task: str, rows: Sequence[Mapping[str, Any]], config: EvaluationConfig
 ) -> RobustnessSection:
-    """Return the section of a task.
-
-    Args:
-      task: name.
-      rows: of the task.
-      config: of the evaluation.
-    """
+    """Return the section of a task, given its name and its rows."""
     ranked, first = _points(rows, OPTIMIZER), rows[0]["contender"]
     for found in ranked.values():
         found.sort(key=lambda point: -point[1])

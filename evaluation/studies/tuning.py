@@ -31,21 +31,12 @@ from disco_common import json_lines, plugins
 from disco_common.files import write_atomically
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig, family_of
-from evaluation.contenders import (
-    RANDOM,
-    Contender,
-    RuleContender,
-    random_policy,
-    tuned_algorithm,
-)
-from evaluation.evaluate import Execution, circumstances, make_runs
+from evaluation.contenders import Contender, RuleContender, random_policy, tuned_algorithm
+from evaluation.evaluate import Execution, make_runs
 from evaluation.report.csv_tables import to_csv
-from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 from evaluation.scoring.normalization import bounded
 from evaluation.tuned_settings import Tuned, TunedSettings
-
-TUNED = "tuned.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,37 +67,28 @@ def tune(
 ) -> TunedSettings:
     """Search for settings of the config's baselines and of rules; write the files.
 
-    Args:
-      rules: the rules' contenders.
-      tasks: to learn.
-      config: of the evaluation; its seed is also that of the search.
-      num_trials: of each contender. A search with more trials begins with the same ones.
-      folder: for all results. Finished runs in it are not repeated.
-      provenance: to record; JSON values.
-      execution: of the runs.
+    Each contender has `num_trials`; a search with more of them begins with the same ones. The
+    config's seed is also that of the search. Other arguments are those of
+    `evaluation.evaluate.evaluate`; finished runs in the folder are not repeated.
 
     Raises:
-      JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
+      JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does, and if no trial
+        is better than the random policy on any task.
     """
     config = dataclasses.replace(config, strip_frames=0)
     made = trials(rules, config, num_trials)
-    curves = make_runs(
-        tasks,
-        [random_policy(config), *(trial.contender for trial in made)],
-        config,
-        folder,
-        {**provenance, **circumstances()},
-        execution,
-    )
-    scores = _scores(made, curves)
+    contenders = [random_policy(config), *(trial.contender for trial in made)]
+    curves = make_runs(tasks, contenders, config, folder, provenance, execution)
+    low, *means = (statistics.mean(curves[x.name].window.mean_return) for x in contenders)
+    scores = normalized_means(np.stack(means), low).tolist()
     found = TunedSettings(
-        tasks=tuple(task.name for task in tasks),
+        tasks=[task.name for task in tasks],
         budget=config.num_steps,
-        shared=tuned_settings.common_settings(config),
+        **tuned_settings.common_settings(config),
         seed=config.seed,
         contenders={of: _best(of, made, scores) for of in dict.fromkeys(x.of for x in made)},
     )
-    tuned_settings.write(folder / TUNED, found)
+    tuned_settings.write(folder / tuned_settings.TUNED_FILE, found)
     rows = [
         {"contender": x.of, "settings": json_lines.dumps(x.settings), "score": score}
         for x, score in zip(made, scores, strict=True)
@@ -119,34 +101,25 @@ def trials(rules: Sequence[RuleContender], config: EvaluationConfig, number: int
     """Return the trials of the config's baselines and of rules.
 
     Raises:
-      ValueError: if an agent's configuration is impossible.
+      ValueError: if an algorithm has no ranges, or an agent's configuration is impossible.
     """
     found = []
     for family in dict.fromkeys(map(family_of, config.baselines)):
-        ranges = ranges_of(family)
+        ranges = registry.find(family).ranges
+        if not ranges:
+            raise ValueError(f"{family} has no ranges to search; expected another algorithm.")
         for index in range(number):
-            settings = _draw(family, ranges, config.seed, index)
-            contender = tuned_algorithm(_name(family, index), family, config, settings)
+            settings, name = _draw(family, ranges, config.seed, index), f"{family}, trial {index}"
+            contender = tuned_algorithm(name, family, config, settings)
             found.append(Trial(family, settings, ranges, contender))
     for own in rules:
         for index in range(number):
             settings = _draw(own.name, RULE_RANGES, config.seed, index)
-            contender = own.with_settings(settings)
-            contender = dataclasses.replace(contender, name=_name(own.name, index))
+            contender = dataclasses.replace(
+                own.with_settings(settings), name=f"{own.name}, trial {index}"
+            )
             found.append(Trial(own.name, settings, RULE_RANGES, contender))
     return found
-
-
-def ranges_of(algorithm: str) -> Ranges:
-    """Return the ranges of an algorithm's settings.
-
-    Raises:
-      ValueError: if it has none.
-    """
-    ranges = registry.find(algorithm).ranges
-    if not ranges:
-        raise ValueError(f"{algorithm} has no ranges to search; expected another algorithm.")
-    return ranges
 
 
 def all_ranges() -> dict[str, Ranges]:
@@ -155,27 +128,12 @@ def all_ranges() -> dict[str, Ranges]:
     return {name: ranges for name, ranges in found.items() if ranges}
 
 
-def _name(of: str, index: int) -> str:
-    return f"{of}, trial {index}"
-
-
 def _draw(name: str, space: Ranges, seed: int, index: int) -> dict[str, float | int | bool]:
     """Return random settings; the same ones for equal arguments. None for trial 0."""
     if index == 0:
         return {}
     random = np.random.default_rng([seed, zlib.crc32(name.encode()), index])
     return {setting: values.draw(random) for setting, values in space.items()}
-
-
-def _scores(made: Sequence[Trial], curves: Mapping[str, LearningCurves]) -> list[float]:
-    """Return the score of each trial; see the module's docstring.
-
-    Raises:
-      ValueError: if no trial is better than the random policy on any task.
-    """
-    low = statistics.mean(curves[RANDOM].window.mean_return)
-    means = np.stack([statistics.mean(curves[x.contender.name].window.mean_return) for x in made])
-    return list(normalized_means(means, low))
 
 
 def normalized_means(
@@ -199,14 +157,14 @@ def normalized_means(
 
 
 def _best(of: str, made: Sequence[Trial], scores: Sequence[float]) -> Tuned:
-    own = [(x, float(score)) for x, score in zip(made, scores, strict=True) if x.of == of]
+    own = [(x, score) for x, score in zip(made, scores, strict=True) if x.of == of]
     best, score = max(own, key=lambda trial: trial[1])
     return Tuned(
         settings=best.settings,
         score=score,
-        at_the_edge=tuple(
+        at_the_edge=[
             name for name, value in best.settings.items() if best.space[name].is_at_the_edge(value)
-        ),
-        trials=tuple((trial.settings, score) for trial, score in own),
+        ],
+        trials=[{"settings": trial.settings, "score": score} for trial, score in own],
         parameters_sha256=best.contender.source.get("parameters_sha256"),
     )

@@ -164,7 +164,7 @@ def test_an_address_without_a_cluster_is_refused_quickly():
         }
         for address, reason in addresses.items():
             started = time.monotonic()
-            message = f"--ray_address={address} .*tried a connection to {address} .*{reason}"
+            message = f"--ray_address={address} .*tried {address} .*{reason}"
             with pytest.raises(ConnectionError, match=message):
                 RayExecutor(address, num_cpus=1).__enter__()
             assert time.monotonic() - started < 15.0

@@ -12,13 +12,13 @@ from evaluation.tuned_settings import Tuned, TunedSettings
 CONFIG = EvaluationConfig()
 SETTINGS = {"learning_rate": 0.0025, "num_epochs": 4}
 TUNED = TunedSettings(
-    tasks=("catch/5x5",),
+    tasks=["catch/5x5"],
     budget=CONFIG.num_steps,
-    shared=tuned_settings.common_settings(CONFIG),
+    **tuned_settings.common_settings(CONFIG),
     seed=0,
     contenders={
-        "ppo": Tuned(SETTINGS, 0.75, ("num_epochs",), ((SETTINGS, 0.75), ({}, 0))),
-        "mine": Tuned({"replay_ratio": 0.5}, 0.5, (), (), "abc"),
+        "ppo": Tuned(SETTINGS, 0.75, ["num_epochs"], [{"settings": SETTINGS, "score": 0.75}]),
+        "mine": Tuned({"replay_ratio": 0.5}, 0.5, [], [], "abc"),
     },
 )
 PPO = dataclasses.replace(CONFIG, baselines=("ppo_tuned",))
@@ -28,24 +28,23 @@ def test_read_as_written(tmp_path):
     path = tmp_path / "tuned.json"
     tuned_settings.write(path, TUNED)
     assert tuned_settings.read(path) == TUNED
-    tuned_settings.require_fit(TUNED, path, PPO, {"mine": "abc", "another": "def"})
+    assert not tuned_settings.misfit(TUNED, PPO, {"mine": "abc", "another": "def"})
 
 
-def test_settings_that_an_older_version_did_not_know_have_their_defaults(tmp_path):
-    agent = {**TUNED.shared["agent"], "network": dict(TUNED.shared["agent"]["network"])}
+def test_settings_that_an_older_version_did_not_know_have_their_defaults():
+    agent = {**TUNED.agent, "network": dict(TUNED.agent["network"])}
     del agent["frame_stack"], agent["network"]["activation"]
-    old = dataclasses.replace(TUNED, shared={"agent": agent, "discount": None})
-    tuned_settings.require_fit(old, tmp_path / "tuned.json", PPO, {})
+    assert not tuned_settings.misfit(dataclasses.replace(TUNED, agent=agent), PPO)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rule_discount": 0.5}, r"for the discount None; expected 0.5, .*config.rule_discount"),
-        ({"budget": 50_000}, "for a budget of 99968 environment steps; expected 49920"),
+        ({"rule_discount": 0.5}, r"for config.rule_discount None; expected 0.5, "),
+        ({"budget": 50_000}, "for config.budget 99968; expected 49920"),
         (
             {"agent": dataclasses.replace(CONFIG.agent, unroll_length=8)},
-            r"for agents with unroll_length 16; expected 8, .*\(config.agent.unroll_length\)",
+            r"for config.agent.unroll_length 16; expected 8, ",
         ),
         (
             {
@@ -53,7 +52,7 @@ def test_settings_that_an_older_version_did_not_know_have_their_defaults(tmp_pat
                     CONFIG.agent, network=dataclasses.replace(CONFIG.agent.network, torso=(9,))
                 )
             },
-            r"for agents with network .*'torso': \[32\].* expected .*'torso': \[9\]",
+            r"for config.agent.network .*'torso': \[32\].* expected .*'torso': \[9\]",
         ),
     ],
 )
@@ -62,19 +61,23 @@ def test_other_budgets_and_agents_are_refused(tmp_path, change, message):
     tuned = TUNED
     if "budget" not in change:
         tuned = dataclasses.replace(TUNED, budget=config.num_steps)
+    path = tmp_path / "tuned.json"
+    tuned_settings.write(path, tuned)
     with pytest.raises(ValueError, match=f"tuned.json is {message}"):
-        tuned_settings.require_fit(tuned, tmp_path / "tuned.json", config, {})
+        tuned_settings.find_tuned(str(path), tmp_path / "run", config, [], [])
 
 
 def test_a_baseline_that_was_not_tuned_is_named(tmp_path):
     config = dataclasses.replace(CONFIG, baselines=("ppo_tuned", "dpo_tuned"))
+    path = tmp_path / "tuned.json"
+    tuned_settings.write(path, TUNED)
     with pytest.raises(ValueError, match=r"no settings for \['dpo'\]; it has some for \['mine'"):
-        tuned_settings.require_fit(TUNED, tmp_path / "tuned.json", config, {})
+        tuned_settings.find_tuned(str(path), tmp_path / "run", config, [], [])
 
 
-def test_settings_of_another_rule_of_the_same_name_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"another rule 'mine' .*'abc'\); expected 'def'"):
-        tuned_settings.require_fit(TUNED, tmp_path / "tuned.json", PPO, {"mine": "def"})
+def test_settings_of_another_rule_of_the_same_name_do_not_fit():
+    found = tuned_settings.misfit(TUNED, PPO, {"mine": "def"})
+    assert found == "for another rule 'mine' (parameters_sha256 'abc'); expected 'def'"
 
 
 @pytest.mark.parametrize(

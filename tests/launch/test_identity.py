@@ -216,14 +216,20 @@ def test_robustness_goes_on_by_the_copy(evaluated, tmp_path):
     assert status == 2
 
 
+def shared(contenders: dict[str, Tuned]) -> TunedSettings:
+    common = tuned_settings.common_settings(CONFIG)
+    return TunedSettings(
+        tasks=["a"], budget=CONFIG.num_steps, **common, seed=0, contenders=contenders
+    )
+
+
 @pytest.fixture
 def tuned(tmp_path):
     """Writes a file of tuned settings of actor-critic with this learning rate."""
 
     def write(learning_rate: float):
-        one = Tuned({"learning_rate": learning_rate}, 1.0, (), ())
-        shared = tuned_settings.common_settings(CONFIG)
-        found = TunedSettings(("a",), CONFIG.num_steps, shared, 0, {"actor_critic": one})
+        one = Tuned({"learning_rate": learning_rate}, 1.0, [], [])
+        found = shared({"actor_critic": one})
         tuned_settings.write(tmp_path / "tuned.json", found)
         return tmp_path / "tuned.json"
 
@@ -236,7 +242,7 @@ def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned",))
     file, _ = evaluated
     tasks = [environments.make(name) for name in ("catch/5x5", "catch/3x3")]
-    found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=("catch/5x5",))
+    found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=["catch/5x5"])
     tuned_settings.write(tmp_path / "tuned.json", found)
     find_tuned(str(tmp_path / "tuned.json"), tmp_path, config, tasks, [str(file)])
     assert "has no settings for the rule tiny, which keeps its own" in caplog.text
@@ -277,14 +283,13 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
 
 def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, capsys):
     """They also have a baseline that it lacks, and another rule of its rule's name."""
-    one = Tuned({"learning_rate": 0.125}, 1.0, (), ())
+    one = Tuned({"learning_rate": 0.125}, 1.0, [], [])
     everyone = {
         "actor_critic": one,
         "ppo": one,
         "tiny": dataclasses.replace(one, parameters_sha256="0" * 64),
     }
-    shared = tuned_settings.common_settings(CONFIG)
-    found = TunedSettings(("a",), CONFIG.num_steps, shared, 0, everyone)
+    found = shared(everyone)
     monkeypatch.setattr(tuned_settings, "SHIPPED_FILE", tmp_path / "shipped.json")
     tuned_settings.write(tuned_settings.SHIPPED_FILE, found)
     disco.save(small_rule(), tmp_path / "tiny.npz")
@@ -299,11 +304,11 @@ def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, 
 def test_settings_that_the_shipped_ones_do_not_fit_are_told(tmp_path, caplog):
     tasks = [environments.make("catch/5x5")]
     config = EvaluationConfig(baselines=("ppo_tuned",), budget=50_000)
-    with pytest.raises(ValueError, match=r"ppo_tuned, and .* for a budget of 99968 env"):
+    with pytest.raises(ValueError, match=r"ppo_tuned, and .* for config.budget 99968"):
         find_tuned(SHIPPED, tmp_path, config, tasks, [])
     config = EvaluationConfig(baselines=("ppo",), budget=50_000)
     assert find_tuned(SHIPPED, tmp_path, config, tasks, ["grid57"]) is None
-    assert "as this package's tuned ones are for a budget of 99968 env" in caplog.text
+    assert "as this package's tuned ones are for config.budget 99968" in caplog.text
     config = EvaluationConfig(baselines=("ppo",), rule_learning_rate=1e-3)
     assert find_tuned(SHIPPED, tmp_path, config, tasks, ["grid57"]) is None
     assert "not tuned ones: rule_learning_rate is set." in caplog.text
@@ -332,8 +337,8 @@ def test_the_shipped_settings_are_used_where_they_fit(tmp_path, monkeypatch, cap
     fewer = {name: one for name, one in shipped.items() if name not in ("dice", "muzero")}
     monkeypatch.setattr(tuned_settings, "SHIPPED_FILE", tmp_path / "shipped.json")
     tuned_settings.write(tuned_settings.SHIPPED_FILE, dataclasses.replace(found, contenders=fewer))
-    with pytest.raises(ValueError, match="'dice_tuned', and there are no tuned settings of 'dice'"):
-        make_contenders([], config, tuned=settings(config))
+    with pytest.raises(ValueError, match=r"shipped.json has no settings for \['dice', 'muzero'\]"):
+        settings(config)
 
 
 def test_the_shipped_settings_were_tuned_equally_and_on_discovery_tasks():

@@ -22,7 +22,7 @@ from agents.rule_agent import AgentConfig
 from disco_common import plugins
 from evaluation import films, playing
 from evaluation.config import EvaluationConfig
-from evaluation.loading import load_agent, runs_near
+from evaluation.loading import load_agent
 from launch.support import evaluations
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -96,20 +96,6 @@ def test_the_example_of_the_docstring(workdir):
     assert steps == 4  # An episode of catch/5x5.
     assert int(memory.step) == 4
     assert isinstance(timestep, dm_env.TimeStep)
-
-
-def test_the_runs_where_one_was_expected(tmp_path):
-    """A colon in a task's name, which its folder keeps, is easily typed wrong."""
-    made = [tmp_path / "runs" / "ppo" / "own:room_5" / f"seed_{i}" for i in range(8)]
-    for folder in made[:2]:
-        folder.mkdir(parents=True)
-    said = f"; there are {made[0]}, {made[1]}"
-    for wrong in ("runs/ppo/own_room_5/seed_0", "runs/PPO/own:room_5/seed_0", "runs/x", "other"):
-        assert runs_near(tmp_path / wrong) == said
-    for folder in made[2:]:
-        folder.mkdir()
-    assert runs_near(tmp_path / "x").endswith(f"{made[5]} and 2 more")
-    assert runs_near(made[0] / "film" / "x") == ""
 
 
 @pytest.mark.slow

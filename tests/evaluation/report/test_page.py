@@ -23,7 +23,7 @@ from evaluation.scoring.crafter import CrafterScores
 from evaluation.scoring.references import Reference
 from evaluation.studies.analysis import AnalysisSection, PredictionsPart
 from evaluation.studies.plots import line_panels
-from evaluation.studies.push_section import PushSection
+from evaluation.studies.policy_updates import PushSection
 from evaluation.studies.robustness import RobustnessSection
 from tests.evaluation.common import DISCOVERY, write_evaluation
 

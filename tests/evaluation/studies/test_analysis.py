@@ -19,10 +19,14 @@ from evaluation.studies import analysis
 from evaluation.studies import information as module
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
 from evaluation.studies.analysis import AnalysisConfig, analyse
-from evaluation.studies.influence import influence
 from evaluation.studies.information import information
-from evaluation.studies.predictions import learner_outputs, outputs_along, quantities
-from evaluation.studies.saliency import saliency
+from evaluation.studies.predictions import (
+    influence,
+    learner_outputs,
+    outputs_along,
+    quantities,
+    saliency,
+)
 from tests.disco.common import TEN_FEATURES, small_rule
 from training import iteration
 

@@ -99,10 +99,10 @@ def test_the_best_settings_are_written_and_used(tmp_path):
     config = dataclasses.replace(CONFIG, baselines=("ppo",))
     tune = tmp_path / "tuning"
     found = tuning.tune([], tasks, config, 2, tune, {}, Execution())
-    assert found == tuned_settings.read(tune / tuning.TUNED)
+    assert found == tuned_settings.read(tune / tuned_settings.TUNED_FILE)
     best = found.contenders["ppo"]
-    assert best.score == max(score for _, score in best.trials)
-    assert (best.settings, best.score) in best.trials
+    assert best.score == max(x["score"] for x in best.trials)
+    assert {"settings": best.settings, "score": best.score} in best.trials
     assert len((tune / "tuning.csv").read_text().splitlines()) == 3
     # A second time, everything is there.
     said = []
