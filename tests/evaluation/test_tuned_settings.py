@@ -90,7 +90,16 @@ def test_settings_of_another_rule_of_the_same_name_do_not_fit():
         ({"tasks": ...}, "it lacks 'tasks'"),
         ({"contenders": {"ppo": 7}}, "it lacks 'settings'"),
         (
-            {"contenders": {"ppo": {"settings": {"num_epochs": "x"}}}},
+            {
+                "contenders": {
+                    "ppo": {
+                        "settings": {"num_epochs": "x"},
+                        "score": 1.0,
+                        "at_the_edge": [],
+                        "trials": [],
+                    }
+                }
+            },
             "the setting 'num_epochs' is 'x'; expected a number",
         ),
         ({"contenders": {"ppo": {"settings": {}, "score": None}}}, "'score' is None; expected fl"),
