@@ -87,9 +87,12 @@ class Contender(abc.ABC):
           ValueError: if it cannot act or learn there.
         """
 
-    @abc.abstractmethod
     def check(self, task: environments.Environment, num_steps: int) -> None:
-        """Raise ValueError if it cannot make a run of a number of environment steps on a task."""
+        """Raise ValueError if it cannot make a run of a number of environment steps on a task.
+
+        Whether its agent can act there shows as that is made.
+        """
+        del task, num_steps
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -125,9 +128,6 @@ class RuleContender(Contender):
 
     def make(self, task: environments.Environment) -> Agent:
         return make_agent(self.loaded, self.agent, task)
-
-    def check(self, task: environments.Environment, num_steps: int) -> None:
-        del task, num_steps  # Whether it can act there shows as its agent is made.
 
     @property
     def loaded(self) -> disco.Rule:

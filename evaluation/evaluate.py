@@ -289,7 +289,7 @@ def _train_all(
 
 
 def _described(group: Sequence[Run]) -> str:
-    return f"{group[0]}{f' and {len(group) - 1} runs more' if len(group) > 1 else ''}"
+    return f"{group[0]}{f' and {len(group) - 1} more' if len(group) > 1 else ''}"
 
 
 def _train(

@@ -106,7 +106,12 @@ def with_compute(contender: Contender, tasks: Sequence[environments.Environment]
     """
     if contender.own_training is not None:
         return contender
-    agents = list(_agents_by_specs(contender, tasks))
+    by_specs: dict[str, Agent] = {}
+    for task in map(contender.observed, tasks):
+        specs = repr((task.dynamics.observation_spec(), task.dynamics.action_spec()))
+        if specs not in by_specs:
+            by_specs[specs] = contender.make(task)
+    agents = list(by_specs.values())
     experience = agents[0].experience
     found: dict[str, Any] = {
         GRADIENT_STEPS: experience.gradient_steps_per_step,
@@ -118,18 +123,6 @@ def with_compute(contender: Contender, tasks: Sequence[environments.Environment]
         counts = [sum(x.size for x in jax.tree.leaves(one)) for one in params]
         found[PARAMETERS] = [min(counts), max(counts)]
     return dataclasses.replace(contender, source=contender.source | found)
-
-
-def _agents_by_specs(
-    contender: Contender, tasks: Sequence[environments.Environment]
-) -> Iterator[Agent]:
-    """Yield one agent for all tasks of equal observations and actions."""
-    seen = set()
-    for task in map(contender.observed, tasks):
-        specs = repr((task.dynamics.observation_spec(), task.dynamics.action_spec()))
-        if specs not in seen:
-            seen.add(specs)
-            yield contender.make(task)
 
 
 def train_runs(

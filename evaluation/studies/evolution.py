@@ -261,11 +261,6 @@ def _read(path: pathlib.Path, population: int) -> list[float] | None:
     return fitness if is_whole else None
 
 
-def _weights(candidate: RuleContender) -> dict[str, dict[str, float]]:
-    assert isinstance(candidate.rule, disco.AnchoredRule)
-    return weights(candidate.rule)
-
-
 def _row(number: int, fitness: Sequence[float], changed: RuleContender) -> dict[str, Any]:
     """Return a generation's row of the table."""
     row = {
@@ -274,7 +269,7 @@ def _row(number: int, fitness: Sequence[float], changed: RuleContender) -> dict[
         "mean_fitness": float(np.mean(fitness)),
         "learning_rate": changed.agent.learning_rate,
     }
-    for name, at in _weights(changed).items():
+    for name, at in weights(changed.rule).items():
         row |= {f"{name} {point}": x for point, x in at.items()}
     return row
 
@@ -288,7 +283,7 @@ def _write(
     """Write the rule, the table and the plot."""
     assert isinstance(changed.rule, disco.AnchoredRule)
     write_atomically(folder / TABLE, to_csv(rows))
-    points = {name: list(at) for name, at in _weights(changed).items()}
+    points = {name: list(at) for name, at in weights(changed.rule).items()}
     plots.evolution(rows, points).write(folder, PLOT)
     recommended = {name: getattr(changed.agent, name) for name in RULE_RANGES}
     recommended["network"] = dataclasses.asdict(changed.agent.network)
@@ -359,8 +354,9 @@ def with_prior(rule: disco.AnchoredRule, change: Float[np.ndarray, "R P"]) -> di
     return dataclasses.replace(rule, parameters={**rule.parameters, anchored.PRIOR: changed})
 
 
-def weights(rule: disco.AnchoredRule) -> dict[str, dict[str, float]]:
-    """Return the prior's weights that are outputs, by name, at each point."""
+def weights(rule: disco.Rule | None) -> dict[str, dict[str, float]]:
+    """Return the weights of an anchored rule's prior that are outputs, by name, at each point."""
+    assert isinstance(rule, disco.AnchoredRule)
     head = rule.parameters[anchored.PRIOR]
     slopes = head["w"][-(rule.sizes.agent_features + rule.sizes.prior_features) :]
     outputs = jnp.asarray(_features(rule)) @ jnp.concatenate([head["b"][None], slopes])

@@ -147,7 +147,7 @@ def test_runs_that_cannot_be_kept_are_named_and_the_others_are_made(tmp_path):
     (blocked / "seed_1").touch()  # Where a folder should be.
     with pytest.raises(JobsFailedError, match="1 of 4 jobs failed") as caught:
         evaluate(tasks, contenders, CONFIG, tmp_path)
-    assert "random on deep_sea/4, seed 1: " in str(caught.value)
+    assert "random on deep_sea/4, seed 0 and 1 more: " in str(caught.value)
     assert len(list(tmp_path.glob("runs/*/*/*/result.json"))) == 6
     assert not (tmp_path / "results.json").exists()
     (blocked / "seed_1").unlink()
