@@ -278,8 +278,8 @@ def muzero_search() -> None:
         model = latent_model(network, dynamics, config.num_bins)
         embedding = jax.random.normal(jax.random.key(1), (_STATES, network.torso[-1]))
         arguments = model.init(jax.random.key(0)), embedding
-        sizes = {"discount": config.discount, "max_value": config.max_value}
-        functions = _searches(model, sizes)
+        counts = {"num_simulations": _SIMULATIONS, "max_considered_actions": 16}
+        functions = _searches(model, dataclasses.replace(config, **counts))
         print(f"{name}:")
         programs = {kind: (function, arguments) for kind, function in functions.items()}
         for kind, seconds in compare(programs, "plain", _REPEATS.value).items():
@@ -287,22 +287,20 @@ def muzero_search() -> None:
             print(f"{kind}: {rate:,.0f} simulations/s", flush=True)
 
 
-def _searches(model: Any, sizes: dict[str, Any]) -> dict[str, Callable[[Any, Any], Any]]:
+def _searches(model: Any, config: MuZeroConfig) -> dict[str, Callable[[Any, Any], Any]]:
     """Return functions of parameters and embeddings: two searches, and the model's steps alone."""
 
     def gumbel(params: Any, embedding: Any) -> Any:
-        key = jax.random.key(2)
-        counts = {"num_simulations": _SIMULATIONS, "max_considered_actions": 16}
-        return search(model, params, embedding, key, **counts, **sizes)
+        return search(model, params, embedding, jax.random.key(2), config)
 
     def plain(params: Any, embedding: Any) -> Any:
-        root, recurrent = model_for_search(model, params, embedding, **sizes)
+        root, recurrent = model_for_search(model, params, embedding, config)
         with jax.numpy_dtype_promotion("standard"):
             key = jax.random.key(2)
             return mctx.muzero_policy(params, key, root, recurrent, _SIMULATIONS).action
 
     def alone(params: Any, embedding: Any) -> Any:
-        root, recurrent = model_for_search(model, params, embedding, **sizes)
+        root, recurrent = model_for_search(model, params, embedding, config)
         action = jnp.zeros(_STATES, jnp.int32)
 
         def step(state, _):

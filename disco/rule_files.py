@@ -28,9 +28,9 @@ from disco.rule_sources import RuleFileError
 from disco_common import json_lines
 from disco_common.files import write_atomically
 
-FORMAT_VERSION = 1
-HEADER, ARCHITECTURE = "header", "architecture"
-KIND = "discovered"
+_FORMAT_VERSION = 1
+_HEADER, _ARCHITECTURE = "header", "architecture"
+_KIND = "discovered"
 _MOST_HEADER_BYTES = 1 << 24
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = 100
@@ -121,17 +121,17 @@ def save(
     path = pathlib.Path(os.path.expanduser(path))
     if path.suffix != ".npz":
         raise ValueError(f"Rule file {str(path)!r} must end in '.npz'.")
-    arrays, names = _arrays(rule), hyper_parameter_names(type(rule))
+    arrays, names = _arrays(rule), _hyper_parameter_names(type(rule))
     header = {
-        "format_version": FORMAT_VERSION,
-        "kind": KIND,
-        ARCHITECTURE: rule.sizes.architecture,
+        "format_version": _FORMAT_VERSION,
+        "kind": _KIND,
+        _ARCHITECTURE: rule.sizes.architecture,
         "sizes": dataclasses.asdict(rule.sizes),
         "hyper_parameters": {name: getattr(rule, name) for name in names},
         "provenance": dict(provenance or {}),
     }
     try:
-        arrays[HEADER] = np.array(json_lines.dumps(header))
+        arrays[_HEADER] = np.array(json_lines.dumps(header))
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"The provenance for {path} is not JSON: {error}.") from error
     buffer = io.BytesIO()
@@ -172,8 +172,7 @@ def read(
     """
     path = rule_sources.find(name, sha256)
     try:
-        with npz.opened(path) as archive:
-            return _read(archive, forms)
+        return _read(npz.read(path), forms)
     except npz.ArchiveError as error:
         raise RuleFileError(f"{path} {error}") from error
     except ValueError as error:
@@ -181,20 +180,20 @@ def read(
 
 
 def _read(
-    archive: npz.Archive, forms: Sequence[type[DiscoveredRule]]
+    arrays: Mapping[str, np.ndarray], forms: Sequence[type[DiscoveredRule]]
 ) -> tuple[DiscoveredRule, dict[str, Any]]:
-    header = read_header(archive, forms[-1])
-    names = set(archive.names) - {HEADER}
-    sizes = header_sizes(header, len(names)) if header else _array_sizes(archive, names)
+    header = _header(arrays[_HEADER], forms[-1]) if _HEADER in arrays else {}
+    names = set(arrays) - {_HEADER}
+    sizes = _header_sizes(header, len(names)) if header else _array_sizes(arrays)
     _require_names(names, sizes)
-    known = hyper_parameter_names(forms[-1])
+    known = _hyper_parameter_names(forms[-1])
     given = {name: x for name, x in header.get("hyper_parameters", {}).items() if name in known}
     form, settings = form_of(sizes, given, forms)
     rule = form(parameters={}, sizes=sizes, **settings)
     parameters = {
         name: {
-            "w": _read_array(archive, name, "w", (inputs, outputs)),
-            "b": _read_array(archive, name, "b", (outputs,)),
+            "w": _layer_array(arrays, name, "w", (inputs, outputs)),
+            "b": _layer_array(arrays, name, "b", (outputs,)),
         }
         for name, (inputs, outputs) in meta_network.layer_shapes(sizes).items()
     }
@@ -210,20 +209,17 @@ def _require_names(names: set[str], sizes: MetaNetworkSizes) -> None:
     }
     if names != expected:
         raise ValueError(
-            f"it is not a rule file: missing arrays {shown(sorted(expected - names))},"
-            f" unknown arrays {shown(sorted(names - expected))}."
+            f"it is not a rule file: missing arrays {_shown(sorted(expected - names))},"
+            f" unknown arrays {_shown(sorted(names - expected))}."
         )
 
 
-def _read_array(
-    archive: npz.Archive,
-    name: str,
-    part: str,
-    shape: tuple[int, ...],
+def _layer_array(
+    arrays: Mapping[str, np.ndarray], name: str, part: str, shape: tuple[int, ...]
 ) -> Float[Array, "*shape"]:
     """Return an array of a layer, which must be floats of this shape, and finite."""
     key, in_file = f"{_name_in_file(name)}/{part}", _published_shape(name, part, shape)
-    found = archive.describe(key)
+    found = arrays[key]
     if not np.issubdtype(found.dtype, np.floating):
         raise ValueError(f"array {key!r} is {found.dtype}; expected floats.")
     if found.shape != in_file:
@@ -231,20 +227,20 @@ def _read_array(
             f"array {key!r} has shape {found.shape}; expected {in_file} beside the others."
         )
     with np.errstate(over="ignore"):  # Numbers that float32 cannot hold become infinite.
-        value = archive.read(key).astype(np.float32)
+        value = found.astype(np.float32)
     if not np.all(np.isfinite(value)):
         bad = int(np.sum(~np.isfinite(value)))
         raise ValueError(f"array {key!r} has {bad} non-finite numbers.")
     return jnp.asarray(value.reshape(shape))
 
 
-def _array_sizes(archive: npz.Archive, names: set[str]) -> MetaNetworkSizes:
+def _array_sizes(arrays: Mapping[str, np.ndarray]) -> MetaNetworkSizes:
     """Return the sizes of a published rule from the shapes of its arrays; it has no header."""
-    _require_names(names, MetaNetworkSizes())
+    _require_names(set(arrays), MetaNetworkSizes())
 
     def shape(name: str, part: str, axes: int) -> tuple[int, ...]:
         key = f"{_PUBLISHED_NAMES[name]}/{part}"
-        found = archive.describe(key).shape
+        found = arrays[key].shape
         if len(found) != axes or 0 in found:
             raise ValueError(f"array {key!r} has shape {found}; expected {axes} axes, not empty.")
         return found
@@ -276,28 +272,18 @@ def _published_shape(name: str, part: str, shape: tuple[int, ...]) -> tuple[int,
     return (1, *shape) if is_convolution and part == "w" else shape
 
 
-def read_header(archive: npz.Archive, form: type[DiscoveredRule]) -> dict[str, Any]:
-    """Return the header of an open rule file; empty if it has none, as the published one.
-
-    It may have the hyper-parameters of this form of a rule.
-
-    Raises:
-      ValueError: with what was found and what was expected.
-    """
-    if HEADER not in archive.names:
-        return {}
-    dtype, shape = archive.describe(HEADER)
-    if dtype.kind != "U" or shape != () or dtype.itemsize > _MOST_HEADER_BYTES:
+def _header(found: np.ndarray, form: type[DiscoveredRule]) -> dict[str, Any]:
+    """Return the header of a rule file, which may have the hyper-parameters of this form."""
+    dtype = found.dtype
+    if dtype.kind != "U" or found.shape != () or dtype.itemsize > _MOST_HEADER_BYTES:
         raise ValueError(
-            f"the header is an array {shape} of {dtype}; expected one text of at most"
+            f"the header is an array {found.shape} of {dtype}; expected one text of at most"
             f" {_MOST_HEADER_BYTES} bytes."
         )
     try:
-        data = archive.read(HEADER).astype(dtype.newbyteorder("<")).tobytes()
+        data = found.astype(dtype.newbyteorder("<")).tobytes()
         header = json_lines.loads(data.decode("utf-32-le").rstrip("\0"))
     except (ValueError, RecursionError) as error:
-        if isinstance(error, npz.ArchiveError):
-            raise
         raise ValueError(f"the header is not JSON ({str(error)[:200]}).") from error
     _check_header(header, form)
     return header
@@ -310,44 +296,40 @@ def _check_header(header: Any, form: type[DiscoveredRule]) -> None:
     ):
         raise ValueError("the header lacks format_version, sizes or hyper_parameters.")
     version = header["format_version"]
-    if type(version) is not int or version != FORMAT_VERSION:
+    if type(version) is not int or version != _FORMAT_VERSION:
         raise ValueError(
-            f"it has format version {shown(version)}; this code reads {FORMAT_VERSION}."
+            f"it has format version {_shown(version)}; this code reads {_FORMAT_VERSION}."
         )
-    if header.get("kind") != KIND:
-        raise ValueError(f"it is of kind {shown(header.get('kind'))}; expected {KIND!r}.")
+    if header.get("kind") != _KIND:
+        raise ValueError(f"it is of kind {_shown(header.get('kind'))}; expected {_KIND!r}.")
     if not isinstance(header.setdefault("provenance", {}), dict):
         raise ValueError(
-            f"the header's provenance is {shown(header['provenance'])}; expected names."
+            f"the header's provenance is {_shown(header['provenance'])}; expected names."
         )
     sizes = header["sizes"]
     if not isinstance(sizes, dict) or any(type(size) is not int for size in sizes.values()):
-        raise ValueError(f"the header's sizes are {shown(sizes)}; expected integers.")
+        raise ValueError(f"the header's sizes are {_shown(sizes)}; expected integers.")
     # Older files lack the sizes that the published rule has not, or have an earlier name of one.
     sizes = {"agent_features" if x == "age_features" else x: size for x, size in sizes.items()}
     header["sizes"] = dict.fromkeys(_LATER_SIZES, 0) | sizes
     _check_hyper_parameters(header["hyper_parameters"], form)
 
 
-def header_sizes(header: Mapping[str, Any], num_arrays: int) -> MetaNetworkSizes:
-    """Return the sizes in a header, that of a file with so many arrays.
-
-    Raises:
-      ValueError: with what was found and what was expected.
-    """
+def _header_sizes(header: Mapping[str, Any], num_arrays: int) -> MetaNetworkSizes:
+    """Return the sizes in a header, that of a file with so many arrays."""
     found, known = header["sizes"], [field.name for field in dataclasses.fields(MetaNetworkSizes)]
     if set(found) != set(known):
-        raise ValueError(f"the header's sizes are {shown(found)}; expected {known}.")
+        raise ValueError(f"the header's sizes are {_shown(found)}; expected {known}.")
     sizes = MetaNetworkSizes(**found)
     if sizes.transformer_layers > num_arrays:
         raise ValueError(
             f"sizes.transformer_layers is {sizes.transformer_layers}; expected those of its"
             f" {num_arrays} arrays."
         )
-    named = header.get(ARCHITECTURE, sizes.architecture)  # Older headers do not name it.
+    named = header.get(_ARCHITECTURE, sizes.architecture)  # Older headers do not name it.
     if named != sizes.architecture:
         raise ValueError(
-            f"it has the architecture {shown(named)}; expected {sizes.architecture!r} with"
+            f"it has the architecture {_shown(named)}; expected {sizes.architecture!r} with"
             f" sizes.transformer_layers {sizes.transformer_layers}."
         )
     return sizes
@@ -356,17 +338,17 @@ def header_sizes(header: Mapping[str, Any], num_arrays: int) -> MetaNetworkSizes
 def _check_hyper_parameters(found: Any, form: type[DiscoveredRule]) -> None:
     """Check names and types; the rule checks ranges."""
     if not isinstance(found, dict):
-        raise ValueError(f"the header's hyper_parameters are {shown(found)}; expected names.")
-    known = hyper_parameter_names(form)
+        raise ValueError(f"the header's hyper_parameters are {_shown(found)}; expected names.")
+    known = _hyper_parameter_names(form)
     unknown = set(found) - {*known, *_ABLATIONS}
     if unknown:
-        raise ValueError(f"unknown hyper-parameters {shown(sorted(unknown))}; known are {known}.")
+        raise ValueError(f"unknown hyper-parameters {_shown(sorted(unknown))}; known are {known}.")
     kinds = {bool: "true or false", int: "an integer", float: "a number"}
     for name, value in found.items():
         kind = type(getattr(form, name, True))
         # In Python, a bool is an integer; in JSON, an integer may stand for a float.
         if type(value) not in ((int, float) if kind is float else (kind,)):
-            raise ValueError(f"hyper-parameter {name} is {shown(value)}; expected {kinds[kind]}.")
+            raise ValueError(f"hyper-parameter {name} is {_shown(value)}; expected {kinds[kind]}.")
         if name not in known and not value:
             raise ValueError(
                 f"{name} is False: a part of the rule is ablated; expected"
@@ -374,12 +356,12 @@ def _check_hyper_parameters(found: Any, form: type[DiscoveredRule]) -> None:
             )
 
 
-def shown(found: Any) -> str:
+def _shown(found: Any) -> str:
     """Return a value for a message, shortened if it is long or deep."""
     return _REPR.repr(found)
 
 
-def hyper_parameter_names(form: type[DiscoveredRule]) -> list[str]:
+def _hyper_parameter_names(form: type[DiscoveredRule]) -> list[str]:
     """Return the names of the hyper-parameters of a form of a rule."""
     fields = (field.name for field in dataclasses.fields(form))
     return [name for name in fields if name not in ("parameters", "sizes")]

@@ -56,16 +56,16 @@ def load(folder: pathlib.Path, like: Any) -> Any:
             f"{path} is missing; expected the final agent, which runs of this version save."
         )
     try:
-        with npz.opened(path) as archive:
-            if set(archive.names) != set(expected):
-                raise SavedAgentError(
-                    f"{path} is that of another agent: it has {sorted(archive.names)}; expected"
-                    f" {sorted(expected)}."
-                )
-            arrays = {name: archive.read(name) for name in expected}
+        arrays = npz.read(path)
     except npz.ArchiveError as error:
         raise SavedAgentError(f"{path} {error}") from error
-    for name, found in arrays.items():
+    if set(arrays) != set(expected):
+        raise SavedAgentError(
+            f"{path} is that of another agent: it has {sorted(arrays)}; expected"
+            f" {sorted(expected)}."
+        )
+    for name in expected:
+        found = arrays[name]
         shape, dtype = expected[name].shape, np.dtype(expected[name].dtype)
         if found.dtype == f"V{dtype.itemsize}":  # NumPy does not know bfloat16.
             arrays[name] = found = found.view(dtype)
@@ -74,4 +74,4 @@ def load(folder: pathlib.Path, like: Any) -> Any:
                 f"{path} is that of another agent: {name} is {found.dtype} {found.shape}; expected"
                 f" {dtype} {shape}."
             )
-    return jax.tree.unflatten(jax.tree.structure(like), arrays.values())
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])

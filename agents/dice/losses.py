@@ -48,8 +48,7 @@ class DiceConfig:
       num_tiles: of each bandit, of equal size on the scale of log(1 + 1/τ): 0.1 in both presets.
       learning_rate: of Adam, the peak.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one. None is for those of the run, where `Configured.for_run` is told
-        them (`agents.registry`), and else as 0.
+        constant one, None for the run's (`agents.registry.Configured.for_run`).
       warmup: gradient steps in which the learning rate rises linearly from 0.
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       adam_b2, adam_epsilon: of Adam.

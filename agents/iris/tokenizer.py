@@ -132,8 +132,7 @@ def load(file: str) -> Params:
         message names it.
     """
     try:
-        with npz.opened(pathlib.Path(file).expanduser()) as archive:
-            arrays = {name: archive.read(name) for name in archive.names}
+        arrays = npz.read(pathlib.Path(file).expanduser())
     except (OSError, npz.ArchiveError) as error:
         raise ValueError(
             f"IRIS' perceptual_file {file!r} cannot be read: {error}. Expected an .npz file of the"

@@ -62,44 +62,25 @@ def search(
     params: disco.Params,
     embedding: Float[Array, "B E"],
     key: PRNGKeyArray,
-    *,
-    num_simulations: int,
-    max_considered_actions: int,
-    discount: float,
-    max_value: float,
-    value_scale: float = 0.1,
+    config: MuZeroConfig,
     gumbel_scale: float = 1.0,
 ) -> Found:
-    """Search from B states, all in one compiled loop.
+    """Search from B states, all in one compiled loop; noise of this scale is added at the root.
 
     Full Gumbel MuZero (Danihelka et al. 2022, "Policy improvement by planning with Gumbel").
-
-    Args:
-      model: to search with.
-      params: of the model.
-      embedding: of the states.
-      key: random key.
-      num_simulations: of each search.
-      max_considered_actions: at the root.
-      discount: gamma.
-      max_value: the last bin of values and rewards.
-      value_scale: weight of action values, rescaled to [0, 1], beside the policy's logits.
-      gumbel_scale: of the noise at the root; 0 for none.
     """
-    root, recurrent = model_for_search(
-        model, params, embedding, discount=discount, max_value=max_value
-    )
+    root, recurrent = model_for_search(model, params, embedding, config)
     with jax.numpy_dtype_promotion("standard"):  # mctx multiplies floats by whole numbers.
         output = mctx.gumbel_muzero_policy(
             params,
             key,
             root,
             recurrent,
-            num_simulations,
-            max_num_considered_actions=max_considered_actions,
+            config.num_simulations,
+            max_num_considered_actions=config.max_considered_actions,
             gumbel_scale=gumbel_scale,
             qtransform=functools.partial(
-                mctx.qtransform_completed_by_mix_value, value_scale=value_scale
+                mctx.qtransform_completed_by_mix_value, value_scale=config.value_scale
             ),
         )
     value = output.search_tree.summary().value
@@ -110,9 +91,7 @@ def model_for_search(
     model: LatentModel,
     params: disco.Params,
     embedding: Float[Array, "B E"],
-    *,
-    discount: float,
-    max_value: float,
+    config: MuZeroConfig,
 ) -> tuple[mctx.RootFnOutput, mctx.RecurrentFn]:
     """Return the roots of searches, and the model as `mctx` calls it."""
 
@@ -120,12 +99,12 @@ def model_for_search(
         del key
         state = model.step(params, state, action)
         predicted = model.predict(params, state)
-        reward = decode_value(predicted.reward, max_value)
+        reward = decode_value(predicted.reward, config.max_value)
         output = mctx.RecurrentFnOutput(
             reward=reward,
-            discount=jnp.full_like(reward, discount),
+            discount=jnp.full_like(reward, config.discount),
             prior_logits=predicted.logits,
-            value=decode_value(predicted.value, max_value),
+            value=decode_value(predicted.value, config.max_value),
         )
         return output, state
 
@@ -133,7 +112,7 @@ def model_for_search(
     predicted = model.predict(params, state)
     root = mctx.RootFnOutput(
         prior_logits=predicted.logits,
-        value=decode_value(predicted.value, max_value),
+        value=decode_value(predicted.value, config.max_value),
         embedding=state,
     )
     return root, recurrent
@@ -232,7 +211,7 @@ class MuZeroAgent:
         """Search in each environment; in `Mode.EVALUATION` without noise."""
         noise = 0.0 if mode == Mode.EVALUATION else 1.0
         embedding, _ = self.model.embed_step(acting_state, timestep.observation, None)
-        found = self._search(acting_state, embedding, key, noise)
+        found = search(self.model, acting_state, embedding, key, self.config, noise)
         extras = {"search_policy": found.policy, "search_value": found.value}
         if self.config.priority_exponent:
             extras[PRIORITY] = self._priority(jnp.abs(found.value - found.predicted_value))
@@ -277,27 +256,10 @@ class MuZeroAgent:
         """Search again in each sequence's first position, with the newest parameters."""
         observation = _first_rows(batch.observation, self.config.frame_stack)
         embedding = self.model.embed_unroll(state.params, observation, None)[0]
-        found = self._search(state.params, embedding, key, 1.0)
+        found = search(self.model, state.params, embedding, key, self.config)
         change = jnp.abs(found.value - jnp.asarray(batch.extras["search_value"])[0])
         refreshed = {"search_policy": found.policy[None], "search_value": found.value[None]}
         return Update(state, {"value_change": jnp.mean(change)}, refreshed)
-
-    def _search(
-        self, params: disco.Params, embedding: Array, key: PRNGKeyArray, noise: float
-    ) -> Found:
-        config = self.config
-        return search(
-            self.model,
-            params,
-            embedding,
-            key,
-            num_simulations=config.num_simulations,
-            max_considered_actions=config.max_considered_actions,
-            discount=config.discount,
-            max_value=config.max_value,
-            value_scale=config.value_scale,
-            gumbel_scale=noise,
-        )
 
     @property
     def optimizer(self) -> optax.GradientTransformation:

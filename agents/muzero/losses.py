@@ -34,8 +34,7 @@ class MuZeroConfig:
       network: sizes of the network and of its model. It has no memory.
       learning_rate: of Adam.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one. None is for those of the run, where `Configured.for_run` is told them
-        (`agents.registry`), and else as 0.
+        constant one, None for the run's (`agents.registry.Configured.for_run`).
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       num_simulations: of a search.

@@ -112,7 +112,7 @@ class PPOAgent(ActsByPolicy):
     def samples(self, params: disco.Params, trajectory: disco.Trajectory) -> Samples:
         """Return the transitions of an unroll, with estimates by the values of these parameters."""
         value = self.network.unroll(params, trajectory)["value"][..., 0]
-        estimates = generalized_advantages(
+        advantage, value_target = generalized_advantages(
             value,
             trajectory.reward.astype(value.dtype),
             self.config.discount * trajectory.discount.astype(value.dtype),
@@ -124,8 +124,8 @@ class PPOAgent(ActsByPolicy):
             action=trajectory.action,
             log_prob=select_action(log_probs, trajectory.action),
             value=value[:-1],
-            advantage=estimates.advantage,
-            value_target=estimates.value_target,
+            advantage=advantage,
+            value_target=value_target,
             mask=trajectory.mask,
         )
 

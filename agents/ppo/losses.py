@@ -9,7 +9,6 @@ with derivative 0 at r = 1, makes it an instance of mirror learning (Kuba et al.
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import chex
 import distrax
@@ -36,8 +35,7 @@ class PPOConfig:
       drift: `"clip"`, or `"dpo"` for Discovered Policy Optimisation (`agents.ppo.losses`).
       learning_rate: of Adam.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one. None is for those of the run, where `Configured.for_run` is told
-        them (`agents.registry`), and else as 0.
+        constant one, None for the run's (`agents.registry.Configured.for_run`).
       num_environments: number of parallel environments.
       unroll_length: T, steps of each environment between two updates.
       num_epochs: passes over the transitions of an unroll.
@@ -118,26 +116,14 @@ class PPOConfig:
         return self.num_environments * self.unroll_length
 
 
-class Estimates(NamedTuple):
-    """Estimates from the values before an update.
-
-    Attributes:
-      advantage: of the actions.
-      value_target: the returns to predict, advantage + value.
-    """
-
-    advantage: Float[Array, "T B"]
-    value_target: Float[Array, "T B"]
-
-
 def generalized_advantages(
     value: Float[Array, "T_plus_1 B"],
     reward: Float[Array, "T B"],
     discount: Float[Array, "T B"],
     last: Bool[Array, "T B"],
     lambda_: float,
-) -> Estimates:
-    """Return generalised advantage estimates (Schulman et al. 2016, arXiv 1506.02438).
+) -> tuple[Float[Array, "T B"], Float[Array, "T B"]]:
+    """Return generalised advantage estimates (Schulman et al. 2016, arXiv 1506.02438), and returns.
 
     `discount` is 0 where a transition terminates its episode. Where it ends it otherwise (`last`),
     the estimate bootstraps from the episode's last observation.
@@ -146,7 +132,7 @@ def generalized_advantages(
     advantage = jax.vmap(rlax.truncated_generalized_advantage_estimation, in_axes=1, out_axes=1)(
         reward, discount, traces, value
     )
-    return Estimates(advantage, advantage + value[:-1])
+    return advantage, advantage + value[:-1]
 
 
 def clip_drift(

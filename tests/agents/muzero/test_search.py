@@ -11,6 +11,7 @@ import pytest
 import environments
 from agents.latent_model import LatentModel, Prediction, latent_model
 from agents.muzero.algorithm import search
+from agents.muzero.losses import MuZeroConfig
 from agents.networks import NetworkConfig
 from disco import values
 
@@ -58,11 +59,13 @@ def found_by(num_simulations: int, gumbel_scale: float = 1.0) -> Any:
         jnp.zeros(1),
         embedding,
         jax.random.key(3),
-        num_simulations=num_simulations,
-        max_considered_actions=A,
-        discount=DISCOUNT,
-        max_value=LARGEST,
-        gumbel_scale=gumbel_scale,
+        MuZeroConfig(
+            num_simulations=num_simulations,
+            max_considered_actions=A,
+            discount=DISCOUNT,
+            max_value=LARGEST,
+        ),
+        gumbel_scale,
     )
 
 

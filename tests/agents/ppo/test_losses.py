@@ -32,13 +32,13 @@ def test_advantages_bootstrap_from_truncated_episodes_and_not_from_terminated_on
     reward = jnp.array([[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     discount = jnp.array([[0.5, 0.5], [0.0, 0.5], [0.5, 0.5]])
     last = jnp.array([[False, False], [True, True], [False, False]])
-    found = generalized_advantages(value, reward, discount, last, 0.5)
+    advantage, target = generalized_advantages(value, reward, discount, last, 0.5)
     # The second transition: 1 - 2 if it terminates, else 1 + 0.5 * 4 - 2; nothing of the third.
-    np.testing.assert_allclose(found.advantage[1], [-1.0, 1.0])
+    np.testing.assert_allclose(advantage[1], [-1.0, 1.0])
     # The first: 1 + 0.5 * 2 - 1 + 0.25 times the second.
-    np.testing.assert_allclose(found.advantage[0], [0.75, 1.25])
-    np.testing.assert_allclose(found.advantage[2], [0.0, 0.0])
-    np.testing.assert_allclose(found.value_target, found.advantage + value[:-1])
+    np.testing.assert_allclose(advantage[0], [0.75, 1.25])
+    np.testing.assert_allclose(advantage[2], [0.0, 0.0])
+    np.testing.assert_allclose(target, advantage + value[:-1])
 
 
 @pytest.mark.parametrize(
