@@ -86,16 +86,10 @@ def agent_optimizer(
     kind: str = "adam",
     max_gradient_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    """Return Adam or RMSProp with elementwise clipping of its update and weight decay.
+    """Return one of `OPTIMIZERS` with elementwise clipping of its update and weight decay.
 
-    Args:
-      learning_rate: the peak.
-      max_abs_update: bound of the clipping.
-      weight_decay: fraction of the parameters that is added to the update (decoupled).
-      schedule: from the number of updates to the fraction of the learning rate; None for a
-        constant learning rate.
-      kind: one of `OPTIMIZERS`.
-      max_gradient_norm: global norm that gradients are first clipped to; 0 for no clipping.
+    The decay is decoupled. The schedule is from the number of updates to the fraction of the
+    learning rate. Gradients are first clipped to a global norm; 0 is for no clipping.
     """
     parts = [OPTIMIZERS[kind](), clip_elementwise(max_abs_update)]
     if max_gradient_norm:
@@ -120,14 +114,8 @@ def scheduled_adamw(
 ) -> optax.GradientTransformation:
     """Return AdamW whose rate and weight decay rise from 0 and fall to 0, both linearly.
 
-    Args:
-      learning_rate: the peak.
-      num_updates: in which they fall; 0 if they do not.
-      num_warmup: in which they rise; 0 if they do not.
-      weight_decay: fraction of the parameters that is added to the update (decoupled).
-      max_gradient_norm: global norm that gradients are first clipped to; 0 for no clipping.
-      b2: decay of the second moment.
-      eps: added to the denominator.
+    They rise in `num_warmup` updates and fall in `num_updates`, if these are not 0. Gradients are
+    first clipped to a global norm; 0 is for no clipping.
     """
 
     def factor(count: chex.Numeric) -> jax.Array:

@@ -94,11 +94,7 @@ def as_png(rows: Sequence[Sequence[UInt8[np.ndarray, "H W 3"]]], caption: str) -
 def strip(observations: np.ndarray, reward: float, num_frames: int, *, is_whole: bool) -> bytes:
     """Return a PNG file of evenly spaced frames of an episode, or of its beginning, in one row.
 
-    Args:
-      observations: all observations, the first included, `[steps + 1, H, W, ...]`.
-      reward: the sum over the steps.
-      num_frames: maximum number of frames.
-      is_whole: whether the last observation ends the episode.
+    Observations are `[steps + 1, H, W, ...]`; `reward` is the sum over the steps.
     """
     num_steps = len(observations) - 1
     shown = np.unique(np.linspace(0, num_steps, num_frames).round().astype(int))

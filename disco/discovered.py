@@ -179,12 +179,6 @@ class DiscoveredRule(Rule):
 
         `Unroll` returns them as `[T+1, B, ...]`. Some rules need fewer: those that do not learn
         aux_pi (`aux_policy_cost`), and ours that neither read nor learn y and z (`AnchoredRule`).
-
-        Args:
-          num_actions: A.
-
-        Raises:
-          ValueError: if there is no action.
         """
         AT_LEAST_1.require_value("num_actions", num_actions)
         shapes = {

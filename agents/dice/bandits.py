@@ -36,9 +36,6 @@ class VoteConfig:
       exploration: weight c of the confidence bound.
       learning_rates, widths: of which each bandit has one at random. A width is the number of tiles
         at each side that a tile's value is averaged with.
-
-    Raises:
-      ValueError: if a setting is out of range, or there are fewer tiles than candidates.
     """
 
     number: int = 7

@@ -66,9 +66,6 @@ class DiceConfig:
       entropy_cost: weight of the policy's entropy. 0 in the algorithm, and a tenth of `policy_cost`
         in its ablation.
       frame_stack: frames in one input of the network.
-
-    Raises:
-      ValueError: if a setting is out of range.
     """
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=0)

@@ -96,11 +96,6 @@ class DreamerConfig:
     dtype: str = "auto"
 
     def __post_init__(self):
-        """Check the settings.
-
-        Raises:
-          ValueError: naming a setting that is out of range.
-        """
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -202,15 +197,7 @@ _V1: dict[str, Any] = {"learning_rate": 1e-4, "warmup": 0, "replay_capacity": 1_
 
 
 class Benchmark(NamedTuple):
-    """A version's settings on a benchmark. The environments repeat actions.
-
-    Attributes:
-      size: of the networks.
-      num_environments: number of parallel environments.
-      replay_ratio: see `DreamerConfig`.
-      image_side: likewise.
-      image_channels: likewise.
-    """
+    """The size of a version's networks on a benchmark, and fields of its `DreamerConfig`."""
 
     size: str
     num_environments: int
@@ -271,12 +258,9 @@ def preset(
 ) -> DreamerConfig:
     """Return a version's settings at a size, with an ablation if one is given.
 
-    Args:
-      version: of `VERSIONS`.
-      size: of `sizes(version)`; by default the version's on the family's benchmark, otherwise
-        `"12m"`, or `"s"` of `"v1"`.
-      ablation: of `ABLATIONS`, or empty for none.
-      family: of environments; it determines the replay ratio and the number of environments.
+    By default the size is the version's on the benchmark of the family of environments, otherwise
+    `"12m"`, or `"s"` of `"v1"`. The family determines the replay ratio and the number of
+    environments, too.
 
     Raises:
       ValueError: if there is no such version, size or ablation.
@@ -300,11 +284,7 @@ def preset(
 
 
 def sizes(version: str) -> tuple[str, ...]:
-    """Return the names of a version's sizes, from small to large.
-
-    Raises:
-      ValueError: if there is no such version.
-    """
+    """Return the names of a version's sizes, from small to large."""
     if version not in VERSIONS:
         raise ValueError(
             f"Dreamer's version is {version!r}; expected one of {', '.join(VERSIONS)}."
@@ -313,10 +293,6 @@ def sizes(version: str) -> tuple[str, ...]:
 
 
 def laptop(version: str = "nature", size: str = "", ablation: str = "") -> DreamerConfig:
-    """Return settings for small tasks, learned in minutes on two cores; by default the least size.
-
-    Raises:
-      ValueError: see `preset`.
-    """
+    """Return settings for small tasks, of minutes on two cores; by default the least size."""
     size = size or sizes(version)[0]
     return dataclasses.replace(preset(version, size, ablation), **_LAPTOP)

@@ -77,13 +77,8 @@ def laprop(
 ) -> optax.GradientTransformation:
     """Return the Nature version's optimiser: clipped gradients, normalised, then averaged.
 
-    Args:
-      learning_rate: after the warm-up.
-      warmup: updates in which it rises linearly from 0; the first update has 0.
-      b1: decay of the average of normalised gradients.
-      b2: decay of the average of squares. The paper says 0.99, its code 0.999.
-      eps: added to the root of the average of squares.
-      clipping: see `clip_to_parameters`.
+    The learning rate rises linearly from 0, that of the first update, in `warmup` updates. For the
+    decay `b2` of the average of squares the paper says 0.99, its code 0.999.
     """
     schedule = optax.linear_schedule(0.0, learning_rate, warmup) if warmup else learning_rate
     return optax.chain(
@@ -179,11 +174,7 @@ def act(
     is_first: Bool[Array, "E"],
     key: PRNGKeyArray,
 ) -> ActorState:
-    """Update the model state with an observation, and choose an action.
-
-    Returns:
-      The new memory: its `state` includes the observation, and its `action` is the action to take.
-    """
+    """Return a memory whose state includes the observation, with the action to take."""
     state_key, action_key = jax.random.split(key)
     embedded, tokens = embed_action(model.actions, actor.action), model.encode(params, observation)
     state, _ = observe_step(model, params, actor.state, embedded, tokens, is_first, state_key)

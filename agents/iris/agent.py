@@ -216,16 +216,16 @@ def _predict_frames(
     seen = jnp.stack([model.tokens(params, as_fractions(x)) for x in frames[:CONTEXT]])
     cache = model.empty_cache(frames.shape[1])
     for tokens, after in zip(seen[:-1], action[: CONTEXT - 1], strict=True):
-        _, cache = model.feed_tokens(params, tokens, cache)
-        _, cache = model.feed_actions(params, after[:, None], cache)
-    _, cache = model.feed_tokens(params, seen[-1], cache)
+        _, cache = model.feed(params, "tokens", tokens, cache)
+        _, cache = model.feed(params, "actions", after[:, None], cache)
+    _, cache = model.feed(params, "tokens", seen[-1], cache)
 
     def step(carry: tuple[Array, Cache], row: tuple[Array, Array]):
         (tokens, cache), (action, key) = carry, row
         if len(frames) > model.config.memory_steps:
             needed = model.tokens_per_frame + 1
             cache = imagination.with_room(model, params, tokens, cache, needed)
-        hidden, cache = model.feed_actions(params, action[:, None], cache)
+        hidden, cache = model.feed(params, "actions", action[:, None], cache)
         found, cache = imagination.next_frame(model, params, hidden[:, 0], cache, key)
         return (found, cache), found
 

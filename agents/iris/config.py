@@ -96,11 +96,6 @@ class IrisConfig:
     num_environments: int = 1
 
     def __post_init__(self):
-        """Check the settings.
-
-        Raises:
-          ValueError: naming a setting that is out of range.
-        """
         for numbers, names in _RANGES.items():
             numbers.require(self, "IRIS' ", *names.split())
         for name in ("multipliers", "actor_channels"):

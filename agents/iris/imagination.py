@@ -63,9 +63,9 @@ def imagine(
         features = model.vision(params, state.frames)
         output, policy = model.react(params, features, state.policy)
         action = sample(action_key, output.logits)
-        hidden, cache = model.feed_actions(params, action[:, None], state.cache)
-        reward = sample(reward_key, model.reward(params, hidden[:, 0])) - 1
-        end = sample(end_key, model.end(params, hidden[:, 0])) == 1
+        hidden, cache = model.feed(params, "actions", action[:, None], state.cache)
+        reward = sample(reward_key, model.head(params, "reward", hidden[:, 0])) - 1
+        end = sample(end_key, model.head(params, "end", hidden[:, 0])) == 1
         step = (state.tokens, state.frames, action, reward.astype(output.value.dtype), end)
         return state._replace(policy=policy, cache=cache), hidden[:, 0], step
 
@@ -84,7 +84,7 @@ def imagine(
         state = state._replace(tokens=tokens, frames=model.frames(params, tokens), cache=cache)
         return state, step
 
-    _, cache = model.feed_tokens(params, tokens, model.empty_cache(len(tokens)))
+    _, cache = model.feed(params, "tokens", tokens, model.empty_cache(len(tokens)))
     start = _State(tokens, model.frames(params, tokens), state, cache)
     keys = jax.random.split(key, horizon)
     last, steps = jax.lax.scan(advance, start, keys[:-1])
@@ -105,17 +105,17 @@ def next_frame(
     `hidden` is the hidden vector of the action, which the cache contains.
     """
     first_key, key = jax.random.split(key)
-    token = sample(first_key, model.next_token(params, hidden))
+    token = sample(first_key, model.head(params, "next_token", hidden))
 
     def step(carry: tuple[Array, Cache], key: PRNGKeyArray):
         token, cache = carry
-        hidden, cache = model.feed_tokens(params, token[:, None], cache)
-        following = sample(key, model.next_token(params, hidden[:, 0]))
+        hidden, cache = model.feed(params, "tokens", token[:, None], cache)
+        following = sample(key, model.head(params, "next_token", hidden[:, 0]))
         return (following, cache), token
 
     keys = jax.random.split(key, model.tokens_per_frame - 1)
     (token, cache), tokens = jax.lax.scan(step, (token, cache), keys)
-    _, cache = model.feed_tokens(params, token[:, None], cache)
+    _, cache = model.feed(params, "tokens", token[:, None], cache)
     return jnp.concatenate([tokens, token[None]]).T, cache
 
 
@@ -129,7 +129,7 @@ def with_room(
 
     def rebuild(cache: Cache) -> Cache:
         empty = cache._replace(length=jnp.zeros_like(cache.length))
-        return model.feed_tokens(params, tokens, empty)[1]
+        return model.feed(params, "tokens", tokens, empty)[1]
 
     capacity = cache.layers[0].keys.shape[2]
     return jax.lax.cond(cache.length + num_tokens > capacity, rebuild, lambda x: x, cache)

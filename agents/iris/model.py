@@ -102,29 +102,15 @@ class Model:
         """Predict what follows each step; `key` is that of the dropout, or None for none."""
         return _apply(self._world("predict"), params[WORLD_MODEL], tokens, actions, key)
 
-    def feed_tokens(
-        self, params: Params, tokens: Int[Array, "B T"], cache: Cache
+    def feed(
+        self, params: Params, kind: str, tokens: Int[Array, "B T"], cache: Cache
     ) -> tuple[Float[Array, "B T D"], Cache]:
-        """Return the hidden vectors of frames' tokens, and the cache with them."""
-        return _apply(self._world("feed_tokens"), params[WORLD_MODEL], tokens, cache)
+        """Return the hidden vectors of frames' `"tokens"` or of `"actions"`, and their cache."""
+        return _apply(self._world("feed"), params[WORLD_MODEL], kind, tokens, cache)
 
-    def feed_actions(
-        self, params: Params, actions: Int[Array, "B T"], cache: Cache
-    ) -> tuple[Float[Array, "B T D"], Cache]:
-        """Return the hidden vectors of actions, and the cache with them."""
-        return _apply(self._world("feed_actions"), params[WORLD_MODEL], actions, cache)
-
-    def next_token(self, params: Params, hidden: Float[Array, "*s D"]) -> Float[Array, "*s N"]:
-        """Return logits of the token after a hidden vector's."""
-        return _apply(self._world("next_token"), params[WORLD_MODEL], hidden)
-
-    def reward(self, params: Params, hidden: Float[Array, "*s D"]) -> Float[Array, "*s 3"]:
-        """Return logits of the reward's sign, of actions' hidden vectors."""
-        return _apply(self._world("reward"), params[WORLD_MODEL], hidden)
-
-    def end(self, params: Params, hidden: Float[Array, "*s D"]) -> Float[Array, "*s 2"]:
-        """Return logits of the episode's end, of actions' hidden vectors."""
-        return _apply(self._world("end"), params[WORLD_MODEL], hidden)
+    def head(self, params: Params, name: str, hidden: Float[Array, "*s D"]) -> Float[Array, "*s _"]:
+        """Return logits of the `"next_token"`, or of an action's `"reward"`'s sign or `"end"`."""
+        return _apply(self._world(name), params[WORLD_MODEL], hidden)
 
     def vision(self, params: Params, frames: Float[Array, "N S S C"]) -> Float[Array, "N F"]:
         """Return the actor-critic's features of frames with entries in [0, 1]."""

@@ -221,17 +221,12 @@ class WorldModel:
             self.end(hidden[:, :, -1]),
         )
 
-    def feed_tokens(
-        self, tokens: Int[Array, "B T"], cache: Cache
+    def feed(
+        self, kind: str, tokens: Int[Array, "B T"], cache: Cache
     ) -> tuple[Float[Array, "B T D"], Cache | None]:
-        """Return the hidden vectors of frames' tokens, and the cache with them."""
-        return self._transformer(self._frame_tokens(tokens), cache)
-
-    def feed_actions(
-        self, actions: Int[Array, "B T"], cache: Cache
-    ) -> tuple[Float[Array, "B T D"], Cache | None]:
-        """Return the hidden vectors of actions, and the cache with them."""
-        return self._transformer(self._action_tokens(actions), cache)
+        """Return the hidden vectors of frames' `"tokens"` or of `"actions"`, and their cache."""
+        embed = {"tokens": self._frame_tokens, "actions": self._action_tokens}[kind]
+        return self._transformer(embed(tokens), cache)
 
 
 class Losses(NamedTuple):

@@ -61,9 +61,6 @@ class MuesliConfig(AgentConfig):
       reward_cost, value_cost, model_policy_cost: weights of the model's losses.
       images: side in pixels and channels of the images, in environments that offer a choice; empty
         for the environments' own.
-
-    Raises:
-      ValueError: if a setting is out of range.
     """
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=64, head=(64,))

@@ -60,9 +60,6 @@ class MuZeroConfig:
       frame_stack: frames in one input of the network.
       images: side in pixels and channels of the images, in environments that offer a choice; empty
         for the environments' own.
-
-    Raises:
-      ValueError: if a setting is out of range.
     """
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=64, head=(64,))

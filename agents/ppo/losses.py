@@ -51,9 +51,6 @@ class PPOConfig:
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       adam_epsilon: added to the denominator of Adam's update.
       frame_stack: frames in one input of the network.
-
-    Raises:
-      ValueError: if a setting is out of range, or minibatches have too few samples.
     """
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), activation="tanh")

@@ -127,25 +127,25 @@ def test_cache(case_in_precision):
         model.tokens_per_frame,
         case.config["max_steps"] * (model.tokens_per_frame + 1),
     )
-    feed_tokens, feed_actions = jax.jit(model.feed_tokens), jax.jit(model.feed_actions)
+    feed = jax.jit(model.feed, static_argnums=1)
     next_token, of_reward, of_end = (
         jax.jit(f) for f in (model.next_token, model.reward, model.end)
     )
     tokens = case.given("first_tokens")
     empty = model.empty_cache(len(tokens))
-    _, cache = feed_tokens(params, tokens, empty)
+    _, cache = feed(params, "tokens", tokens, empty)
     rows = []
     for action in case.given("actions").T:
         before = int(cache.length)
         refreshed = before + num_tokens + 1 > capacity
         if refreshed:
-            _, cache = feed_tokens(params, tokens, empty)
-        hidden, cache = feed_actions(params, action[:, None], cache)
+            _, cache = feed(params, "tokens", tokens, empty)
+        hidden, cache = feed(params, "actions", action[:, None], cache)
         of_step, logits, chosen = [hidden[:, 0]], [], []
         for _ in range(num_tokens):
             logits.append(next_token(params, of_step[-1]))
             chosen.append(jnp.argmax(logits[-1], axis=-1))
-            hidden, cache = feed_tokens(params, chosen[-1][:, None], cache)
+            hidden, cache = feed(params, "tokens", chosen[-1][:, None], cache)
             of_step.append(hidden[:, 0])
         tokens = jnp.stack(chosen, axis=1)
         reward, end = (f(params, of_step[0]) for f in (of_reward, of_end))
@@ -182,7 +182,7 @@ def test_cache_in_chunks_equals_one_pass(case_in_precision):
     # action's, by place.
     steps = sequence.reshape(len(sequence), -1, model.tokens_per_frame + 1)
     cache = model.empty_cache(len(sequence))
-    feed_tokens, feed_actions = jax.jit(model.feed_tokens), jax.jit(model.feed_actions)
+    feed = jax.jit(model.feed, static_argnums=1)
     cuts = [int(x) for x in case.given("chunk_cuts")]
     if cuts[0] != 0:
         cuts = [0, *cuts]
@@ -194,11 +194,11 @@ def test_cache_in_chunks_equals_one_pass(case_in_precision):
         while at < end:  # A piece of one table at a time.
             place = at % (model.tokens_per_frame + 1)
             if place == model.tokens_per_frame:
-                hidden, cache = feed_actions(params, sequence[:, at : at + 1], cache)
+                hidden, cache = feed(params, "actions", sequence[:, at : at + 1], cache)
                 at += 1
             else:
                 until = min(end, at + model.tokens_per_frame - place)
-                hidden, cache = feed_tokens(params, sequence[:, at:until], cache)
+                hidden, cache = feed(params, "tokens", sequence[:, at:until], cache)
                 at = until
             pieces.append(hidden)
     found = np.concatenate(pieces, axis=1)
@@ -207,7 +207,9 @@ def test_cache_in_chunks_equals_one_pass(case_in_precision):
     predict = jax.jit(functools.partial(model.predict, key=None))
     predicted = predict(params, steps[:, :, :-1], steps[:, :, -1])
     at_actions = found.reshape(*steps.shape, -1)[:, :, -1]
-    case.close(model.reward(params, jnp.asarray(at_actions)), np.asarray(predicted.reward), 2e-5)
+    case.close(
+        model.head(params, "reward", jnp.asarray(at_actions)), np.asarray(predicted.reward), 2e-5
+    )
 
 
 @golden_cases("imagination", in_float64=True)
