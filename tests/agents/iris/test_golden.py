@@ -128,9 +128,7 @@ def test_cache(case_in_precision):
         case.config["max_steps"] * (model.tokens_per_frame + 1),
     )
     feed = jax.jit(model.feed, static_argnums=1)
-    next_token, of_reward, of_end = (
-        jax.jit(f) for f in (model.next_token, model.reward, model.end)
-    )
+    head = jax.jit(model.head, static_argnums=1)
     tokens = case.given("first_tokens")
     empty = model.empty_cache(len(tokens))
     _, cache = feed(params, "tokens", tokens, empty)
@@ -143,12 +141,12 @@ def test_cache(case_in_precision):
         hidden, cache = feed(params, "actions", action[:, None], cache)
         of_step, logits, chosen = [hidden[:, 0]], [], []
         for _ in range(num_tokens):
-            logits.append(next_token(params, of_step[-1]))
+            logits.append(head(params, "next_token", of_step[-1]))
             chosen.append(jnp.argmax(logits[-1], axis=-1))
             hidden, cache = feed(params, "tokens", chosen[-1][:, None], cache)
             of_step.append(hidden[:, 0])
         tokens = jnp.stack(chosen, axis=1)
-        reward, end = (f(params, of_step[0]) for f in (of_reward, of_end))
+        reward, end = (head(params, name, of_step[0]) for name in ("reward", "end"))
         rows.append(
             {
                 "logits_frame": jnp.stack(logits, axis=1),
