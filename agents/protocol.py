@@ -287,13 +287,10 @@ class ExaminedAgent(Agent, Protocol):
     """An agent with a final examination besides its scores, such as of its model's predictions."""
 
     def examine(self, state: State, batch: Batch, key: PRNGKeyArray) -> Examination:
-        """Examine a trained agent. JAX does not trace this function.
+        """Examine a trained agent by its final learning state. JAX does not trace this function.
 
-        Args:
-          state: the final learning state.
-          batch: transitions of new episodes in `Mode.EVALUATION`, NumPy. The agent did not learn
-            from them. Each environment's first row begins an episode.
-          key: random key of the examination.
+        The batch, NumPy, is of new episodes in `Mode.EVALUATION`, from which the agent did not
+        learn. Each environment's first row begins an episode.
         """
         ...
 
@@ -321,11 +318,7 @@ class ImaginingAgent(Agent, Protocol):
     def imagine(self, state: State, batch: Batch, key: PRNGKeyArray, interval: int, /) -> OpenLoop:
         """Predict observations from actions, started anew at intervals. JAX does not trace it.
 
-        Args:
-          state: the final learning state.
-          batch: T transitions of one environment, NumPy, from an episode's first step.
-          key: random key of what the model predicts.
-          interval: steps from one start to the next.
+        The batch is of T transitions of one environment, NumPy, from an episode's first step.
 
         Returns:
           The first observation that is a picture (`agents.pictures`), and its predictions.

@@ -19,13 +19,10 @@ from disco_common.ranges import AT_LEAST_1
 class RandomAgent:
     """An agent that acts at random and does not learn (`agents.protocol.Agent`).
 
-    Attributes:
-      dynamics: of its environments; only the specs are used.
-      num_environments: number of parallel environments.
-      unroll_length: steps of each environment in an unroll.
+    Of `dynamics` only the specs are used.
     """
 
-    dynamics: environments.JaxEnvironment | environments.HostEnvironment
+    dynamics: Any
     num_environments: int = 8
     unroll_length: int = 16
 

@@ -227,12 +227,7 @@ class RuleAgent(ActsByPolicy):
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod
-    def create(
-        cls,
-        config: AgentConfig,
-        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
-        rule: disco.Rule,
-    ) -> "RuleAgent":
+    def create(cls, config: AgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
         """Make an agent with the network outputs that a rule asks for; actions are discrete.
 
         Only the specs of `dynamics` are used.

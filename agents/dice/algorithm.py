@@ -80,11 +80,7 @@ class DiceAgent:
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod
-    def create(
-        cls,
-        config: DiceConfig,
-        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
-    ) -> "DiceAgent":
+    def create(cls, config: DiceConfig, dynamics: Any) -> "DiceAgent":
         """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
         network = flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)

@@ -140,34 +140,23 @@ _GONE = {
     "slow_critic_decay": 0.98,
     "rms_decay": 0.999,
 }
-_GONE_BY_VERSION = {
-    "nature": {
-        "norm": "rms",
-        "learns_discount": True,
-        "dynamics_gradients": False,
-        "critic_replay_cost": 0.3,
-        "optimizer": "laprop",
-        "online_queue": True,
-        "stored_latents": True,
-    },
-    "v1": {
-        "norm": "layer",
-        "learns_discount": False,
-        "dynamics_gradients": True,
-        "critic_replay_cost": 0.0,
-        "optimizer": "adam",
-        "online_queue": False,
-        "stored_latents": False,
-    },
-}
 
 
 def _present(stored: Mapping[str, Any], config: DreamerConfig) -> Mapping[str, Any]:
     """Return settings that an earlier version stored, with a switch for each difference."""
     if "architecture" not in stored:
         return stored
-    own = {"architecture": config.version, "hidden": stored.get("units")}
-    gone = own | _GONE | _GONE_BY_VERSION[config.version]
+    gone = _GONE | {
+        "architecture": config.version,
+        "hidden": stored.get("units"),
+        "norm": config.norm,
+        "learns_discount": not config.is_v1,
+        "dynamics_gradients": config.is_v1,
+        "critic_replay_cost": 0.0 if config.is_v1 else 0.3,
+        "optimizer": "adam" if config.is_v1 else "laprop",
+        "online_queue": not config.is_v1,
+        "stored_latents": not config.is_v1,
+    }
     return present_settings("Dreamer", stored, config, gone)
 
 

@@ -11,7 +11,6 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
-import environments
 from agents.latent_model import LatentModel, latent_model
 from agents.muesli.losses import PAPER, MuesliConfig, loss
 from agents.protocol import Batch, Experience, Update
@@ -65,11 +64,7 @@ class MuesliAgent(ActsByPolicy):
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod
-    def create(
-        cls,
-        config: MuesliConfig,
-        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
-    ) -> "MuesliAgent":
+    def create(cls, config: MuesliConfig, dynamics: Any) -> "MuesliAgent":
         """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         stack, burn_in = config.frame_stack, config.burn_in
         model = latent_model(config.network, dynamics, config.num_bins, stack, burn_in)

@@ -17,7 +17,6 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import disco
-import environments
 from agents.history import History
 from agents.latent_model import LatentModel, latent_model
 from agents.muzero.losses import PAPER, MuZeroConfig, importance_weights, loss
@@ -148,11 +147,7 @@ class MuZeroAgent:
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod
-    def create(
-        cls,
-        config: MuZeroConfig,
-        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
-    ) -> "MuZeroAgent":
+    def create(cls, config: MuZeroConfig, dynamics: Any) -> "MuZeroAgent":
         """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         model = latent_model(config.network, dynamics, config.num_bins, config.frame_stack)
         return cls(config=config, model=model)

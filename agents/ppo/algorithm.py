@@ -63,11 +63,7 @@ class PPOAgent(ActsByPolicy):
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod
-    def create(
-        cls,
-        config: PPOConfig,
-        dynamics: environments.JaxEnvironment | environments.HostEnvironment,
-    ) -> "PPOAgent":
+    def create(cls, config: PPOConfig, dynamics: Any) -> "PPOAgent":
         """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         is_separate = config.separate_value_network
         network = _network(config.network, is_separate, config.frame_stack, dynamics)
