@@ -36,7 +36,6 @@ class Conv2D(hk.Module):
     """`haiku.Conv2D` of stride 1 with "SAME" padding: equal parameters and equal outputs."""
 
     def __init__(self, channels: int, kernel: int, name: str = "conv2_d"):
-        """Make a module of `channels` outputs with a square kernel of side `kernel`."""
         super().__init__(name=name)
         self._channels = channels
         self._kernel = kernel

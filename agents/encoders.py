@@ -107,7 +107,6 @@ class Encoder(hk.Module):
     """An encoder of observations of one spec; see the module's docstring."""
 
     def __init__(self, config: NetworkConfig, spec: ObservationSpec, name: str = "torso"):
-        """Make an encoder of observations of this spec."""
         super().__init__(name=name)
         self._config = config
         self._spec = spec
@@ -166,7 +165,6 @@ class ResidualNet(hk.Module):
     """
 
     def __init__(self, config: NetworkConfig, name: str = "residual_net"):
-        """Make a net with one section per entry of the config's `channels`."""
         super().__init__(name=name)
         self._config = config
 

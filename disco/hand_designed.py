@@ -43,7 +43,7 @@ class HandSetTargets:
 
 
 @chex.dataclass(frozen=True)
-class HandSetMemory:
+class AdvantageMemory:
     """Moments of the advantages over an agent's lifetime."""
 
     advantage: Moments
@@ -100,8 +100,8 @@ class HandSetRule(Rule):
         AT_LEAST_1.require_value("num_actions", num_actions)
         return {"logits": (num_actions,), "q": (num_actions, self.num_bins)}
 
-    def init_memory(self) -> HandSetMemory:
-        return HandSetMemory(advantage=moments.init(jnp.zeros(()).dtype))
+    def init_memory(self) -> AdvantageMemory:
+        return AdvantageMemory(advantage=moments.init(jnp.zeros(()).dtype))
 
     def targets(
         self,
@@ -119,7 +119,7 @@ class HandSetRule(Rule):
             discount=self.discount,
             lambda_=self.lambda_,
         )
-        memory: HandSetMemory = state.memory
+        memory: AdvantageMemory = state.memory
         tracked = moments.update(memory.advantage, estimates.advantage, trajectory.mask)
         advantage, action_advantage = (
             moments.normalize(tracked, x) for x in (estimates.advantage, estimates.action_advantage)
@@ -140,7 +140,7 @@ class HandSetRule(Rule):
             advantage=estimates.advantage,
             normalized_advantage=advantage,
         )
-        kept = moments.kept_if_finite(HandSetMemory(advantage=tracked), memory)
+        kept = moments.kept_if_finite(AdvantageMemory(advantage=tracked), memory)
         return targets, RuleState(target_params=state.target_params, memory=kept)
 
     def transition_losses(
@@ -215,13 +215,6 @@ class ActorCriticTargets:
     normalized_advantage: Float[Array, "T B"]
 
 
-@chex.dataclass(frozen=True)
-class ActorCriticMemory:
-    """Moments of the advantages over an agent's lifetime."""
-
-    advantage: Moments
-
-
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ActorCritic(Rule):
@@ -266,8 +259,8 @@ class ActorCritic(Rule):
         AT_LEAST_1.require_value("num_actions", num_actions)
         return {"logits": (num_actions,), "value": (self.num_bins,)}
 
-    def init_memory(self) -> ActorCriticMemory:
-        return ActorCriticMemory(advantage=moments.init(jnp.zeros(()).dtype))
+    def init_memory(self) -> AdvantageMemory:
+        return AdvantageMemory(advantage=moments.init(jnp.zeros(()).dtype))
 
     def targets(
         self,
@@ -293,7 +286,7 @@ class ActorCritic(Rule):
     def _with_normalized_advantage(
         self, estimates: values.ValueEstimates, mask: Bool[Leaf, "T B"], state: RuleState
     ) -> tuple[ActorCriticTargets, RuleState]:
-        memory: ActorCriticMemory = state.memory
+        memory: AdvantageMemory = state.memory
         tracked = moments.update(memory.advantage, estimates.advantage, mask)
         weight = estimates.advantage
         if self.normalize_advantage:
@@ -304,7 +297,7 @@ class ActorCritic(Rule):
             advantage=estimates.advantage,
             normalized_advantage=weight,
         )
-        kept = moments.kept_if_finite(ActorCriticMemory(advantage=tracked), memory)
+        kept = moments.kept_if_finite(AdvantageMemory(advantage=tracked), memory)
         return targets, RuleState(target_params=state.target_params, memory=kept)
 
     def transition_losses(

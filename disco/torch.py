@@ -67,7 +67,6 @@ class RuleLoss(torch.nn.Module):
     """
 
     def __init__(self, rule: Rule):
-        """Take a rule, with the memory of an initial agent."""
         super().__init__()
         self.rule = rule
         self._memory = rule.init_memory()

@@ -108,7 +108,6 @@ class PooledConvolution(hk.Module):
     """
 
     def __init__(self, channels: int, *, name: str):
-        """Make a layer of `channels` outputs."""
         super().__init__(name)
         self._channels = channels
 
@@ -150,7 +149,6 @@ class EnlargingConvolution(hk.Module):
     """
 
     def __init__(self, channels: int, *, name: str):
-        """Make a layer of `channels` outputs."""
         super().__init__(name)
         self._channels = channels
 
@@ -179,7 +177,6 @@ class Norm(hk.Module):
     """RMSNorm or LayerNorm over the last axis, computed in float32."""
 
     def __init__(self, kind: str, *, name: str):
-        """Make a norm of the kind `"rms"` or `"layer"`."""
         super().__init__(name)
         self._kind = kind
 
@@ -198,7 +195,6 @@ class Dense(hk.Module):
     """A linear map, a norm and SiLU."""
 
     def __init__(self, size: int, norm: str, *, name: str):
-        """Make a layer of `size` outputs, normalised by `norm`."""
         super().__init__(name)
         # LayerNorm has an offset, so a bias before it is redundant.
         self._linear = Linear(size, bias=norm == "rms", name="linear")

@@ -53,7 +53,6 @@ class NatureConvolutions:
     MULTIPLES = (2, 3, 4, 4)  # Channels by stage, in units of `depth`.
 
     def __init__(self, config: DreamerConfig, side: int):
-        """Describe the stages for images whose smaller side is `side`."""
         stages = min(_num_halvings(side), len(self.MULTIPLES))
         self._config = config
         self.channels = [config.depth * multiple for multiple in self.MULTIPLES[:stages]]
@@ -94,7 +93,6 @@ class V1Convolutions:
     """The arXiv version's: 4x4 of stride 2, to 4x4 pixels."""
 
     def __init__(self, config: DreamerConfig, side: int):
-        """Describe the stages for images whose smaller side is `side`."""
         self.channels = [config.depth * 2**i for i in range(_num_halvings(side))]
 
     def make_encoder_stage(self, channels: int, name: str) -> Layer:

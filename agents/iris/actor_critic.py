@@ -30,7 +30,6 @@ class LSTM(hk.Module):
     """An LSTM cell with two biases, of inputs and of the state, without a forget gate's offset."""
 
     def __init__(self, size: int, *, name: str):
-        """Make a cell of `size` units."""
         super().__init__(name)
         self._size = size
 

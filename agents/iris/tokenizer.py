@@ -49,7 +49,6 @@ class Convolution(hk.Module):
     """
 
     def __init__(self, channels: int, convolve: Convolve = convolve_same, *, name: str):
-        """Make a layer of `channels` outputs."""
         super().__init__(name)
         self._channels, self._convolve = channels, convolve
 
@@ -69,7 +68,6 @@ class GroupNorm(hk.Module):
     """
 
     def __init__(self, groups: int, *, name: str):
-        """Make a layer of `groups` groups, a divisor of its inputs' channels."""
         super().__init__(name)
         self._groups = groups
 
@@ -233,7 +231,6 @@ class ResidualBlock(hk.Module):
     """Two convolutions, each after a norm and swish, and a shortcut."""
 
     def __init__(self, channels: int, groups: int, *, name: str):
-        """Make a block of `channels` outputs, whose norms have `groups` groups."""
         super().__init__(name)
         self._channels, self._groups = channels, groups
 
@@ -252,7 +249,6 @@ class Attention(hk.Module):
     """Attention of one head among all pixels, after a norm, with a shortcut."""
 
     def __init__(self, groups: int, *, name: str):
-        """Make a layer of as many outputs as inputs, whose norm has `groups` groups."""
         super().__init__(name)
         self._groups = groups
 

@@ -98,7 +98,6 @@ class CausalAttention(hk.Module):
     """Attention of tokens to themselves and to earlier ones."""
 
     def __init__(self, heads: int, *, name: str):
-        """Make a layer of `heads` heads, which divide the width of its inputs."""
         super().__init__(name)
         self._heads = heads
 
@@ -141,7 +140,6 @@ class Head(hk.Module):
     """An MLP of one hidden layer: logits."""
 
     def __init__(self, size: int, *, name: str):
-        """Make a head of `size` logits."""
         super().__init__(name)
         self._size = size
 
