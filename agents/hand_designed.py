@@ -24,7 +24,7 @@ from agents.search_space import (
     Settings,
     Shared,
     given,
-    on_policy,
+    with_replay,
     with_settings,
 )
 
@@ -111,7 +111,7 @@ def _with_budget(agent: AgentConfig, shared: Shared) -> AgentConfig:
 def _tuned_on_policy(kind: Any, names: Sequence[str], shared: Shared, settings: Settings) -> Any:
     """Return a config of a kind, whose rule has the settings of these names, without replay."""
     rule = type(kind.rule)(discount=shared.discount, **given(names, settings))
-    agent = with_settings(on_policy(shared.agent), settings)
+    agent = with_settings(with_replay(shared.agent, 0.0), settings)
     return kind(rule, _with_budget(agent, shared))
 
 

@@ -129,11 +129,6 @@ def given(names: Sequence[str], settings: Settings) -> dict[str, Any]:
     return {name: settings[name] for name in names if name in settings}
 
 
-def on_policy(agent: AgentConfig) -> AgentConfig:
-    """Return the agent without replay."""
-    return dataclasses.replace(agent, replay_ratio=0.0, batch_size=agent.num_environments)
-
-
 def with_replay(
     agent: AgentConfig, replay_ratio: float, num_environments: int | None = None
 ) -> AgentConfig:
@@ -153,7 +148,7 @@ def on_policy_settings(shared: Shared, settings: Settings) -> dict[str, Any]:
     They are fields of its config: the network, the environments, and a learning rate that falls
     over the run.
     """
-    agent = with_settings(on_policy(shared.agent), settings)
+    agent = with_settings(with_replay(shared.agent, 0.0), settings)
     return {
         "network": agent.network,
         "learning_rate": agent.learning_rate,
