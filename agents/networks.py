@@ -136,7 +136,6 @@ class NetworkFunctions:
     history: HistorySpec
 
     def initial_memory(self, batch_size: int) -> hk.LSTMState | None:
-        """Return the memory before the first step."""
         if not self.config.memory:
             return None
         zeros = jnp.zeros((batch_size, self.config.memory), jnp.result_type(float))
@@ -165,7 +164,6 @@ class NetworkFunctions:
         return embedding
 
     def outputs(self, observation: Any, memory: Any, action: Leaf) -> dict[str, Array]:
-        """Return all outputs along an unroll."""
         embedding = self.embed_unroll(observation, memory)
         by_name = {}
         by_action: Any = None  # Of no use to a rule without outputs per action.

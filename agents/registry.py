@@ -90,7 +90,6 @@ class Algorithm:
 
     @property
     def default(self) -> Any:
-        """The config of the first preset."""
         return next(iter(self.presets.values()))
 
     def configured(self, parameters: str = "") -> "Configured":
@@ -196,7 +195,6 @@ class Configured:
         return json.loads(json.dumps(own | ({"by_task": by_task} if by_task else {})))
 
     def config_for(self, task: environments.Environment) -> Any:
-        """Return the settings on a task."""
         for name in (task.name, task.name.partition("/")[0]):
             if name in self.by_task:
                 return self.by_task[name]

@@ -282,14 +282,12 @@ class RuleAgent(ActsByPolicy):
         return self.apply(state, gradients, aux), gradients, aux
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
-        """Apply the rule's gradient with the optimiser."""
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
         params = optax.apply_updates(state.params, updates)
         return LearnerState(params=params, optimizer=optimizer, rule_state=aux.state)
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """The optimiser of the network's parameters."""
         return self.config.optimizer(self.learning_rate)
 
 

@@ -120,7 +120,6 @@ class SymlogRegression:
     num_logits: int = 1
 
     def mean(self, logits: Float[Array, "*s 1"]) -> Float[Array, "*s"]:
-        """Return the prediction."""
         return symexp(logits[..., 0])
 
     def loss(self, logits: Float[Array, "*s 1"], target: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -233,7 +232,6 @@ class Continuous:
         return self.mean + self.stddev * jax.random.normal(key, self.mean.shape, self.mean.dtype)
 
     def log_prob(self, action: Float[Array, "*s D"]) -> Float[Array, "*s"]:
-        """Return the log-densities of actions."""
         return jnp.sum(jax.scipy.stats.norm.logpdf(action, self.mean, self.stddev), axis=-1)
 
     def entropy(self) -> Float[Array, "*s"]:
@@ -276,7 +274,6 @@ class Observation:
 
     @property
     def predicted_shape(self) -> tuple[int, ...]:
-        """Shape of a prediction."""
         return self.shape
 
     def encoded(self, x: Array) -> Float[Array, "*s F"]:
@@ -344,7 +341,6 @@ class Embedded(Observation):
 
     @property
     def table(self) -> Float[np.ndarray, "N E"]:
-        """The embeddings."""
         size = (self.number, self.predicted_shape[-1])
         return np.random.default_rng(0).normal(size=size).astype(np.float32)
 

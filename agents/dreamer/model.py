@@ -64,16 +64,13 @@ class Model:
 
     @property
     def observations(self) -> dict[str, Observation]:
-        """Kinds of the observations, by name."""
         return dict(self.observation_parts)
 
     @property
     def actions(self) -> ActionParts:
-        """The parts of an action, by name."""
         return dict(self.action_parts)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Return initial parameters."""
         keys = iter(jax.random.split(key, 7))
         example = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.observation_parts}
         encode = self._transformed(self._encode)

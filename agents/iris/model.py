@@ -56,7 +56,6 @@ class Model:
         return self.config.tile or self.image_size
 
     def init(self, key: PRNGKeyArray) -> Params:
-        """Return initial parameters."""
         config, keys = self.config, jax.random.split(key, 5)
         side, tiles = self._side, self.image_size // self._tile
         bound, size = 1.0 / config.vocabulary, (config.vocabulary, config.code_size)

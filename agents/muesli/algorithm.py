@@ -107,7 +107,6 @@ class MuesliAgent(ActsByPolicy):
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        """The optimiser of the model's parameters."""
         return self.config.optimizer(self.learning_rate)
 
 
