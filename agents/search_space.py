@@ -170,13 +170,9 @@ def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
 def make_agent(kind: Any, config: Any, task: environments.Environment) -> Any:
     """Return the agent of a config for a task.
 
-    Agents that differ in nothing but the learning rate share a compiled program.
-
-    The agent's class has `create(config, dynamics)`, and it and the config a field `learning_rate`.
-    Actions must be discrete.
-
-    Raises:
-      ValueError: if its actions are not discrete.
+    Agents that differ in nothing but the learning rate share a compiled program. The agent's class
+    has `create(config, dynamics)`, which raises ValueError where it cannot act, and a field
+    `learning_rate`, as the config has.
     """
     agent = kind.create(dataclasses.replace(config, learning_rate=1.0), task.dynamics)
     return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
