@@ -6,9 +6,8 @@ report shows, of each task, what the weights of the policy target's prior depend
 outputs of the meta-network, and, if agents have predictions y and z,
 
 - `evaluation.studies.predictions`: how confident the predictions are along an episode, the parts of
-  an observation on which they depend, and how a change of a future prediction changes the current
-  targets;
-- `evaluation.studies.information`: how well probes predict the near future from them;
+  an observation on which they depend, and how well probes predict the near future from them;
+- `policy_updates.influence`: how a change of a future prediction changes the current targets;
 
 and an evaluation of agents that learn by the rule, and, if they have y and z, by the rule with
 these hidden from it.
@@ -50,7 +49,6 @@ from evaluation.report.merging import merge
 from evaluation.report.page import Section
 from evaluation.studies import plots, policy_updates, predictions
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
-from evaluation.studies.information import information
 from evaluation.training import Run
 
 _NUM_PEAKS, _PEAK_DISTANCE = 4, 10
@@ -241,7 +239,7 @@ def _predictions(
 ) -> tuple[PredictionsPart, dict[str, Any], dict[str, Drawing]]:
     """Return what is shown of y and z, its numbers as JSON values, and its figures."""
     influences = _influences(rule, agent, learner, task, trajectory)
-    informed = information(rule, outputs, trajectory, settings.horizon, seed)
+    informed = predictions.information(rule, outputs, trajectory, settings.horizon, seed)
     part = PredictionsPart(
         horizon=settings.horizon,
         critic_change=float(np.nanmax(influences[_CRITIC])),
@@ -320,14 +318,14 @@ def _influences(
     short = predictions.slice_trajectory(agent, trajectory, 0, _INFLUENCE_STEPS)
     key = jax.random.key(0)
     outputs, target_outputs = predictions.learner_outputs(agent, learner, short)
-    found = predictions.influence(
+    found = policy_updates.influence(
         rule, outputs, target_outputs, short, learner.rule_state, outputs["z"], key
     )
     critic_rule = disco.hand_designed("actor_critic")
     critic = RuleAgent.create(agent.config, task.dynamics, critic_rule)
     initial = critic.init(key)
     critic_outputs, _ = predictions.learner_outputs(critic, initial, short)
-    none = predictions.influence(
+    none = policy_updates.influence(
         critic_rule, critic_outputs, None, short, initial.rule_state, outputs["z"], key
     )
     return {

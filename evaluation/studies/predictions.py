@@ -1,19 +1,24 @@
-"""An agent's predictions: along a trajectory, by parts of an observation, and as influences.
+"""An agent's predictions (DiscoRL, figure 4 and Methods, "Analysis").
 
-DiscoRL, figure 4 and Methods, "Analysis". `quantities` says how confident the predictions are along
-an episode, `saliency` on which parts of an observation they depend, and `influence` how a change of
-a future prediction changes the current targets; `evaluation.studies.ablations` has a rule from
-which this influence on its predictions is removed, to be trained for comparison.
+`quantities` says how confident the predictions are along an episode, `saliency` on which parts of
+an observation they depend, and `information` how well probes predict the near future from them.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, Shaped
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import cross_val_score
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import disco
 from agents.history import History
@@ -21,7 +26,13 @@ from agents.rule_agent import LearnerState, RuleAgent
 from disco import values
 from disco.discovered import DiscoveredRule
 from disco.types import taken
-from evaluation.results import divide
+
+# Layers of the probes; wider ones for y and z, which have hundreds of numbers (DiscoRL, Methods).
+_PROBE, _WIDE_PROBE, _WIDE_INPUT = (128, 64, 32), (256, 256, 256), 64
+_FOLDS = 5
+
+Split = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]
+"""The samples of a fold `[training]` and `[test]`, by index."""
 
 
 def outputs_along(
@@ -197,86 +208,129 @@ def _random_signs(
     }
 
 
-def influence(
-    rule: disco.Rule,
-    outputs: disco.Outputs,
-    target_outputs: disco.Outputs | None,
-    trajectory: disco.Trajectory,
-    state: disco.RuleState,
-    prediction: Float[Array, "rows B A Y"],
-    key: PRNGKeyArray,
-) -> dict[str, Float[np.ndarray, "rows"]]:
-    """Return how much a change of z at a later state changes the current targets, by distance.
-
-    z of one state at a time is perturbed with normal noise of z's own standard deviation.
-
-    Args:
-      rule: any; one that does not read z is not influenced by it.
-      outputs: of an agent on the trajectory, `[T+1, B, ...]`.
-      target_outputs: of its target network; None for a rule that has none.
-      trajectory: of T transitions.
-      state: of the rule.
-      prediction: z to pass to the rule, and to perturb.
-      key: for the noise.
-
-    Returns:
-      By kind of target (every array of `targets` with a value per transition), the root mean square
-      change at distances 0 to T, over all pairs of a transition and a later state of the same
-      episode; NaN if there is no such pair.
-    """
-    rows = trajectory.action.shape[0] + 1
-    noise = jnp.std(prediction) * jax.random.normal(key, prediction.shape)
-
-    def targets(z: Array) -> dict[str, Array]:
-        made, _ = rule.targets({**outputs, "z": z}, target_outputs, trajectory, state)
-        return {
-            jax.tree_util.keystr(path).strip(".[]'"): x
-            for path, x in jax.tree.leaves_with_path(made)
-            if jnp.shape(x)[:2] == trajectory.action.shape
-        }
-
-    # The last one is unperturbed, by the same program, so that differences are not from rounding.
-    perturbed = jnp.arange(rows + 1) % rows
-    scales = jnp.ones(rows + 1).at[-1].set(0.0)
-
-    @jax.jit
-    def all_targets():
-        return jax.lax.map(
-            lambda x: targets(prediction.at[x[0]].add(x[1] * noise[x[0]])), (perturbed, scales)
-        )
-
-    found = {name: np.asarray(x) for name, x in all_targets().items()}
-    squares = {
-        name: np.square(x[:-1] - x[-1]).reshape(rows, *trajectory.action.shape, -1).mean(axis=-1)
-        for name, x in found.items()
-    }
-    return _root_mean_by_distance(squares, np.asarray(trajectory.last))
-
-
-def _root_mean_by_distance(
-    squares: dict[str, Float[np.ndarray, "rows T B"]], last: np.ndarray
-) -> dict[str, Float[np.ndarray, "rows"]]:
-    """Return root means over pairs of a transition and a later state of the same episode.
-
-    Args:
-      squares: by the later state, and the transition.
-      last: whether an episode ends with each transition, `[T, B]`.
-    """
-    num_transitions = len(last)
-    ends = last.cumsum(axis=0)
-    ends = np.concatenate([np.zeros_like(ends[:1]), ends])  # Before each state.
-    later, now = np.meshgrid(
-        np.arange(num_transitions + 1), np.arange(num_transitions), indexing="ij"
-    )
-    same = (later >= now)[..., None] & (ends[later] == ends[now])
-    distance = np.broadcast_to((later - now)[..., None], same.shape)
-    counts = np.bincount(distance[same], minlength=num_transitions + 1)
-    return {
-        name: np.sqrt(divide(np.bincount(distance[same], x[same], num_transitions + 1), counts))
-        for name, x in squares.items()
-    }
-
-
 def _entropy(logits: Float[np.ndarray, "*batch choices"]) -> Float[np.ndarray, "*batch"]:
     log_p = np.asarray(jax.nn.log_softmax(logits))
     return -np.sum(np.exp(log_p) * log_p, axis=-1)
+
+
+def information(
+    rule: DiscoveredRule,
+    outputs: Mapping[str, np.ndarray],
+    trajectory: disco.Trajectory,
+    horizon: int,
+    seed: int,
+    max_iter: int = 60,
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return how well probes predict the near future from y, z, policy and value.
+
+    Probes are MLPs, evaluated by five-fold cross-validation. Each fold is one contiguous interval,
+    so test steps are not interleaved with training steps. Steps whose targets share future steps
+    with the targets of a test step are not trained on.
+
+    `outputs` are those of `outputs_along`, `horizon` the number of
+    future transitions to predict, and `max_iter` the most passes over the data.
+
+    Returns:
+      By probing target and input, mean and standard deviation over the folds. The targets are the
+      policy's mean entropy over the horizon (R²), and whether a large reward comes within it
+      (accuracy). A reward is large if it is positive and at least the 90th percentile of the
+      positive rewards. The input `"chance"` predicts the mean, or the more frequent class. A target
+      is left out if it is constant, or if a fold's training data have fewer than two samples of a
+      class.
+    """
+    known = quantities(rule, outputs, trajectory)
+    usable = trajectory.action.shape[0] - horizon
+    rewards = known["reward"]
+    inputs = {
+        "y": outputs["y"][:usable],
+        "z": outputs[taken("z")][:usable],
+        "policy": outputs["logits"][:usable],
+        "value": known["value"][:usable, :, None],
+    }
+    entropy = _ahead(known["policy's entropy (nats)"], horizon)
+    targets = {
+        "future entropy (R²)": entropy.mean(axis=0),
+        "large reward (accuracy)": _ahead(_is_large(rewards), horizon).any(axis=0),
+    }
+    splits = _splits(usable, rewards.shape[1], horizon)
+    return {
+        name: {
+            source: _cross_validate(model, x, target.ravel(), splits)
+            for source, (model, x) in _models(inputs, target, seed, max_iter).items()
+        }
+        for name, target in targets.items()
+        if _can_be_probed(target.ravel(), splits)
+    }
+
+
+def _is_large(rewards: Float[np.ndarray, "T B"]) -> Bool[np.ndarray, "T B"]:
+    positive = rewards[rewards > 0]
+    return rewards >= (np.quantile(positive, 0.9) if positive.size else np.inf)
+
+
+def _ahead(x: Shaped[np.ndarray, "T B"], horizon: int) -> Shaped[np.ndarray, "horizon usable B"]:
+    """Return x at 1 to `horizon` transitions after each transition that has as many."""
+    usable = len(x) - horizon
+    return np.stack([x[1 + i : 1 + i + usable] for i in range(horizon)])
+
+
+def _splits(usable: int, batch: int, horizon: int) -> list[Split]:
+    """Return the training and test samples of each fold, among flattened `[usable, batch]`."""
+    steps = np.repeat(np.arange(usable), batch)
+    found = []
+    for interval in np.array_split(np.arange(usable), _FOLDS):
+        first, last = interval[0], interval[-1]
+        is_apart = (steps <= first - horizon) | (steps >= last + horizon)
+        is_test = (steps >= first) & (steps <= last)
+        found.append((np.flatnonzero(is_apart), np.flatnonzero(is_test)))
+    return found
+
+
+def _can_be_probed(target: Shaped[np.ndarray, "samples"], splits: Sequence[Split]) -> bool:
+    """Return whether a target varies; a class needs two training samples for early stopping."""
+    if target.dtype != bool:
+        return len(np.unique(target)) >= 2
+    return all(np.bincount(target[training], minlength=2).min() >= 2 for training, _ in splits)
+
+
+def _models(
+    inputs: Mapping[str, Float[np.ndarray, "usable B _"]],
+    target: Shaped[np.ndarray, "usable B"],
+    seed: int,
+    max_iter: int,
+) -> dict[str, tuple[Any, Float[np.ndarray, "samples _"]]]:
+    """Return a probe for each input, and one that ignores its input, with their inputs."""
+    is_class = target.dtype == bool
+    models: dict[str, tuple[Any, np.ndarray]] = {
+        name: (_probe(x.shape[-1], is_class, seed, max_iter), x.reshape(target.size, -1))
+        for name, x in inputs.items()
+    }
+    dummy = DummyClassifier(strategy="prior") if is_class else DummyRegressor()
+    return models | {"chance": (dummy, inputs["value"].reshape(target.size, -1))}
+
+
+def _probe(size: int, is_class: bool, seed: int, max_iter: int) -> Any:
+    kind = MLPClassifier if is_class else MLPRegressor
+    layers = _WIDE_PROBE if size >= _WIDE_INPUT else _PROBE
+    network = kind(
+        hidden_layer_sizes=layers, early_stopping=True, max_iter=max_iter, random_state=seed
+    )
+    return make_pipeline(StandardScaler(), network)
+
+
+def _cross_validate(
+    model: Any,
+    x: Float[np.ndarray, "samples _"],
+    target: Shaped[np.ndarray, "samples"],
+    splits: Sequence[Split],
+) -> tuple[float, float]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # `max_iter` is a bound.
+        scores = cross_val_score(
+            model,
+            x,
+            target,
+            cv=splits,
+            error_score="raise",  # pyright: ignore
+        )
+    return float(np.mean(scores)), float(np.std(scores))

@@ -15,13 +15,12 @@ from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from disco.types import taken
 from evaluation import playing
 from evaluation.config import EvaluationConfig
-from evaluation.studies import analysis
-from evaluation.studies import information as module
+from evaluation.studies import analysis, predictions
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
 from evaluation.studies.analysis import AnalysisConfig, analyse
-from evaluation.studies.information import information
+from evaluation.studies.policy_updates import influence
 from evaluation.studies.predictions import (
-    influence,
+    information,
     learner_outputs,
     outputs_along,
     quantities,
@@ -237,13 +236,13 @@ def test_what_happens_once_is_not_probed(rule, trajectory, agent, learner):
 )
 def test_large_rewards_are_the_highest_of_the_positive_ones(rewards, large):
     values = np.array([rewards]).T
-    np.testing.assert_array_equal(module._is_large(values)[:, 0], large)
+    np.testing.assert_array_equal(predictions._is_large(values)[:, 0], large)
 
 
 def test_no_probe_is_trained_on_what_it_is_tested_on():
     """No step that a test target is made of is one that a training target is made of."""
     usable, batch, horizon = 40, 3, 4
-    splits = module._splits(usable, batch, horizon)
+    splits = predictions._splits(usable, batch, horizon)
     tested = np.concatenate([test for _, test in splits])
     np.testing.assert_array_equal(np.sort(tested), np.arange(usable * batch))
     for training, test in splits:
