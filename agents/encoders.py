@@ -29,8 +29,8 @@ from agents.convolutions import Conv2D, to_patches
 from disco.values import signed_log
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1
 from environments import ObservationSpec
+from environments.base import NUM_TOKENS, TextSpec
 from environments.suites.nethack import NUM_GLYPHS
-from environments.text import NUM_TOKENS, TextSpec
 
 Observation = Any  # An array, or a dictionary of them: leaves [*s, S, ...], S stacked frames.
 

@@ -19,7 +19,7 @@ from agents.rule_agent import AgentConfig
 from agents.search_space import DEFAULTS, Ranges, Settings, Shared
 from disco_common import plugins
 from disco_common.configuration import from_json, optional_type
-from environments.episodes import Episode
+from environments.simulators import Episode
 
 IMAGES = "images"  # In `Configured.by_task`, all environments with images.
 _KINDS = {bool: "true or false", int: "a number without point", float: "a number", str: "a name"}

@@ -20,7 +20,9 @@ bootstrap from its observation.
 """
 
 import dataclasses
+import zlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
 import chex
@@ -29,7 +31,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, Int32, PRNGKeyArray
 
 Task = Any  # The parameters of a task, given the dynamics.
 State = Any  # A pytree of arrays: the simulator's state.
@@ -304,3 +306,46 @@ def stream(
     reset = environment.reset(task, reset_key)
     step = environment.step(task, state, action, step_key)
     return jax.tree.map(lambda a, b: jnp.where(previous.last(), a, b), reset, step)
+
+
+def promoting() -> AbstractContextManager[None]:
+    """Let environments of other packages mix dtypes, whatever JAX's setting."""
+    return jax.numpy_dtype_promotion("standard")
+
+
+def strong(leaf: Any) -> Any:
+    """Convert a Python number to an array of strong 32-bit type, or an array to strong type."""
+    if isinstance(leaf, bool | int | float):
+        dtype = {bool: jnp.bool_, int: jnp.int32, float: jnp.float32}[type(leaf)]
+        return jnp.asarray(leaf, dtype)
+    return jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype)
+
+
+def cast(state: Any, types: Any) -> Any:
+    """Return the state with the shapes and dtypes of `types`."""
+    return jax.tree.map(
+        lambda leaf, kind: jnp.asarray(leaf, kind.dtype).reshape(kind.shape), state, types
+    )
+
+
+NUM_TOKENS = 1000
+
+
+class TextSpec(specs.BoundedArray):
+    """A text of a number of words at most: for each its number, then zeros."""
+
+    def __init__(self, most_words: int, name: str):
+        super().__init__((most_words,), np.int32, 0, NUM_TOKENS, name=name)
+
+    def __reduce__(self):
+        return TextSpec, (self.shape[0], self.name)
+
+    def tokens(self, text: str) -> Int32[np.ndarray, "N"]:
+        """Return the numbers of a text's words, and zeros for as many as are missing.
+
+        Words are separated by blanks and hashed into 1000 buckets, as in IMPALA (Espeholt et al.
+        2018). Bucket 0 is number 1, since 0 stands for no word. Further words are left out.
+        """
+        words = text.split()[: self.shape[0]]
+        numbers = [1 + zlib.crc32(word.encode()) % NUM_TOKENS for word in words]
+        return np.array(numbers + [0] * (self.shape[0] - len(numbers)), np.int32)

@@ -25,8 +25,7 @@ from absl import logging
 from dm_env import specs
 
 from disco_common.terminal import printable
-from environments.base import Environment, HostEnvironment, JaxEnvironment
-from environments.dtypes import promoting
+from environments.base import Environment, HostEnvironment, JaxEnvironment, promoting
 from environments.errors import OutputError
 
 RESET, STEP = "reset", "step"

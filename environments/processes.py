@@ -1,7 +1,6 @@
 """Batches of simulators written in Python: in this thread, or in worker processes."""
 
 import itertools
-import multiprocessing
 import os
 import time
 import traceback
@@ -15,14 +14,14 @@ from absl import logging
 from disco_common import stopping
 from environments.base import HostEnvironment
 from environments.errors import OutputError, SimulatorError, simulator_failed
-from environments.global_generators import Isolated
 from environments.workers import (
     STEPS_OF_PROGRESS,
     Batch,
+    Isolated,
     Make,
     Worker,
     advance,
-    use_short_folder,
+    generators_kept,
 )
 
 _ANSWER_SECONDS = 300.0
@@ -50,7 +49,8 @@ class SerialSimulators:
         """Make the simulators, with consecutive seeds."""
         self.batch_size, self.restarts = batch_size, 0
         self._batch = Batch(*_layout(dynamics, result_names, batch_size))
-        self._simulators = [Isolated(make, seed + i) for i in range(batch_size)]
+        with generators_kept():
+            self._simulators = [Isolated(make, seed + i) for i in range(batch_size)]
         self.results: Mapping[str, np.ndarray] = self._batch.results
 
     def reset(self) -> dm_env.TimeStep:
@@ -67,7 +67,8 @@ class SerialSimulators:
 
     def _advance(self, command: str) -> dm_env.TimeStep:
         try:
-            advance(self._simulators, self._batch, 0, command)
+            with generators_kept():
+                advance(self._simulators, self._batch, 0, command)
         except OutputError:
             raise
         except Exception as error:  # The simulators'.
@@ -101,20 +102,13 @@ class ProcessSimulators:
 
         Raises:
           SimulatorError: if a simulator cannot be made.
-          ValueError: if there is no worker, or this process may have none.
+          ValueError: if there is no worker.
         """
         if num_processes is not None and num_processes < 1:
             raise ValueError(f"num_processes is {num_processes}; expected at least 1.")
-        if multiprocessing.current_process().daemon:
-            raise ValueError(
-                "Simulators run in processes of their own, which Python refuses to daemonic"
-                " processes like this one. Expected one that is not (gymnasium's"
-                " AsyncVectorEnv(..., daemon=False)), or a batch (as_gymnasium.Vector)."
-            )
         self.batch_size, self.restarts = batch_size, 0
         self._patience, self._is_closed = patience, False
         num_processes = min(batch_size, num_processes or available_processors())
-        use_short_folder()
         layout = _layout(dynamics, result_names, batch_size)
         # Unlike `SharedMemory`, this stays allocated while any array uses it, even after `close`.
         memory = RawArray("b", Batch(*layout).size)

@@ -48,8 +48,7 @@ class _Module(NamedTuple):
 
 
 _MODULES = {
-    "grid57": _Module("grid57", "grid57"),
-    "grid_generated": _Module("grid_generated", "grid_generated"),
+    "grid57": _Module("grid57 grid_generated", "grid57 grid_generated"),
     "grid_heldout": _Module("grid_heldout", "grid_heldout"),
     "mdp_generated": _Module("mdp_generated", "mdp_generated"),
     "lpg": _Module("lpg", "lpg"),

@@ -5,21 +5,19 @@ parent (`environments.processes`).
 """
 
 import contextlib
-import importlib.machinery
 import math
 import multiprocessing
 import multiprocessing.connection
-import multiprocessing.util
 import os
+import random
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
-from typing import Any
+from typing import Any, ClassVar
 
 import dm_env
 import numpy as np
@@ -28,19 +26,17 @@ from dm_env import specs
 from disco_common import plugins
 from environments.base import ObservationSpec, Simulator
 from environments.errors import EngineDiedError, OutputError, simulator_failed
-from environments.global_generators import Isolated
 from environments.output_checks import RESET, STEP, check_timestep, number
 
 Make = Callable[[int], Simulator]
 """Makes a simulator of a seed. Pickled for worker processes: a function of a module, or a
 `functools.partial` of one."""
 
+_NUMPY: Any = np.random
 STEPS_OF_PROGRESS = 1000  # Of a process, after which its next death counts as the first.
 _ENGINE_DIED = "engine died: "
 _REFUSED = "refused: "
 _SECONDS_WITHOUT_PARENT = 1.0
-# A socket's path has 107 bytes at most, of which `multiprocessing` needs 32 behind the folder.
-_LONGEST_FOLDER, _SHORT_FOLDERS = 75, ("/tmp", "/var/tmp", "/dev/shm")
 
 
 class Batch:
@@ -119,6 +115,61 @@ class Batch:
             discount=self.discount,
             observation=self.observation[""] if self._is_single else self.observation,
         )
+
+
+class Isolated:
+    """A simulator with global random generators of its own, seeded like itself.
+
+    All code of a process draws from one generator of Python's `random` and from one of NumPy's
+    legacy functions. With states of both of its own, a simulator's episodes depend on its seed
+    only, and not on the simulators that its process steps beside it. NumPy's generator forgets the
+    second number of a pair of normal ones after each step.
+    """
+
+    _current: "ClassVar[Isolated | None]" = None  # The one whose state Python's generator has.
+
+    def __init__(self, make: Make, seed: int):
+        """Make the simulator of a seed."""
+        self._python = random.Random(seed).getstate()
+        self._numpy = np.random.MT19937(seed % 2**32)
+        self._simulator = self._alone(make, seed)
+
+    def reset(self) -> dm_env.TimeStep:
+        return self._alone(self._simulator.reset)
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        return self._alone(self._simulator.step, action)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def _alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        # The states of Python's generator take as long to exchange as a step of CartPole.
+        if Isolated._current is not self:
+            if Isolated._current is not None:
+                Isolated._current._python = random.getstate()
+            random.setstate(self._python)
+            Isolated._current = self
+        _NUMPY.set_bit_generator(self._numpy)
+        return function(*arguments)
+
+
+_OF_ONE = threading.RLock()  # Simulators of several threads take turns.
+
+
+@contextlib.contextmanager
+def generators_kept() -> Iterator[None]:
+    """Restore this process's global generators behind its simulators."""
+    with _OF_ONE:
+        python, bits = random.getstate(), _NUMPY.get_bit_generator()
+        try:
+            yield
+        finally:
+            if Isolated._current is not None:
+                Isolated._current._python = random.getstate()
+                Isolated._current = None
+            random.setstate(python)
+            _NUMPY.set_bit_generator(bits)
 
 
 def advance(simulators: list[Isolated], batch: Batch, first: int, command: str) -> None:
@@ -230,8 +281,7 @@ def _context() -> Any:
     if sys.platform != "linux":  # macOS's own libraries do not survive a fork.
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    if not _is_shadowed():
-        context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload([__name__])
     return context
 
 
@@ -249,18 +299,6 @@ def _started_apart() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def use_short_folder() -> None:
-    """Have `multiprocessing` keep its sockets where their paths are short enough."""
-    if len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_FOLDER:
-        return
-    short = (x for x in _SHORT_FOLDERS if os.access(x, os.W_OK | os.X_OK))
-    kept, tempfile.tempdir = tempfile.tempdir, next(short, None)
-    try:
-        multiprocessing.util.get_temp_dir()  # It remembers the folder.
-    finally:
-        tempfile.tempdir = kept
-
-
 def _end_with_parent() -> None:
     """End this process when its parent has ended and simulators have had time to close."""
     parent = multiprocessing.parent_process()
@@ -268,16 +306,6 @@ def _end_with_parent() -> None:
     parent.join()
     time.sleep(_SECONDS_WITHOUT_PARENT)
     os._exit(1)
-
-
-def _is_shadowed() -> bool:
-    """Return whether the working folder has another package of this one's name.
-
-    The process that forks finds modules there first, whatever `sys.path` is here.
-    """
-    package = __name__.partition(".")[0]
-    found = importlib.machinery.PathFinder.find_spec(package, [os.getcwd()])
-    return found is not None and found.origin != sys.modules[package].__file__
 
 
 def _work(pipe, seed, make, memory, layout, first, last, modules):

@@ -20,7 +20,7 @@ import environments
 from disco_common.files import write_atomically
 from disco_common.terminal import require_printable
 from environments import registry
-from environments.episodes import Episode
+from environments.simulators import Episode
 from evaluation import executors, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender

@@ -11,7 +11,7 @@ import torch
 import disco
 import disco.torch
 import environments
-from environments.episodes import EpisodeTracker
+from environments.simulators import EpisodeTracker
 from examples.training import BATCH_SIZE, UNROLL_LENGTH, Returns, arguments
 
 HIDDEN = 64

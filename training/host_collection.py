@@ -21,7 +21,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 import environments
 from agents.history import History, HistorySpec
 from agents.protocol import Agent, Batch, Mode
-from environments.episodes import Episode, EpisodeTracker
+from environments.simulators import Episode, EpisodeTracker
 from training import batches
 from training.static_agent import StaticAgent, split_agent
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from disco_common.json_lines import JsonLines
-from environments.episodes import Episode
+from environments.simulators import Episode
 
 STEPS = "environment_steps"
 EPISODES = "episodes.jsonl"

@@ -1,20 +1,16 @@
 """Exact expected returns of tasks with few states, by dynamic programming."""
 
 import dataclasses
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
+from jaxtyping import Array, Float, PyTree
 
-from environments.base import Environment
-from environments.exact_returns.enumeration import enumerated
-from environments.exact_returns.grid_world_model import grid_world
-from environments.exact_returns.mdp import (
-    ExpectedReturns,
-    FiniteMDP,
-    expected_returns,
-    optimal_policy,
-)
+from environments.base import Environment, num_actions
+from environments.errors import require
 from environments.noise import NoisyRewards
 from environments.suites.catch import Catch, CatchState
 from environments.suites.deep_sea import DeepSea, DeepSeaState
@@ -22,7 +18,74 @@ from environments.suites.delayed_chain import DelayedChain, DelayedChainState
 from environments.suites.grid_worlds import GridWorld
 from environments.suites.mdp_generated import NUM_ACTIONS, NUM_STATES, REACH, Ring, RingTask
 
-__all__ = ["ExpectedReturns", "FiniteMDP", "expected_returns", "finite_mdp", "optimal_policy"]
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FiniteMDP:
+    """A Markov decision process whose episodes have at most `horizon` steps.
+
+    Attributes:
+      transitions: `[states * actions, states]`, the probability of each next state after an action
+        (row `state * actions + action`). A row's sum is less than 1 by the probability that the
+        episode terminates.
+      rewards: expected reward of each action.
+      initial: probability of each initial state.
+      horizon: steps after which an episode ends.
+    """
+
+    transitions: scipy.sparse.csr_array
+    rewards: Float[np.ndarray, "states actions"]
+    initial: Float[np.ndarray, "states"]
+    horizon: int
+
+    @property
+    def num_states(self) -> int:
+        return len(self.initial)
+
+
+class ExpectedReturns(NamedTuple):
+    """Expected undiscounted returns of an episode.
+
+    Attributes:
+      random: of the uniformly random policy.
+      optimal: of the best policy. It knows the state and the step, which an agent may not observe.
+      num_states: of the process, as it is modelled.
+    """
+
+    random: float
+    optimal: float
+    num_states: int
+
+
+def expected_returns(mdp: FiniteMDP) -> ExpectedReturns:
+    """Return the random and the optimal policy's expected returns, by backward induction.
+
+    See Puterman (1994), "Markov decision processes", section 4.5.
+    """
+    random = optimal = np.zeros(mdp.num_states)
+    for _ in range(mdp.horizon):
+        random = np.mean(_action_values(mdp, random), axis=-1)
+        optimal = np.max(_action_values(mdp, optimal), axis=-1)
+    return ExpectedReturns(
+        random=float(mdp.initial @ random),
+        optimal=float(mdp.initial @ optimal),
+        num_states=mdp.num_states,
+    )
+
+
+def optimal_policy(mdp: FiniteMDP) -> np.ndarray:
+    """Return the best action `[horizon, states]` in each state after each number of steps."""
+    actions, values = [], np.zeros(mdp.num_states)
+    for _ in range(mdp.horizon):
+        action_values = _action_values(mdp, values)
+        actions.append(np.argmax(action_values, axis=-1))
+        values = np.max(action_values, axis=-1)
+    return np.stack(actions[::-1])
+
+
+def _action_values(
+    mdp: FiniteMDP, values: Float[np.ndarray, "states"]
+) -> Float[np.ndarray, "states actions"]:
+    return mdp.rewards + (mdp.transitions @ values).reshape(mdp.rewards.shape)
 
 
 def finite_mdp(environment: Environment) -> FiniteMDP:
@@ -40,6 +103,8 @@ def finite_mdp(environment: Environment) -> FiniteMDP:
             dataclasses.replace(environment, dynamics=dynamics.dynamics, params=task.task)
         )
     if isinstance(dynamics, GridWorld):
+        from environments.exact_returns.grid_world_model import grid_world  # It imports this one.
+
         return grid_world(dynamics, task)
     if isinstance(dynamics, Ring):
         return _ring(task)
@@ -80,3 +145,103 @@ def _ring(task: RingTask) -> FiniteMDP:
         initial=first / first.sum(),
         horizon=int(task.horizon),
     )
+
+
+MAX_STATES = 100_000
+
+
+def enumerated(
+    environment: Environment,
+    initial: PyTree[Array],
+    probability: Float[np.ndarray, "initial"],
+    horizon: int,
+) -> FiniteMDP:
+    """Return an environment as a finite Markov decision process.
+
+    Args:
+      environment: whose steps do not depend on the random key.
+      initial: the states that `reset` can return, on a leading axis.
+      probability: of each.
+      horizon: an upper bound of an episode's steps.
+
+    Raises:
+      ValueError: if there are too many states.
+    """
+    actions = num_actions(environment.dynamics)
+    step = jax.jit(jax.vmap(jax.vmap(_step(environment), (None, 0)), (0, None)))
+    numbers: dict[bytes, int] = {}
+    frontier = initial
+    rewards: list[np.ndarray] = []
+    rows, columns = list[np.ndarray](), list[np.ndarray]()
+    _number(initial, numbers)
+    while jax.tree.leaves(frontier)[0].shape[0]:
+        following, reward, terminated = jax.device_get(step(frontier, jnp.arange(actions)))
+        continues = np.flatnonzero(~terminated.ravel())
+        flat = jax.tree.map(lambda x, rows=continues: x.reshape(-1, *x.shape[2:])[rows], following)
+        known = len(numbers)
+        found = _number(flat, numbers)
+        rows.append(len(rewards) * actions + continues)
+        columns.append(found)
+        rewards.extend(reward)
+        require(
+            len(numbers) <= MAX_STATES,
+            f"{environment.name} has more than {MAX_STATES:,} states.",
+        )
+        _, first = np.unique(found, return_index=True)
+        new = first[found[first] >= known]
+        frontier = jax.tree.map(lambda x, rows=new: x[rows], flat)
+    size = len(numbers)
+    place = (np.concatenate(rows), np.concatenate(columns))
+    ones = np.ones(len(place[0]))
+    transitions = scipy.sparse.coo_array((ones, place), (size * actions, size))
+    every = np.zeros(size)
+    every[: len(probability)] = probability
+    return FiniteMDP(
+        transitions=transitions.tocsr(),
+        rewards=np.stack(rewards).astype(float),
+        initial=every,
+        horizon=horizon,
+    )
+
+
+def _step(environment: Environment) -> Any:
+    """Return a function from state and action to next state, reward and termination."""
+    dynamics: Any = environment.dynamics
+
+    def step(state: Any, action: Array) -> Any:
+        key = jax.random.key(0)
+        after, timestep = dynamics.step(environment.params, state, action, key)
+        return after, timestep.reward, timestep.discount == 0.0
+
+    return step
+
+
+def _number(states: PyTree[Array | np.ndarray], numbers: dict[bytes, int]) -> np.ndarray:
+    """Return the number of each state; new states get the next numbers, in order."""
+    leaves = [np.asarray(x) for x in jax.tree.leaves(states)]
+    keys = [b"".join(x[i].tobytes() for x in leaves) for i in range(len(leaves[0]))]
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+
+
+class Optimum(NamedTuple):
+    """The best policy's expected return, at most.
+
+    Attributes:
+      value: undiscounted.
+      reason: why it is that.
+    """
+
+    value: float
+    reason: str
+
+
+OPTIMA = {
+    "gymnax/CartPole-v1": Optimum(500.0, "1 for each of 500 steps"),
+    "gymnax/Catch-bsuite": Optimum(1.0, "1 for the ball"),
+    "gymnax/DeepSea-bsuite": Optimum(0.99, "1 for the treasure, 0.01 for the way there"),
+    "gymnax/MemoryChain-bsuite": Optimum(1.0, "1 for the bit of the start"),
+    "gymnax/UmbrellaChain-bsuite": Optimum(1.0, "1 for the right choice, 0 on average before"),
+    "gymnax/DiscountingChain-bsuite": Optimum(1.1, "the largest of the rewards, 1 and 1.1"),
+    "gymnax/FourRooms-misc": Optimum(1.0, "1 for the goal, which 500 steps suffice for"),
+}
+"""By the task's name."""

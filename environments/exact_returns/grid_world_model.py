@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from scipy.sparse import csr_array
 
 from environments.errors import require
-from environments.exact_returns.mdp import FiniteMDP
+from environments.exact_returns import FiniteMDP
 from environments.suites.grid_worlds import GridWorld, GridWorldTask
-from environments.suites.grid_worlds.cells import MOVES, ORTHOGONAL, neighbour_table
+from environments.suites.grid_worlds.mazes import MOVES, ORTHOGONAL, neighbour_table
 
 MAX_STATES = 300_000
 _ABSENT = -1

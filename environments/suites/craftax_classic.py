@@ -31,8 +31,7 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt8
 
-from environments.base import Environment, State, restart, transition
-from environments.dtypes import cast, promoting, strong
+from environments.base import Environment, State, cast, promoting, restart, strong, transition
 from environments.errors import import_package
 from environments.protocols import Paper, SuiteProtocol
 from environments.suites.crafter import ACHIEVEMENTS, NUM_ACTIONS, TIME_LIMIT

@@ -18,7 +18,7 @@ IMPALA's 9, which DiscoRL uses too (Methods, "Hyperparameters and evaluation"), 
 PopArt and R2D2, which DreamerV3 uses too.
 
 The observation is a dictionary: `image` uint8 `[72, 96, 3]`; `instruction` int32 `[16]`, a number
-from 1 to 1000 for each word of the level's text, then zeros (see `environments.text`);
+from 1 to 1000 for each word of the level's text, then zeros (see `environments.base`);
 `previous_action` int32 and `previous_reward` float32, scalars, unclipped, which IMPALA's LSTM sees,
 both 0 at the start of an episode.
 
@@ -46,11 +46,10 @@ import dm_env
 import numpy as np
 from dm_env import specs
 
-from environments.base import Environment, Simulator, Simulators
+from environments.base import Environment, Simulator, Simulators, TextSpec
 from environments.errors import MissingPackageError, require
 from environments.processes import ProcessSimulators
 from environments.protocols import DISCORL, DREAMERV3, Paper, SuiteProtocol
-from environments.text import TextSpec
 
 ACTION_REPEAT = 4
 HEIGHT, WIDTH = 72, 96

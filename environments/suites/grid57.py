@@ -1,19 +1,27 @@
-"""`grid57`: the 57 grid-worlds on which rules are discovered.
+"""`grid57` and `grid_generated`: the grid-worlds on which rules are discovered.
 
-The counterpart of the "57 grid-world tasks" of Oh et al. (2025), "Discovering
+`grid57` is the counterpart of the "57 grid-world tasks" of Oh et al. (2025), "Discovering
 state-of-the-art reinforcement learning algorithms" (Methods), after the ten
 grid-world variants of LPG (arXiv 2007.08794): {dense, sparse, long horizon, longer horizon,
 long dense} x {fixed, random positions}. Mazes, object counts, rewards, probabilities and
 horizons vary, drawn from a fixed seed. All tasks share `DYNAMICS`.
+
+`grid_generated` has 256 tasks of the same variants, mazes and probabilities, each drawn from its
+number, with rewards of other scales and, in half of the tasks, noise in every reward. Many tasks
+from a distribution, instead of a few: Jackson et al. (2023), "Discovering general reinforcement
+learning algorithms with adversarial environment design" (GROOVE, arXiv 2310.02782), choose among
+such levels, too.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import numpy as np
 
 from environments.base import Environment
+from environments.noise import NoisyRewards, NoisyTask, log_uniform
 from environments.protocols import DISCORL, LPG, SuiteProtocol
 from environments.suites.grid_worlds import (
     GridWorld,
@@ -24,9 +32,12 @@ from environments.suites.grid_worlds import (
     mazes,
 )
 
-SEED = 57
+SEED, GENERATED_SEED = 57, 256
 DYNAMICS = GridWorld(height=9, width=9, max_objects=7, kinds=3)
+NOISY_DYNAMICS = NoisyRewards(DYNAMICS)
 SIZES = (5, 6, 7, 8, 9)
+SCALES = (0.5, 2.0)  # Of rewards of `grid_generated`, log-uniform.
+NOISES = (0.05, 1.0)  # Standard deviation by the scale of rewards, log-uniform.
 
 GOOD, HAZARD, NUISANCE = range(3)  # The kinds of objects.
 
@@ -84,14 +95,28 @@ def names(family: str, number: int, digits: int) -> tuple[str, ...]:
     return tuple(f"{family}/{i:0{digits}d}_{variants[i % len(variants)]}" for i in range(number))
 
 
-SUITES = {"grid57": names("grid57", 57, digits=2)}
-PROTOCOLS = {"grid57": SuiteProtocol(papers=(DISCORL, LPG))}
+SUITES = {
+    "grid57": names("grid57", 57, digits=2),
+    "grid_generated": names("grid_generated", 256, digits=3),
+}
+PROTOCOLS = dict.fromkeys(SUITES, SuiteProtocol(papers=(DISCORL, LPG)))
 
 
 @functools.cache
 def make(name: str) -> Environment:
-    """Make an environment of the suite, for example `grid57/00_dense_fixed`."""
-    return Environment(name=name, dynamics=DYNAMICS, params=draw(name, SEED))
+    """Make an environment of a suite, for example `grid57/00_dense_fixed`."""
+    if name in SUITES["grid57"]:
+        return Environment(name=name, dynamics=DYNAMICS, params=draw(name, SEED))
+    number = SUITES["grid_generated"].index(name)
+    rng = np.random.default_rng([GENERATED_SEED, number, 1])
+    scale = log_uniform(rng, *SCALES)
+    noise = scale * log_uniform(rng, *NOISES)
+    # Ten variants take turns: of each, every second task has noise.
+    has_noise = number // 10 % 2 == 1
+    params = NoisyTask(
+        task=draw(name, GENERATED_SEED, scale=scale), noise=jnp.float32(noise if has_noise else 0.0)
+    )
+    return Environment(name=name, dynamics=NOISY_DYNAMICS, params=params)
 
 
 def draw(name: str, seed: int, *, scale: float = 1.0) -> GridWorldTask:

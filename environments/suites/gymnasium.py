@@ -13,7 +13,7 @@ Actions are `Discrete`, or a `Box`, for agents with continuous actions. Observat
   "picture" of 7 x 7 uint8 has the numbers of objects, colours and states;
 - `Discrete`: an integer from 0, which encoders make one-hot;
 - `MultiDiscrete`, `MultiBinary`: float32, one-hot and concatenated for the first;
-- `Text`: the numbers of its first 32 words (`environments.text`);
+- `Text`: the numbers of its first 32 words (`environments.base`);
 - `Dict`, `Tuple`, and any nest of them: a dictionary of these; names are joined by slashes, and
   members of tuples have their numbers as names.
 
@@ -37,7 +37,7 @@ from dm_env import specs
 
 from disco_common import plugins
 from environments import names
-from environments.base import Environment, FilmedSimulator, ObservationSpec, Simulators
+from environments.base import Environment, FilmedSimulator, ObservationSpec, Simulators, TextSpec
 from environments.errors import (
     EnvironmentNameError,
     MissingPackageError,
@@ -57,7 +57,6 @@ from environments.output_checks import (
     wrong,
 )
 from environments.processes import ProcessSimulators
-from environments.text import TextSpec
 
 gym: Any = import_package("gymnasium", "gymnasium", "gymnasium/…")
 

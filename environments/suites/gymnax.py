@@ -29,8 +29,7 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from environments.base import Environment, State, Task, restart, transition
-from environments.dtypes import cast, promoting, strong
+from environments.base import Environment, State, Task, cast, promoting, restart, strong, transition
 from environments.errors import (
     EnvironmentNameError,
     import_package,

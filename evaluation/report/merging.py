@@ -17,7 +17,7 @@ import numpy as np
 from agents import pictures
 from disco_common import files
 from disco_common.json_lines import JsonLines
-from environments.episodes import Episode
+from environments.simulators import Episode
 from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, Contender, RuleContender

@@ -18,8 +18,8 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from environments.episodes import Episode
 from environments.errors import import_package, require
+from environments.simulators import Episode
 from environments.suites import bsuite
 from evaluation.scoring import statistics
 

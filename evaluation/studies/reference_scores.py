@@ -18,8 +18,7 @@ from jaxtyping import Float
 
 import environments
 from agents.search_space import Settings
-from environments.exact_returns import expected_returns, finite_mdp
-from environments.exact_returns.known_optima import OPTIMA
+from environments.exact_returns import OPTIMA, expected_returns, finite_mdp
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
 from evaluation.evaluate import Execution, make_runs

@@ -13,7 +13,7 @@ from agents.networks import NetworkConfig
 from agents.protocol import Agent
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent
-from environments.episodes import Episode
+from environments.simulators import Episode
 from training import collection
 from training.host_collection import HostActor
 

@@ -8,7 +8,7 @@ import pytest
 from dm_env import specs
 
 from agents.encoders import Encoder, NetworkConfig, ResidualNet, _crop, _patches
-from environments.text import TextSpec
+from environments.base import TextSpec
 from tests.agents.common import random_params, second_derivatives
 from tests.disco.common import float64, relative_difference
 

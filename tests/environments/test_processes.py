@@ -18,7 +18,6 @@ import pytest
 from environments import (
     EngineDiedError,
     SimulatorError,
-    global_generators,
     processes,
     workers,
 )
@@ -126,41 +125,9 @@ def test_what_global_generators_give_depends_on_the_seeds_only_and_not_on_who_st
 def test_the_generators_of_this_process_go_on_as_if_no_simulator_had_drawn():
     np.random.seed(5)  # noqa: NPY002
     before, expected = random.getstate(), np.random.RandomState(5).uniform()
-    global_generators.Isolated(Global, 0).reset()
+    SerialSimulators(Global, CORRIDORS, 2, 0, ("reached",)).reset()
     assert random.getstate() == before
     assert np.random.uniform() == expected  # noqa: NPY002
-
-
-def test_each_state_of_pythons_generator_is_kept_also_where_its_memory_is_unknown(monkeypatch):
-    def drawn() -> list[float]:
-        one, other = (global_generators.Isolated(Global, seed) for seed in (0, 1))
-        return [float(x.reset().observation[1]) for x in (one, other, one, other)]
-
-    expected = drawn()
-    monkeypatch.setattr(global_generators, "_MEMORY", None)
-    assert drawn() == expected
-
-
-def test_workers_find_this_package_where_the_working_folder_has_one_of_its_name(tmp_path):
-    (tmp_path / "environments").mkdir()
-    (tmp_path / "environments" / "__init__.py").write_text("raise SystemExit('Not this one.')\n")
-    script = tmp_path / "elsewhere" / "script.py"
-    script.parent.mkdir()
-    script.write_text(
-        "from tests.environments.test_processes import in_processes, staggered\n"
-        "if __name__ == '__main__':\n"
-        "    simulators = in_processes(staggered, 1, 1)\n"
-        "    print(simulators.reset().step_type)\n"
-        "    simulators.close()\n"
-    )
-    outcome = subprocess.run(
-        [sys.executable, str(script)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
-    )
-    assert outcome.stdout == "[0]\n", outcome.stderr
 
 
 def test_a_worker_that_dies_is_replaced():
@@ -399,7 +366,8 @@ time.sleep(600.0)
     ended = time.monotonic()
     while any(map(lives, family)):
         time.sleep(0.05)
-        assert time.monotonic() - ended < 5.0  # Of which three are for a busy machine.
+        # Of which three are for a busy machine. A server that starts imports for seconds first.
+        assert time.monotonic() - ended < (30.0 if moment == "starting" else 5.0)
 
 
 def test_simulators_that_step_for_long_are_closed_together(monkeypatch):
@@ -416,29 +384,7 @@ def test_simulators_that_step_for_long_are_closed_together(monkeypatch):
             step.result()
 
 
-def test_a_long_folder_for_temporary_files_is_no_obstacle(tmp_path):
-    folder = tmp_path / ("long" * 25)
-    folder.mkdir()
-    code = """
-from tests.environments.test_processes import in_processes, staggered
-if __name__ == "__main__":
-    simulators = in_processes(staggered, 1, 1)
-    print(simulators.reset().step_type)
-    simulators.close()
-"""
-    environment = os.environ | {"TMPDIR": str(folder)}
-    command = [sys.executable, "-c", code]
-    outcome = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert outcome.stdout == "[0]\n", outcome.stderr
-
-
 @pytest.mark.parametrize("workers", [0, -1])
 def test_no_workers_are_refused(workers):
     with pytest.raises(ValueError, match=f"num_processes is {workers}; expected at least 1"):
         in_processes(staggered, 2, workers)
-
-
-def test_a_daemonic_process_is_told_what_to_do(monkeypatch):
-    monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
-    with pytest.raises(ValueError, match=r"refuses to daemonic processes .*daemon=False"):
-        in_processes(staggered, 2, 1)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import environments
-from environments.episodes import EpisodeTracker
+from environments.simulators import EpisodeTracker
 
 
 def collect(seed: int, num_steps: int = 30):

@@ -13,7 +13,7 @@ from agents.networks import NetworkConfig
 from agents.random_agent import RandomAgent
 from agents.registry import Algorithm, Configured, TrainingReport
 from agents.rule_agent import AgentConfig
-from environments.episodes import Episode
+from environments.simulators import Episode
 from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, make_contenders

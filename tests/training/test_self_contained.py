@@ -12,7 +12,7 @@ import pytest
 import environments
 from agents.registry import Algorithm, Configured
 from agents.registry import TrainingReport as Report
-from environments.episodes import Episode
+from environments.simulators import Episode
 from evaluation import training
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, make_contenders

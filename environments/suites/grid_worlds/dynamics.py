@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from environments.base import restart, transition
 from environments.errors import require
-from environments.suites.grid_worlds.cells import MOVES, ORTHOGONAL, Cell, neighbour_table
+from environments.suites.grid_worlds.mazes import MOVES, ORTHOGONAL, Cell, neighbour_table
 
 
 @chex.dataclass(frozen=True)

@@ -1,12 +1,42 @@
-"""Mazes: True at walls; every free cell can be reached from every other."""
+"""Cells, moves between them, and mazes: True at walls; all free cells are connected."""
 
+import functools
 from collections import deque
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Int32
 
 from environments.errors import require
-from environments.suites.grid_worlds.cells import ORTHOGONAL, Cell
+
+Cell = tuple[int, int]
+"""Row and column."""
+
+ORTHOGONAL = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))  # Stay, up, right, down, left.
+DIAGONAL = ((-1, 1), (1, 1), (1, -1), (-1, -1))
+MOVES = {"orthogonal": ORTHOGONAL, "king": ORTHOGONAL + DIAGONAL}
+
+
+@functools.cache
+def neighbour_table(
+    height: int, width: int, moves: tuple[Cell, ...]
+) -> Int32[np.ndarray, "cells moves"]:
+    """Return the cell that each move leads to from each cell.
+
+    Cells are numbered row by row. A move that leaves the grid leads to the cell itself.
+
+    Args:
+      height: of the grid.
+      width: of the grid.
+      moves: rows down and columns to the right, of each move.
+    """
+    row, column = np.divmod(np.arange(height * width), width)
+    table = []
+    for down, right in moves:
+        to_row, to_column = row + down, column + right
+        inside = (to_row >= 0) & (to_row < height) & (to_column >= 0) & (to_column < width)
+        table.append(np.where(inside, to_row * width + to_column, row * width + column))
+    return np.stack(table, axis=-1).astype(np.int32)
+
 
 Maze = Bool[np.ndarray, "height width"]
 

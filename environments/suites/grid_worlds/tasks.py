@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Int, Shaped
 
 from environments.errors import require
 from environments.suites.grid_worlds import mazes
-from environments.suites.grid_worlds.cells import Cell
 from environments.suites.grid_worlds.dynamics import GridWorld, GridWorldTask
+from environments.suites.grid_worlds.mazes import Cell
 
 
 @dataclasses.dataclass(frozen=True)

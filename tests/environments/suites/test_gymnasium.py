@@ -15,8 +15,8 @@ from gymnasium import spaces
 import environments
 from agents.encoders import Encoder, NetworkConfig
 from environments import EnvironmentNameError, MissingPackageError, SimulatorError, names
+from environments.base import TextSpec
 from environments.suites import gymnasium as suite
-from environments.text import TextSpec
 from tests.environments.streams import (
     FIRST,
     LAST,

@@ -8,7 +8,7 @@ import pytest
 
 import environments
 from environments import MissingPackageError
-from environments.dtypes import promoting
+from environments.base import promoting
 from tests.environments.streams import dynamics_of
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from environments.episodes import Episode
+from environments.simulators import Episode
 from evaluation import storage
 from evaluation.report import pictures_of_runs
 from evaluation.report.html_report import write_report

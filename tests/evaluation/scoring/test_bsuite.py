@@ -10,7 +10,7 @@ from bsuite.logging import csv_load
 
 import environments
 from environments import EnvironmentNameError
-from environments.episodes import Episode
+from environments.simulators import Episode
 from environments.suites import bsuite
 from evaluation.scoring.bsuite import score
 from tests.environments.streams import dynamics_of
